@@ -24,8 +24,8 @@ from pathlib import Path
 import wdspec
 from wdspec.planning.digest import describe_order
 from wdspec.planning.plan import SourcePlan
-from wdspec.planning.stream_state import StreamState, pack_slot
 from wdspec.planning.topology import Seat
+from wdspec.read.source import StreamState, pack_slot
 from wdspec.run.position import Position
 from wdspec.run.run import Run, make_run
 from wdspec.run.state import merge_states

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from wdspec.planning.delays import Delays, ReleaseOrder
+from wdspec.planning.order import Delays, ReleaseOrder
 
 Places = npt.NDArray[np.int64]
 """Places of samples in the shards laid end to end."""

@@ -6,8 +6,8 @@
         for batch in loader:
             ...
 
-Nothing heavy is imported until it is used: validating a spec needs neither torch nor numpy. The public names are listed
-in `__init__.pyi`.
+Heavy imports happen on first use: validating a spec needs neither torch nor numpy. `__init__.pyi` lists the public
+names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WEBDATASET_MODULES = re.compile(
 class _WebdatasetModules:
     """Imports `wdspec.filters` as `wdspec.webdataset.filters`, and so on: the modules that webdataset also has.
 
-    If a name is missing in them, the error says what to use instead.
+    If a name is missing there, the error says what to use instead.
     """
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The functions that users call: the first file to read.
+"""The functions that users call. Read this file first.
 
     train.yaml ──load──▶ Spec ──list──▶ Shards ──plan──▶ Plan ──run──▶ Run ──▶ Loader ──▶ your training loop
      (text)             (validated)   (frozen URLs)   (pure numbers)  (reads)   (torch)
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from wdspec.webdataset.spec_pipeline import SpecPipeline
 
 SpecLike = str | os.PathLike[str] | Mapping[str, Any] | Spec
-"""What names a spec: a path (perhaps ``x.yaml#split``), a dict, or a loaded Spec."""
+"""A spec: a path (perhaps ``x.yaml#split``), a dict, or a loaded Spec."""
 _CHOICES = ("split", "env", "vars", "overrides")
-"""What `wdspec.load` takes besides the spec."""
+"""The arguments of `wdspec.load` besides the spec."""
 
 
 def plan(
@@ -40,16 +40,16 @@ def plan(
     lock: LockLike = None,
     **choice: Any,
 ) -> Plan:
-    """List the shards of a spec and plan who reads what, when. Needs no torch.
+    """List the shards of a spec, and plan which rank and worker reads which shards, and when. Needs no torch.
 
-    Reads no shard, except the headers that count the samples of `epoch: pass`.
+    This reads no shard, except for the headers that count the samples of `epoch: pass`.
 
     Args:
         spec: a path, a dict or a loaded Spec.
-        ranks: data-parallel ranks N; by default those of the running job, else 1.
-        workers: DataLoader workers per rank K; by default the spec's `loader.workers`, at least 1. Both only
-            matter without `elastic`, which fixes the canonical topology.
-        lock: a file that `wdspec lock` wrote: the shards are the ones it lists.
+        ranks: number of data-parallel ranks N; by default that of the running job, else 1.
+        workers: number of workers per rank K; by default the spec's `loader.workers`, at least 1. `ranks` and
+            `workers` only matter without `elastic`, which fixes the canonical topology.
+        lock: a file that `wdspec lock` wrote; plan exactly its shards, and list none.
         choice: `split`, `env`, `vars`, `overrides`, as for `wdspec.load`.
 
     Raises:
@@ -82,12 +82,11 @@ def compile(
     lock: LockLike = None,
     **choice: Any,
 ) -> SpecPipeline:
-    """Compile a spec into a `DataPipeline` with a plan: a torch IterableDataset that reads in this process.
+    """Compile a spec into a `SpecPipeline`: a `DataPipeline` and torch IterableDataset that reads in this process.
 
     Args:
         spec: a path, a dict or a loaded Spec.
-        rank, world_size: the data-parallel place; by default found in torch.distributed or the environment.
-        mesh, dim, lock: as for `wdspec.loader`.
+        rank, world_size, mesh, dim, lock: as for `wdspec.loader`.
         choice: `split`, `env`, `vars`, `overrides`, as for `wdspec.load`.
 
     Returns:
@@ -95,7 +94,8 @@ def compile(
 
     Raises:
         SpecError: the spec has problems.
-        WdspecError: shards cannot be listed, or the plan does not fit the topology.
+        UsageError: the topology does not fit, or ranks of torch.distributed see different shards.
+        WdspecError: shards cannot be listed, or shares, batch and epoch do not fit the topology.
 
     Example:
         >>> import wdspec
@@ -107,10 +107,10 @@ def compile(
     from wdspec.webdataset.spec_pipeline import compile_spec
 
     if choice:
-        own = (
-            "it reads in its own process; use wdspec.loader(spec, num_workers=…), or give it to a DataLoader"
+        remedy = (
+            "it reads in this process; use wdspec.loader(spec, num_workers=…), or pass it to a DataLoader"
         )
-        _check_choice("compile", choice, workers=own, num_workers=own)
+        _check_choice("compile", choice, workers=remedy, num_workers=remedy)
     return compile_spec(load(spec, **choice), _choose_seat(rank, world_size, mesh, dim), lock)
 
 
@@ -129,24 +129,25 @@ def loader(
     lock: LockLike = None,
     **torch_arguments: Any,
 ) -> Loader:
-    """A `Loader`: batches (or samples) of a spec, read by worker processes, epoch after epoch.
+    """Return a `Loader`: batches (or samples) of a spec, read by worker processes or threads, epoch after epoch.
 
     Args:
         spec: a path, a dict or a loaded Spec.
-        num_workers: reading processes; by default the spec's `loader.workers`. 0 reads in this process.
-        rank, world_size: the data-parallel place; by default found in torch.distributed or the environment.
-        mesh, dim: a `DeviceMesh` to find the place in instead, and its data-parallel dimension, or several, the
-            slowest first: peers along the other dimensions (tensor, pipeline, context parallel) read the same.
+        num_workers: number of workers; by default the spec's `loader.workers`. 0 reads in this process.
+        rank, world_size: the data-parallel rank and their number; by default those of torch.distributed or of the
+            launcher's environment variables.
+        mesh, dim: a `DeviceMesh` to take the rank from instead, and its data-parallel dimension (or several, the
+            slowest first). Peers along the other dimensions (tensor, pipeline, context parallel) read the same.
         split, env, vars, overrides: as for `wdspec.load`.
-        lock: a file that `wdspec lock` wrote: exactly its shards are read, and none are listed.
-        torch_arguments: further arguments of torch's DataLoader, such as ``pin_memory`` or
-            ``multiprocessing_context``; they win over the spec's `loader:`.
+        lock: a file that `wdspec lock` wrote; read exactly its shards, and list none.
+        torch_arguments: more arguments of torch's DataLoader, such as ``pin_memory`` or ``multiprocessing_context``;
+            they override the spec's `loader:`.
 
     Raises:
         SpecError: the spec has problems.
-        UsageError: an argument that the spec decides (such as ``batch_size``), a bad topology, or ranks of
-            torch.distributed that see different shards.
-        WdspecError: shards cannot be listed, or the plan does not fit the topology.
+        UsageError: the spec decides an argument (such as ``batch_size``), the topology does not fit, or ranks of
+            torch.distributed see different shards.
+        WdspecError: shards cannot be listed, or shares, batch and epoch do not fit the topology.
 
     Example:
         >>> import wdspec
@@ -171,11 +172,14 @@ def loader(
 
 
 def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
-    """A reader of the single samples of a checked spec, in this process: batch J is one sample. Needs no torch.
+    """Return a reader of single samples in this process: batch J is one sample. Needs no torch.
 
-    They come in the order in which canonical rank 0 gets them, with this many workers where `elastic` does not say; but
-    a `batch` in the spec would give the samples within each batch another order. Only a pass ends, by itself or by
-    `limit`.
+    The samples have the order of canonical rank 0, with this number of workers unless `elastic` fixes it. `batch` in
+    the spec is ignored; it would change the order within each batch. Only a pass ends, by itself or by `limit`.
+
+    Args:
+        spec: a loaded spec.
+        workers: number of workers K that the order is for; by default 1.
 
     Raises:
         WdspecError: shards cannot be listed, or shares do not fit together.
@@ -194,24 +198,20 @@ def _choose_seat(rank: int | None, world_size: int | None, mesh: Any, dim: str |
         return find_seat(rank, world_size)
     if rank is not None or world_size is not None:
         raise UsageError(
-            "`mesh` says which rank this is, so `rank` and `world_size` say it twice; leave them out"
+            "`mesh` already contains the rank, so `rank` and `world_size` are given twice; leave them out"
         )
     return find_seat_in_mesh(mesh, dim)
 
 
 def _check_choice(function: str, choice: Mapping[str, Any], **remedies: str) -> None:
-    """Raise a UsageError for an argument that chooses nothing of a spec."""
+    """Raise a UsageError for an argument that `wdspec.load` does not have."""
     for name in choice:
         if name not in _CHOICES:
-            remedy = remedies.get(name) or did_you_mean(name, _CHOICES) or f"there are {', '.join(_CHOICES)}"
-            raise UsageError(f"`{name}` is no argument of wdspec.{function}: {remedy}")
+            remedy = remedies.get(name) or did_you_mean(name, _CHOICES) or f"it takes {', '.join(_CHOICES)}"
+            raise UsageError(f"`{name}` is not an argument of wdspec.{function}: {remedy}")
 
 
 def require_torch(what: str) -> None:
-    """Check that torch can be imported, without importing it.
-
-    Raises:
-        UsageError: it is not installed; names what needs it, and the extra.
-    """
+    """Raise a UsageError if torch is not installed, without importing it; `what` is what needs it."""
     if importlib.util.find_spec("torch") is None:
         raise UsageError(f"{what} needs torch, which is not installed: `pip install 'wdspec[torch]'`")

@@ -104,7 +104,7 @@ def test_verify_asks_the_stores_of_a_spec_whether_their_objects_have_changed(cop
     assert re.search(
         r"1\.tar: the object has changed: it has [\d,]+ bytes there and [\d,]+ in the copy\n", said
     )
-    assert "2.tar: the object has changed: there is no such object any more\n" in said
+    assert "2.tar: the object has changed: the object no longer exists\n" in said
     assert said.endswith("2 intact, 2 damaged or changed and deleted\n")
     assert names(copies) == ["0.tar", "3.tar"]
     assert "name a spec" in run("verify", copies, "--store", code=2)

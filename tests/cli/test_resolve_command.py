@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from wdspec.cli.resolve import resolve
-from wdspec.stores import users as registry
+from wdspec.stores import table as registry
 
 SPEC = """\
 vars: {bucket: gs://pages}
@@ -70,7 +70,7 @@ def test_the_last_step_says_how_a_location_is_opened(monkeypatch):
 def test_the_cache_step_names_the_copy_and_the_last_one_says_if_it_is_there(folder):
     output = run("gs://b/a.tar", WDS_CACHE="copies", WDS_REWRITE="gs://b=s3://c")
     own = folder / "copies" / "s3" / "c" / "a.tar"
-    assert f"cache    {own}  (read from this copy, which is made if there is none)" in output
+    assert f"cache    {own}  (read from this copy, which is made if missing)" in output
     assert "open     s3://c/a.tar" in output
     (folder / "copies" / "b").mkdir(parents=True)
     (folder / "copies" / "b" / "a.tar").touch()

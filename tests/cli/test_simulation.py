@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from wdspec import load
 from wdspec.cli import simulate_draws as simulation
 from wdspec.cli.simulate_draws import coverage, legal_runs, simulate
-from wdspec.planning.delays import Delays
+from wdspec.planning.order import Delays, ShardOrder
 from wdspec.planning.passes import ShardCount, SourceCount
 from wdspec.planning.plan import make_plan
-from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.topology import Topology
 
 SHARDS = {"a": 7, "b": 3, "c": 40}

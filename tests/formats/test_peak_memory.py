@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from wdspec.formats.compression import BY_NAME
-from wdspec.formats.tar.headers import END, HeaderMaker
+from wdspec.write.tar_writer import END, HeaderMaker
 
 READ = """
 import sys

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wdspec.planning.shard_order import SORTED_UP_TO, Permutation, permutation
+from wdspec.planning.order import SORTED_UP_TO, Permutation, permutation
 
 
 @given(st.integers(0, 1 << 63), st.integers(1, 300))
@@ -38,7 +38,7 @@ def test_a_million_million_numbers_need_no_memory():
     assert max(seen) > 9 * 10**11
 
 
-def test_there_is_nothing_outside():
+def test_numbers_outside_the_range_are_refused():
     with pytest.raises(IndexError):
         Permutation(1, 5)[5]
     with pytest.raises(IndexError):

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from shardmaking import keys, write_source
 
 import wdspec
-from wdspec.run.state import merge_states
-from wdspec.run.state_text import decode, encode
+from wdspec.run.state import decode, encode, merge_states
 from wdspec.spec.load import load
 
 
@@ -60,7 +59,7 @@ def run(spec, ranks, workers, batches, state=None):
     )
 
 
-def test_a_run_goes_on_exactly_through_changes_of_topology(shards):
+def test_a_run_resumes_exactly_through_changes_of_topology(shards):
     spec = make_spec(shards)
     expected, _ = run(spec, 1, 0, 40)
     seen, state = [], None
@@ -81,7 +80,7 @@ def test_a_run_goes_on_exactly_through_changes_of_topology(shards):
 @pytest.mark.parametrize(
     "changes", [{"batch": None, "epoch": 40}, {"batch": {"size": 3, "accumulate": True}}]
 )
-def test_ranks_that_do_not_divide_the_canonical_ones_need_a_batch_to_share(shards, changes):
+def test_ranks_that_do_not_divide_the_canonical_ones_need_a_batch_to_divide(shards, changes):
     with pytest.raises(wdspec.UsageError, match=r"3 ranks cannot share 4 canonical ranks evenly.* of 2 or 4"):
         wdspec.loader(make_spec(shards, **changes), rank=0, world_size=3)
 
@@ -94,7 +93,7 @@ def test_ranks_that_do_not_divide_the_canonical_ones_need_a_batch_to_share(shard
     )
 )
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_changes_of_ranks_leave_the_order_alone(shards, legs):
+def test_any_changes_of_ranks_keep_the_order(shards, legs):
     spec = make_spec(shards, ranks=6, workers=4)
     seen, state = [], None
     for ranks, workers, batches in legs:
@@ -116,7 +115,7 @@ def test_state_can_be_loaded_into_a_live_loader_again_and_again(shards):
         assert len(first) + len(rest) == 14
 
 
-def test_what_was_prefetched_but_not_delivered_comes_after_resume(shards):
+def test_prefetched_batches_that_were_not_delivered_come_after_resume(shards):
     spec = make_spec(shards, 1, 2)
     with wdspec.loader(spec, num_workers=2, prefetch_factor=4, rank=0, world_size=1) as loader:
         seen = keys(itertools.islice(loader, 2))
@@ -172,9 +171,7 @@ def test_a_change_of_order_is_found_and_named(shards, changes, says):
         ),
     ],
 )
-def test_what_is_asked_of_a_sample_is_part_of_the_order_where_samples_without_it_are_skipped(
-    shards, changes, says
-):
+def test_required_fields_are_part_of_the_order_if_samples_without_them_are_skipped(shards, changes, says):
     before = {"defaults": {"missing": "skip"}, "fields": ["txt"]}
     with wdspec.loader(make_spec(shards, **before), rank=0, world_size=1) as loader:
         state = loader.state_dict()
@@ -265,7 +262,7 @@ def test_a_change_of_samples_only_warns(shards):
         loader.load_state_dict(state)
 
 
-def test_another_canonical_topology_says_what_to_write(shards):
+def test_an_error_about_the_canonical_topology_says_what_to_write(shards):
     with wdspec.loader(make_spec(shards, 4, 6), rank=0, world_size=1) as loader:
         state = loader.state_dict()
     with (
@@ -304,7 +301,7 @@ def test_states_that_do_not_fit_together_are_refused(shards):
     with pytest.raises(wdspec.UsageError, match=r"ranks \[2, 3\] are missing"):
         merge_states([state(0, 2), state(0, 2)])  # what peers in a model's parallelism save
     other = {**(own := state(0, 2)), "ranks": {**own["ranks"], "1": own["ranks"]["0"]}}
-    with pytest.raises(wdspec.UsageError, match="canonical rank 1 stands in two places"):
+    with pytest.raises(wdspec.UsageError, match="canonical rank 1 is in two states"):
         merge_states([own, other, state(1, 2)])
     with pytest.raises(wdspec.UsageError, match=r"ranks \[2, 3\] are missing"):
         merge_states([state(0, 2)])
@@ -313,10 +310,10 @@ def test_states_that_do_not_fit_together_are_refused(shards):
 
 
 @pytest.mark.parametrize("state", [{}, [], None, {"format": "other"}])
-def test_what_is_no_state_is_refused(shards, state):
+def test_values_that_are_not_states_are_refused(shards, state):
     with (
         wdspec.loader(make_spec(shards), rank=0, world_size=1) as loader,
-        pytest.raises(wdspec.UsageError, match="no state of a wdspec"),
+        pytest.raises(wdspec.UsageError, match="not a state of a wdspec"),
     ):
         loader.load_state_dict(state)
 
@@ -356,10 +353,10 @@ def of_slots(change):
             lambda state: state.update(order=state["order"].replace('"seed": 3', '"seed": 4')),
             "not have the digest",
         ),
-        (lambda state: state.update(order="{"), "does not have the digest that was written with it"),
+        (lambda state: state.update(order="{"), "does not match its `digest`"),
         (
             lambda state: state.update(order="[" * 100_000),
-            "does not have the digest that was written with it",
+            "does not match its `digest`",
         ),
         (lambda state: state.update(skip="[" * 100_000), "`skip` is '[[["),
         (lambda state: state.update(shares="[" * 100_000), "`shares` is '[[["),
@@ -388,19 +385,22 @@ def test_a_damaged_state_is_refused_and_its_damage_named(shards, damage, says):
     ("damage", "says"),
     [
         (of_slots(lambda slots: slots.__setitem__(1, None)), "slot 1 is missing"),
-        (of_slots(lambda slots: [slot.pop() for slot in slots]), "canonical rank 0 is not as it was written"),
+        (
+            of_slots(lambda slots: [slot.pop() for slot in slots]),
+            "the entry of canonical rank 0 cannot be decoded",
+        ),
         (
             of_slots(lambda slots: slots.pop()),
-            "canonical rank 0 is not as it was written (a column has 1 values of 2)",
+            "the entry of canonical rank 0 cannot be decoded (a column has 1 values of 2)",
         ),
-        (entry_damaged(lambda text: text[:-8]), "canonical rank 0 is not as it was written"),
-        (entry_damaged(lambda text: text + text), "canonical rank 0 is not as it was written"),
-        (entry_damaged(lambda text: ""), "canonical rank 0 is not as it was written"),
-        (entry_damaged(lambda text: "ä" + text[1:]), "canonical rank 0 is not as it was written"),
+        (entry_damaged(lambda text: text[:-8]), "the entry of canonical rank 0 cannot be decoded"),
+        (entry_damaged(lambda text: text + text), "the entry of canonical rank 0 cannot be decoded"),
+        (entry_damaged(lambda text: ""), "the entry of canonical rank 0 cannot be decoded"),
+        (entry_damaged(lambda text: "ä" + text[1:]), "the entry of canonical rank 0 cannot be decoded"),
         (entry_damaged(lambda text: text[:20] + text[20].swapcase() + text[21:]), "canonical rank 0 is not"),
     ],
 )
-def test_a_damaged_entry_of_a_rank_is_found_when_that_rank_goes_on(shards, damage, says):
+def test_a_damaged_entry_of_a_rank_is_found_when_that_rank_resumes(shards, damage, says):
     spec = make_spec(shards, 1, 2)
     with wdspec.loader(spec) as loader:
         next(iter(itertools.islice(loader, 4, None)))
@@ -412,7 +412,7 @@ def test_a_damaged_entry_of_a_rank_is_found_when_that_rank_goes_on(shards, damag
         loader.load_state_dict(good)
 
 
-def test_entries_of_different_batches_are_told_apart_also_where_no_one_merged_them(shards):
+def test_entries_of_different_batches_are_found_even_if_not_merged(shards):
     """As files do that were put together by their names."""
     states = []
     for rank in range(2):
@@ -422,12 +422,12 @@ def test_entries_of_different_batches_are_told_apart_also_where_no_one_merged_th
     mixed = {**states[0], "ranks": {**states[0]["ranks"], **states[1]["ranks"]}}
     with (
         wdspec.loader(make_spec(shards), rank=0, world_size=1) as loader,
-        pytest.raises(wdspec.UsageError, match=r"canonical rank 2 was saved at another place.*same batch"),
+        pytest.raises(wdspec.UsageError, match=r"canonical rank 2 was saved at another position.*same batch"),
     ):
         loader.load_state_dict(mixed)
 
 
-def test_a_rank_reads_its_own_part_alone(shards):
+def test_a_rank_reads_only_its_own_part(shards):
     """However many other ranks there are, and whatever became of theirs."""
     spec = make_spec(shards)
     with wdspec.loader(spec, rank=0, world_size=1) as loader:
@@ -441,7 +441,7 @@ def test_a_rank_reads_its_own_part_alone(shards):
             assert keys(loader) == [batch[rank * 3 : rank * 3 + 3] for batch in expected]
 
 
-def test_a_state_of_a_pass_can_begin_an_endless_run_and_be_saved_again(shards):
+def test_a_state_of_a_pass_can_start_an_endless_run_and_be_saved_again(shards):
     dataset = [{"name": name, "shards": shards[name], "shuffle": 0} for name in "ac"]
     finite, endless = (make_spec(shards, 1, 2, dataset=dataset, epoch=e) for e in ("pass", {"batches": 7}))
     with wdspec.loader(finite) as loader:
@@ -497,7 +497,7 @@ class TestInsideAStep:
             with wdspec.loader(self.spec(shards), rank=rank, world_size=2) as loader:
                 list(itertools.islice(loader, 3 - rank))
                 states.append(loader.state_dict())
-        with pytest.raises(wdspec.UsageError, match="different places in a step: 1 of 2 items"):
+        with pytest.raises(wdspec.UsageError, match="different positions in a step: 1 of 2 items"):
             merge_states(states)
         with wdspec.loader(self.spec(shards), rank=0, world_size=1) as loader:
             entries = states[0]["ranks"]
@@ -505,7 +505,7 @@ class TestInsideAStep:
             with pytest.raises(wdspec.UsageError, match=r"inside a step: 1 of the 2 items .* gets 4 a step"):
                 loader.load_state_dict(state)
 
-    def test_the_beginning_of_an_epoch_is_not_inside_its_first_step(self, shards):
+    def test_the_start_of_an_epoch_is_not_inside_its_first_step(self, shards):
         with wdspec.loader(self.spec(shards), rank=0, world_size=2) as loader:
             loader.set_epoch(0)
             next(iter(loader))
@@ -520,7 +520,7 @@ def test_batches_out_of_order_are_refused(shards):
 
 
 class TestInOneProcess:
-    def test_a_pipeline_goes_on_exactly_from_any_batch(self, shards):
+    def test_a_pipeline_resumes_exactly_from_any_batch(self, shards):
         spec = make_spec(shards, 1, 3)
         expected = keys(wdspec.compile(spec))
         for stop in range(8):
@@ -533,7 +533,7 @@ class TestInOneProcess:
                 if stop < 7:
                     assert seen + keys(again) == expected
 
-    def test_a_loader_takes_up_the_state_of_a_pipeline(self, shards):
+    def test_a_loader_resumes_from_the_state_of_a_pipeline(self, shards):
         spec = make_spec(shards, 1, 2)
         pipeline = wdspec.compile(spec)
         seen = keys(itertools.islice(pipeline, 3))

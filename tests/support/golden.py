@@ -112,7 +112,7 @@ def observed(spec):
 
 def _slots_of(state):
     """What the entries of a state say, however they are written."""
-    from wdspec.run.state_text import decode
+    from wdspec.run.state import decode
 
     workers = json.loads(state["order"])["elastic"]["workers"]
     return {

@@ -24,7 +24,7 @@ from wdspec.planning.topology import Seat, Topology
 from wdspec.read.budget import Budget
 from wdspec.read.reader import Reader
 from wdspec.read.shard import Piece, ShardOpener
-from wdspec.read.transform import MapSteps, Process, SourceParts, Transform
+from wdspec.read.transform import Process, SourceParts, Transform, UserFunctions
 from wdspec.run.position import Position
 from wdspec.run.run import Run, make_run
 from wdspec.run.state import check_undamaged
@@ -82,7 +82,12 @@ class _Unchanged(Transform):
     """Yields samples as they are."""
 
     def build(
-        self, budget: Budget, seed: int, slot: int, maps: MapSteps, shards: ShardOpener | None = None
+        self,
+        budget: Budget,
+        seed: int,
+        slot: int,
+        functions: UserFunctions,
+        shards: ShardOpener | None = None,
     ) -> Process:
         def process(raw: dict[str, Any], ordinal: int) -> dict[str, Any]:
             budget.delivered += 1

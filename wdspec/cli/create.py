@@ -14,11 +14,11 @@ from wdspec.base.errors import UsageError
 from wdspec.base.progress import with_progress
 from wdspec.cli.shard_files import Target, key_option, limit_options, os_errors_reported, writing
 from wdspec.cli.spec_options import parse_assignments
-from wdspec.formats.tar.headers import END
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.write import recipes as sources
 from wdspec.write.shard_writer import by_count, by_size, check_limits, check_pattern
+from wdspec.write.tar_writer import END
 
 Kind = Literal["folder", "recipe", "manifest"]
 

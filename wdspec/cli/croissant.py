@@ -24,7 +24,7 @@ from wdspec.cli.spec_options import SpecChoice, choosing_spec
 from wdspec.shards.lock import Lock
 from wdspec.spec.spec import Source
 from wdspec.stores.outputs import save
-from wdspec.urls.urls import UrlSequence, scheme_of
+from wdspec.urls.urls import UrlSequence, is_command
 
 VERSION = "http://mlcommons.org/croissant/1.1"
 _MOST_NAMES = 1000
@@ -315,7 +315,7 @@ def _mixture(sources: Sequence[tuple[Source, ExplainedSource]]) -> dict[str, Any
 
 def _place(texts: Sequence[str]) -> str:
     """The common prefix of the URLs of a source, up to its last slash."""
-    if not texts or scheme_of(texts[0]) == "pipe":
+    if not texts or is_command(texts[0]):
         return ""
     common = os.path.commonprefix(list(texts))  # noqa: RUF071 - of characters
     return common[: common.rfind("/") + 1] or "./"

@@ -23,7 +23,6 @@ from wdspec.cli.explain_facts import (
 )
 from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
-from wdspec.spec.language.steps import steps_in
 from wdspec.spec.spec import Spec
 
 
@@ -72,7 +71,7 @@ class ExplainReport:
             "run": {"ranks": run.ranks, "workers": run.workers},
             "batch": {"per_rank": size // run.ranks, "global": size} if plan.batching.batched else None,
             "epoch": None if plan.epoch_batches is None else epoch,
-            "skip": [[first, stop - 1] for first, stop in steps_in(explanation.spec.skip).ranges],
+            "skip": [[first, stop - 1] for first, stop in explanation.spec.skipped_steps.ranges],
             "expected_of": plan.epoch_samples or PER_UNENDING,
             "sources": explanation.sources,
             "slots": explanation.slots,
@@ -106,8 +105,7 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
             else report.counted(plan.epoch_batches * run.canonical_ranks, "sample")
         )
         yield "epoch", f"{steps} a rank = {report.counted(plan.epoch_samples or 0, 'sample')}{over_all}"
-    if spec.skip:
-        skipped = steps_in(spec.skip)
+    if skipped := spec.skipped_steps:
         yield "skip", f"steps {skipped}: {report.counted(skipped.count, 'global batch', 'global batches')}"
     yield "draw", draw_in_words(plan)
     if plan.schedule:

@@ -17,7 +17,7 @@ from wdspec.cli.report import counted
 from wdspec.fields.extensions import endings
 from wdspec.formats.compression import format_of, unpacked
 from wdspec.formats.decompress import decompressed
-from wdspec.formats.tar.keys import splitter
+from wdspec.formats.tar.headers import splitter
 from wdspec.formats.tar.members import iter_members
 from wdspec.shards.shards import Shards
 from wdspec.spec.language.decoder_options import split_decoder

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wdspec.planning.delays import Delays
 from wdspec.planning.draws import IntArray
+from wdspec.planning.order import Delays, ShardOrder
 from wdspec.planning.passes import Pass
 from wdspec.planning.plan import Plan
-from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.topology import legal_workers, legal_world_sizes
 
 Counts = npt.NDArray[np.int64]

@@ -8,11 +8,11 @@ than reading it in place.
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
 from typing import BinaryIO
 
 from wdspec.base.errors import ShardError, UsageError
-from wdspec.base.process import Owner
 
 BLOCK = 512
 """Bytes of a block, the unit of tars."""
@@ -31,14 +31,14 @@ class Blocks:
         on_read: called with the number of bytes of each piece that is read.
     """
 
-    __slots__ = ("_failure", "_on_read", "_owner", "base", "buffer", "file", "seekable")
+    __slots__ = ("_failure", "_on_read", "_process", "base", "buffer", "file", "seekable")
 
     def __init__(
         self, file: BinaryIO, offset: int = 0, on_read: Callable[[int], object] | None = None
     ) -> None:
         self.file = file
         self._on_read = on_read
-        self._owner = Owner()
+        self._process = os.getpid()
         self.seekable = file.seekable()
         self.buffer = b""
         self.base = 0
@@ -163,7 +163,7 @@ class Blocks:
                 self._on_read(have)
 
     def _check_owner(self) -> None:
-        if self._owner.is_other:
+        if os.getpid() != self._process:
             raise UsageError(
                 "this shard was opened by another process, before a fork, and both would share its position; let each "
                 "process start its own iteration"

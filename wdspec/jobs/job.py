@@ -27,7 +27,7 @@ from wdspec.base.progress import progress
 from wdspec.jobs.engine import Engine
 from wdspec.read.budget import Budget
 from wdspec.read.shard import Piece
-from wdspec.read.transform import MapSteps, Process, SourceParts
+from wdspec.read.transform import Process, SourceParts, UserFunctions
 from wdspec.shards.shards import Shards
 from wdspec.spec.files import MOST_BESIDE, read_from_disk, reason_of
 from wdspec.spec.spec import Source, Spec
@@ -43,9 +43,9 @@ class _MapsOfThread(threading.local):
 
     job = ""
 
-    def of(self, job: str) -> MapSteps:
+    def of(self, job: str) -> UserFunctions:
         if job != self.job:
-            self.job, self.maps = job, MapSteps(threading.current_thread() is threading.main_thread())
+            self.job, self.maps = job, UserFunctions(threading.current_thread() is threading.main_thread())
         return self.maps
 
 
@@ -218,13 +218,10 @@ def measure_rate(count: Callable[[], int]) -> LiveCount:
 def skip_columns(
     spec: Spec, skipped: int | LiveCount = 0, dropped: int | LiveCount = 0
 ) -> dict[str, tuple[str, Any]]:
-    """Columns for samples that training does not get: `skipped` and `dropped`, each if a source can do that."""
-    columns: dict[str, tuple[str, Any]] = {}
-    if any(source.errors.skip for source in spec.sources):
-        columns["skipped"] = "{:,} skipped", skipped
-    if any(source.select is not None or source.missing == "skip" for source in spec.sources):
-        columns["dropped"] = "{:,} dropped", dropped
-    return columns
+    """Columns for samples that training does not get: `skipped` if a source skips errors, `dropped` if one may drop."""
+    columns = {"skipped": ("{:,} skipped", skipped), "dropped": ("{:,} dropped", dropped)}
+    drops = frozenset[str]().union(*(source.drops for source in spec.sources))
+    return {name: column for name, column in columns.items() if name in drops}
 
 
 def _attempt(do: Callable[[T], R], task: T) -> R | ShardFailed:

@@ -22,7 +22,7 @@ from wdspec.storage.storage import Storage
 from wdspec.stores.ais_cluster import AisCluster
 from wdspec.stores.settings import ObjectLogin
 from wdspec.urls.rewrite import Rule
-from wdspec.urls.urls import ShardUrl, is_relative, scheme_of
+from wdspec.urls.urls import ShardUrl, is_command, is_relative
 from wdspec.write.shard_writer import open_writer
 
 
@@ -183,7 +183,7 @@ def output_of(output: OutputOptions, shard: ShardUrl) -> str:
     """
     if output.dir is not None:
         name = posixpath.basename(shard.text.split("?", 1)[0] if "://" in shard.text else shard.text)
-        if not name or scheme_of(shard.text) == "pipe":
+        if not name or is_command(shard.text):
             raise UsageError("the shard has no file name; write `output: {from: …, to: …}`", url=shard.text)
         place = f"{output.dir.rstrip('/')}/{name}"
     else:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from wdspec.base.errors import UsageError
 from wdspec.planning.keys import key64
-from wdspec.planning.shard_order import ShardOrder
+from wdspec.planning.order import ShardOrder
 from wdspec.planning.topology import Topology
 
 LARGE = 4096

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from wdspec.base.errors import UsageError
-from wdspec.planning.delays import Delays, lanes_of, shuffle_size
 from wdspec.planning.draws import Draws, ScheduledDraws
+from wdspec.planning.order import Delays, ShardOrder, lanes_of, shuffle_size
 from wdspec.planning.passes import Pass, SourceCount, pass_order, plan_pass
-from wdspec.planning.shard_order import ShardOrder
 from wdspec.planning.shares import ScheduleSegment, scheduled_shares, starting_batches
 from wdspec.planning.topology import Topology
 from wdspec.spec.language.display import as_html

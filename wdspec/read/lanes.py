@@ -1,13 +1,13 @@
-"""The raw samples of one source in the order in which one slot reads them: some shards in turn, sample by sample.
+"""The raw samples of one source in the order in which one slot reads them: a few shards in turn, sample by sample.
 
     turns of the slot:   0 1 2 3 4 | 5 …       pass ends at |, here with 3 lanes
 
-    lanes:   0 ────────┐ 3 ─────── ·           a lane whose shard ends takes the next turn; at the end of the pass
-             1 ──┐ 2 ──── 4 ──┐ ·              it closes, the others are read to their ends, and the next pass
-             …                                 starts with all lanes again
+    lanes:   0 ────────┐ 3 ─────── ·           when its shard ends, a lane takes the next turn. At the end of the
+             1 ──┐ 2 ──── 4 ──┐ ·              pass it closes, the others are read to their ends, and the next
+             …                                 pass starts with all lanes again
 
-So every shard of a pass is read exactly once, and no sample comes twice before the pass of the slot is over. What a
-lane reads depends on the shards alone; a position is where each lane is, and the next turn.
+So every shard of a pass is read exactly once, and no sample is repeated before the pass of the slot is over. What a
+lane reads depends on the shards alone. A position is the place of each lane, and the next turn.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ from typing import Any
 
 from wdspec.base.errors import ShardError
 from wdspec.formats.samples import RawSamples
-from wdspec.planning.stream_state import Lane
 from wdspec.read.shard import Piece
 from wdspec.read.transform import LiveSource
 
+Lane = tuple[int, int, int]
+"""(turn, offset, sample) of an open shard: its turn in the slot (`ShardOrder.entry`), the byte offset of its next
+sample in the uncompressed shard (0 is the shard's start), and that sample's index in the shard."""
+
+
 EXPECTED = 2
-"""Shards after those being read that may be fetched meanwhile, at least."""
+"""The least number of later shards that may be fetched ahead."""
 
 
 class Lanes:
@@ -37,7 +41,7 @@ class Lanes:
         turn: the next turn to start.
         positions: of the lanes in progress, the one that is read next first.
         width: how many lanes to read.
-        on_end: called with each turn that started here and ends, and whether it had no samples at all; may raise.
+        on_end: called at the end of each turn that started here, with the turn and whether it was empty; may raise.
     """
 
     def __init__(
@@ -55,23 +59,20 @@ class Lanes:
         self._ahead = source.parts.open.ahead()
         self._budget = source.budget
         self._on_end = on_end
-        self._turn, self._width = turn, width
+        self.next_turn = turn
+        """The slot's next turn to start."""
+        self._width = width
         self._pass = self._order.passes_at(slot, positions[0][0] if positions else turn)
         self._lanes = [_OpenLane(*position, is_new=False) for position in positions]
-        """The one that is read next first."""
+        """The next one to read first."""
         self._run: Callable[[], Any | None] | None = None
-        """The next sample of the lane that is next, after those of `run` that were read; None at its end."""
+        """Returns the next sample of the next lane; None at the end of that lane's shard."""
         self.widen(width)
 
     @property
-    def next_turn(self) -> int:
-        """The slot's next turn to start."""
-        return self._turn
-
-    @property
     def position(self) -> tuple[int, tuple[Lane, ...]]:
-        """The next turn to start, and where the lanes in progress are, the one that is read next first."""
-        return self._turn, tuple(lane.position for lane in self._lanes)
+        """The next turn to start, and the places of the lanes in progress, the next one to read first."""
+        return self.next_turn, tuple(lane.position for lane in self._lanes)
 
     def widen(self, width: int) -> None:
         """Read `width` shards in turn from here on; surplus lanes end with their shards."""
@@ -102,7 +103,7 @@ class Lanes:
         return self._lanes[0].samples if len(self._lanes) == 1 else iter(self._run, None)
 
     def note_read(self, count: int) -> None:
-        """Note how many samples of the last run were read since it was returned, or since the last call."""
+        """Note how many samples of the last run were read since it was returned, or since the previous call."""
         width = len(self._lanes)
         for place, lane in enumerate(self._lanes):
             lane.taken += len(range(place, count, width))
@@ -117,7 +118,7 @@ class Lanes:
     def _open_all(self) -> None:
         for lane in self._lanes:
             if lane.shard is None:
-                self._open_lane(lane)
+                self._open(lane)
 
     def _in_turn(self, most: int) -> list[Any]:
         """The next samples, fewer if lanes close."""
@@ -149,7 +150,7 @@ class Lanes:
         """Put the samples of a lane into `taken` from a place on, at every `width`-th place."""
         lane = self._lanes[place]
         if lane.shard is None:
-            self._open_lane(lane)
+            self._open(lane)
         wanted = len(range(at, len(taken), width))
         found = list(islice(lane.samples, wanted))
         lane.taken += len(found)
@@ -159,14 +160,14 @@ class Lanes:
             heappush(ended, stop)
 
     def _replace(self, place: int, closed: int = 0) -> bool:
-        """End a lane; whether the next turn took its place. Else the caller removes the place.
+        """End a lane, and return whether the next turn took its place; otherwise the caller removes it.
 
         Args:
-            place: of the lane.
-            closed: places that the caller has still to remove.
+            place: the place of the lane.
+            closed: places that the caller still has to remove.
         """
         lane = self._lanes[place]
-        assert lane.shard is not None, "what was never opened cannot have ended"
+        assert lane.shard is not None, "only an open lane ends"
         lane.shard.close()
         is_replaced = len(self._lanes) - closed <= self._width and self._has_turns
         if is_replaced:
@@ -178,7 +179,7 @@ class Lanes:
     def begin_pass(self, width: int) -> None:
         """Continue with the next pass, after this one has ended, and read `width` shards in turn."""
         self._budget.passes += 1
-        self._pass = self._order.passes_at(self._slot, self._turn)
+        self._pass = self._order.passes_at(self._slot, self.next_turn)
         self.widen(width)
 
     def close(self) -> None:
@@ -190,60 +191,57 @@ class Lanes:
 
     @property
     def _has_turns(self) -> bool:
-        """Whether the pass has turns that were not started."""
-        return self._order.passes_at(self._slot, self._turn) == self._pass
+        """Whether the pass has turns that have not started."""
+        return self._order.passes_at(self._slot, self.next_turn) == self._pass
 
     def _rotate(self, count: int) -> None:
-        """Make the lane that is read next, `count` samples later, the first one."""
+        """Make the lane that is next after `count` samples the first one."""
         at = count % len(self._lanes) if self._lanes else 0
         self._lanes = self._lanes[at:] + self._lanes[:at]
 
     def _new_lane(self) -> _OpenLane:
-        self._turn += 1
-        return _OpenLane(self._turn - 1)
+        self.next_turn += 1
+        return _OpenLane(self.next_turn - 1)
 
-    def _open_lane(self, lane: _OpenLane) -> None:
-        lane.shard = self._opened(lane.turn, lane.offset, lane.sample)
-        lane.samples = iter(lane.shard)
-
-    def _opened(self, turn: int, offset: int, index: int) -> RawSamples:
-        entry = self._order.entry(self._slot, turn)
+    def _open(self, lane: _OpenLane) -> None:
+        """Open the shard of a lane, and tell `Ahead` which shards come next."""
+        entry = self._order.entry(self._slot, lane.turn)
         shard = self._shards[entry.shard]
         try:
-            opened = self._open_shard(
-                Piece(shard, self._order.split, entry.residue, offset, index),
+            lane.shard = self._open_shard(
+                Piece(shard, self._order.split, entry.residue, lane.offset, lane.sample),
                 on_error=lambda error: self._budget(error, "shard", url=shard.text),
                 ahead=self._ahead,
-                told=self._budget.note_bytes,
+                on_read=self._budget.note_bytes,
             )
-            self._budget.note_opened(opened.is_copy)
+            self._budget.note_opened(lane.shard.is_copy)
         except ShardError as error:
             self._budget(error, "shard", url=shard.text)
-            opened = _NoSamples(io.BytesIO())
+            lane.shard = _NoSamples(io.BytesIO())
+        lane.samples = iter(lane.shard)
         # Shards of equal length end together, so that one for each lane may be needed at once.
         self._ahead.expect(
-            self._shards[self._order.entry(self._slot, self._turn + n).shard]
+            self._shards[self._order.entry(self._slot, self.next_turn + n).shard]
             for n in range(max(EXPECTED, self._width))
         )
         self._ahead.announce(
             lambda count: (
-                self._shards[self._order.entry(self._slot, self._turn + n).shard] for n in range(count)
+                self._shards[self._order.entry(self._slot, self.next_turn + n).shard] for n in range(count)
             )
         )
-        return opened
 
 
 class _OpenLane:
-    """One of the shards read in turn, opened or about to be."""
+    """One of the shards read in turn, open or about to be opened."""
 
     __slots__ = ("is_new", "offset", "sample", "samples", "shard", "taken", "turn")
 
     def __init__(self, turn: int, offset: int = 0, sample: int = 0, is_new: bool = True) -> None:
         self.turn, self.offset, self.sample = turn, offset, sample
         self.is_new = is_new
-        """Whether it started here, and not before the state that this resumes from."""
+        """Whether it started here, not before the state that reading resumed from."""
         self.taken = 0
-        """Samples read from it."""
+        """The number of samples read from it."""
         self.shard: RawSamples | None = None
         self.samples: Iterator[Any] = iter(())
 

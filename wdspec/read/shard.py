@@ -1,7 +1,4 @@
-"""Opens one part of one shard: resolved, recognised by magic, split into raw samples.
-
-The part of a shard that a reader asks for.
-"""
+"""Opening a part of a shard: `ShardOpener` finds the bytes, decompresses them, and chooses the reader of the format."""
 
 from __future__ import annotations
 
@@ -17,10 +14,11 @@ from wdspec.base.process import PerProcess
 from wdspec.cache.reading import CopySamples, hold_for_faithful, is_faithful
 from wdspec.cache.shard_cache import condemn
 from wdspec.fields.samples import SampleFields
-from wdspec.formats.choice import raw_samples
 from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompressed
+from wdspec.formats.records import RecordSamples, splitter_of
 from wdspec.formats.samples import RawSamples, no_field
+from wdspec.formats.tar.reader import TarSamples
 from wdspec.spec.language.samples import KeyRule
 from wdspec.spec.language.values import Format
 from wdspec.storage.ahead import Ahead
@@ -32,42 +30,42 @@ from wdspec.urls.urls import ShardUrl
 
 @dataclass(frozen=True)
 class Piece:
-    """The samples of a shard with index ≡ residue (mod stride), from one of them on."""
+    """The samples of a shard with index ≡ residue (mod stride), starting with one of them."""
 
     shard: ShardUrl
     stride: int = 1
     residue: int = 0
     offset: int = 0
-    """Byte offset in the uncompressed shard of the sample to begin with; 0 is the shard's start."""
+    """Byte offset of the first sample, in the uncompressed shard; 0 is the start of the shard."""
     index: int = 0
-    """Index in the shard of that sample."""
+    """Index of the first sample in the shard."""
 
 
 log = logging.getLogger("wdspec")
 
 _MOST_NOTED = 4096
 _read_from: PerProcess[dict[tuple[str, str], tuple[ShardUrl, str]]] = PerProcess(dict)
-"""By source and URL: the shards of this process that were read from a copy, and its path."""
+"""By source and URL: shards that this process has read from a cached copy, and the path of the copy."""
 
 
 @dataclass(frozen=True)
 class ShardOpener:
-    """How the shards of one source are opened; describes only, and pickles."""
+    """How to open the shards of one source. It holds no open files, so it can be pickled."""
 
     source: str
-    """Its name, for `__source__`; "" for shards that are no source's."""
+    """The name of the source, for `__source__`; "" for shards without a source."""
     storage: Storage
     fields: SampleFields
     key: KeyRule
     lenient_end: bool
     format: str = "auto"
-    """Of all shards, or ``auto`` to go by the name of each."""
+    """The format of all shards, or ``auto`` to choose it by the name of each shard."""
     may_be_empty: bool = False
-    """Whether a shard without anything in it is no error."""
+    """Whether to accept empty shards."""
     is_local: bool = False
     """Whether all shards are plain local paths, which need no rewriting, no store and no reading ahead."""
     is_by_headers: bool = False
-    """Whether samples come without fields, or with the sizes of those that are asked for: their data is not read."""
+    """Whether to read only headers: samples have no fields, or the sizes of the requested fields."""
 
     def __call__(
         self,
@@ -75,29 +73,29 @@ class ShardOpener:
         *,
         on_error: Callable[[ShardError], None],
         ahead: Ahead | LocalFiles | None = None,
-        told: Callable[[int], object] | None = None,
+        on_read: Callable[[int], object] | None = None,
     ) -> RawSamples:
-        """Opens a piece of a shard, for the caller to close.
+        """Open a part of a shard. The caller closes it.
 
         Args:
             piece: which samples.
-            on_error: called with what is wrong with a sample; reading goes on behind it unless this raises.
-            ahead: of the reader that asks, to have the next shards fetched meanwhile.
-            told: called with the number of bytes of each piece that is read.
+            on_error: called with the error of a sample. Reading continues after the sample unless this raises.
+            ahead: `ahead()` of the calling reader, which fetches the next shards in the background.
+            on_read: called with the number of bytes of each piece that is read.
 
         Raises:
-            ShardError: the shard does not exist, cannot be opened, or is compressed with something unknown.
+            ShardError: the shard does not exist, cannot be opened, or has an unknown compression.
         """
         field_of = no_field if self.is_by_headers else self.fields.field_of
-        return self.samples(piece, field_of, on_error, ahead or self.ahead(), told)
+        return self.samples(piece, field_of, on_error, ahead or self.ahead(), on_read)
 
     def ahead(self) -> Ahead | LocalFiles:
-        """What a reader of this source opens its shards through, so that the next ones are fetched meanwhile."""
+        """Return what a reader opens the shards of this source through. It fetches the next ones in the background."""
         return LocalFiles(self.storage.environment.directory) if self.is_local else Ahead(self.storage)
 
     @property
     def headers(self) -> ShardOpener:
-        """What opens the same shards to see which samples there are: they come without fields."""
+        """An opener of the same shards that reads only headers: samples have no fields."""
         return replace(self, is_by_headers=True)
 
     def samples(
@@ -106,52 +104,56 @@ class ShardOpener:
         field_of: Callable[[str], str | None],
         on_error: Callable[[ShardError], None],
         ahead: Ahead | LocalFiles,
-        told: Callable[[int], object] | None = None,
+        on_read: Callable[[int], object] | None = None,
     ) -> RawSamples:
-        """As a call, with other fields than the source's: `field_of` as for `RawSamples`."""
+        """Open a part of a shard with other fields than those of the source: see `field_of` of `RawSamples`."""
         shard = piece.shard
         raw = open_watched(lambda: ahead.open(shard), self.storage.timeout, self.source, shard.text)
-        where: dict[str, Any] = {"offset": piece.offset, "index": piece.index, "on_error": on_error}
+        start: dict[str, Any] = {"offset": piece.offset, "index": piece.index, "on_error": on_error}
         copy = getattr(raw, "copy_file", None)
         try:
             format = self._format(shard)
-            constants = {"__url__": shard.text, **({"__source__": self.source} if self.source else {})}
-
-            def samples_of(file: BinaryIO, **where: Any) -> RawSamples:
-                return raw_samples(
-                    decompressed(file),
-                    format,
-                    self.key,
-                    self.lenient_end,
+            options: dict[str, Any] = {
+                "field_of": field_of,
+                "stride": piece.stride,
+                "residue": piece.residue,
+                "may_be_empty": self.may_be_empty,
+                "constants": {"__url__": shard.text, **({"__source__": self.source} if self.source else {})},
+                "on_read": on_read,
+            }
+            if format == "tar":
+                reader: Callable[..., RawSamples] = partial(
+                    TarSamples,
+                    key_rule=self.key,
+                    lenient_end=self.lenient_end,
                     only_sizes=self.is_by_headers,
-                    field_of=field_of,
-                    stride=piece.stride,
-                    residue=piece.residue,
-                    may_be_empty=self.may_be_empty,
-                    constants=constants,
-                    on_read=told,
-                    **where,
+                    **options,
                 )
-
+            else:
+                reader = partial(RecordSamples, split=splitter_of(format), **options)
             if copy is None:
-                return samples_of(raw, **where)
-            self._note(shard, str(copy.name))
-            return CopySamples(samples_of, copy, raw, partial(self._from_store, shard), **where)
+                return reader(decompressed(raw), **start)
+            self._note_copy(shard, str(copy.name))
+            from_store = partial(self._open_store, shard)
+            return CopySamples(
+                lambda file, **start: reader(decompressed(file), **start), copy, raw, from_store, **start
+            )
         except BaseException as error:
             raw.close()
             if isinstance(error, WdspecError):
                 error.at(source=self.source or None, url=shard.text)
             raise
 
-    def undamaged(self, raw: Mapping[str, Any], error: Exception) -> dict[str, Any] | None:
-        """A sample that could not be decoded, once more, if it was read from a copy: as the store has it.
+    def read_from_store(self, raw: Mapping[str, Any], error: Exception) -> dict[str, Any] | None:
+        """Read a sample that could not be decoded again, from the store, if it was read from a cached copy.
 
         Args:
-            raw: the sample, of which only `__url__` and `__key__` are looked at.
-            error: why not; it is told the copy, and what the store said where that cannot be read.
+            raw: the sample; only `__url__` and `__key__` are used.
+            error: why it could not be decoded. The path of the copy is added to it, and the error of the store if that
+                cannot be read.
 
         Returns:
-            None where there was no copy, or where its store has been asked before and gave the same.
+            The sample as the store has it; None if there was no copy, or if the store is known to have the same.
         """
         url, key = raw["__url__"], raw["__key__"]
         shard, path = _read_from.value.get((self.source, url), (None, ""))
@@ -171,35 +173,35 @@ class ShardOpener:
             tell_place(error, store=f"cannot be read in its place: {cause}")
             return None
 
-    def settle(self, raw: Mapping[str, Any], *, is_damaged: bool) -> None:
-        """Says what became of a sample that `undamaged` gave: if it could be decoded, the copy goes, if it is ours."""
+    def judge_copy(self, raw: Mapping[str, Any], *, is_damaged: bool) -> None:
+        """Remove the cached copy of a sample from `read_from_store` if it is damaged; otherwise trust it."""
         _, path = _read_from.value[self.source, raw["__url__"]]
         if is_damaged:
             condemn(path)
         else:
             hold_for_faithful(path)
 
-    def _note(self, shard: ShardUrl, path: str) -> None:
-        """Remembers what a shard was read from, for `undamaged`; of the last few thousand, in this process."""
+    def _note_copy(self, shard: ShardUrl, path: str) -> None:
+        """Note that a shard was read from a copy, for `read_from_store`. The last few thousand are kept."""
         noted = _read_from.value
         noted.pop((self.source, shard.text), None)
         noted[self.source, shard.text] = shard, path
         if len(noted) > _MOST_NOTED:
             del noted[next(iter(noted))]
 
-    def _from_store(self, shard: ShardUrl) -> BinaryIO:
+    def _open_store(self, shard: ShardUrl) -> BinaryIO:
         location = self.storage.resolve(shard).location
         return open_watched(
             lambda: self.storage.open_location(location), self.storage.timeout, self.source, shard.text
         )
 
     def _format(self, shard: ShardUrl) -> Format:
-        """Raises StoreError for one that does not show where an answer was cut, from what cuts without a word."""
+        """Return the format of a shard. Raises StoreError if an ETL makes a format that does not show truncation."""
         format = format_of(shard.text, self.format)
         etl = self.storage.ais.etl if self.storage.ais else None
         if etl is not None and format != "tar":
             raise StoreError(
-                f"the ETL `{etl.name}` must give tar, but this shard is read as {format}, in which an answer that "
-                "breaks off looks whole; if it does give tar, set `format: tar`"
+                f"the ETL `{etl.name}` must return tar, but this shard is read as {format}, in which a truncated "
+                "answer looks complete; if the ETL returns tar, set `format: tar`"
             )
         return format

@@ -1,11 +1,11 @@
-"""Runs: a compiled spec read by one rank, in this process or by workers, with a state after every item.
+"""Runs: a planned spec, read by one rank in this process or by workers, with a state after every item.
 
-    blueprint + plan + seat ─▶ Run ──▶ Reader (reading/) ──▶ items ──▶ training loop
-                                │                              │
-                                └───────▶ Cursor ◀── states ───┘       Cursor ◀─▶ state_dict (JSON)
+    spec + shards + plan + seat ─▶ Run ──▶ Steps ──▶ items ──▶ training loop
+                                    │        │
+                                    └─▶ Stream (moves a Position) ◀─▶ state_dict (JSON)
 
-In: a `Blueprint` from the compiler, a `Seat`, perhaps a saved state. Out: batches or samples, and states. There are
-three ways to read a run, which differ in who calls the Reader: `Loader` (worker processes fed with tasks),
-`SpecDataset` (this process), and the same dataset in the workers of a DataLoader that is not ours
-(`foreign_loader`). Read `run` first, then `cursor`.
+`Steps` gets the items in one of three ways: in this process (`steps.Here`), from worker processes (`processes`), or
+from threads (`threads`); workers get `tasks` and send `parcels`. `Loader` and `SpecDataset` hold a `Stream`;
+`SpecDataset` also works in the workers of another DataLoader (`foreign`). `position` and `state` convert a position to
+JSON and back, `ranks` compares ranks and gathers their states, `stats` counts. Read `run` first, then `stream`.
 """

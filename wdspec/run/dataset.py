@@ -1,4 +1,4 @@
-"""A run as a torch dataset, to iterate yourself or to read with your own DataLoader."""
+"""`SpecDataset`: a run as a torch dataset, to iterate yourself or to read with your own DataLoader."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from wdspec.run.stream import Resumable, Stream
 
 
 class SpecDataset(Resumable, IterableDataset[Any]):
-    """A mixed, shuffled, endless stream of samples or batches, cut into epochs of exact length.
+    """A mixed, shuffled stream of samples or batches, divided into epochs of exact length.
 
-    Each ``iter()`` gives the rest of the current epoch (all of it, unless the last iteration was left early),
-    and the next ``iter()`` resumes after it. Without `epoch` the stream has no end. With `epoch: pass` each
-    ``iter()`` gives the whole pass again; only one after `load_state_dict` gives the rest of a pass.
+    Each ``iter()`` yields the rest of the current epoch (a whole epoch, unless the last iteration was left early).
+    Without `epoch` the stream is endless. With `epoch: pass` each ``iter()`` yields the whole pass; only one after
+    `load_state_dict` yields the rest of a pass.
 
-    ``torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=K)`` works too, for one epoch, or for
-    several with ``persistent_workers=True`` when K divides the batches of an epoch; where it would repeat or
-    skip samples it raises instead. `wdspec.loader` has no such limits.
+    ``torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=K)`` also works, for one epoch, or for several
+    with ``persistent_workers=True`` if K divides the batches of an epoch. Where it would repeat or skip samples, it
+    raises. `wdspec.loader` has no such limits.
 
-    ``torchdata.stateful_dataloader.StatefulDataLoader(dataset, batch_size=None, num_workers=K)`` keeps its state,
-    under the same conditions; it resumes with the same number of workers only.
+    ``torchdata.stateful_dataloader.StatefulDataLoader(dataset, batch_size=None, num_workers=K)`` resumes from its state
+    under the same conditions, with the same number of workers.
 
     Yields:
-        With `batch` in the spec, a dict of field -> tensor (text, bytes, dicts: a list; or what `ragged` and `collate`
-        ask for), with `__key__`, `__url__`, `__source__` as lists of text; or a tuple of such values with `to_tuple`.
-        Without `batch`, single samples: dicts, or tuples.
+        With `batch` in the spec, dicts of field -> value, or tuples with `to_tuple`. A value is a tensor whose first
+        dimension is the batch, a list (text, bytes, dicts), or what `ragged` and `collate` make. `__key__`, `__url__`
+        and `__source__` are lists of strings. Without `batch`, single samples: dicts, or tuples.
 
     Raises:
-        WdspecError: while iterating, whatever is wrong with shards or samples (see `errors:` for skipping).
+        WdspecError: while iterating, if a shard or sample cannot be read or decoded; see `errors:` for skipping.
     """
 
     def __init__(self, run: Run) -> None:
@@ -46,18 +46,18 @@ class SpecDataset(Resumable, IterableDataset[Any]):
         self._stream = Stream(run, Here(run))
         self._worker: DataLoaderWorker | None = None
         self._starts = WorkerCounters()
-        """Iterations started by each DataLoader worker, in any process, since the last state was loaded."""
+        """Number of iterations of each DataLoader worker, in any process, since the last state was loaded."""
         self._options = DataLoaderOptions()
-        """Of the DataLoader that this was pickled for."""
+        """Options of the DataLoader that this was pickled for."""
 
     @property
     def stream(self) -> Stream:
-        """Where this process is: by itself, or as a worker of a DataLoader that reads this dataset."""
-        worker = self._of_worker()
+        """The stream of this process, which may be a worker of a DataLoader that reads this dataset."""
+        worker = self._find_worker()
         return self._stream if worker is None else worker.stream
 
-    def _of_worker(self) -> DataLoaderWorker | None:
-        """What this process reads as a worker of a DataLoader; None where it is not a worker."""
+    def _find_worker(self) -> DataLoaderWorker | None:
+        """Return the DataLoader worker that this process is; None if it is not one."""
         info = get_worker_info()
         if info is None:
             return None
@@ -70,7 +70,7 @@ class SpecDataset(Resumable, IterableDataset[Any]):
         return self._worker
 
     def __iter__(self) -> Iterator[Any]:
-        if (worker := self._of_worker()) is not None:
+        if (worker := self._find_worker()) is not None:
             return worker.items()
         options = self._options | DataLoaderOptions.of_callers()
         refusal = options.refusal(self.plan.batching.batched, self.run.seat.world_size, 0)
@@ -79,50 +79,42 @@ class SpecDataset(Resumable, IterableDataset[Any]):
         return SingleProcessIteration(self._stream, refusal)
 
     def state_dict(self) -> State:
-        worker = self._of_worker()
+        worker = self._find_worker()
         return super().state_dict() if worker is None else worker.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
-        if (worker := self._of_worker()) is not None:
+        if (worker := self._find_worker()) is not None:
             worker.load_state_dict(state, allow_changed)
             return
         super().load_state_dict(state, allow_changed=allow_changed)
         self._starts.clear()
 
     def set_shares(self, shares: Mapping[str, float], *, after: int = 0) -> int:
-        self._check_alone("draw by other shares")
+        self._check_alone("`set_shares` cannot reach them")
         return super().set_shares(shares, after=after)
 
     def skip_steps(self, first: int, last: int | None = None) -> None:
-        self._check_alone("skip steps")
+        self._check_alone("`skip_steps` cannot reach them")
         super().skip_steps(first, last)
 
-    def _check_alone(self, what: str) -> None:
-        """Raise a UsageError where workers of a DataLoader read this, which nothing can be sent to."""
-        if self._is_read_by_workers():
+    def _check_alone(self, problem: str) -> None:
+        """Raise a UsageError if workers of a DataLoader read this, since nothing can be sent to them."""
+        if get_worker_info() is not None or self._starts.any():
             raise UsageError(
-                f"workers of a DataLoader read this, and cannot be told to {what}; use wdspec.loader(spec, "
-                "num_workers=…)"
+                f"workers of a DataLoader read this dataset, and {problem}; use wdspec.loader(spec, num_workers=…)"
             )
 
     def stats(self) -> RunStats:
-        """What was read so far in this process: of each source delivered, dropped, skipped, and more.
+        """Return what was read so far in this process: delivered, dropped and skipped by source, and more.
 
         Raises:
-            UsageError: workers of a DataLoader read this: what they count stays with them.
+            UsageError: workers of a DataLoader read this dataset, and keep their counts.
         """
-        if self._is_read_by_workers():
-            raise UsageError(
-                "workers of a DataLoader read this, each for itself, and nobody has the counts of all; use "
-                "wdspec.loader(spec, num_workers=…), whose stats() are those of all its workers"
-            )
-        return replace(self._stream.stats(), waited=None)  # reading is all that this does
-
-    def _is_read_by_workers(self) -> bool:
-        return get_worker_info() is not None or self._starts.any()
+        self._check_alone("each keeps its own counts, which only a Loader adds up")
+        return replace(self._stream.stats(), waited=None)  # all of the time is waiting
 
     def close(self) -> None:
-        """Close open shards; an iteration in progress ends, and the next one resumes where this is."""
+        """Close open shards. An iteration in progress ends, and the next one resumes from the same position."""
         self.stream.close()
 
     def __repr__(self) -> str:

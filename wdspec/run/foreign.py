@@ -1,18 +1,18 @@
-"""A spec's dataset inside the workers of a DataLoader that is not ours: torch's own, or torchdata's.
+"""A spec's dataset in the workers of torch's DataLoader, or of torchdata's StatefulDataLoader.
 
-Such a DataLoader asks its W workers in turn, from worker 0 on whenever an iteration starts. So worker w gives the
-batches J₀+w, J₀+w+W, … and reads the slots of those, from J₀ to the end of the epoch. It knows nothing of the
-others, and of earlier iterations only what happened in its own process; where that is not enough to resume exactly, it
-refuses.
+Such a DataLoader takes items from its W workers in turn, starting at worker 0 in every iteration. So worker w yields
+the batches J₀+w, J₀+w+W, … and reads their slots, from J₀ to the end of the epoch. It knows nothing about the other
+workers, and about earlier iterations only what happened in its own process. Where that is not enough to resume
+exactly, it raises.
 
-`torchdata.stateful_dataloader.StatefulDataLoader` asks each worker for its `state_dict` after every item, right
-after `iter()`, and at the end of the iteration; gives each worker its own back before the next `iter()`; and
-then takes turns from where it had stopped. A worker that had ended its part of an epoch must end again at once,
-and start the next epoch at the `iter()` after that.
+`torchdata.stateful_dataloader.StatefulDataLoader` gets each worker's `state_dict` after every item, right after
+`iter()`, and at the end of the iteration. It returns them to the workers before the next `iter()`, and then takes turns
+from where it stopped. A worker that had finished its part of an epoch must then end at once, and start the next epoch
+at the following `iter()`.
 
-A DataLoader does not say how it reads a dataset, so `DataLoaderOptions` looks at who calls: its iterator
-is among the callers of whatever it starts, of `iter(dataset)` in its own process and in forked workers, and of the
-pickling for others. So are the classes of Accelerate that share out among ranks what each of them reads.
+A DataLoader does not pass its options to the dataset, so `DataLoaderOptions` looks at the call stack: the DataLoader's
+iterator is among the callers of `iter(dataset)`, in its own process and in forked workers, and of the pickling for
+spawned ones. So are the classes of Accelerate that divide what a rank reads among the ranks.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ _SHARE_OUT = ("IterableDatasetShard", "DataLoaderDispatcher")
 
 @dataclass(frozen=True)
 class DataLoaderOptions:
-    """What decides whether a DataLoader gives what the dataset promises."""
+    """Options of a DataLoader that decide whether it keeps the dataset's order."""
 
     in_order: bool = True
-    """Whether batches of several workers come in the order of their turns."""
+    """Whether workers yield batches in turn."""
     batches: bool = False
-    """Whether it makes batches of what the dataset gives."""
+    """Whether it makes batches of the items."""
     is_there: bool = False
     """Whether there is a DataLoader at all."""
     shares_out: bool = False
-    """Whether Accelerate gives each rank a part of what the dataset gives."""
+    """Whether Accelerate divides the items among the ranks."""
 
     @classmethod
     def of_callers(cls) -> DataLoaderOptions:
-        """As the callers of this function show; the defaults, where no DataLoader is among them."""
+        """Read the options from the call stack; the defaults if no DataLoader is on it."""
         in_order, batches, is_there, shares_out = True, False, False, False
         frame: FrameType | None = sys._getframe()
         while frame is not None:
@@ -70,7 +70,7 @@ class DataLoaderOptions:
         return cls(in_order, batches, is_there, shares_out)
 
     def __or__(self, other: DataLoaderOptions) -> DataLoaderOptions:
-        """What both say together."""
+        """Combine two observations of one DataLoader."""
         return DataLoaderOptions(
             self.in_order and other.in_order,
             self.batches or other.batches,
@@ -79,37 +79,37 @@ class DataLoaderOptions:
         )
 
     def refusal(self, is_batched: bool, world_size: int, workers: int) -> str | None:
-        """Why a dataset cannot be read like this; None if it can.
+        """Return why a dataset cannot be read with these options; None if it can.
 
         Args:
-            is_batched: whether it gives batches.
-            world_size: ranks that it is a part of the data for.
-            workers: processes that read it for this rank; 0 is this one.
+            is_batched: whether the dataset yields batches.
+            world_size: number of ranks that share the data.
+            workers: worker processes of this rank; 0 if it reads by itself.
         """
         if self.shares_out and world_size > 1:
             return (
-                f"Accelerate would share out what this rank reads, which already is one rank's part of {world_size}; "
-                "do not prepare it: iterate wdspec.loader(spec) as it is, which a Trainer takes from "
+                f"Accelerate would share out what this rank reads, which is already one rank's part of {world_size}; "
+                "do not prepare it: iterate wdspec.loader(spec) directly, or return it from a Trainer's "
                 "`get_train_dataloader` (docs/training.md)"
             )
         if self.batches and is_batched:
             return (
-                "the DataLoader would make batches of batches, since the spec has `batch`; give it batch_size=None, "
-                "or use wdspec.loader(spec), which a Trainer takes from `get_train_dataloader` (docs/training.md)"
+                "the DataLoader would make batches of batches, since the spec has `batch`; use batch_size=None, or "
+                "use wdspec.loader(spec), or return it from a Trainer's `get_train_dataloader` (docs/training.md)"
             )
         if not self.in_order and workers > 1:
             return (
-                "in_order=False gives batches in whatever order the workers finish them; leave it out, or use "
+                "in_order=False yields batches in whatever order the workers finish them; leave it out, or use "
                 "wdspec.loader(spec, num_workers=…)"
             )
         return None
 
 
 class SingleProcessIteration(Iterator[Any]):
-    """One `iter()` in the process of the DataLoader itself, with a state of its own besides that of the dataset.
+    """One `iter()` in the process of the DataLoader itself, with its own state in addition to the dataset's.
 
-    A `StatefulDataLoader` without workers keeps both. So one that stopped after the last batch of an epoch resumes as
-    with workers: it comes to the end of that epoch first.
+    A `StatefulDataLoader` without workers saves both. So a state from after the last batch of an epoch resumes as with
+    workers: the first iteration ends at once.
     """
 
     def __init__(self, stream: Stream, refusal: str | None) -> None:
@@ -117,7 +117,7 @@ class SingleProcessIteration(Iterator[Any]):
         self._refusal = refusal
         self._first = stream.step
         self._at_end = False
-        """Whether this resumes from the end of an epoch."""
+        """Whether a state from the end of an epoch was loaded."""
 
     def __next__(self) -> Any:
         if self._refusal is not None:
@@ -127,14 +127,14 @@ class SingleProcessIteration(Iterator[Any]):
         return next(self._items)
 
     def state_dict(self) -> dict[str, bool]:
-        """Whether the epoch that was started has no more items."""
+        """Return whether the iteration is at the end of its epoch."""
         stream = self._stream
-        has_given = stream.step > self._first
-        end = stream.run.epoch_end(stream.step - 1) if has_given and not stream.given else None
+        is_between = stream.step > self._first and not stream.items_given
+        end = stream.run.epoch_end(stream.step - 1) if is_between else None
         return {"at_end": self._at_end or (end is not None and end <= stream.start)}
 
     def load_state_dict(self, state: Mapping[str, bool]) -> None:
-        """Resume from there; the dataset has loaded its own state before."""
+        """Resume from a state; the dataset has already loaded its own."""
         self._at_end = bool(state["at_end"])
 
 
@@ -145,9 +145,8 @@ class DataLoaderWorker:
         run: what the rank reads with W workers.
         position: where the rank was when the worker started; J₀ is the step to resume with.
         worker, workers: w and W.
-        starts: for every worker number, how often `iter()` was called since the dataset was made or loaded a
-            state, in any process.
-        options: of the DataLoader, as seen by the process in which this one was pickled.
+        starts: calls of `iter()` per worker number, in any process, since the dataset was built or loaded a state.
+        options: the DataLoader's options, as seen by the process that pickled this one.
     """
 
     def __init__(
@@ -165,18 +164,18 @@ class DataLoaderWorker:
         self._starts, self._own = starts, starts.slot()
         self._options = options
         self._first = position.step
-        """J₀: the batch that worker 0 started the epoch, or the rest of it, with."""
+        """J₀: the first batch of worker 0 in the epoch, or in the rest of it."""
         self._times = 0
-        """How often `iter()` was called in this process since a state was loaded."""
+        """Calls of `iter()` in this process since a state was loaded."""
         self._in_progress = False
-        """Whether an iteration was started and has not come to its end."""
+        """Whether an iteration has started and not ended."""
         self._ended: int | None = None
-        """The end of the last iteration, if no other one was started since."""
+        """The end of the last iteration, if none has started since."""
 
     def items(self) -> Iterator[Any]:
         """Start an iteration: the rest of the epoch, or the next one.
 
-        Whatever is wrong is raised at the first item, since a DataLoader dies of errors in `iter()`.
+        Errors are raised at the first item, since a DataLoader dies of errors in `iter()`.
         """
         refusal = self._refusal()
         self._starts[self._own] += 1
@@ -203,38 +202,38 @@ class DataLoaderWorker:
         refusal = options.refusal(run.plan.batching.batched, run.seat.world_size, self._workers)
         if refusal is not None:
             return refusal
-        is_pass = run.plan.finite is not None  # and then every iteration is to be the same
+        is_pass = run.plan.finite is not None  # every iteration is the same
         if self._starts[self._own] != self._times and not (is_pass and self._first == 0):
             return (
-                "these DataLoader workers are new and would read the epoch before again; use wdspec.loader(spec, "
-                "num_workers=…), or persistent_workers=True, or compile the spec anew to start from the beginning"
+                "these DataLoader workers are new and would read the previous epoch again; use wdspec.loader(spec, "
+                "num_workers=…), or persistent_workers=True, or compile the spec again to start from the beginning"
             )
         if self._in_progress:
             return (
-                "the last iteration was left early, and a DataLoader would lose what it had read ahead; read "
-                "epochs to their end, or use wdspec.loader(spec, num_workers=…)"
+                "the last iteration was left early, and a DataLoader would lose what it has read ahead; read epochs to "
+                "their end, or use wdspec.loader(spec, num_workers=…)"
             )
         if not is_pass and self._ended is not None and (self._ended - self._first) % self._workers:
             return (
-                f"an epoch of {self._ended - self._first} batches is no multiple of {self._workers} workers, so a "
-                "DataLoader would give the next epoch in the wrong order; use wdspec.loader(spec, num_workers=…), or "
+                f"an epoch of {self._ended - self._first} batches is not a multiple of {self._workers} workers, so a "
+                "DataLoader would yield the next epoch in the wrong order; use wdspec.loader(spec, num_workers=…), or "
                 "change the epoch"
             )
         if (uneven := self._uneven_skip()) is not None:
             return (
-                f"{uneven.count} steps are to be skipped ({uneven}), which is no multiple of {self._workers} workers "
-                "taking turns, so that what comes behind would be in another order; use wdspec.loader(spec, "
+                f"{uneven.count} steps are to be skipped ({uneven}), which is not a multiple of {self._workers} "
+                "workers, so a DataLoader would yield later batches in the wrong order; use wdspec.loader(spec, "
                 "num_workers=…), or skip a multiple"
             )
         if run.items_per_step > 1 and self._workers > 1:
             return (
-                f"a step gives this rank {run.items_per_step} items, and {self._workers} workers taking turns "
-                "would give them in another order; use wdspec.loader(spec, num_workers=…)"
+                f"a step gives this rank {run.items_per_step} items, and {self._workers} workers taking turns would "
+                "yield them in another order; use wdspec.loader(spec, num_workers=…)"
             )
         return None
 
     def _uneven_skip(self) -> StepRanges | None:
-        """Steps within the coming iteration that some workers would skip more of than others."""
+        """Return steps of the next iteration of which some workers would skip more than others."""
         stream, first = self.stream, self._first if self._ended is None else self._ended
         end = stream.run.epoch_end(stream.start_from(first))
         for start, stop in stream.skipped.within(first, end).ranges:
@@ -247,17 +246,17 @@ class DataLoaderWorker:
 
     @cached_property
     def _described(self) -> str:
-        # One value that stays the same: torchdata compares and copies every value for every batch.
+        # One constant value: torchdata compares and copies every value for every batch.
         run = self.stream.run
         return json.dumps([run.order, run.digest, run.samples, run.sources])
 
     def state_dict(self) -> State:
-        """What this worker needs to resume: JSON values, for a DataLoader that keeps one for each worker."""
+        """Return the state of this worker as JSON values; the DataLoader saves one for each worker."""
         run, position = self.stream.run, self.stream.position
         own = {slot: state for slot, state in position.slots.items() if self._reads(slot)}
         where = {
             "batch": position.step,
-            "given": position.given,
+            "given": position.items_given,
             "shares": shares_as_text(position.shares),
             "skip": position.skipped.as_text(),
         }
@@ -274,19 +273,18 @@ class DataLoaderWorker:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: bool = False) -> None:
-        """Resume from what this worker returned.
+        """Resume from a state of this worker.
 
         Raises:
-            UsageError: not a state of this very worker, of this many, or one that is damaged or does not fit the spec.
+            UsageError: the state is damaged, does not fit the spec, or is of another worker or number of workers.
         """
         run = self.stream.run
         of_rank = rank_state(state, run.items_per_step)
         worker, workers, first = state["worker"], state["workers"], state["first"]
         if (worker, workers) != (self._worker, self._workers):
             raise UsageError(
-                f"the state is of worker {worker} of {workers}, this is worker {self._worker} of "
-                f"{self._workers}; go on with num_workers={workers}, or use wdspec.loader, whose state "
-                "fits any number of workers"
+                f"the state is of worker {worker} of {workers}, this is worker {self._worker} of {self._workers}; "
+                f"resume with num_workers={workers}, or use wdspec.loader, whose state fits any number of workers"
             )
         before, self._first = self._first, first
         try:

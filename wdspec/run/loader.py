@@ -1,4 +1,4 @@
-"""The Loader: a run's stream for a training loop, read by worker processes, threads or this process."""
+"""The `Loader`: reads a run in worker processes, threads or this process, for a training loop."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _OURS = {
     "shuffle": "set `shuffle:` and `order:` in the spec",
     "sampler": "the plan decides the order",
     "batch_sampler": "the plan decides the order",
-    "drop_last": "all batches are whole",
+    "drop_last": "every batch is full",
     "collate_fn": "batches are collated in the workers; use `map:` for other shapes",
-    "dataset": "the spec says what is read",
+    "dataset": "the spec defines what is read",
     "workers": "write num_workers=, as for torch's DataLoader (`loader.workers` in a spec, `--workers` in commands)",
 }
 _OF_PROCESSES = frozenset({"worker_init_fn", "multiprocessing_context", "persistent_workers"})
@@ -35,24 +35,28 @@ _TORCHS = frozenset(inspect.signature(DataLoader).parameters)
 
 
 class Loader(Resumable):
-    """Batches (or samples) of a spec, read by worker processes, or threads, epoch after epoch.
+    """Batches (or samples) of a spec, read by worker processes or threads, epoch after epoch.
 
-    Iterating gives the rest of the current epoch; leaving early loses and repeats nothing: the next iteration
-    resumes with the next batch. With `epoch: pass` every iteration is a whole pass, the same each time; only one
-    after `load_state_dict` is the rest of a pass. All ranks get the same number of batches. A context manager:
-    `close` ends the worker processes.
+    Each iteration yields the rest of the current epoch. If you leave it early, no batch is lost or repeated: the next
+    iteration resumes with the next batch. With `epoch: pass` every iteration is a whole pass, the same each time; only
+    an iteration after `load_state_dict` is the rest of a pass. All ranks get the same number of batches.
+
+    A loader is a context manager, which ends the worker processes. An unclosed loader is closed at exit.
 
     Args:
-        run: what is read.
-        num_workers: reading processes, or threads; 0 reads in this process.
-        threads: whether to read in threads.
-        torch_arguments: of torch's DataLoader.
+        run: what to read.
+        num_workers: number of worker processes or threads; 0 reads in this process.
+        threads: whether the workers are threads.
+        torch_arguments: arguments of torch's DataLoader.
 
     Yields:
-        What `SpecDataset` yields.
+        With `batch` in the spec, dicts of field -> value, or tuples with `to_tuple`. A value is a tensor whose first
+        dimension is the batch, a list (text, bytes, dicts), or what `ragged` and `collate` make. `__key__`, `__url__`
+        and `__source__` are lists of strings. Without `batch`, single samples: dicts, or tuples.
 
     Raises:
-        WdspecError: while iterating, whatever is wrong with shards or samples, as in one process.
+        WdspecError: while iterating, if a shard or sample cannot be read or decoded; see `errors:` for skipping.
+        RuntimeError: while iterating, if a worker dies, or no batch arrives within `timeout`.
     """
 
     def __init__(self, run: Run, num_workers: int, *, threads: bool = False, **torch_arguments: Any) -> None:
@@ -61,25 +65,25 @@ class Loader(Resumable):
 
     @property
     def stream(self) -> Stream:
-        """Where the iterations are."""
+        """The stream of this process."""
         return self._stream
 
     def __iter__(self) -> Iterator[Any]:
         return self._stream.items(self._stream.begin())
 
     def stats(self) -> RunStats:
-        """What all workers of this rank have read so far: delivered, dropped and skipped by source, and more.
+        """Return what all workers of this rank have read so far: delivered, dropped and skipped by source, and more.
 
-        Counting takes less than a hundredth of the time of reading; asking takes some microseconds a source.
+        Counting takes less than 1 % of the time of reading; this call takes some microseconds per source.
         """
         return self._stream.stats()
 
     def log_stats(self, file: str | None = None, *, every: float = 60.0) -> None:
-        """Report from now on what was read, in lines of JSON in a file, or as text in the log `wdspec` (level INFO).
+        """Log the `stats` from time to time: as lines of JSON in a file, or to the logger `wdspec` (level INFO).
 
         Args:
-            file: lines are added to it; None for the log.
-            every: seconds from one line to the next, or more: a line is written when a batch is given.
+            file: a file to append to; None for the logger.
+            every: least number of seconds from one line to the next. A line is only written when a batch is yielded.
 
         Raises:
             UsageError: `every` is not a positive number.
@@ -90,7 +94,7 @@ class Loader(Resumable):
         self._stream.on_step = lambda: log.tick(self.stats)
 
     def close(self) -> None:
-        """End the worker processes and close open shards; iterating again starts new ones."""
+        """End the workers and close open shards; another iteration starts them again."""
         self._stream.close()
 
     def __enter__(self) -> Loader:
@@ -103,14 +107,14 @@ class Loader(Resumable):
 def choose_arguments(
     options: LoaderOptions, num_workers: int | None, torch_arguments: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
-    """The number of workers and the arguments of a `Loader`: those of the caller, else the spec's `loader:`."""
+    """Return the number of workers and the arguments of a `Loader`; the caller's win over the spec's `loader:`."""
     workers = options.workers if num_workers is None else num_workers
     arguments: dict[str, Any] = {"pin_memory": options.pin_memory, "threads": options.kind == "threads"}
     if workers:
         if options.timeout is not None:
             arguments["timeout"] = options.timeout
         if options.kind == "processes":
-            # Persistent workers keep what they hold from one epoch to the next; threads always do.
+            # Persistent workers keep their buffers from one epoch to the next; threads always do.
             arguments["persistent_workers"] = True if options.persistent is None else options.persistent
         if options.prefetch is not None:
             arguments["prefetch_factor"] = options.prefetch
@@ -118,25 +122,29 @@ def choose_arguments(
 
 
 def _check_arguments(num_workers: int, threads: bool, arguments: dict[str, Any]) -> None:
-    """Raise a UsageError for arguments that the spec decides, that torch does not have, or that threads cannot use."""
+    """Raise a UsageError for arguments that the spec decides, that torch does not have, or that threads don't use."""
     for name in arguments:
         if name in _OURS or name not in _TORCHS:
             remedy = (
-                _OURS.get(name) or did_you_mean(name, _TORCHS) or "neither is it one of torch's DataLoader"
+                _OURS.get(name) or did_you_mean(name, _TORCHS) or "torch's DataLoader does not have it either"
             )
-            raise UsageError(f"`{name}` is no argument of wdspec.loader: {remedy}")
+            raise UsageError(f"`{name}` is not an argument of wdspec.loader: {remedy}")
     if arguments.get("in_order") is False:
-        raise UsageError("`in_order=False` would give batches in no order that a state could describe")
+        raise UsageError(
+            "`in_order=False` would yield batches in an order that no state can describe; leave it out"
+        )
     if not 0 <= num_workers <= MOST_WORKERS:
         raise UsageError(f"num_workers must be from 0 to {MOST_WORKERS:,}, not {num_workers}")
     if threads and num_workers:
         for name in _OF_PROCESSES & arguments.keys():
-            raise UsageError(f"`{name}` is for worker processes; leave out `loader: {{kind: threads}}`")
+            raise UsageError(
+                f"`{name}` is for worker processes; remove it, or remove `loader: {{kind: threads}}`"
+            )
 
 
 def _choose_steps(run: Run, workers: int, threads: bool, arguments: dict[str, Any]) -> Steps:
-    """What reads the steps: processes, threads, or this process."""
-    # As torch decides it: where pinned memory is wanted and there is a device to copy to.
+    """Return what reads the steps: processes, threads, or this process."""
+    # As torch does: pin only where there is a device to copy to.
     pins = bool(arguments.get("pin_memory")) and torch.accelerator.is_available()
     if workers and not threads:
         return Processes(run, workers, arguments)
@@ -149,6 +157,6 @@ def _choose_steps(run: Run, workers: int, threads: bool, arguments: dict[str, An
 
 
 def _check_by_torch(arguments: dict[str, Any]) -> None:
-    """Have torch refuse what its DataLoader refuses without worker processes."""
+    """Let torch reject what its DataLoader rejects without worker processes."""
     if arguments.keys() - {"pin_memory"}:
         DataLoader[Any](TensorDataset(), batch_size=None, num_workers=0, **arguments)

@@ -1,9 +1,8 @@
-"""What a worker sends, pickled in one go: small tensors inside the pickle, not each in shared memory of its own.
+"""Parcels: values sent to another process, with small tensors inside the pickle instead of in shared memory.
 
-torch gives every tensor that crosses to another process a file in shared memory and a descriptor, which takes 0.7 ms
-of the two processes together, whatever its size. As bytes through a pipe 16 KB take 0.1 ms, 512 KB 0.7 ms, and from
-1 MB on it takes longer than torch's way. So smaller tensors go as bytes, and arrive with memory of their own: whoever
-keeps one keeps nothing else alive.
+torch creates a file in shared memory and a descriptor for every tensor it sends, which costs both processes together
+0.7 ms, whatever the size. As bytes through a pipe, 16 KB take 0.1 ms and 512 KB 0.7 ms; from 1 MB on shared memory is
+faster. So smaller tensors are sent as bytes. Each arrives with its own memory, so keeping one keeps no other alive.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from typing import Any
 import torch
 
 INLINE = 1 << 19
-"""Bytes from which on a tensor goes by shared memory."""
+"""Size in bytes from which on a tensor is sent in shared memory."""
 
 
 class Parcel:
-    """A value on its way to another process; pickled when this is made, so that what does not pickle is an error there.
+    """A value to send to another process. It is pickled at once, so that an error is raised where the value is made.
 
-    Opened when it is asked for: bytes that were just read or written are in the processor's cache. But what has memory
-    that is shared is opened as it arrives, since a sender keeps that, and its descriptors, until somebody has.
+    It is opened on request, so that its bytes are still in the processor's cache when they are used. But a parcel with
+    shared memory is opened on arrival, since the sender keeps the memory and its descriptors until then.
     """
 
     def __init__(self, value: Any) -> None:
@@ -33,10 +32,10 @@ class Parcel:
         self._data = file.getvalue()
         self._opened: tuple[Any] | None = None
         self.size = len(self._data) + pickler.shared
-        """Bytes of it, those in shared memory included."""
+        """Size in bytes, including shared memory."""
 
     def open(self) -> Any:
-        """The value; once, as memory that is shared is handed over."""
+        """Return the value; call it once, since shared memory is handed over."""
         return pickle.loads(self._data) if self._opened is None else self._opened[0]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -46,17 +45,17 @@ class Parcel:
 
 
 class _Pickler(ForkingPickler):
-    """Pickles for another process, as torch does; small plain tensors by value."""
+    """Pickles for another process as torch does, but small plain tensors by value."""
 
     shared = 0
-    """Bytes of tensors that go by shared memory."""
+    """Bytes of tensors in shared memory."""
 
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return NotImplemented
         if type(value) is torch.Tensor and (value.is_conj() or value.is_neg()):
-            # torch would send what lies in memory, and leave out that it is to be read as its conjugate.
-            return self._resolved(value)
+            # torch would send the memory without the flag that it holds the conjugate or negative.
+            return _identity, (value.resolve_conj().resolve_neg(),)
         if type(value) is not torch.Tensor or not _is_small_and_plain(value):
             self.shared += value.numel() * value.element_size()
             return NotImplemented
@@ -64,12 +63,8 @@ class _Pickler(ForkingPickler):
         data: Any = flat.view(torch.uint8).numpy()
         return _tensor, (pickle.PickleBuffer(data), value.dtype, tuple(value.shape))
 
-    def _resolved(self, value: torch.Tensor) -> Any:
-        """How a tensor is sent that is another one read otherwise."""
-        return _itself, (value.resolve_conj().resolve_neg(),)
 
-
-def _itself(value: torch.Tensor) -> torch.Tensor:
+def _identity(value: torch.Tensor) -> torch.Tensor:
     return value
 
 
@@ -84,5 +79,5 @@ def _is_small_and_plain(tensor: torch.Tensor) -> bool:
 
 
 def _tensor(data: bytearray, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-    """The tensor that such bytes are, in their place."""
+    """Return the tensor over these bytes, without a copy."""
     return torch.frombuffer(data, dtype=dtype).reshape(shape)

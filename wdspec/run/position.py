@@ -1,4 +1,4 @@
-"""Where a run is: a `Position`, as a value and as the state that `state_dict` returns."""
+"""The position of a run, as a value and as the state that `state_dict` returns."""
 
 from __future__ import annotations
 
@@ -11,48 +11,49 @@ from wdspec.base.errors import UsageError, warn_user
 from wdspec.planning.digest import differences, reads_alike
 from wdspec.planning.plan import SourcePlan
 from wdspec.planning.shares import LiveShares, shares_as_text, shares_from_text
-from wdspec.planning.stream_state import StreamState, pack_slot, unpack_slot
+from wdspec.read.source import StreamState, pack_slot, unpack_slot
 from wdspec.run.run import Run
 from wdspec.run.state import (
     FORMAT,
     VERSION,
     State,
     check_undamaged,
+    encode,
     ranks_of,
     read_entry,
     skipped_steps,
     stamp,
 )
-from wdspec.run.state_text import encode
 from wdspec.spec.language.steps import StepRanges
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run is, after the last item given."""
+    """Where a run is, after the last item it yielded."""
 
     step: int = 0
     """J of the step to resume with."""
-    given: int = 0
-    """Items of that step that were given already."""
+    items_given: int = 0
+    """Items of that step that were yielded already."""
     slots: Mapping[int, bytes] = field(default_factory=dict)
     """Slot -> packed state before that step."""
     shares: tuple[LiveShares, ...] = ()
-    """The shares that were set at run time: those in effect, and later ones."""
+    """The shares set at run time: the current ones, and later ones."""
     skipped: StepRanges = field(default_factory=StepRanges)
-    """The steps before it that were skipped, and later ones that the training loop, not the spec, has set to be."""
+    """Earlier steps that were skipped, and later ones that the training loop (not the spec) has set to be skipped."""
 
     def all_skipped(self, run: Run) -> StepRanges:
-        """The steps that were skipped up to here, and all later ones that a run which resumes here will skip."""
-        return self.skipped | run.skipped.within(self.step) if run.skipped else self.skipped
+        """Return the earlier steps that were skipped, and the later ones that a run resuming here will skip."""
+        spec = run.spec
+        return self.skipped | spec.skipped_steps.within(self.step) if spec.skip else self.skipped
 
     def to_state(self, run: Run) -> State:
-        """The position of a rank as JSON values."""
+        """Return the state of a rank, as JSON values."""
         state = {
             "format": FORMAT,
             "version": VERSION,
             "batch": self.step,
-            "given": self.given,
+            "given": self.items_given,
             "items": run.items_per_step,
             "epoch_batches": run.plan.epoch_batches,
             "shared": run.plan.batching.shared,
@@ -73,18 +74,18 @@ class Position:
         allow_changed: bool = False,
         reads: Callable[[int], bool] = lambda slot: True,
     ) -> Position:
-        """The position of a state, checked against the run that resumes from it, with the run's canonical ranks only.
+        """Return the position of a state, checked against the run that resumes, with the run's canonical ranks only.
 
         Args:
-            state: what `to_state` or `merge_states` returned, perhaps through JSON.
+            state: what `to_state` or `merge_states` returned, perhaps loaded from JSON.
             run: the run that resumes.
-            allow_changed: accept a changed spec: sources are matched by name, added ones start afresh, removed
-                ones are dropped, and one that is read in another way resumes at the start of its shard.
+            allow_changed: accept a changed spec: sources are matched by name, added ones start at their beginning,
+                removed ones are dropped, and one that is read in another way resumes at the start of its shard.
             reads: whether a slot is read here; the state may lack the others.
 
         Raises:
-            UsageError: not a state, damaged, of another version, of other ranks, inside a step that other ranks shared,
-                or of a spec with another order; the message lists what changed.
+            UsageError: not a state, damaged, of another version, of other ranks, inside a step that another number of
+                ranks shared, or of a spec with another order; the message lists the changes.
         """
         check_undamaged(state)
         before, now = json.loads(state["order"]), json.loads(run.order)
@@ -95,7 +96,7 @@ class Position:
 
 
 def entries_of(run: Run, table: Mapping[int, bytes], stamped: str) -> dict[str, str]:
-    """Where the slots of each of the run's canonical ranks stand: canonical rank -> text."""
+    """Return the states of the slots of the run's canonical ranks: canonical rank -> text."""
     workers = run.plan.topology.workers
     return {
         str(rank): stamped + encode([unpack_slot(table.get(rank * workers + k, b"")) for k in range(workers)])
@@ -106,16 +107,16 @@ def entries_of(run: Run, table: Mapping[int, bytes], stamped: str) -> dict[str, 
 def _live_shares(
     state: Mapping[str, Any], run: Run, before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> tuple[LiveShares, ...]:
-    """What was set of shares, where the spec's own are as they were."""
-    own, new = (
-        (each.get("schedule"), {name: said["share"] for name, said in each["sources"].items()})
-        for each in (before, now)
+    """Return the shares set at run time, unless the shares of the spec have changed."""
+    old, new = (
+        (order.get("schedule"), {name: source["share"] for name, source in order["sources"].items()})
+        for order in (before, now)
     )
     live, names = shares_from_text(state["shares"]), {source.name for source in run.spec.dataset}
-    if live and (own != new or not all(names.issuperset(each.shares) for each in live)):
+    if live and (old != new or not all(names.issuperset(each.shares) for each in live)):
         warn_user(
-            "the spec's shares have changed since the state was saved, so those that were set in the run are dropped "
-            f"({state['shares']}, as [global batch, shares]); set them again if they are to hold"
+            "the spec's shares have changed since the state was saved, so the shares set at run time are dropped "
+            f"({state['shares']}, as [global batch, shares]); set them again if you still want them"
         )
         return ()
     return live
@@ -124,7 +125,7 @@ def _live_shares(
 def _resume_source(
     source: SourcePlan, old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> Callable[[int, StreamState], StreamState]:
-    """What turns the state of a source in a slot into that with which it goes on in a run with another order."""
+    """Return the function from (slot, state of a source) to the state it resumes with, in a run with another order."""
     written = old["sources"].get(source.name)
     if written is None or not reads_alike(source.name, old, new):
         return lambda slot, state: state.restarted()
@@ -132,11 +133,6 @@ def _resume_source(
     if (delays, written["interleave"]) == (source.delays, source.interleave):
         return lambda slot, state: state
     return lambda slot, state: state.for_plan_with_other_sizes(slot, delays, written["interleave"])
-
-
-def _keep(slot: int, state: StreamState) -> StreamState:
-    """Where a stage stands goes on as it was saved."""
-    return state
 
 
 def _topology(elastic: Mapping[str, int]) -> str:
@@ -150,37 +146,37 @@ def _check_fits(
     now: Mapping[str, Any],
     allow_changed: bool,
 ) -> None:
-    """Raise a UsageError unless the run can resume from the state: same topology, order, ranks and place in a step."""
+    """Raise a UsageError unless the run can resume from the state: topology, order, ranks, and position in a step."""
     changed = list(differences(before, now))
     written, elastic = before["elastic"], now["elastic"]
     if written != elastic:
         raise UsageError(
-            f"the state is of the topology {_topology(written)}, this run has {_topology(elastic)}; write "
+            f"the state has the topology {_topology(written)}, this run has {_topology(elastic)}; write "
             f"`elastic: {{ranks: {written['ranks']}, workers: {written['workers']}}}` in the spec, and run on any "
             "topology that divides it"
         )
     if changed and not allow_changed:
         raise UsageError(
-            "the spec has changed since the state was saved, so the run cannot go on exactly:\n  "
+            "the spec has changed since the state was saved, so the run cannot resume exactly:\n  "
             + "\n  ".join(changed)
-            + "\nput it back, or load the state with allow_changed=True to go on as well as can be"
+            + "\nundo the change, or load the state with allow_changed=True to resume as closely as possible"
         )
     if state["samples"] != run.samples:
         warn_user(
-            "decode, scale, rename, map or tags have changed since the state was saved: the order is the same, "
-            "the samples may not be"
+            "decode, scale, rename, map or tags have changed since the state was saved: the order is the same, but "
+            "the samples may differ"
         )
     if any(str(rank) not in state["ranks"] for rank in run.ranks):
         raise UsageError(
             f"the state holds the canonical ranks {ranks_of(state)}, but this rank reads {list(run.ranks)}; merge the "
             "states of all ranks with wdspec.merge_states first"
         )
-    given = state["given"]
-    if given and state["items"] != run.items_per_step:
+    items = state["items"]
+    if state["given"] and items != run.items_per_step:
         raise UsageError(
-            f"the state was saved inside a step: {given} of the {state['items']} items of a rank had been given, "
-            f"and a rank of this run gets {run.items_per_step} a step; go on with as many ranks as saved it, or save "
-            f"after a multiple of {state['items']} items"
+            f"the state was saved inside a step: {state['given']} of the {items} items of a rank had been yielded, "
+            f"and a rank of this run gets {run.items_per_step} per step; resume with the number of ranks that saved "
+            f"the state, or save it after a multiple of {items} items"
         )
 
 
@@ -191,10 +187,10 @@ def _resume_slots(
     now: Mapping[str, Any],
     reads: Callable[[int], bool],
 ) -> dict[int, bytes]:
-    """The packed states of the run's slots, with which they resume."""
+    """Return slot -> packed state to resume with."""
     old = {name: index for index, name in enumerate(state["sources"])}
     resume = [_resume_source(source, before, now) for source in run.plan.sources]
-    resume += [_keep] * (len(run.sources) - len(resume))
+    resume += [lambda slot, state: state] * (len(run.sources) - len(resume))  # the stage
     workers = run.plan.topology.workers
     slots = {}
     for rank in run.ranks:

@@ -1,14 +1,14 @@
-"""Ranks that read one spec must see the same shards: compared once at start, and nobody waits for anybody.
+"""Comparing ranks: do all see the same shards, shares and skipped steps? And gathering their states.
 
-There is no collective here, which would hang where one rank builds a loader and another does not. The ranks leave
-notes in the key-value store that torch.distributed was set up with, and read those that are there already:
+A collective would hang if one rank builds a loader and another does not. So ranks write notes to the key-value store of
+torch.distributed, and read those that are there already, without waiting:
 
-    the first rank to come:   leave full notes ─▶ then look at the notes of those who came meanwhile
-    every other rank:         full notes there? compare, done.
-                              else leave notes of its own ─▶ then look again
+    first rank to arrive:   write full notes ─▶ read the notes of ranks that arrived meanwhile
+    every other rank:       full notes there? compare, done.
+                            else write notes ─▶ look again
 
-Either of two ranks leaves its notes before it looks for the other's, so of two that differ at least one finds
-out. It raises, and the launcher ends the job.
+Each of two ranks writes its notes before it looks for the other's, so if they differ, at least one of them finds out.
+It raises, and the launcher ends the job.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from wdspec.spec.language.steps import StepRanges
 from wdspec.urls.urls import ShardUrl, UrlSequence
 
 _comparisons: Counter[str] = Counter()
-"""How often this process has compared what it calls by a name."""
+"""Name -> number of comparisons by this process."""
 
 
 class Stateful(Protocol):
@@ -40,7 +40,7 @@ class Stateful(Protocol):
 
 
 class NoteStore(Protocol):
-    """What is needed of `torch.distributed.Store`; `get` would wait for a key that is not there."""
+    """The methods of `torch.distributed.Store` that are needed; `get` would wait for a missing key."""
 
     def add(self, key: str, amount: int) -> int: ...
 
@@ -52,55 +52,55 @@ class NoteStore(Protocol):
 
 
 def check_ranks_agree(run: Run) -> None:
-    """Compares the order and the shards with those of the ranks that came before, if there are several.
+    """Compare the order and the shards with those of ranks that arrived before.
 
-    Does nothing unless torch.distributed is initialised.
+    Does nothing unless torch.distributed is initialized and there are several ranks.
 
     Raises:
-        UsageError: another rank differs; names the first source and shard, or the option, that does.
+        UsageError: another rank differs; names the first source and shard, or the option, that differs.
     """
     shards = {source.name: _texts(source.shards) for source in run.plan.sources}
-    skipped = {"skip": str(run.skipped)} if run.skipped else {}
+    skipped = {"skip": str(run.spec.skipped_steps)} if run.spec.skip else {}
     _compare_ranks(run, "", {**json.loads(run.order), **skipped}, shards)
 
 
 def check_shares_agree(run: Run, start: int, shares: Mapping[str, float]) -> None:
-    """Compares shares that are set, and the batch from which on they hold, with what the ranks set that came before.
+    """Compare shares set at run time, and the first batch with them, with those of ranks that arrived before.
 
-    Does nothing unless torch.distributed is initialised. A rank that never sets any is found where states are merged.
+    Does nothing unless torch.distributed is initialized. A rank that sets none is found when states are merged.
 
     Raises:
-        UsageError: another rank has set others, or after another batch.
+        UsageError: another rank has set other shares, or after another batch.
     """
     _compare_ranks(run, "shares", {"from global batch": start, "shares": dict(shares)}, {})
 
 
 def check_skips_agree(run: Run, batch: int, steps: StepRanges) -> None:
-    """Compares steps that the training loop skips, and where it says so, with those of the ranks that came before.
+    """Compare steps that the training loop skips, and the current batch, with those of ranks that arrived before.
 
-    Does nothing unless torch.distributed is initialised. A rank that never skips any is found where states are merged.
+    Does nothing unless torch.distributed is initialized. A rank that skips none is found when states are merged.
 
     Raises:
-        UsageError: another rank skips others, or says so after another batch.
+        UsageError: another rank skips other steps, or called after another batch.
     """
     _compare_ranks(run, "steps to skip", {"before global batch": batch, "skip": str(steps)}, {})
 
 
-def _compare_ranks(run: Run, what: str, said: dict[str, Any], shards: dict[str, list[str]]) -> None:
+def _compare_ranks(run: Run, what: str, order: dict[str, Any], shards: dict[str, list[str]]) -> None:
     distributed = initialised_distributed()
     seat, spec = run.seat, run.spec
     if seat.world_size == 1 or distributed is None:
         return
-    # Paths may differ between machines; ranks may build other loaders besides, of other files or splits.
+    # Paths may differ between machines. Ranks may also build loaders of other files or splits.
     name = f"{PurePath(spec.file or '').name}#{spec.split or ''}/{seat.world_size}{what}"
     number = _comparisons[name]
     _comparisons[name] += 1
     rank, world_size = distributed.get_rank(), distributed.get_world_size()
     try:
         store = distributed.distributed_c10d._get_default_store()
-        compare(store, f"wdspec/{name}/{number}", rank, world_size, said, shards)
+        compare(store, f"wdspec/{name}/{number}", rank, world_size, order, shards)
     except (AttributeError, RuntimeError) as error:
-        # No such store, or it is gone, and the job with it.
+        # There is no such store, or the job is ending.
         warn_user(f"could not compare the {what or 'shards'} of the ranks: {error}")
 
 
@@ -112,13 +112,13 @@ def compare(
     order: dict[str, Any],
     shards: dict[str, list[str]],
 ) -> None:
-    """Compares this rank with those whose notes are there; never waits for one.
+    """Compare this rank with those whose notes are there; never wait for one.
 
     Args:
         store: shared by the ranks.
-        key: the same on all ranks, and for this comparison only.
-        rank, world_size: of torch.distributed.
-        order: what the order depends on, as `order_digest.describe_order` says it, through JSON.
+        key: the same on all ranks, and unique to this comparison.
+        rank, world_size: as in torch.distributed.
+        order: what the order depends on (`planning.digest.describe_order`), through JSON.
         shards: the shards of each source, as texts.
 
     Raises:
@@ -127,25 +127,25 @@ def compare(
     own = digest(order)
     notes = zlib.compress(json.dumps([rank, order, shards]).encode())
 
-    def leave(place: str) -> None:
+    def write_notes(place: str) -> None:
         store.set(f"{place}/notes", notes)
         store.set(f"{place}/digest", own)
 
     first = f"{key}/first"
     if store.add(f"{key}/came", 1) == 1:
-        leave(first)
+        write_notes(first)
         others = [f"{key}/{n}" for n in range(world_size) if n != rank]
     else:
         if not store.check([f"{first}/digest"]):
-            leave(f"{key}/{rank}")
+            write_notes(f"{key}/{rank}")
         others = [first]
     for other in others:
         if store.check([f"{other}/digest"]) and store.get(f"{other}/digest").decode() != own:
             theirs = json.loads(zlib.decompress(store.get(f"{other}/notes")))
-            raise UsageError(_difference(rank, order, shards, *theirs))
+            raise UsageError(_describe_difference(rank, order, shards, *theirs))
 
 
-def _difference(
+def _describe_difference(
     rank: int,
     order: dict[str, Any],
     shards: dict[str, list[str]],
@@ -154,8 +154,8 @@ def _difference(
     other_shards: dict[str, list[str]],
 ) -> str:
     remedy = (
-        "all ranks must load the same spec and see the same files; where a glob or a directory differs between "
-        "machines, list the shards, or share them"
+        "all ranks must load the same spec and see the same files; if a glob or a directory differs between "
+        "machines, list the shards, or share the directory"
     )
     for name, own in shards.items():
         theirs = other_shards.get(name, own)
@@ -169,37 +169,38 @@ def _difference(
     lines = "\n  ".join(differences(other_order, order))
     if "from global batch" in order:
         return (
-            f"rank {rank} ('now') sets other shares than rank {other} ('was'):\n  {lines}\nset the same on all ranks, "
-            "after the same batch"
+            f"rank {rank} ('now') sets other shares than rank {other} ('was'):\n  {lines}\nset the same shares on all "
+            "ranks, after the same batch"
         )
     if "before global batch" in order:
         return (
-            f"rank {rank} ('now') skips other steps than rank {other} ('was'):\n  {lines}\nskip the same on all ranks, "
-            "after the same batch"
+            f"rank {rank} ('now') skips other steps than rank {other} ('was'):\n  {lines}\nskip the same steps on all "
+            "ranks, after the same batch"
         )
     return f"rank {rank} ('now') has another spec than rank {other} ('was'):\n  {lines}\n{remedy}"
 
 
 def _texts(shards: Sequence[ShardUrl]) -> list[str]:
-    """The shards as written; of a list too long to send around, the patterns it was written with."""
+    """Return the shards as written; for a list too long to send, the patterns it was written with."""
     if isinstance(shards, UrlSequence) and len(shards) > EXPAND_UP_TO:
         return [str(getattr(run.texts, "pattern", run.texts)) for run in shards.parts]
     return [shard.text for shard in shards]
 
 
 def gather_state(loader_or_state: Stateful | Mapping[str, Any], group: Any = None) -> State:
-    """The merged state of all ranks, on every rank: save it once, and load it on every rank of any legal topology.
+    """Return the merged state of all ranks, on every rank: save it once, and load it on every rank.
 
-    A collective: every rank of the group calls it, after the same batch. What goes wrong on one rank is raised
-    on all of them, so nobody waits. Ranks that read the same part (peers in tensor or pipeline parallelism) count
-    once. Where torch.distributed is not initialised, it is the state of this process alone.
+    The state resumes on any topology that divides the canonical one. This is a collective: every rank of the group must
+    call it, after the same batch. An error on one rank is raised on all of them, so no rank waits. Ranks that read the
+    same part (peers in tensor or pipeline parallelism) count once. If torch.distributed is not initialized, the state
+    is that of this process alone.
 
     Args:
         loader_or_state: a `Loader`, a compiled spec, or what its `state_dict` returned.
-        group: the process group; by default the whole job. With NCCL, the device of the rank must have been set.
+        group: the process group; by default all ranks. With NCCL, set the device of the rank before.
 
     Raises:
-        UsageError: the states are not those of all ranks after one and the same batch; see `merge_states`.
+        UsageError: the states are not from all ranks after the same batch; see `merge_states`.
 
     Example:
         >>> import wdspec
@@ -213,7 +214,7 @@ def gather_state(loader_or_state: Stateful | Mapping[str, Any], group: Any = Non
     if distributed is None:
         return merge_states([_own_state(loader_or_state)])
 
-    def gathered(value: Any) -> list[Any]:
+    def gather(value: Any) -> list[Any]:
         values: list[Any] = [None] * distributed.get_world_size(group)
         distributed.all_gather_object(values, value, group=group)
         return values
@@ -222,16 +223,16 @@ def gather_state(loader_or_state: Stateful | Mapping[str, Any], group: Any = Non
     try:
         own = _own_state(loader_or_state)
         check_undamaged(own)
-        # The description of the order is long, and on all ranks alike.
-        sent = {name: value for name, value in own.items() if name != "order"}, ""
-    except Exception as error:  # the others are waiting, and are to hear of it
-        sent = {}, f"{type(error).__name__}: {error}"
-    states, failures = zip(*gathered(sent), strict=True)
+        # The description of the order is long, and usually the same on all ranks.
+        message = {name: value for name, value in own.items() if name != "order"}, ""
+    except Exception as error:  # send it to the other ranks, which are waiting
+        message = {}, f"{type(error).__name__}: {error}"
+    states, failures = zip(*gather(message), strict=True)
     if any(failures):
-        told = (f"rank {rank} of the group: {why}" for rank, why in enumerate(failures) if why)
-        raise UsageError("a state could not be gathered:\n  " + "\n  ".join(told))
-    alike = all(state["digest"] == own["digest"] for state in states)
-    orders = [own["order"]] * len(states) if alike else gathered(own["order"])
+        lines = [f"rank {rank} of the group: {why}" for rank, why in enumerate(failures) if why]
+        raise UsageError("the states could not be gathered:\n  " + "\n  ".join(lines))
+    is_same = all(state["digest"] == own["digest"] for state in states)
+    orders = [own["order"]] * len(states) if is_same else gather(own["order"])
     return merge_states({**state, "order": order} for state, order in zip(states, orders, strict=True))
 
 

@@ -1,7 +1,4 @@
-"""A run: a plan as one rank executes it, and everything that follows from the two.
-
-A `Run` is frozen and pickles. Where it is says a `Position`, and a `Stream` moves that.
-"""
+"""A run: a plan as one rank executes it. It is frozen and pickles; a `Stream` moves a `Position` along it."""
 
 from __future__ import annotations
 
@@ -21,13 +18,12 @@ from wdspec.read.batch import as_tuple, build_collate
 from wdspec.read.reader import Reader
 from wdspec.read.transform import Sample, SourceParts
 from wdspec.shards.shards import Shards
-from wdspec.spec.language.steps import StepRanges, steps_in
 from wdspec.spec.spec import Spec
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a rank reads. It never changes, and it pickles."""
+    """What a rank reads. It is frozen, and it pickles."""
 
     spec: Spec
     shards: Shards
@@ -36,76 +32,71 @@ class Run:
     parts: Mapping[str, SourceParts]
     """How every source is read."""
     ranks: range
-    """The canonical ranks that this rank reads, whole or in part."""
+    """The canonical ranks that this rank reads, completely or in part."""
     own: slice
-    """This rank's samples among those that its canonical ranks give to a batch."""
+    """This rank's samples among those of its canonical ranks in a batch."""
     order: str
-    """All that the order depends on (`planning.digest.describe_order`), as JSON text."""
+    """Everything that the order depends on (`planning.digest.describe_order`), as JSON text."""
     digest: str
-    """A digest of `order`, which a state is bound to."""
+    """A digest of `order`; a state of another digest does not fit."""
     samples: str
     """A digest of what changes the samples but not their order."""
     sources: tuple[str, ...]
-    """The names of the sources that are read, in the order in which a slot's state has them; then the stage."""
+    """The names of the sources in the order of a slot's state; then the stage."""
 
     @cached_property
     def items_per_step(self) -> int:
-        """How many items the training loop gets of one global batch, on this rank.
+        """Items of one global batch that the training loop gets on this rank.
 
-        1 with `batch`; one for each canonical rank without it, and with `batch: {accumulate: true}`.
+        1 with `batch`; one per canonical rank without it, or with `batch: {accumulate: true}`.
         """
         batch = self.spec.batch
         return 1 if batch is not None and not batch.accumulate else len(self.ranks)
 
-    @cached_property
-    def skipped(self) -> StepRanges:
-        """The steps that the spec skips."""
-        return steps_in(self.spec.skip) if self.spec.skip else StepRanges()
-
     def check_skippable(self) -> None:
-        """Raise a UsageError if its steps cannot be skipped."""
+        """Raise a UsageError if steps cannot be skipped."""
         if self.plan.finite is not None:
             raise UsageError("steps cannot be skipped with `epoch: pass`, which gives every sample once")
 
     @property
     def slots(self) -> int:
-        """How many slots this rank reads; of a pass with fewer batches than workers only those that have one."""
+        """Number of slots that this rank reads; in a short pass, only those that get a batch."""
         finite, slots = self.plan.finite, self.plan.topology.workers
         if finite is not None:
             slots = min(slots, finite.batches)
         return len(self.ranks) * slots
 
     def segments(self, live: Sequence[LiveShares]) -> tuple[ScheduleSegment, ...]:
-        """The segments of shares that were set (`live_segments`)."""
+        """Return the schedule segments of shares set at run time (`live_segments`)."""
         names = [source.name for source in self.plan.sources]
         return live_segments(self.spec, names, live, lambda source: len(self.shards.lists[source.name]))
 
     def shares_at(self, batch: int, segments: tuple[ScheduleSegment, ...]) -> dict[str, float]:
-        """The share of every source in global batch J, where those segments were set."""
+        """Return the share of every source in global batch J, given the segments set at run time."""
         current = [each for each in self.plan.with_shares(segments).segments if each.start <= batch][-1]
         named = zip(self.plan.sources, current.shares, strict=True)
         return {source.name: float(share) for source, share in named}
 
     def epoch_of(self, batch: int) -> int:
-        """The epoch that global batch J lies in, from 0; 0 for all of an endless stream."""
+        """Return the epoch of global batch J, from 0; an endless stream is epoch 0."""
         length = self.plan.epoch_batches
         return batch // length if length else 0
 
     def epoch_end(self, batch: int) -> int | None:
-        """J of the first batch after the epoch that batch J lies in; None for an endless stream."""
+        """Return J of the first batch after the epoch of batch J; None for an endless stream."""
         length = self.plan.epoch_batches
         return (batch // length + 1) * length if length else None
 
     def reader(self) -> Reader:
-        """A reader of this rank's part of each global batch."""
+        """Return a reader of this rank's part of each global batch."""
         return Reader(self.plan, self.parts, self.ranks, self.spec)
 
     @cached_property
     def assemble(self) -> Callable[[int, list[list[Sample]]], list[Any]]:
-        """The function from (J, the samples of each canonical rank) to the `items_per_step` items that a loop gets.
+        """The function from (J, the samples of each canonical rank) to the `items_per_step` items of the step.
 
-        With `batch`, one dict of tensors, or one tuple with `to_tuple` (with `accumulate`, one for each canonical
-        rank); without, the samples as dicts or tuples.
+        With `batch`, one dict of tensors, or one tuple with `to_tuple` (with `accumulate`, one per canonical rank).
+        Without, the samples as dicts or tuples.
         """
         entries, batch = self.spec.to_tuple, self.spec.batch
         if batch is None:
@@ -126,30 +117,30 @@ class Run:
         ]
 
     def with_workers(self, workers: int) -> Run:
-        """The same run, read by another number of processes.
+        """Return the same run, read by another number of workers.
 
         Raises:
-            UsageError: they do not divide the canonical workers.
+            UsageError: `workers` does not divide the canonical workers.
         """
         return make_run(self.spec, self.shards, self.seat, workers)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Workers do not need what was computed here.
+        # Leave out the cached properties.
         fields = (self.spec, self.shards, self.plan, self.seat, self.parts, self.ranks, self.own)
         return Run, (*fields, self.order, self.digest, self.samples, self.sources)
 
 
 def make_run(spec: Spec, shards: Shards, seat: Seat, workers: int) -> Run:
-    """Plan a spec over its canonical topology, or the one that reads it, and describe what this rank reads of it.
+    """Plan a spec over its canonical topology (else the one that reads it), and return what this rank reads.
 
     Args:
         spec: the checked spec.
         shards: its shards.
         seat: which rank this is.
-        workers: reading processes per rank; 0 reads in the rank's own process.
+        workers: workers per rank; 0 reads in the process of the rank.
 
     Raises:
-        UsageError: the run's ranks or workers do not divide the canonical ones; shares, batch and epoch do not fit.
+        UsageError: the ranks or workers do not divide the canonical ones; shares, batch and epoch do not fit.
     """
     topology = Topology.of(spec, seat.world_size, workers)
     if spec.elastic is not None:
@@ -158,7 +149,7 @@ def make_run(spec: Spec, shards: Shards, seat: Seat, workers: int) -> Run:
     shared = plan.batching.shared
     places, ranks = seat.places(topology, shared), seat.canonical_ranks(topology, shared)
     first = ranks.start * shared
-    # Hashing long lists of shards takes time: done now, so that no state has to wait for it.
+    # Hashing long lists of shards takes time: do it now, so that no state has to wait for it.
     order = describe_order(spec, plan)
     stages = () if spec.stage is None else (f"stage {spec.stage.call}",)
     return Run(

@@ -1,59 +1,196 @@
-"""The state of a run as JSON: its form, whether a value has it undamaged, and the states of several ranks merged.
+"""The state of a run as JSON: its format, a check for damage, and merging the states of several ranks.
 
     {"batch": J, "digest": …, "order": …, …,                  the same on every rank
-     "ranks": {"6": "where its slots are", "7": …}}            one entry for each canonical rank that was read here
+     "ranks": {"6": "states of its slots", "7": …}}           one entry for each canonical rank that was read here
 
-An entry holds, for every slot of its canonical rank, how far each source was read (`planning.stream_state`), in a
-short text (`state_text`). Nothing else is needed to resume exactly at batch J, on any legal topology, and a rank that
-resumes looks only at its own entries. Entries are named by canonical rank, so a program that saves a state by its
-names, as `torch.distributed.checkpoint` does, puts the states of all ranks together, and gives each rank its part. An
-entry starts with what must be the same on all ranks, which tells entries of different batches apart.
+An entry holds how far each source was read in every slot of its canonical rank (`StreamState` in read/source.py), as a
+short text (`encode`). Nothing else is needed to resume exactly at batch J on any legal topology, and a rank that
+resumes uses only its own entries. `torch.distributed.checkpoint` saves a state by its keys; since entries are keyed by
+canonical rank, it merges the states of all ranks by itself. An entry starts with a stamp of everything that must be the
+same on all ranks, so entries of different batches are never mixed.
 
-Without `batch` (or with `accumulate`) a step gives a rank one item for each of its canonical ranks; a state saved
-inside a step also says how many of those were given.
+Without `batch` (or with `accumulate`) a step gives a rank one item for each of its canonical ranks. So a state also
+says how many items of the step were yielded (`given`).
 
-Files get cut and edited, so a value is checked before anything is taken from it.
+The text of an entry holds the numbers of its `StreamState`s column by column, in as few bits as possible:
+
+    slots k = 0..K-1 of rank c, sources s       numbers(s, k)[j], source after source: column j
+    ┌ s₀: [2, 51200, 10, …] ┐                   ─▶  minimum, common divisor of the differences, bits of each value
+    └ s₁: [0, 0, 0, …]      ┘ …                 ─▶  zlib ─▶ base64
+
+Equal values, such as those of sources that were not read, take no bits. Offsets in a tar are multiples of 512 and take
+nine bits less. The rest is nearly random and does not compress; zlib finds repeated slots, and its checksum finds
+damage. State files get truncated and edited, so every value is checked before it is used.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
+import struct
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from wdspec.base.errors import UsageError
 from wdspec.planning.digest import differences, digest
 from wdspec.planning.shares import shares_as_text, shares_from_text
-from wdspec.run.state_text import Slot, decode
+from wdspec.read.source import StreamState
 from wdspec.spec.language.steps import StepRanges
+
+Slot = list[StreamState] | None
+"""The state of each source in a slot; None if the slot was not read."""
+_COLUMN = struct.Struct("<qqBI")
+"""Minimum, divisor, bits of a value, number of values."""
+_MOST = 1 << 28
+"""Limit in bytes for the columns of a rank, against hostile texts."""
+
+
+def encode(slots: Sequence[Slot]) -> str:
+    """Return the slots k = 0..K-1 of a canonical rank as ASCII text."""
+    read = [slot for slot in slots if slot]
+    rows = [state.numbers() for source in zip(*read, strict=True) for state in source]
+    columns = [[bool(slot) for slot in slots], [len(row) for row in rows]]
+    if rows:
+        columns += [[row[n] for row in rows if n < len(row)] for n in range(max(map(len, rows)))]
+    packed = b"".join(_pack(np.array(column, dtype=np.int64)) for column in columns)
+    return base64.b64encode(zlib.compress(packed)).decode()
+
+
+def decode(text: str, workers: int, sources: int) -> list[Slot]:
+    """Return the slots of a text: the inverse of `encode`.
+
+    Args:
+        workers: K.
+        sources: number of sources of a slot.
+
+    Raises:
+        ValueError: this is not such a text, or has another number of workers or sources.
+    """
+    is_read, widths, columns = _read(text, workers, sources)
+    rows: list[list[int]] = [[] for _ in widths]
+    for n, column in enumerate(columns):
+        for row, number in zip(np.flatnonzero(widths > n).tolist(), column.tolist(), strict=True):
+            rows[row].append(number)
+    states = [StreamState.from_numbers(row) for row in rows]
+    slots, count = iter(range(len(states))), int(is_read.sum())
+    return [states[next(slots) :: count] if was_read else None for was_read in is_read]
+
+
+def decode_numbers(
+    text: str, workers: int, sources: int
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]] | None:
+    """Return the numbers of a text for `StreamState.given_by`, which is fast for thousands of ranks.
+
+    Returns:
+        Which of the K slots were read, shape (K,), and the first five numbers of each source in each of these, shape
+        (sources, slots, 5). None if some states have stretches, so more than five numbers.
+
+    Raises:
+        ValueError: as `decode`.
+    """
+    is_read, widths, columns = _read(text, workers, sources)
+    if not len(widths):
+        return is_read, np.zeros((sources, 0, 5), dtype=np.int64)
+    if widths.min() < 5 or min(int(column.min()) for column in columns) < 0:
+        raise ValueError("numbers are missing, or below 0")
+    numbers = np.stack(columns[:5], axis=1)
+    if (widths != 5 + 3 * numbers[:, 4]).any():
+        return None
+    return is_read, numbers.reshape(sources, -1, 5)
+
+
+def _read(
+    text: str, workers: int, sources: int
+) -> tuple[NDArray[np.bool_], NDArray[np.int64], list[NDArray[np.int64]]]:
+    """Return which slots were read, how many numbers each state has, and the columns of these numbers."""
+    try:
+        inflate = zlib.decompressobj()
+        data = inflate.decompress(base64.b64decode(text, validate=True), _MOST)
+    except (zlib.error, binascii.Error) as error:
+        raise ValueError(str(error)) from None
+    if not inflate.eof or inflate.unused_data:
+        raise ValueError("it is truncated, or too long")
+    columns = _Columns(data)
+    is_read = columns.take(workers).astype(bool)
+    widths = columns.take(int(is_read.sum()) * sources)
+    numbers = [columns.take(int((widths > n).sum())) for n in range(int(widths.max(initial=0)))]
+    columns.check_end()
+    return is_read, widths, numbers
+
+
+def _pack(values: NDArray[np.int64]) -> bytes:
+    least = int(values.min()) if len(values) else 0
+    above = values - least
+    divisor = int(np.gcd.reduce(above)) or 1
+    above //= divisor
+    bits = int(above.max(initial=0)).bit_length()
+    flags = (above[:, None] >> np.arange(bits)) & 1
+    return _COLUMN.pack(least, divisor, bits, len(values)) + np.packbits(flags.astype(np.uint8)).tobytes()
+
+
+class _Columns:
+    """Reads the columns of a text one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, count: int) -> NDArray[np.int64]:
+        """Return the next column, which must have `count` values."""
+        if self._at + _COLUMN.size > len(self._data):
+            raise ValueError("a column is missing")
+        least, divisor, bits, values = _COLUMN.unpack_from(self._data, self._at)
+        start = self._at + _COLUMN.size
+        self._at = start + (bits * values + 7) // 8
+        if values != count or bits > 63 or self._at > len(self._data):
+            raise ValueError(f"a column has {values} values of {count}")
+        packed = np.frombuffer(self._data, np.uint8, self._at - start, start)
+        flags = np.unpackbits(packed, count=bits * values).reshape(values, bits)
+        numbers: NDArray[np.int64] = flags.astype(np.int64) @ (np.int64(1) << np.arange(bits, dtype=np.int64))
+        numbers *= divisor
+        numbers += least
+        return numbers
+
+    def check_end(self) -> None:
+        """Raise a ValueError unless this is the end."""
+        if self._at != len(self._data):
+            raise ValueError("there is data after the columns")
+
 
 State = dict[str, Any]
 
 FORMAT, VERSION = "wdspec-state", 4
 WORKER_FORMAT = "wdspec-worker-state"
-"""Of the state that a pipeline in one worker of somebody else's DataLoader has (`foreign_loader`)."""
+"""Format of the state of one worker of a DataLoader that is not wdspec's (`foreign`)."""
 _NO_STEPS = StepRanges().as_text()
-"""Of a state whose run skips no steps."""
+"""`skip` of a state without skipped steps."""
 NO_SHARES = shares_as_text(())
-"""Of a state where the spec's own shares hold."""
+"""`shares` of a state without shares set at run time."""
 
 
 def check_undamaged(state: Any) -> None:
-    """Raises a UsageError unless this is a state of a version that can be read, and all of it is as it was written."""
+    """Raise a UsageError unless this is an undamaged state, of a version that can be read."""
     if isinstance(state, Mapping) and state.get("format") == WORKER_FORMAT:
         raise UsageError(
-            "this is the state of one worker of a DataLoader; load the state of the whole StatefulDataLoader into "
-            "a StatefulDataLoader with as many workers"
+            "this is the state of one worker of a DataLoader; load the state of the whole StatefulDataLoader into a "
+            "StatefulDataLoader with the same number of workers"
         )
     if not isinstance(state, Mapping) or state.get("format") != FORMAT:
-        raise UsageError("this is no state of a wdspec pipeline or loader; pass what state_dict() returned")
+        raise UsageError(
+            "this is not a state of a wdspec pipeline or loader; pass what state_dict() returned"
+        )
     if not _is_count(state.get("version")):
-        raise damaged("`version` is missing" if "version" not in state else "`version` is no number")
+        raise damaged("`version` is missing" if "version" not in state else "`version` is not a number")
     if state["version"] != VERSION:
         raise UsageError(
             f"the state has format version {state['version']}, this wdspec reads version {VERSION}; finish the run "
-            "with the release that wrote the state, or begin the data anew: no state, another `seed`"
+            "with the release that wrote the state, or start the data again: without a state, with another `seed`"
         )
     for name, is_right in _KINDS.items():
         if name not in state and name in _OPTIONAL:
@@ -65,9 +202,9 @@ def check_undamaged(state: Any) -> None:
     try:
         order = _order(state["order"], state["digest"])
     except (ValueError, RecursionError):
-        raise damaged("`order` does not have the digest that was written with it") from None
+        raise damaged("`order` does not match its `digest`") from None
     if state["given"] and state["given"] >= state["items"]:
-        raise damaged(f"{state['given']} of {state['items']} items were given of a step")
+        raise damaged(f"{state['given']} of {state['items']} items of a step were yielded")
     others = [name for name in state["sources"] if name not in order["sources"]]
     is_stage = others == state["sources"][-1:] and "stage.call" in order
     if len(state["sources"]) != len(order["sources"]) + is_stage or (others and not is_stage):
@@ -78,14 +215,14 @@ def check_undamaged(state: Any) -> None:
             raise damaged(f"canonical rank {rank!r} is {str(entry)[:60]!r}")
         if not entry.startswith(written):
             raise UsageError(
-                f"canonical rank {rank} was saved at another place than the rest of the state ({entry[:40]!r}…, not "
-                f"{written!r}…); save on all ranks after the same batch, and load the whole of one checkpoint"
+                f"canonical rank {rank} was saved at another position than the rest of the state ({entry[:40]!r}…, "
+                f"not {written!r}…); save on all ranks after the same batch, and load all of one checkpoint"
             )
 
 
 @lru_cache(maxsize=4)
 def _order(text: str, written: str) -> dict[str, Any]:
-    """The order that a state describes; of thousands of states that are merged nearly always the same."""
+    """Return the order that a state describes; nearly always the same for thousands of merged states."""
     order: dict[str, Any] = json.loads(text)
     if not isinstance(order, dict) or digest(order) != written:
         raise ValueError
@@ -93,49 +230,49 @@ def _order(text: str, written: str) -> dict[str, Any]:
 
 
 def stamp(state: Mapping[str, Any]) -> str:
-    """What the entry of every canonical rank begins with: what has to be the same on all ranks."""
-    own: str = state["digest"]
-    said = {"shares": state["shares"]} if state["shares"] != NO_SHARES else {}
+    """Return what every entry starts with: a stamp of what must be the same on all ranks."""
+    text: str = state["digest"]
+    settings = {"shares": state["shares"]} if state["shares"] != NO_SHARES else {}
     if state.get("skip", _NO_STEPS) != _NO_STEPS:
-        said["skip"] = state["skip"]
-    if said:
-        own = digest({"order": own, **said})
-    return f"{state['batch']}.{state['given']}.{state['items']}.{own[:8]}:"
+        settings["skip"] = state["skip"]
+    if settings:
+        text = digest({"order": text, **settings})
+    return f"{state['batch']}.{state['given']}.{state['items']}.{text[:8]}:"
 
 
 def skipped_steps(state: Mapping[str, Any]) -> StepRanges:
-    """The steps that a state says were skipped, and are to be; states from before steps could be have no entry."""
+    """Return the steps that were skipped, or are set to be; older states have no such key."""
     return StepRanges.from_text(state.get("skip", _NO_STEPS))
 
 
 def ranks_of(state: Mapping[str, Any]) -> list[int]:
-    """The canonical ranks that a state holds."""
+    """Return the canonical ranks in a state."""
     return sorted(map(int, state["ranks"]))
 
 
 def entry_of(state: Mapping[str, Any], rank: int) -> str:
-    """The text of one canonical rank (`slot_columns`), of a state that `check_undamaged` has passed."""
+    """Return the entry of a canonical rank without its stamp, from a state that `check_undamaged` accepts."""
     return str(state["ranks"][str(rank)]).partition(":")[2]
 
 
 def read_entry(
     state: Mapping[str, Any], rank: int, workers: int, reads: Callable[[int], bool] = lambda slot: True
 ) -> list[Slot]:
-    """Where the slots of one canonical rank stand, of a state that `check_undamaged` has passed.
+    """Return the states of the slots of a canonical rank, from a state that `check_undamaged` accepts.
 
     Args:
         workers: K.
-        reads: whether a slot is read here; the state may lack those that are not.
+        reads: whether a slot is read here; the state may lack the others.
 
     Raises:
-        UsageError: the entry is damaged, or lacks a slot that was read before and is again. Going on without it
-            would silently begin it again.
+        UsageError: the entry is damaged, or lacks a slot that is read here and was read before. Without its state,
+            the slot would silently start from its beginning.
     """
     try:
         slots = decode(entry_of(state, rank), workers, len(state["sources"]))
     except (ValueError, TypeError, OverflowError) as error:
-        raise damaged(f"canonical rank {rank} is not as it was written ({error})") from None
-    if "pass" not in _order(state["order"], state["digest"]):  # where slots have no state of their own
+        raise damaged(f"the entry of canonical rank {rank} cannot be decoded ({error})") from None
+    if "pass" not in _order(state["order"], state["digest"]):  # slots of a pass have no state
         for worker in range(min(state["batch"], workers)):
             if slots[worker] is None and reads(rank * workers + worker):
                 raise damaged(f"slot {rank * workers + worker} is missing")
@@ -143,19 +280,19 @@ def read_entry(
 
 
 def rank_state(state: Any, items: int) -> dict[str, Any]:
-    """The state of one worker in the form of a rank's, for `check_undamaged`; checks what is the worker's alone.
+    """Return the state of one worker in the format of a rank's, with only the keys of workers checked.
 
     Args:
-        state: what a worker's `state_dict` returned, perhaps through JSON.
-        items: items that one step gives the rank.
+        state: what a worker's `state_dict` returned, perhaps loaded from JSON.
+        items: items of one step for the rank.
 
     Raises:
-        UsageError: it is no such state, or damaged.
+        UsageError: it is not such a state, or is damaged.
     """
     if not isinstance(state, Mapping) or state.get("format") != WORKER_FORMAT:
         raise UsageError(
-            "this is no state of a pipeline in a DataLoader worker; the state of a whole rank goes into the "
-            "pipeline before the DataLoader is made, or into wdspec.loader"
+            "this is not a state of a pipeline in a DataLoader worker; load the state of a whole rank into the "
+            "pipeline before you create the DataLoader, or into wdspec.loader"
         )
     for name in ("worker", "workers", "first"):
         if not _is_count(state.get(name)):
@@ -165,14 +302,14 @@ def rank_state(state: Any, items: int) -> dict[str, Any]:
     try:
         order, digest, samples, sources = json.loads(state["run"])
     except (KeyError, TypeError, ValueError, RecursionError):
-        raise damaged("`run` is missing, or is not what was written") from None
+        raise damaged("`run` is missing or invalid") from None
     described = {"items": items, "order": order, "digest": digest, "samples": samples, "sources": sources}
     return {**state, "format": FORMAT, "epoch_batches": None, "shared": 1, **described}
 
 
 def damaged(fault: str) -> UsageError:
-    """The error for a state that is not as it was written."""
-    return UsageError(f"the state is damaged: {fault}; load an earlier checkpoint, or the whole of this one")
+    """Return the error for a damaged state."""
+    return UsageError(f"the state is damaged: {fault}; load an earlier checkpoint, or all of this one")
 
 
 def _is_count(value: Any) -> bool:
@@ -208,14 +345,17 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "ranks": lambda value: isinstance(value, Mapping) and len(value) > 0,
 }
 _OPTIONAL = ("skip",)
-"""What states may lack that were written before there was such a thing."""
+"""Keys that older states do not have."""
 
 
 def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
-    """The state of the whole job from those of its ranks: load it on every rank of any legal topology.
+    """Merge the states of all ranks of a job into one, to load on every rank of any legal topology.
+
+    Args:
+        states: what `state_dict` returned on each rank after the same batch, perhaps loaded from JSON.
 
     Raises:
-        UsageError: not the states of all ranks after one and the same batch of one spec.
+        UsageError: a state is damaged, the states are of different specs or positions, or a rank is missing.
     """
     parts = list(states)
     if not parts:
@@ -236,35 +376,34 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
             )
         if (part["given"], part["items"]) != (first["given"], first["items"]):
             raise UsageError(
-                f"the states are of different places in a step: {first['given']} of {first['items']} items "
+                f"the states are of different positions in a step: {first['given']} of {first['items']} items "
                 f"(ranks {ranks_of(first)}) and {part['given']} of {part['items']} (ranks {ranks_of(part)}); save "
                 "on all ranks after the same number of items"
             )
         if part["shares"] != first["shares"]:
             raise UsageError(
-                f"the ranks were given different shares: {first['shares']} (ranks {ranks_of(first)}) and "
+                f"different shares were set on the ranks: {first['shares']} (ranks {ranks_of(first)}) and "
                 f"{part['shares']} (ranks {ranks_of(part)}), as [global batch, shares]; set the same on all ranks, "
                 "after the same batch"
             )
-        if skipped_steps(part) != skipped_steps(first):
+        skipped, others = skipped_steps(first), skipped_steps(part)
+        if skipped != others:
             raise UsageError(
-                f"the ranks skip different steps: {skipped_steps(first) or 'none'} (ranks {ranks_of(first)}) and "
-                f"{skipped_steps(part) or 'none'} (ranks {ranks_of(part)}); skip the same on all ranks, after the same "
-                "batch"
+                f"the ranks skip different steps: {skipped or 'none'} (ranks {ranks_of(first)}) and "
+                f"{others or 'none'} (ranks {ranks_of(part)}); skip the same on all ranks, after the same batch"
             )
     entries: dict[str, str] = {}
     for part in parts:
         for rank, entry in part["ranks"].items():
             if entries.setdefault(rank, entry) != entry:
-                raise UsageError(f"canonical rank {rank} stands in two places; merge one state of each rank")
+                raise UsageError(
+                    f"canonical rank {rank} is in two states, which differ; merge one state of each rank"
+                )
     total = json.loads(first["order"])["elastic"]["ranks"]
-    lacking = [rank for rank in range(total) if str(rank) not in entries]
-    if lacking:
-        raise UsageError(f"canonical ranks {_some(lacking)} are missing; merge one state of each rank")
+    missing = [rank for rank in range(total) if str(rank) not in entries]
+    if missing:
+        text = str(missing)
+        if len(missing) > 8:
+            text = f"{', '.join(map(str, missing[:8]))}, … ({len(missing)} in all)"
+        raise UsageError(f"canonical ranks {text} are missing; merge one state of each rank")
     return {**first, "ranks": dict(sorted(entries.items(), key=lambda item: int(item[0])))}
-
-
-def _some(ranks: Sequence[int]) -> str:
-    return (
-        str(list(ranks)) if len(ranks) <= 8 else f"{', '.join(map(str, ranks[:8]))}, … ({len(ranks)} in all)"
-    )

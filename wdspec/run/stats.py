@@ -1,6 +1,6 @@
-"""What a run has read so far, over all its reading processes: `stats()` of loaders and compiled datasets.
+"""Counts of what a run has read, over all its workers: `stats()` of loaders and compiled datasets.
 
-What each source has given, by a state: counted for all slots of a source at once, as a job may have thousands.
+`samples_given` counts samples from a state instead, for all slots of a source at once, as a job may have thousands.
 """
 
 from __future__ import annotations
@@ -17,35 +17,34 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from wdspec.planning.delays import Delays
-from wdspec.planning.stream_state import StreamState
+from wdspec.planning.order import Delays
 from wdspec.read.budget import PackedCounts, append_line
-from wdspec.run.state import damaged, entry_of, ranks_of, read_entry
-from wdspec.run.state_text import decode_numbers
+from wdspec.read.source import StreamState
+from wdspec.run.state import damaged, decode_numbers, entry_of, ranks_of, read_entry
 
 log = logging.getLogger("wdspec")
 
 Counts = Mapping[int, PackedCounts]
-"""By the number of the source in the plan."""
+"""Number of the source in the plan -> counts."""
 
 
 class SourceCounts(NamedTuple):
-    """Counted where samples are read, since the process began to read the source."""
+    """Counts of a source in a reading process, since it started to read the source."""
 
     delivered: int = 0
-    """Samples that came out of all steps."""
+    """Samples after all steps."""
     dropped: Mapping[str, int] | None = None
-    """Samples left out as the spec asks, by `select` or `missing`."""
+    """Samples dropped by `select` or `missing`, by cause."""
     skipped: Mapping[str, int] | None = None
-    """Errors that the policy skipped, by kind."""
+    """Errors skipped by the `errors` policy, by kind."""
     passes: int = 0
-    """Passes over the source that slots have ended, each over its part of the shards."""
+    """Passes that slots have finished, each over its part of the shards."""
     shards: int = 0
-    """Shards, or parts of them, that were opened;"""
+    """Shards, or parts of shards, that were opened."""
     copies: int = 0
-    """of these, those read from a finished copy in a cache."""
+    """Opened shards that were read from a complete cached copy."""
     bytes: int = 0
-    """Read, uncompressed; members that no field needs are not."""
+    """Bytes read, after decompression; members that no field needs are not read."""
 
     def __add__(self, other: object) -> SourceCounts:
         if not isinstance(other, SourceCounts):
@@ -63,42 +62,42 @@ class SourceCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceStats:
-    """What was read of one source."""
+    """Counts of one source."""
 
     delivered: int
-    """Samples that came out of all steps."""
+    """Samples after all steps."""
     dropped: dict[str, int]
-    """Samples left out as the spec asks, by `select` or `missing`."""
+    """Samples dropped by `select` or `missing`, by cause."""
     skipped: dict[str, int]
-    """Errors that the policy skipped, by kind."""
+    """Errors skipped by the `errors` policy, by kind."""
     passes: float
-    """How often all of the source was read, as far as passes have ended."""
+    """Number of passes over the whole source that have ended."""
     shards: int
-    """Shards, or parts of them, that were opened;"""
+    """Shards, or parts of shards, that were opened."""
     cache_hits: int
-    """of these, those read from a finished copy in a cache."""
+    """Opened shards that were read from a complete cached copy."""
     bytes: int
-    """Read, uncompressed; members that no field needs are not."""
+    """Bytes read, after decompression; members that no field needs are not read."""
 
 
 @dataclass(frozen=True)
 class RunStats:
-    """What a run has read, on this rank, since its loader or dataset was made.
+    """Counts of what this rank has read since its loader or dataset was created.
 
-    Samples are counted where they are read, which is ahead of the training loop by what workers hold ready.
+    Samples are counted where they are read. Workers read ahead, so the counts are ahead of the training loop.
     """
 
     batches: int
-    """Steps given to the training loop."""
+    """Steps that the training loop got."""
     seconds: float
-    """Since the first one was asked for."""
+    """Seconds since the first step was requested."""
     waited: float | None
-    """Seconds of these in which the training loop waited for data; None of a compiled dataset, which reads when it is
-    asked: all that it takes is waiting, and nobody measures it."""
+    """Seconds of these in which the training loop waited for data. None for a compiled dataset: it reads on request, so
+    all of its time is waiting, and is not measured."""
     sources: dict[str, SourceStats] = field(default_factory=dict)
 
     def flat(self) -> dict[str, float]:
-        """Each number under a name such as `skipped/laion/FieldError`, as loggers of metrics take them."""
+        """Return name -> number for metrics loggers, with names such as `skipped/laion/FieldError`."""
         numbers: dict[str, float] = {"batches": self.batches, "seconds": self.seconds}
         if self.waited is not None:
             numbers["waited"] = self.waited
@@ -113,44 +112,44 @@ class RunStats:
 
 
 class Tally:
-    """Adds up what reading processes report: each reports about itself, and always everything so far.
+    """Adds up the counts of reading processes. Each one reports its totals so far.
 
     Args:
-        slots: of this rank: the parts that a pass over a source has.
+        slots: number of slots of this rank, which are the parts of a pass over a source.
     """
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._ended: dict[int, SourceCounts] = {}
-        """Of readers that have ended."""
+        """Counts of readers that have ended."""
         self._by_reader: dict[int, dict[int, PackedCounts]] = {}
         self.batches = 0
-        """Steps given to the training loop."""
-        self.waiting = _Stopwatch()
-        """Measures the time in which the training loop waits."""
+        """Steps that the training loop got."""
+        self.waited = 0.0
+        """Seconds in which the training loop waited for steps."""
         self._start: float | None = None
 
     def take(self, reader: int, counts: Counts) -> None:
-        """Note what a reader has counted so far, of the sources in which anything changed."""
+        """Record the totals of a reader, for sources in which something changed."""
         self._by_reader.setdefault(reader, {}).update(counts)
 
     def begin(self) -> None:
-        """Note when the first batch was asked for."""
+        """Record the time of the first request."""
         if self._start is None:
             self._start = time.monotonic()
 
     def settle(self) -> None:
-        """Note that all readers have ended, and others will come in their place."""
+        """Record that all readers have ended; new ones start from zero."""
         self._ended = self._total()
         self._by_reader.clear()
 
     def stats(self, names: list[str]) -> RunStats:
-        """All of it; `names` are those of the sources, in the order of the plan."""
+        """Return the totals; `names` are the sources in the order of the plan."""
         total = self._total()
         return RunStats(
             self.batches,
             0.0 if self._start is None else time.monotonic() - self._start,
-            self.waiting.seconds,
+            self.waited,
             {
                 name: SourceStats(
                     counts.delivered,
@@ -174,26 +173,12 @@ class Tally:
         return total
 
 
-class _Stopwatch:
-    """Adds up the seconds spent inside it as a context."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._start = 0.0
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *exception: object) -> None:
-        self.seconds += time.perf_counter() - self._start
-
-
 class StatsLog:
-    """Says from time to time what was read, where a batch is given anyway.
+    """Logs the stats from time to time, when the training loop gets a batch.
 
     Args:
-        every: seconds.
-        file: gets a line of JSON each time; None: a line goes to the log `wdspec`.
+        every: least number of seconds between two lines.
+        file: appends lines of JSON to this file; None logs text to the logger `wdspec`.
     """
 
     def __init__(self, every: float, file: str | None) -> None:
@@ -201,21 +186,21 @@ class StatsLog:
         self._next = time.monotonic() + every
 
     def tick(self, stats: Callable[[], RunStats]) -> None:
-        """Says it if it is time."""
+        """Log the stats if it is time."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._every
-            self.say(stats())
+            self.write(stats())
 
-    def say(self, stats: RunStats) -> None:
-        """Says it now."""
+    def write(self, stats: RunStats) -> None:
+        """Log the stats now."""
         if self._file is None:
-            log.info("%s", in_words(stats))
+            log.info("%s", describe_stats(stats))
         else:
             append_line(self._file, {"time": round(time.time(), 3), **asdict(stats)})
 
 
-def in_words(stats: RunStats) -> str:
-    """`1,024 batches, 3 % waiting; laion 9,000, FieldError 3; coyo 1,000`."""
+def describe_stats(stats: RunStats) -> str:
+    """Return a line such as `1,024 batches, 3 % waiting; laion 9,000, FieldError 3; coyo 1,000`."""
     waited = 100 * (stats.waited or 0.0) / max(stats.seconds, 1e-9)
     parts = [f"{stats.batches:,} batches, {waited:.0f} % waiting"]
     for name, source in stats.sources.items():
@@ -225,10 +210,13 @@ def in_words(stats: RunStats) -> str:
 
 
 def samples_given(state: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:
-    """How many samples each source has given, or left out, in every slot that was read: name -> shape (slots,).
+    """Return how many samples of each source every slot has read, dropped ones included.
 
     Args:
-        state: that `check_undamaged` has passed.
+        state: a state that `check_undamaged` accepts.
+
+    Returns:
+        Source name -> counts, shape (slots,), for the slots that were read.
 
     Raises:
         UsageError: an entry is damaged.
@@ -238,14 +226,16 @@ def samples_given(state: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:
     slots: list[int] = []
     numbers = []
     rest: dict[str, list[int]] = {name: [] for name in names}
-    delays = {name: Delays(order["seed"], name, said["shuffle"]) for name, said in order["sources"].items()}
+    delays = {
+        name: Delays(order["seed"], name, source["shuffle"]) for name, source in order["sources"].items()
+    }
     for rank in ranks_of(state):
         try:
-            found = decode_numbers(entry_of(state, rank), workers, len(names))
+            decoded = decode_numbers(entry_of(state, rank), workers, len(names))
         except (ValueError, TypeError, OverflowError) as error:
-            raise damaged(f"canonical rank {rank} is not as it was written ({error})") from None
-        if found is not None:
-            is_read, own = found
+            raise damaged(f"the entry of canonical rank {rank} cannot be decoded ({error})") from None
+        if decoded is not None:
+            is_read, own = decoded
             slots += (rank * workers + np.flatnonzero(is_read)).tolist()
             numbers.append(own)
             continue
@@ -256,10 +246,10 @@ def samples_given(state: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:
     columns = np.concatenate(numbers, axis=1) if numbers else np.zeros((len(names), 0, 5), dtype=np.int64)
     given = {}
     for name, column in zip(names, columns, strict=True):
-        if name in delays:  # a stage stands behind the sources
+        if name in delays:  # not the stage, which comes after the sources
             try:
                 counts = StreamState.given_by(column, slots, delays[name])
             except ValueError as error:
-                raise damaged(f"source {name!r} cannot stand where it says: {error}") from None
+                raise damaged(f"the position of source {name!r} is impossible: {error}") from None
             given[name] = np.concatenate([counts, np.array(rest[name], dtype=np.int64)])
     return given

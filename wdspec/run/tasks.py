@@ -1,17 +1,15 @@
-"""Task-fed workers: the training process says which batches come next and where their slots are.
+"""Tasks for workers, processes and threads: which batches to read next, and the states of their slots.
 
-Workers take turns from worker 0 on whenever an iteration starts, at batch J₀ say, so worker w serves J₀+w, J₀+w+W, …
-and needs the slots k with (k - J₀) mod W = w: other ones after a resume or an odd epoch. So workers own nothing across
-iterations. A `Task` says which batches to read and, the first time, the states of that worker's slots; of batches that
-are skipped only states come back. What comes back holds the states after each batch.
+When an iteration starts at batch J₀, workers take turns from worker 0 on. So worker w serves J₀+w, J₀+w+W, … and needs
+the slots k with (k - J₀) mod W = w, which differ after a resume or an odd epoch. Workers therefore own nothing across
+iterations. A `Task` lists the batches to read and, the first time, the states of the worker's slots. A `Delivery`
+returns each batch with the states after it; for a skipped batch only the states.
 
     parent:   slots ─▶ ([J₀], slots₀) ([J₀+1], slots₁) ([J₀+2, …], ·) …    workers:  restore(slots), batch(J), states
               slots ◀─ states of delivered batches ◀─────────────────────────────────┘
 
-Sending takes 0.2 ms, however little is sent, so small batches come several in a delivery (`Pace`): worker w then reads
+Sending takes 0.2 ms even for a small batch, so several small batches share a delivery (`Pace`): worker w then reads
 J, J+W, J+2W, … for one task. Order and states are those of single batches.
-
-The same tasks feed processes (`processes`) and threads (`threads`).
 """
 
 from __future__ import annotations
@@ -39,25 +37,25 @@ from wdspec.run.steps import Step, Work
 from wdspec.spec.language.steps import StepRanges
 
 Failure = WdspecError | ExceptionWrapper
-"""Why a batch could not be read; others than ours with the traceback, as torch raises them."""
+"""Why a batch could not be read; exceptions that are not wdspec's with their traceback, as torch raises them."""
 
 SECONDS = 0.01
-"""Of work that is worth a delivery: sending it takes a fiftieth more."""
+"""Work per delivery to aim for: sending it then adds 2 %."""
 BYTES = 1 << 20
-"""That a delivery of several batches holds, about."""
+"""Approximate size of a delivery of several batches, at most."""
 MOST = 256
-"""Batches in a delivery."""
+"""Batches in a delivery, at most."""
 
 
 class Task(NamedTuple):
-    """What a worker is asked to read."""
+    """What a worker has to read."""
 
     numbers: range
     """The global batches."""
     slots: dict[int, bytes] | None
     """The states of the worker's slots, in its first task of an iteration."""
     segments: tuple[ScheduleSegment, ...]
-    """The shares that were set."""
+    """The shares set at run time."""
     skipped: tuple[int, ...]
     """The batches to skip."""
 
@@ -67,43 +65,43 @@ class Delivery:
     """What a worker returns for a task."""
 
     parcels: Sequence[Parcel | Step]
-    """For each batch its items, none if it is skipped, and the states after it; within one process as they are."""
+    """For each batch its items (none if skipped) and the states after it; not pickled within one process."""
     failure: Failure | None = None
     """Why later batches of the task are missing."""
     seconds: float = 0.0
     """Seconds spent reading them."""
     memory_peak: int = 0
-    """The most memory that the worker had so far, in bytes."""
+    """Peak memory of the worker so far, in bytes."""
     reader: int = 0
-    """Which reader it comes from,"""
+    """Number of the worker's reader."""
     counts: Counts = field(default_factory=dict)
-    """and what that has counted so far, of the sources that were read since its last delivery."""
-    opened: int = 0
-    """Bytes of parcels that were opened already."""
+    """Counts of the reader so far, for the sources read since its last delivery."""
+    opened_size: int = 0
+    """Bytes of the parcels that are already open."""
     has_skipped: bool = False
-    """Whether some of the batches were skipped, so that it took less time than others will."""
+    """Whether some batches were skipped, so that `seconds` is not typical."""
 
     @property
     def size(self) -> int:
-        """Bytes that were sent."""
-        return self.opened + sum(parcel.size for parcel in self.parcels if isinstance(parcel, Parcel))
+        """Size in bytes."""
+        return self.opened_size + sum(parcel.size for parcel in self.parcels if isinstance(parcel, Parcel))
 
     def pin_memory(self) -> Delivery:
-        """Opened, with items in page-locked memory; torch looks into dicts and lists by itself, not into objects."""
+        """Return a copy with open parcels in page-locked memory; torch calls this, and does not look into objects."""
         steps = [open_parcel(parcel) for parcel in self.parcels]
         pinned = [(pin_memory(items), states) for items, states in steps]
-        return replace(self, parcels=pinned, opened=self.size)
+        return replace(self, parcels=pinned, opened_size=self.size)
 
 
 def open_parcel(parcel: Parcel | Step) -> Step:
-    """The items of a batch, and the states after it."""
+    """Return the items of a batch and the states after it."""
     return parcel.open() if isinstance(parcel, Parcel) else parcel
 
 
 class Pace:
-    """How many batches come in one delivery: as many as take a few milliseconds to read and fill a megabyte, at most.
+    """How many batches make a delivery: what takes 10 ms to read, and at most a megabyte.
 
-    It starts with one, so that the first batches come soon.
+    Starts with one, so that the first batches arrive early.
     """
 
     def __init__(self) -> None:
@@ -111,7 +109,7 @@ class Pace:
         self._seconds = self._size = 0.0
 
     def note(self, delivery: Delivery) -> None:
-        """Consider the cost of a delivery."""
+        """Adapt to the cost of a delivery."""
         count = len(delivery.parcels)
         if not count or delivery.has_skipped:
             return
@@ -129,17 +127,17 @@ class Tasks:
         self.workers = workers
         self.pace = Pace()
         self.requested = 0
-        """No batch from J on was asked for."""
+        """J of the first batch that has not been requested yet."""
         self.segments: tuple[ScheduleSegment, ...] = ()
-        """The shares that were set, for tasks that are still to be made."""
+        """The shares set at run time, for later tasks."""
         self._slots_per_rank = run.plan.topology.workers
         self._first, self._skipped = 0, StepRanges()
         self._end: int | None = 0
         self._slots: Mapping[int, bytes] = {}
 
     def start(self, work: Work) -> None:
-        """Make the tasks of this work when iterated."""
-        # The work itself is not kept: it leads back to the stream, and so to the loader that holds this.
+        """Set the work whose tasks the next iteration yields."""
+        # Don't keep the work itself: it refers to the stream, and so to the loader that holds this.
         self._first, self._end, self._skipped, self._slots = work.first, work.end, work.skipped, work.slots()
         self.segments, self.requested = work.segments, work.first
 
@@ -147,7 +145,7 @@ class Tasks:
         first, end, skipped, slots = self._first, self._end, self._skipped, self._slots
         workers, number = self.workers, first
         while end is None or number < end:
-            # All workers get as many in a round, so that their turns stay those of single batches.
+            # All workers get the same number in a round, so that their turns stay those of single batches.
             steps = self.pace.steps
             if end is not None:
                 steps = max(1, min(steps, (end - number) // workers))
@@ -167,13 +165,13 @@ class Tasks:
 
 
 class TaskReader(Dataset[Any]):
-    """Does tasks: a map-style dataset from `Task` to `Delivery`, with a reader of its own."""
+    """Reads tasks: a map-style dataset from `Task` to `Delivery`, with its own reader."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self._reader: Reader | None = None
         self._number = 0
-        """Of the reader: no other reader of this run has it, except by a chance of 2⁻⁶⁴."""
+        """Number of the reader; two readers of a run share one with a probability of 2⁻⁶⁴."""
 
     def __getitem__(self, task: Task) -> Delivery:
         start = time.perf_counter()
@@ -191,7 +189,7 @@ class TaskReader(Dataset[Any]):
                 step = items, reader.states(number)
                 parcels.append(Parcel(step) if is_sent else step)
         except WdspecError as error:
-            # As a whole to the training process; torch would print its traceback into another error.
+            # Sent whole to the training process; torch would put its traceback into another error.
             failure = error
         except Exception:
             if not parcels:
@@ -208,7 +206,7 @@ class TaskReader(Dataset[Any]):
         )
 
     def _prepare(self, task: Task) -> Reader:
-        """The reader, at the task's first batch."""
+        """Return the reader, moved to the task's first batch."""
         if self._reader is None:
             self._reader, self._number = self.run.reader(), secrets.randbits(64)
         if task.slots is not None:
@@ -220,12 +218,12 @@ class TaskReader(Dataset[Any]):
         return {**self.__dict__, "_reader": None}
 
     def add_to(self, tally: Tally) -> None:
-        """Add what was read in this process; worker processes send theirs."""
+        """Add the counts of this process to a tally; worker processes send theirs."""
         if self._reader is not None:
             tally.take(self._number, self._reader.counts())
 
     def close(self) -> None:
-        """Close open shards of this process."""
+        """Close the open shards of this process."""
         if self._reader is not None:
             self._reader.close()
 
@@ -236,20 +234,21 @@ def deal_steps(
     tally: Tally,
     on_delivery: Callable[[int, Delivery], object] = lambda worker, delivery: None,
 ) -> Iterator[Step]:
-    """Yield the steps of deliveries that arrive from workers in turn, and bring tally and pace up to date.
+    """Yield the steps of deliveries, which arrive from the workers in turn, and update tally and pace.
 
     Args:
-        on_delivery: called with the number of the worker and what it delivered.
+        on_delivery: called with the number of the worker and its delivery.
 
     Raises:
-        WdspecError: what a worker could not read, after the batches before it.
+        WdspecError: a worker could not read a batch; raised after the batches before it.
     """
-    # Batches each worker has delivered but the caller has not requested; workers take turns, batch by batch.
+    # Batches each worker has delivered but the caller has not requested. Workers take turns, batch by batch.
     waiting: list[deque[Parcel | Step | Failure]] = [deque() for _ in range(tasks.workers)]
     for worker in cycle(range(tasks.workers)):
         if not waiting[worker]:
-            with tally.waiting:
-                delivery = next(deliveries, None)
+            start = time.perf_counter()
+            delivery = next(deliveries, None)
+            tally.waited += time.perf_counter() - start
             if delivery is None:
                 return
             tally.take(delivery.reader, delivery.counts)

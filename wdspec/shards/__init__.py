@@ -1,1 +1,1 @@
-"""From URLs and samples listed once, to the frozen lists of shards that a run reads."""
+"""Shards: the shard lists of sources, listed once and frozen; sample counts; and lock files."""

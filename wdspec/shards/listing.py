@@ -1,13 +1,10 @@
-"""The shards of a source, listed once, in the parent, and frozen.
+"""The shards of a source, listed once in the training process and frozen.
 
-Braces stay arithmetic and cost no I/O; globs, directories and `@file`s are looked up, once.
+Braces stay arithmetic and need no I/O. Globs, directories and `@file` lists are looked up once. An `@file` has one URL
+per line; blank lines and lines that start with `#` are ignored.
 
-What a glob or a directory holds, spelt as the spec spells it.
-
-Also where a rule sends it elsewhere: `gs://b/*.tar`, read from `/data/b/`, holds `gs://b/x.tar`. So resume
-states and digests do not depend on where the bytes come from.
-
-`@file` lists: one URL a line, blank lines and lines that begin with `#` skipped.
+Listed shards are spelled as in the spec, even if a rule rewrites them: if `gs://b/*.tar` is read from `/data/b/`, it
+lists `gs://b/x.tar`. So resume states and digests do not depend on where the bytes come from.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from wdspec.formats.compression import TAR_SUFFIXES
 from wdspec.spec.spec import Source
 from wdspec.storage.environment import Resolution
 from wdspec.storage.storage import Storage
-from wdspec.stores.local import explained
+from wdspec.stores.local import translate_error
 from wdspec.urls.braces import Braces
 from wdspec.urls.urls import (
     AIS_PREFIX,
@@ -49,17 +46,17 @@ from wdspec.urls.urls import (
 )
 
 
-def found_in_store(text: str, prefix: str, base: str, storage: Storage) -> Sequence[str]:
-    """The texts that an expanded one stands for: itself, or what the glob or directory holds, sorted.
+def list_matches(text: str, prefix: str, base: str, storage: Storage) -> Sequence[str]:
+    """Return the texts that match an expanded one: itself, or what is in the glob or directory, sorted.
 
     Args:
         text: a URL, a glob or a directory.
-        prefix: stands before it literally.
+        prefix: literal text before it.
         base: absolute directory that relative paths start at.
 
     Raises:
         MissingShardError: the directory does not exist.
-        ShardError: nothing found, a store that cannot be listed, or a rule that changes the names in it.
+        ShardError: there are no shards, the store cannot list, or a rule changes the names in the directory.
     """
     kind = kind_of(text)
     if kind == "url":
@@ -72,48 +69,46 @@ def found_in_store(text: str, prefix: str, base: str, storage: Storage) -> Seque
         root = _root(resolution, tail)
         names = storage.list(root, _unquoted(url, tail))
         if not names:
-            raise ShardError(_nothing(root.removeprefix(AIS_PREFIX), tail), code="D101")
+            raise ShardError(_describe_no_match(root.removeprefix(AIS_PREFIX), tail), code="D101")
         scheme = scheme_of(url.text)
-        spelt = [head + quoted_for(scheme, name) for name in names]
-        for spelling, name in zip(spelt, names, strict=True) if resolution.rule else ():
-            # What was found under a rewritten name must be what its spelling in the spec leads to.
+        spellings = [head + quoted_for(scheme, name) for name in names]
+        for spelling, name in zip(spellings, names, strict=True) if resolution.rule else ():
+            # The spelling in the spec must lead back to the file that was listed under a rewritten name.
             if storage.resolve(ShardUrl(prefix + spelling, base)).location != root + name:
-                raise _misspelt(resolution)
+                raise _rewriting_error(resolution)
     except ShardError as error:
         raise error.at(url=url.text) from None
-    return spelt
+    return spellings
 
 
 def _root(resolution: Resolution, tail: str) -> str:
-    """The local directory or the location in which a glob or directory is looked up, with its `/`.
+    """Return the local directory or the location in which to look up a glob or directory, with its `/`.
 
-    A rule may send the directory elsewhere, but must leave alone what comes after it.
+    A rule may rewrite the directory, but must keep the text after it.
     """
     path = local_path(resolution.location)
     place = resolution.location if path is None else path
     ending = tail if path is None else tidy_path("/" + _unquoted(resolution.url, tail))
     if not place.endswith(ending):
-        raise _misspelt(resolution)
+        raise _rewriting_error(resolution)
     return place[: len(place) - len(ending)] if path is None else place[: len(place) - len(ending) + 1]
 
 
-def _misspelt(resolution: Resolution) -> ShardError:
+def _rewriting_error(resolution: Resolution) -> ShardError:
     return ShardError(
-        f"the rule {resolution.rule} changes names that a glob or directory must find, so what is found "
-        "cannot be spelt as in the spec; write the shards out with braces, or let the rule change only the "
-        "directory",
+        f"the rule {resolution.rule} changes names that a glob or directory must find, so the shards cannot be "
+        "spelled as in the spec; write the shards out with braces, or let the rule change only the directory",
         location=resolution.location,
     )
 
 
-def _nothing(root: str, tail: str) -> str:
+def _describe_no_match(root: str, tail: str) -> str:
     if tail:
         return f"no file in `{root}` matches `{tail}`; correct the pattern or the directory"
     where = f"among the {len(os.listdir(root))} entries of" if os.path.isdir(root) else "in"
     return (
-        f"no shards {where} the directory `{root}`: the names of shards end in "
-        f"{', '.join(TAR_SUFFIXES)}; for others write a glob such as `*.dat`, for those in "
-        "directories within it `**/*.tar`"
+        f"no shards {where} the directory `{root}`: the names of shards end in {', '.join(TAR_SUFFIXES)}; for other "
+        "names write a glob such as `*.dat`, for shards in subdirectories `**/*.tar`"
     )
 
 
@@ -122,18 +117,18 @@ def _unquoted(url: ShardUrl, text: str) -> str:
 
 
 MAX_BYTES = 256 * 2**20
+"""Size of an `@file`."""
 MAX_LINE = 64 * 2**10
+"""Bytes of a line of it."""
 _BOM = b"\xef\xbb\xbf"
 
 
-def lines_of_list(location: str, storage: Storage) -> Iterator[tuple[int, str]]:
-    """The number, from 1, and the text of each line that holds a URL, without the white space around it.
-
-    Names that are not UTF-8 survive as ``surrogateescape`` has it.
+def read_list(location: str, storage: Storage) -> Iterator[tuple[int, str]]:
+    """Yield the number (from 1) and the stripped text of each line with a URL. Names may be other than UTF-8.
 
     Raises:
-        MissingShardError, ShardError: it does not exist, cannot be read, is no text, or is too large;
-            ``line`` says where.
+        MissingShardError: the list does not exist.
+        ShardError: it cannot be read, is not text, or is too large; ``line`` is where.
     """
     size = 0
     with storage.open_location(location) as raw, io.BufferedReader(cast(io.RawIOBase, raw)) as file:
@@ -143,12 +138,12 @@ def lines_of_list(location: str, storage: Storage) -> Iterator[tuple[int, str]]:
             except ShardError:
                 raise
             except OSError as error:
-                raise explained(error, location) from None
+                raise translate_error(error, location) from None
             if not line:
                 return
             size += len(line)
             if fault := _fault(line, size, first=number == 1):
-                message = f"{fault}; what `@` names must be a text file with one URL a line"
+                message = f"{fault}; the file after `@` must be a text file with one URL per line"
                 raise ShardError(message, location=location, line=number)
             if number == 1:
                 line = line.removeprefix(_BOM)
@@ -172,17 +167,17 @@ def _fault(line: bytes, size: int, first: bool) -> str | None:
 
 
 MAX_LISTED = 1_000_000
-"""Globs, directories and `@file`s that one brace pattern may stand for."""
+"""Globs, directories and `@file`s that one brace pattern may expand to."""
 
 _PLAIN = re.compile(r"(?:(?!::)[^\\{}*?\[@])*[^\\{}*?\[@/]")
 
 
 _NOT_PLAIN = re.compile(r"[:~\0]|(?:\A|[{,])-(?:[},]|\Z)")
-"""Matches texts and brace patterns that may be more than paths: a scheme, a home directory, standard input, a NUL."""
+"""Matches texts and brace patterns that may not be plain paths: a scheme, a home directory, standard input, a NUL."""
 
 
 def shards_of(source: Source, storage: Storage) -> UrlSequence:
-    """The shards of a source. Raises as `list_shards`; the error names the source."""
+    """Return the shards of a source. Raises what `list_shards` raises, with the name of the source."""
     try:
         return list_shards(source.shards or (), source.base, storage)
     except WdspecError as error:
@@ -190,12 +185,12 @@ def shards_of(source: Source, storage: Storage) -> UrlSequence:
 
 
 def are_local(shards: UrlSequence, storage: Storage) -> bool:
-    """Whether all shards are plain local paths: without scheme or `~`, and with nothing that could rewrite them."""
+    """Whether all shards are plain local paths: without scheme or `~`, and not rewritten."""
     return _keeps_paths(storage) and all(map(_is_plain, shards.parts))
 
 
 def _keeps_paths(storage: Storage) -> bool:
-    """Whether plain paths are local files: no rule, ETL or user store takes them elsewhere."""
+    """Whether plain paths are local files: no rule, ETL or user store redirects them."""
     runs_etl = storage.ais is not None and storage.ais.etl is not None
     return not (storage.rules or runs_etl or storage.users.keys() & {"", "file"})
 
@@ -206,79 +201,79 @@ def _is_plain(run: ShardRun) -> bool:
 
 
 def list_shards(texts: Sequence[str], base: str, storage: Storage) -> UrlSequence:
-    """The shards that texts stand for, in order: as written for braces, in code point order for globs and directories.
+    """List the shards of texts, in order: as written for braces, in code point order for globs and directories.
 
-    A shard that is listed twice is read twice; if nobody wrote it twice, a warning says so.
+    A shard that is listed twice is read twice, with a warning unless the spec repeats its text.
 
     Args:
         texts: as in `shards:` of a spec.
         base: absolute directory that relative paths start at.
-        storage: where they lead, and how globs, directories and lists are looked up.
+        storage: resolves URLs, and looks up globs, directories and lists.
 
     Raises:
-        UrlError: a text that cannot be understood.
-        MissingShardError: a directory or `@file` that does not exist.
-        ShardError: nothing found, or a store that cannot be listed.
+        UrlError: a text is invalid.
+        MissingShardError: a directory or `@file` does not exist.
+        ShardError: there are no shards, or a store cannot list.
     """
     parts = parse_shards(texts, base)
-    found = {part: _runs(part, storage) for part in parts}
-    runs = list(itertools.chain.from_iterable(found.values()))
+    runs_of = {part: _runs(part, storage) for part in parts}
+    runs = list(itertools.chain.from_iterable(runs_of.values()))
     for run in runs:
         if not (_keeps_paths(storage) and _is_plain(run)):  # forbidden URLs fail before anything is read
             storage.resolve(ShardUrl(run.prefix + run.texts[0], run.base))
     _warn_of_repeats(runs)
-    return UrlSequence(run for part in parts for run in found[part])
+    return UrlSequence(run for part in parts for run in runs_of[part])
 
 
 def _runs(part: Part, storage: Storage) -> list[ShardRun]:
     if not part.listed:
         return [part.run]
-    frozen = _Frozen(part.base)
+    runs = _RunList(part.base)
     for text in _expanded(part):
         if kind_of(text) == "list":
-            frozen.extend(_runs_of_list(text, part.base, storage))
+            runs.extend(_runs_of_list(text, part.base, storage))
         else:
-            frozen.add(found_in_store(text, part.prefix, part.base, storage), part.prefix)
-    return frozen.runs()
+            runs.add(list_matches(text, part.prefix, part.base, storage), part.prefix)
+    return runs.runs()
 
 
 def _runs_of_list(text: str, base: str, storage: Storage) -> list[ShardRun]:
-    """The shards of an `@file`; its lines are relative to it, as it is spelt."""
+    """Return the shards of an `@file`; relative lines start at its directory, as spelled in the spec."""
     prefix = _directory_of(text[1:])
-    frozen = _Frozen(base)
-    reached = None
+    runs = _RunList(base)
+    last_line = None
     try:
         if text.endswith(("@", "/")):
-            raise UrlError("`@` stands before the name of a text file with one URL a line")
-        for number, line in lines_of_list(storage.resolve(ShardUrl(text[1:], base)).location, storage):
-            reached = number
+            raise UrlError("after `@`, write the name of a text file with one URL per line")
+        for number, line in read_list(storage.resolve(ShardUrl(text[1:], base)).location, storage):
+            last_line = number
             if _PLAIN.fullmatch(line):
-                frozen.add((line,), prefix if is_relative(line) else "")
+                runs.add((line,), prefix if is_relative(line) else "")
             else:
-                _add_line(line, prefix, frozen, storage)
+                _add_line(line, prefix, runs, storage)
     except WdspecError as error:
-        raise error.at(list=text, line=reached) from None
-    if reached is None:
-        raise ShardError("no URL in this list; write one a line, without `#` before it", list=text)
-    return frozen.runs()
+        raise error.at(list=text, line=last_line) from None
+    if last_line is None:
+        raise ShardError("no URL in this list; write one per line, without `#` before it", list=text)
+    return runs.runs()
 
 
-def _add_line(line: str, prefix: str, frozen: _Frozen, storage: Storage) -> None:
-    for part in parse_shards([line], frozen.base):
-        mixed = part.text.startswith("{")  # the strings may be relative or not, each for itself
+def _add_line(line: str, prefix: str, runs: _RunList, storage: Storage) -> None:
+    for part in parse_shards([line], runs.base):
+        mixed = part.text.startswith("{")  # each string may be relative or not
         within = prefix if mixed or is_relative(part.text) else ""
         if not part.listed and not mixed:
-            frozen.extend([replace(part, prefix=within).run])
+            runs.extend([replace(part, prefix=within).run])
             continue
         for text in _expanded(part):
             if kind_of(text) == "list":
                 raise UrlError(f"`{text}` is a list within a list; put its lines here")
             own = within if is_relative(text) else ""
-            frozen.add(found_in_store(text, own, frozen.base, storage), own)
+            runs.add(list_matches(text, own, runs.base, storage), own)
 
 
 def _directory_of(url: str) -> str:
-    """The part of a list's URL that its relative lines stand behind, with its `/`; "" for a name."""
+    """Return the directory of a list's URL, with its `/`, where its relative lines start; "" for a bare name."""
     row = row_of(url)
     if row.is_command:
         return ""
@@ -297,8 +292,8 @@ def _expanded(part: Part) -> Braces:
     return part.braces
 
 
-class _Frozen:
-    """Collects listed texts into as few runs as possible."""
+class _RunList:
+    """Collects texts into as few runs as possible."""
 
     def __init__(self, base: str) -> None:
         self.base = base
@@ -327,9 +322,9 @@ class _Frozen:
 
 
 def _warn_of_repeats(runs: Iterable[ShardRun]) -> None:
-    """Warns of a shard that was found twice, by two globs or in a list.
+    """Warn of a shard that is listed twice, by two globs or in a list.
 
-    The same text written twice in the spec is meant: that is how some count a shard double.
+    Repeating a text in the spec is intended: that is how some users double the weight of a shard.
     """
     seen: set[str] = set()
     repeats: list[str] = []
@@ -339,6 +334,6 @@ def _warn_of_repeats(runs: Iterable[ShardRun]) -> None:
                 (repeats.append if text in seen else seen.add)(text)
     if repeats:
         warn_user(
-            f"{len(repeats)} of the listed shards are found more than once, and read as often: for example "
+            f"{len(repeats)} of the listed shards are found more than once, and are read that many times: for example "
             f"`{redacted(repeats[0])}`"
         )

@@ -18,7 +18,7 @@ from typing import Any
 
 from wdspec.base.errors import UsageError, warn_user
 from wdspec.fields.encode import freeze, thaw
-from wdspec.planning.shard_order import Permutation
+from wdspec.planning.order import Permutation
 from wdspec.planning.topology import find_seat
 from wdspec.webdataset.splitting import worker_place
 from wdspec.webdataset.stage import PassContext, Stage

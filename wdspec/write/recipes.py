@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from wdspec.base.errors import FieldError, UsageError
-from wdspec.formats.tar.headers import shown
-from wdspec.formats.tar.keys import splitter
+from wdspec.formats.tar.headers import shown, splitter
 from wdspec.spec.language.decoders import IMAGE_FIELDS
 from wdspec.spec.language.samples import KeyRule
 from wdspec.write.tar_writer import KeySplit

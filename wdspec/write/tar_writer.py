@@ -1,4 +1,8 @@
-"""`TarWriter`: writing samples into one tar shard, with names that readers split into the same key and field."""
+"""`TarWriter`: writing samples into one tar shard, with names that readers split into the same key and field.
+
+`HeaderMaker` writes plain ustar if possible, which every program reads, and ours fastest. A header takes about 1 µs
+here and 50 µs in `tarfile`, as only name, size and checksum differ among the members of one writer.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,26 @@ from typing import Any, Literal
 
 from wdspec.base.errors import FieldError, UsageError
 from wdspec.fields.encode import Encode, EncodeSample, make_encoder
-from wdspec.formats.tar.headers import END, HeaderMaker, dialect, padding
-from wdspec.formats.tar.keys import splitter
+from wdspec.formats.blocks import BLOCK
+from wdspec.formats.tar.headers import NAME, ZERO_BLOCK, byte_sum, shown, splitter
 from wdspec.spec.language.samples import KeyRule
 from wdspec.write.writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields
 
 KeySplit = Literal["first_dot", "last_dot"]
+TarFormat = Literal["auto", "ustar", "gnu", "pax"]
+
+END = ZERO_BLOCK * 20
+"""The end marker, padded to 10,240 bytes, the unit of tars."""
+
+_PREFIX = 155
+_MOST_OCTAL = 8**11 - 1
+"""The largest size in ustar: 8 GiB minus one byte."""
+_DIALECTS: dict[object, TarFormat] = {
+    **dict.fromkeys((None, "auto"), "auto"),
+    **dict.fromkeys((0, "ustar", "USTAR_FORMAT"), "ustar"),
+    **dict.fromkeys((1, "gnu", "GNU_FORMAT"), "gnu"),
+    **dict.fromkeys((2, "pax", "PAX_FORMAT"), "pax"),
+}
 
 
 class MemberNames:
@@ -215,3 +233,144 @@ def _as_bytes(data: Any, sample: Mapping[str, Any], field: str) -> bytes:
     raise FieldError(
         f"the encoder returned {type(data).__name__} instead of bytes", key=sample["__key__"], field=field
     )
+
+
+def dialect(name: object) -> TarFormat:
+    """Return the format for a name or one of `tarfile`'s numbers; None is ``auto``. Raises ValueError."""
+    try:
+        return _DIALECTS[name]
+    except (KeyError, TypeError):
+        raise ValueError(f"{name!r} is not a tar format; use auto, ustar, gnu or pax") from None
+
+
+class HeaderMaker:
+    """Makes the headers of regular files, which differ only in name and size.
+
+    Args:
+        user, group: names of the owner, at most 31 bytes each.
+        mode: the permissions.
+        mtime: seconds since 1970.
+        format: what to write if ustar is not possible (names that do not fit in 100 bytes, or in 155 and 100 around a
+            slash; sizes from 8 GiB on): ``auto`` and ``gnu`` write GNU headers, ``pax`` POSIX ones, and ``ustar``
+            refuses. `gnu` differs from `auto` in that it never splits a name.
+    """
+
+    def __init__(
+        self, user: str = "", group: str = "", mode: int = 0o444, mtime: int = 0, format: TarFormat = "auto"
+    ) -> None:
+        self._format = format
+        owner = b"".join(
+            _padded(name.encode("utf-8", "surrogateescape"), 32, f"owner's name {name!r}")
+            for name in (user, group)
+        )
+        self._middle = b"%07o\0" % (mode & 0o7777) + b"0000000\0" * 2
+        self._time = _number(mtime, "mtime")
+        self._tail = b"0" + bytes(100) + b"ustar\x0000" + owner + b"0000000\0" * 2
+        fixed = (self._middle, self._time, self._tail + bytes(_PREFIX + 12))
+        middle, time, rest = (part.replace(b"%", b"%%") for part in fixed)
+        self._layout = b"%b" + middle + b"%b" + time + b"%06o\0 " + rest
+        self._sum = byte_sum(self._middle + self._time + self._tail) + 8 * ord(" ")
+        self._sizes: dict[int, tuple[bytes, int]] = {}
+
+    def header(self, name: bytes, size: int) -> bytes:
+        """Return the headers of a member: one block, or three if the name or size does not fit in ustar.
+
+        Raises:
+            ValueError: it does not fit in ustar, which is the format.
+        """
+        if len(name) > NAME or size > _MOST_OCTAL:
+            return self._long(name, size)
+        field = self._sizes.get(size)
+        if field is None:
+            if len(self._sizes) > 20_000:
+                self._sizes.clear()
+            digits = b"%011o\0" % size
+            field = self._sizes[size] = digits, sum(digits)
+        digits, total = field
+        checksum = self._sum + total + sum(name)
+        return self._layout % (name.ljust(NAME, b"\0"), digits, checksum)
+
+    def _long(self, name: bytes, size: int) -> bytes:
+        if self._format == "pax":
+            return self._pax(name, size)
+        if size <= _MOST_OCTAL and self._format != "gnu":
+            parts = _split(name)
+            if parts is not None:
+                return self._finished(parts[1], b"%011o\0" % size, b"0", parts[0])
+        if self._format == "ustar":
+            raise ValueError(
+                f"format ustar cannot store {_what(name, size)}; leave `format` out, or use gnu or pax"
+            )
+        longer = b""
+        if len(name) > NAME:
+            body = name + b"\0"
+            longer = self._finished(b"././@LongLink", b"%011o\0" % len(body), b"L") + _filled(body)
+        return longer + self._finished(name[:NAME], _number(size, "size"), b"0")
+
+    def _pax(self, name: bytes, size: int) -> bytes:
+        records = b""
+        if len(name) > NAME:
+            try:
+                name.decode("utf-8")
+            except UnicodeDecodeError:
+                records += _record(b"hdrcharset", b"BINARY")
+            records += _record(b"path", name)
+        if size > _MOST_OCTAL:
+            records += _record(b"size", b"%d" % size)
+        header = self._finished(b"././@PaxHeader", b"%011o\0" % len(records), b"x")
+        own = self._finished(name[:NAME], b"%011o\0" % (size if size <= _MOST_OCTAL else 0), b"0")
+        return header + _filled(records) + own
+
+    def _finished(self, name: bytes, size: bytes, kind: bytes, prefix: bytes = b"") -> bytes:
+        head = name.ljust(NAME, b"\0") + self._middle + size + self._time
+        tail = kind + self._tail[1:] + prefix.ljust(_PREFIX, b"\0") + bytes(12)
+        return b"%b%06o\0 %b" % (head, byte_sum(head + tail) + 8 * ord(" "), tail)
+
+
+def padding(size: int) -> bytes:
+    """Return the zeros that fill the last block of a member of this size."""
+    return ZERO_BLOCK[: -size % BLOCK]
+
+
+def _filled(body: bytes) -> bytes:
+    return body + padding(len(body))
+
+
+def _split(name: bytes) -> tuple[bytes, bytes] | None:
+    """Split a name at a slash into (prefix, rest), if both fit."""
+    cut = name.rfind(b"/", 0, _PREFIX + 1)
+    if cut <= 0 or not 0 < len(name) - cut - 1 <= NAME:
+        return None
+    return name[:cut], name[cut + 1 :]
+
+
+def _record(key: bytes, value: bytes) -> bytes:
+    """Return a pax record. Its length includes the digits of the length."""
+    rest = b" " + key + b"=" + value + b"\n"
+    length = len(rest)
+    while length != len(rest) + len(b"%d" % length):
+        length = len(rest) + len(b"%d" % length)
+    return b"%d" % length + rest
+
+
+def _number(value: int, what: str) -> bytes:
+    """Return twelve bytes: octal, or GNU's base-256 if that is too short."""
+    if value < 0:
+        raise ValueError(f"{what} {value} is negative")
+    if value <= _MOST_OCTAL:
+        return b"%011o\0" % value
+    return b"\x80" + value.to_bytes(11, "big")
+
+
+def _padded(data: bytes, size: int, what: str) -> bytes:
+    if len(data) >= size or b"\0" in data:
+        raise ValueError(
+            f"the {what} does not fit in a tar header; use at most {size - 1} bytes, or leave it out"
+        )
+    return data.ljust(size, b"\0")
+
+
+def _what(name: bytes, size: int) -> str:
+    if size > _MOST_OCTAL:
+        return f"a member of {size:,} bytes"
+    return f"the {len(name)} bytes of the name {shown(name)[:60]!r}…"

@@ -1,21 +1,22 @@
-"""One tar header of 512 bytes: reading it strictly, and writing it.
+"""One tar header of 512 bytes, read strictly, and the name in it: the key of a sample and the suffix of a field.
 
 The layout is the same in every dialect (old V7, ustar, GNU, pax): name 100, mode 8, uid 8, gid 8, size 12, mtime 12,
 checksum 8, typeflag 1, linkname 100, then magic, names of the owner and, in ustar only, a prefix of the name. Names
 stay bytes, as a tar does not specify their encoding.
-
-We write plain ustar if possible, which every program reads, and ours fastest. A header takes about 1 µs here and 50 µs
-in `tarfile`, as only name, size and checksum differ among the members of one writer.
 """
 
 from __future__ import annotations
 
+import re
 import struct
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 from zlib import adler32
 
-from wdspec.base.errors import ShardError
+from wdspec.base.errors import ShardError, UrlError
 from wdspec.formats.blocks import BLOCK, REFETCH
+from wdspec.spec.language.samples import KeyRule
+from wdspec.urls.rewrite import check_length
 
 NAME = 100
 """Bytes of the fields for the name, and for the name of a link's target."""
@@ -173,158 +174,125 @@ def look(block: bytes) -> str | None:
     return None
 
 
-TarFormat = Literal["auto", "ustar", "gnu", "pax"]
+KeySplitter = Callable[[bytes], "tuple[bytes, bytes] | None"]
+"""Name → (key, suffix), or None for a member that belongs to no sample."""
 
-END = ZERO_BLOCK * 20
-"""The end marker, padded to 10,240 bytes, the unit of tars."""
-
-_PREFIX = 155
-_MOST_OCTAL = 8**11 - 1
-"""The largest size in ustar: 8 GiB minus one byte."""
-_DIALECTS: dict[object, TarFormat] = {
-    **dict.fromkeys((None, "auto"), "auto"),
-    **dict.fromkeys((0, "ustar", "USTAR_FORMAT"), "ustar"),
-    **dict.fromkeys((1, "gnu", "GNU_FORMAT"), "gnu"),
-    **dict.fromkeys((2, "pax", "PAX_FORMAT"), "pax"),
-}
+_META = re.compile(rb"__[^/]*__(?:/|\Z)")
+_UNDERSCORE = ord("_")
 
 
-def dialect(name: object) -> TarFormat:
-    """Return the format for a name or one of `tarfile`'s numbers; None is ``auto``. Raises ValueError."""
-    try:
-        return _DIALECTS[name]
-    except (KeyError, TypeError):
-        raise ValueError(f"{name!r} is not a tar format; use auto, ustar, gnu or pax") from None
+def splitter(rule: KeyRule) -> KeySplitter:
+    """Return the function that splits names by a rule.
 
-
-class HeaderMaker:
-    """Makes the headers of regular files, which differ only in name and size.
+    Names are arbitrary bytes ('..', absolute, with newlines, not UTF-8), as they are only compared. Members belong to
+    no sample if their base name starts with a dot (`.DS_Store`, `._a.jpg`), if they are `__meta__` files or in such
+    folders, or if the rule cannot split their name.
 
     Args:
-        user, group: names of the owner, at most 31 bytes each.
-        mode: the permissions.
-        mtime: seconds since 1970.
-        format: what to write if ustar is not possible (names that do not fit in 100 bytes, or in 155 and 100 around a
-            slash; sizes from 8 GiB on): ``auto`` and ``gnu`` write GNU headers, ``pax`` POSIX ones, and ``ustar``
-            refuses. `gnu` differs from `auto` in that it never splits a name.
+        rule: `first_dot` splits the base name at its first dot, `last_dot` at its last one. A regex matches the whole
+            name, and its two groups are key and suffix.
+    """
+    if rule.kind == "regex":
+        return _regex_splitter(re.compile(rule.regex or ""))
+    return _split_at_first_dot if rule.kind == "first_dot" else _split_at_last_dot
+
+
+def _split_at_first_dot(name: bytes) -> tuple[bytes, bytes] | None:
+    base = name.rfind(b"/") + 1
+    dot = name.find(b".", base)
+    if dot <= base or (name[0] == _UNDERSCORE and _is_meta(name)):
+        return None
+    return name[:dot], name[dot + 1 :]
+
+
+def _split_at_last_dot(name: bytes) -> tuple[bytes, bytes] | None:
+    base = name.rfind(b"/") + 1
+    dot = name.rfind(b".", base)
+    if dot <= base or _is_hidden(name) or _is_meta(name):
+        return None
+    return name[:dot], name[dot + 1 :]
+
+
+def _regex_splitter(regex: re.Pattern[str]) -> KeySplitter:
+    def split(name: bytes) -> tuple[bytes, bytes] | None:
+        if _is_hidden(name) or _is_meta(name):
+            return None
+        text = shown(name)
+        try:
+            check_length(regex.pattern, text)
+        except UrlError as error:
+            raise ShardError(error.message) from None
+        match = regex.fullmatch(text)
+        if match is None or match[1] is None or match[2] is None:
+            return None
+        return match[1].encode("utf-8", "surrogateescape"), match[2].encode("utf-8", "surrogateescape")
+
+    return split
+
+
+def _is_hidden(name: bytes) -> bool:
+    return name.startswith(b".", name.rfind(b"/") + 1)
+
+
+def _is_meta(name: bytes) -> bool:
+    return (name[:2] == b"__" and b"/" not in name and name.endswith(b"__")) or _META.match(name) is not None
+
+
+class SuffixNode(dict[bytes, "tuple[str | None, SuffixNode]"]):
+    """A place in the sequence of the members of a sample.
+
+    It maps the suffix of the next member, as spelled in its header (padded with NULs or not), to the name its data is
+    stored under (None: not needed) and the place after it. Samples of one shard mostly take the same path, so that one
+    lookup per member finds its field and excludes duplicates.
     """
 
-    def __init__(
-        self, user: str = "", group: str = "", mode: int = 0o444, mtime: int = 0, format: TarFormat = "auto"
-    ) -> None:
-        self._format = format
-        owner = b"".join(
-            _padded(name.encode("utf-8", "surrogateescape"), 32, f"owner's name {name!r}")
-            for name in (user, group)
-        )
-        self._middle = b"%07o\0" % (mode & 0o7777) + b"0000000\0" * 2
-        self._time = _number(mtime, "mtime")
-        self._tail = b"0" + bytes(100) + b"ustar\x0000" + owner + b"0000000\0" * 2
-        fixed = (self._middle, self._time, self._tail + bytes(_PREFIX + 12))
-        middle, time, rest = (part.replace(b"%", b"%%") for part in fixed)
-        self._layout = b"%b" + middle + b"%b" + time + b"%06o\0 " + rest
-        self._sum = byte_sum(self._middle + self._time + self._tail) + 8 * ord(" ")
-        self._sizes: dict[int, tuple[bytes, int]] = {}
+    __slots__ = ("fields", "suffixes")
 
-    def header(self, name: bytes, size: int) -> bytes:
-        """Return the headers of a member: one block, or three if the name or size does not fit in ustar.
+    def __init__(self, suffixes: frozenset[str], fields: frozenset[str]) -> None:
+        self.suffixes = suffixes
+        self.fields = fields
 
-        Raises:
-            ValueError: it does not fit in ustar, which is the format.
-        """
-        if len(name) > NAME or size > _MOST_OCTAL:
-            return self._long(name, size)
-        field = self._sizes.get(size)
-        if field is None:
-            if len(self._sizes) > 20_000:
-                self._sizes.clear()
-            digits = b"%011o\0" % size
-            field = self._sizes[size] = digits, sum(digits)
-        digits, total = field
-        checksum = self._sum + total + sum(name)
-        return self._layout % (name.ljust(NAME, b"\0"), digits, checksum)
 
-    def _long(self, name: bytes, size: int) -> bytes:
-        if self._format == "pax":
-            return self._pax(name, size)
-        if size <= _MOST_OCTAL and self._format != "gnu":
-            parts = _split(name)
-            if parts is not None:
-                return self._finished(parts[1], b"%011o\0" % size, b"0", parts[0])
-        if self._format == "ustar":
-            raise ValueError(
-                f"format ustar cannot store {_what(name, size)}; leave `format` out, or use gnu or pax"
+class SuffixTree:
+    """The tree of all sequences of suffixes that occurred.
+
+    Args:
+        field_of: suffix as in the file → stored name, or None if it is not needed.
+        reserved: names that members cannot have (`__key__` and the constants).
+    """
+
+    def __init__(self, field_of: Callable[[str], str | None], reserved: Iterable[str]) -> None:
+        self._field_of = field_of
+        self._reserved = frozenset(reserved)
+        self._steps = 0
+        self.root = SuffixNode(frozenset(), self._reserved)
+
+    def step(self, node: SuffixNode, spelling: bytes) -> tuple[str | None, SuffixNode]:
+        """Add the step from `node` for a suffix, and return it. Raises ShardError for a duplicate."""
+        suffix = shown(text(spelling))
+        lowered = suffix.lower()
+        if lowered in node.suffixes:
+            raise ShardError(
+                f"duplicate member: the sample already has a file with the suffix {lowered!r} (case is ignored); was "
+                "the shard appended to or packed twice? Pack it again, with each name once",
+                code="D204",
             )
-        longer = b""
-        if len(name) > NAME:
-            body = name + b"\0"
-            longer = self._finished(b"././@LongLink", b"%011o\0" % len(body), b"L") + _filled(body)
-        return longer + self._finished(name[:NAME], _number(size, "size"), b"0")
-
-    def _pax(self, name: bytes, size: int) -> bytes:
-        records = b""
-        if len(name) > NAME:
-            try:
-                name.decode("utf-8")
-            except UnicodeDecodeError:
-                records += _record(b"hdrcharset", b"BINARY")
-            records += _record(b"path", name)
-        if size > _MOST_OCTAL:
-            records += _record(b"size", b"%d" % size)
-        header = self._finished(b"././@PaxHeader", b"%011o\0" % len(records), b"x")
-        own = self._finished(name[:NAME], b"%011o\0" % (size if size <= _MOST_OCTAL else 0), b"0")
-        return header + _filled(records) + own
-
-    def _finished(self, name: bytes, size: bytes, kind: bytes, prefix: bytes = b"") -> bytes:
-        head = name.ljust(NAME, b"\0") + self._middle + size + self._time
-        tail = kind + self._tail[1:] + prefix.ljust(_PREFIX, b"\0") + bytes(12)
-        return b"%b%06o\0 %b" % (head, byte_sum(head + tail) + 8 * ord(" "), tail)
-
-
-def padding(size: int) -> bytes:
-    """Return the zeros that fill the last block of a member of this size."""
-    return ZERO_BLOCK[: -size % BLOCK]
-
-
-def _filled(body: bytes) -> bytes:
-    return body + padding(len(body))
-
-
-def _split(name: bytes) -> tuple[bytes, bytes] | None:
-    """Split a name at a slash into (prefix, rest), if both fit."""
-    cut = name.rfind(b"/", 0, _PREFIX + 1)
-    if cut <= 0 or not 0 < len(name) - cut - 1 <= NAME:
-        return None
-    return name[:cut], name[cut + 1 :]
-
-
-def _record(key: bytes, value: bytes) -> bytes:
-    """Return a pax record. Its length includes the digits of the length."""
-    rest = b" " + key + b"=" + value + b"\n"
-    length = len(rest)
-    while length != len(rest) + len(b"%d" % length):
-        length = len(rest) + len(b"%d" % length)
-    return b"%d" % length + rest
-
-
-def _number(value: int, what: str) -> bytes:
-    """Return twelve bytes: octal, or GNU's base-256 if that is too short."""
-    if value < 0:
-        raise ValueError(f"{what} {value} is negative")
-    if value <= _MOST_OCTAL:
-        return b"%011o\0" % value
-    return b"\x80" + value.to_bytes(11, "big")
-
-
-def _padded(data: bytes, size: int, what: str) -> bytes:
-    if len(data) >= size or b"\0" in data:
-        raise ValueError(
-            f"the {what} does not fit in a tar header; use at most {size - 1} bytes, or leave it out"
-        )
-    return data.ljust(size, b"\0")
-
-
-def _what(name: bytes, size: int) -> str:
-    if size > _MOST_OCTAL:
-        return f"a member of {size:,} bytes"
-    return f"the {len(name)} bytes of the name {shown(name)[:60]!r}…"
+        field = self._field_of(suffix)
+        if field in self._reserved:
+            raise ShardError(
+                f"a member with the suffix {suffix!r} would overwrite `{field}` of the sample; rename it",
+                code="D206",
+            )
+        if field in node.fields:
+            raise ShardError(
+                f"two members of one sample, the second with the suffix {suffix!r}, both become the field {field!r}; "
+                "give them different fields in `extensions` or `rename`",
+                code="D206",
+            )
+        self._steps += 1
+        if self._steps > 10_000:  # suffixes are unlimited, for example if a number follows the first dot
+            self._steps = 0
+            self.root = SuffixNode(frozenset(), self._reserved)
+        fields = node.fields if field is None else node.fields | {field}
+        step = node[spelling] = (field, SuffixNode(node.suffixes | {lowered}, fields))
+        return step

@@ -12,8 +12,17 @@ from zlib import adler32
 from wdspec.base.errors import ShardError
 from wdspec.formats.blocks import BLOCK, REFETCH, Blocks
 from wdspec.formats.samples import RawSamples, Unread, no_field
-from wdspec.formats.tar.headers import BODILESS, PAX, ZERO_BLOCK, Numbers, byte_sum, shown, text
-from wdspec.formats.tar.keys import SuffixTree, splitter
+from wdspec.formats.tar.headers import (
+    BODILESS,
+    PAX,
+    ZERO_BLOCK,
+    Numbers,
+    SuffixTree,
+    byte_sum,
+    shown,
+    splitter,
+    text,
+)
 from wdspec.formats.tar.members import HardLinks, Member, check_end, member_at
 from wdspec.formats.tar.runs import SampleRuns
 from wdspec.spec.language.samples import KeyRule

@@ -19,8 +19,7 @@ import numpy.typing as npt
 
 from wdspec.base.errors import ShardError
 from wdspec.formats.blocks import BLOCK
-from wdspec.formats.tar.headers import NAME, shown
-from wdspec.formats.tar.keys import KeySplitter, SuffixTree
+from wdspec.formats.tar.headers import NAME, KeySplitter, SuffixTree, shown
 
 FEWEST_SAMPLES = 32
 """The least samples of a run. The cost of calling numpy is then small compared with what it saves."""

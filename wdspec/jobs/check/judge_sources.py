@@ -25,9 +25,9 @@ from wdspec.jobs.check.facts import (
     SamplePlace,
     Seen,
 )
-from wdspec.planning.delays import lanes_of, shuffle_size
+from wdspec.planning.order import lanes_of, shuffle_size
 from wdspec.read.budget import Budget
-from wdspec.read.transform import MapSteps
+from wdspec.read.transform import UserFunctions
 from wdspec.spec.language.options import Errors
 
 FEWEST_SHARDS = 4
@@ -307,7 +307,9 @@ def _read_again(collection: CheckedData, source: CheckedSource, place: SamplePla
         return None
     budget = Budget(Errors(), source.name)
     try:
-        process = source.parts.transform.build(budget, collection.spec.seed, looked.number, MapSteps(False))
+        process = source.parts.transform.build(
+            budget, collection.spec.seed, looked.number, UserFunctions(False)
+        )
         return process(found[0], place.number)
     except (WdspecError, ValueError, TypeError):
         return None

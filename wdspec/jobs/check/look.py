@@ -14,8 +14,7 @@ from wdspec.formats.blocks import BLOCK, Blocks
 from wdspec.formats.compression import Compression, compression_of, format_of
 from wdspec.formats.decompress import decompressed
 from wdspec.formats.samples import RawSamples
-from wdspec.formats.tar.headers import read_header, shown
-from wdspec.formats.tar.keys import splitter
+from wdspec.formats.tar.headers import read_header, shown, splitter
 from wdspec.formats.tar.members import member_at
 from wdspec.jobs.check.facts import DataProblem, SampleFacts, SamplePlace, ShardFacts
 from wdspec.jobs.check.values import SampleWatch
@@ -25,7 +24,7 @@ from wdspec.read.shard import Piece
 from wdspec.read.transform import Process
 from wdspec.spec.language.options import Errors
 from wdspec.spec.language.samples import KeyRule
-from wdspec.urls.urls import scheme_of
+from wdspec.urls.urls import is_command
 
 MOST_OF_A_CODE = 20
 """Most problems of one code that are listed of a shard; others are counted."""
@@ -137,7 +136,7 @@ class _Reading:
 
     def _compare_name(self, found: Compression | None) -> None:
         """Compare the compression of the shard with its name."""
-        if scheme_of(self.url) == "pipe" or found is compression_of(self.url.split("?", 1)[0]):
+        if is_command(self.url) or found is compression_of(self.url.split("?", 1)[0]):
             return
         is_tar = format_of(self.url, self.look.parts.open.format) == "tar"
         seen = f"compressed with {found.title}" if found else "not compressed"

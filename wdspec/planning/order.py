@@ -1,35 +1,166 @@
-"""Delays: how the samples of a source are shuffled in a slot. Sample i of the raw ones comes out at r(i) = i + d(i).
+"""In which order a slot reads the shards of a source, and in which order their samples are yielded.
 
-    i:     0   1   2   3   4   5   6 …     d(i) is exponential, cut at three times its mean before that, and drawn
-    d(i):  3.2 0.4 5.9 0.1 2.8 …           from a key of i; with the cut its mean is N
+**Shard order**: the endless sequence of shards of one source, dealt to the slots like cards.
+
+    entries:   0 1 2 3 4 5 | 6 7 8 9 …      pass p is one permutation of the source's n shards, keyed by
+    slots:     0 1 2 3 0 1 | 2 3 0 1 …      (seed, source, p); slot s takes the entries s, s+S, s+2S, …
+
+Every entry is dealt exactly once, so no shard of a pass is read twice or missed, whatever n and S are. In each pass of
+`sequential` the slots take turns in a different order, or a slot would read the same shards forever. With fewer shards
+than slots, each shard counts as f = ⌈S/n⌉ *virtual shards*: the samples whose index in the shard is ≡ r (mod f). So two
+slots never read the same samples at the same time.
+
+**Delays** shuffle the samples of a source in a slot. Raw sample i is released at r(i) = i + d(i).
+
+    i:     0   1   2   3   4   5   6 …     d(i) is exponential, cut at three times its mean, and drawn from a key
+    d(i):  3.2 0.4 5.9 0.1 2.8 …           of i; with the cut its mean is N
     r(i):  3.2 1.4 7.9 3.1 6.8 …
-    out:       1       3 0         4 2 …   in the order of r (of i, where equal)
+    yields:      1       3 0         4 2 …   in the order of r (of i for equal r)
 
-Once the samples before i are read, all those with r < i may be released: no later one comes out before them. So
-- N samples are held on average; the first one is out after about √N; none waits for more than 3.6 N others;
-- what is out is { i : (r(i), i) ≤ (r(l), l) } for the last one, l: a position is the place of the oldest sample that is
-  not yet out, its ordinal, and l. Resuming reads at most 3.6 N samples again;
-- samples that are dropped after they were read do not move any other.
+Once the samples before i are read, all those with r < i can be released: no later one is released before them. So
+- N samples are held on average. The first one is yielded after about √N, and none waits for more than 3.6 N others.
+- The samples yielded so far are { i : (r(i), i) ≤ (r(l), l) } for the last one, l. A position is the place of the
+  oldest sample not yet yielded, its ordinal, and l. A resume reads at most 3.6 N samples again.
+- Samples that are dropped after they were read do not move any other.
 
-A reservoir of N has geometric delays of mean N, and shuffles as well; but what it holds depends on everything that
-came before.
+A reservoir of N has geometric delays of mean N, and shuffles as well, but what it holds depends on everything before.
 
-Everything is integers, in units of 2⁻²⁰ samples, so that all machines agree: the logarithm is a table, between whose
-entries delays are drawn uniformly.
+Everything is integers, in units of 2⁻²⁰ samples, so that all machines agree: the logarithm is a table, and delays are
+drawn uniformly between its entries.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from wdspec.planning.keys import UInt64Array, key64, keys64, random64_array, random64_at
+from wdspec.planning.keys import UInt64Array, key64, keys64, mix64, random64, random64_array, random64_at
+
+SORTED_UP_TO = 4096
+"""Up to here a permutation is a sort by random keys (exactly uniform); beyond, a Feistel network, whose
+parity and round-function bias are far below notice at that size but would show at a handful of shards."""
+_ROUNDS = 7
+
+
+def permutation(key: int, n: int) -> npt.NDArray[np.intp]:
+    """A uniform permutation of range(n), shape (n,): the order of n keyed random numbers (ties cost 2⁻⁶⁴)."""
+    return np.argsort(random64_array(key, 0, n), kind="stable")
+
+
+class Permutation:
+    """A permutation of range(n), n ≥ 1, chosen by key: ``p[i]`` in O(1) time and memory for any n.
+
+    For large n: a balanced Feistel network over the next even power of two, walked until it lands inside
+    range(n) (cycle walking keeps it a bijection; fewer than 4 steps on average).
+    """
+
+    def __init__(self, key: int, n: int) -> None:
+        self.n = n
+        self._table: list[int] | None = None
+        if n <= SORTED_UP_TO:
+            self._table = permutation(key, n).tolist()
+        else:
+            self._half = ((n - 1).bit_length() + 1) // 2
+            self._keys = [key64(key, "round", r) for r in range(_ROUNDS)]
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: int) -> int:
+        if not 0 <= i < self.n:
+            raise IndexError(i)
+        if self._table is not None:
+            return self._table[i]
+        half, low = self._half, (1 << self._half) - 1
+        while True:
+            left, right = i >> half, i & low
+            for key in self._keys:
+                left, right = right, left ^ (mix64(key + right) & low)
+            i = left << half | right
+            if i < self.n:
+                return i
+
+
+class ShardTurn(NamedTuple):
+    """One turn of a slot at a source: which part of which shard, in which pass."""
+
+    passes: int
+    """Passes over the source that came before this one (p)."""
+    shard: int
+    """Index into the source's shard list."""
+    residue: int
+    """Of the shard, the samples with index ≡ residue (mod `ShardOrder.split`)."""
+
+
+@dataclass(frozen=True)
+class ShardOrder:
+    """The order of one source's shards, for all slots; O(1) per entry in time and memory."""
+
+    seed: int
+    source: str
+    shards: int
+    slots: int
+    kind: str = "shuffled"
+    """`shuffled`: a fresh permutation each pass; `resampled`: with replacement; `sequential`: as listed."""
+    split: int = field(init=False)
+    """f: virtual shards per shard; 1 unless there are fewer shards than slots."""
+
+    def __post_init__(self) -> None:
+        split = 1 if self.kind == "resampled" else -(-self.slots // self.shards)
+        object.__setattr__(self, "split", split)
+
+    @property
+    def per_pass(self) -> int:
+        """Entries of one pass: n·f."""
+        return self.shards * self.split
+
+    def entry(self, slot: int, turn: int) -> ShardTurn:
+        """What slot s reads at its turn-th turn (0, 1, …)."""
+        number = self._number(slot, turn)
+        passes, position = divmod(number, self.per_pass)
+        if self.kind == "resampled":
+            pick = random64(key64(self.seed, "resampled", self.source), number) * self.shards >> 64
+            return ShardTurn(passes, pick, 0)
+        if self.kind == "shuffled":
+            position = _pass_permutation(self.seed, self.source, passes, self.per_pass)[position]
+        return ShardTurn(passes, *divmod(position, self.split))
+
+    def last_turn(self, slot: int, passes: int) -> int:
+        """The slot's last turn in a pass, the one before the first of the next; with replacement there is none."""
+        if self.kind == "resampled":
+            return _NEVER
+        end = (passes + 1) * self.per_pass
+        turn = (end - 1) // self.slots
+        return turn if self._number(slot, turn) < end else turn - 1
+
+    def passes_at(self, slot: int, turn: int) -> int:
+        """The pass that the slot's turn belongs to; with replacement there is only one, as it never completes."""
+        return 0 if self.kind == "resampled" else self._number(slot, turn) // self.per_pass
+
+    def _number(self, slot: int, turn: int) -> int:
+        """The entry that the slot takes at a turn: in each round, the slots take the next entries, one each."""
+        begin = turn * self.slots
+        if self.kind == "sequential" and begin >= self.per_pass:
+            # Any regular change could fall in step with the slots.
+            moved = random64(key64(self.seed, "dealing", self.source), begin // self.per_pass)
+            slot = (slot + moved) % self.slots
+        return begin + slot
+
+
+_NEVER = 1 << 62
+
+
+@lru_cache(maxsize=256)
+def _pass_permutation(seed: int, source: str, passes: int, n: int) -> Permutation:
+    return Permutation(key64(seed, "order", source, passes), n)
+
 
 Releases = npt.NDArray[np.int64]
 """When samples come out, in 2⁻²⁰ samples read, by ordinal."""
