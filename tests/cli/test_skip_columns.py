@@ -28,7 +28,7 @@ def bars(folder, command, *arguments, code=0, **keys):
 
 def test_check_counts_samples_that_training_would_not_get(folder):
     shown = bars(folder, "check", "--all", "--jobs", "0", code=1, errors="skip", missing="skip")
-    assert "5 skipped 5 left out" in shown
+    assert "5 skipped 5 dropped" in shown
     shown = bars(folder, "check", "--all", "--jobs", "0", code=1)
     assert "20 samples" in shown
     assert "skipped" not in shown
@@ -38,5 +38,5 @@ def test_check_counts_samples_that_training_would_not_get(folder):
 def test_head_counts_what_it_passes_over_and_draws_no_bar_where_nothing_can_be(folder):
     shown = bars(folder, "head", "-n", "9", errors="skip", missing="skip", shuffle=0, order="sequential")
     last = shown.rstrip().rpartition("samples ")[2]
-    assert re.search(r"9/9 .*[45] skipped [45] left out", last)
+    assert re.search(r"9/9 .*[45] skipped [45] dropped", last)
     assert "\r" not in bars(folder, "head", "-n", "2", missing="none")
