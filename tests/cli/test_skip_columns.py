@@ -32,7 +32,7 @@ def test_check_counts_samples_that_training_would_not_get(folder):
     shown = bars(folder, "check", "--all", "--jobs", "0", code=1)
     assert "20 samples" in shown
     assert "skipped" not in shown
-    assert "left out" not in shown
+    assert "dropped" not in shown
 
 
 def test_head_counts_what_it_passes_over_and_draws_no_bar_where_nothing_can_be(folder):
