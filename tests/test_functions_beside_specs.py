@@ -100,7 +100,7 @@ def test_explain_shows_where_it_is_and_runs_nothing(folder: Path) -> None:
     (folder / "specs/aug_beside.py").unlink()
     shown, _ = within("explain", folder / "specs/train.yaml", folder=folder)
     assert (
-        "`aug_beside`: found neither beside the spec, nor on Python's path, nor in the working directory"
+        "`aug_beside`: not found next to the spec, on Python's path, or in the working directory"
         in shown
     )
     assert within("validate", folder / "specs/train.yaml", folder=folder)

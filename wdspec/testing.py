@@ -1,4 +1,4 @@
-"""Helpers for testing programs that train from wdspec, or from any loader with a state.
+"""Helpers for testing training programs that use wdspec, or any loader with a state.
 
     from wdspec.testing import assert_resumable
 
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 _FEW = 8
-"""Elements of an array up to which a message shows the array itself."""
+"""Messages show arrays of up to this many elements."""
 
 
 def difference(expected: Any, seen: Any, place: str = "") -> str | None:

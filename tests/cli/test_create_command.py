@@ -123,7 +123,7 @@ def test_commands_of_a_recipe_run_only_on_request_and_never_under_wds_secure(fol
         ("a text:1\n", "`a` (plan:1) has no extension"),
         ("/a.txt text:1\n", "is an absolute path"),
         ("../a.txt text:1\n", "leaves its folder"),
-        ("", "there is nothing in it to make samples of"),
+        ("", "it contains no samples"),
     ],
 )
 def test_a_recipe_that_cannot_be_followed_says_where_and_leaves_nothing(folder, plan, said):

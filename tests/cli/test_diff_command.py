@@ -233,4 +233,4 @@ def test_a_state_of_neither_spec_is_compared_as_it_was_saved(saved):
     assert told["order"]["same"] is False
     assert told["state"]["goes_on"] == "exactly"  # the state is of the second one
     _, said = within("diff", "new.json", "old.json", "--state", "old.json", folder=folder, code=1)
-    assert "contains no state of wdspec old.json" in said
+    assert "old.json contains no state of wdspec" in said

@@ -89,7 +89,7 @@ def test_a_report_looks_like_this():
         "epoch     125 batches a rank = 1,000 samples",
         "draw      even",
         "memory    about 347 B of samples held for shuffling in a worker, 1.8 MB in the buffers of its open shards, "
-        "excluding the samples of 1 source not measured",
+        "excluding the samples of 1 source of unknown size",
         "",
         "source    share  shards  samples  per epoch  passes  held  in turn  order",
         "scans   75.00 %       6      ~70        750   ~10.7",

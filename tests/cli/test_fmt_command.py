@@ -72,7 +72,7 @@ def test_what_cannot_be_formatted_is_named_and_left(folder):
     _, said = within("fmt", "alias.yaml", folder=folder)
     assert "alias.yaml: not formatted: an alias would be before its anchor" in said
     assert "latin.yaml is not UTF-8" in within("fmt", "latin.yaml", folder=folder, code=2)[1]
-    assert "there is no file or directory nowhere" in within("fmt", "nowhere", folder=folder, code=2)[1]
+    assert "no such file or directory: nowhere" in within("fmt", "nowhere", folder=folder, code=2)[1]
     assert "name the files or folders to format" in within("fmt", folder=folder, code=2)[1]
 
 

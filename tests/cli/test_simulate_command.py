@@ -78,8 +78,8 @@ ranks  samples  0, 1  2
     2        8     2  1
     4        4     2  1
 
-warning: W511 epoch: 1000 is not a multiple of the batch of 16; an epoch is 992 samples, and the next one goes on from there
-warning: W512 fewer shards than the 4 slots, so each shard is read in parts (b in 2), every part by a walk through all of it; more and smaller shards read faster
+warning: W511 epoch: 1000 is not a multiple of the batch of 16; an epoch is 992 samples, and the next epoch continues from there
+warning: W512 fewer shards than the 4 slots, so each shard is read in parts (b in 2), and reading a part walks through the whole shard; more and smaller shards read faster
 """  # noqa: E501
 
 

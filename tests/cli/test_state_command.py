@@ -51,7 +51,7 @@ def test_it_says_where_the_run_stands_and_what_may_go_on(spec, tmp_path):
     assert "epoch 1, 3 of its 5 batches" in said
     assert "topology 4 ranks x 2 workers" in said
     assert "holds all canonical ranks" in said
-    assert "goes on with 1, 2, 4, 8 ranks (up to 16), with 0, 1, 2 workers each" in said
+    assert "resumes on 1, 2, 4, 8 ranks (up to 16), with 0, 1, 2 workers each" in said
     assert "shares set" not in said
     assert re.search(r"a 3/4 9\d ", said)
 
@@ -173,7 +173,7 @@ def test_it_shows_what_was_skipped_and_what_will_be(spec, tmp_path):
         file.write_text(json.dumps(loader.state_dict()))
     said = run(file)
     assert "3 global batches yielded, 48 samples" in said
-    assert "skipped 2 besides: 2 to 3" in said
-    assert "to be skipped 7 to 8, as the training loop said" in said
+    assert "skipped 2 more: 2 to 3" in said
+    assert "to be skipped 7 to 8, as set by the training loop" in said
     told = json.loads(run(file, "--format", "json"))[0]
     assert (told["skipped"], told["to_skip"]) == ([[2, 3]], [[7, 8]])

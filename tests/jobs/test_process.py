@@ -202,10 +202,10 @@ def job(folder, dataset, output):
             "out/",
             "two shards would be written to `.*out/a.tar`: `in/a.tar`",
         ),
-        ([{"shards": ["in/a.tar", "in/a.tar"]}], "out/", "the same shard is listed twice"),
+        ([{"shards": ["in/a.tar", "in/a.tar"]}], "out/", "a shard that is listed twice would be written"),
         ([{"shards": "in/a.tar"}], "in/", "would be read and written"),
-        ([{"shards": "pipe:cat in/a.tar"}], "out/", "no file name to keep"),
-        ([{"shards": "in/a.tar"}], {"from": "of/", "to": "out/"}, "does not match this shard"),
+        ([{"shards": "pipe:cat in/a.tar"}], "out/", "the shard has no file name"),
+        ([{"shards": "in/a.tar"}], {"from": "of/", "to": "out/"}, "does not match the start of this URL"),
     ],
 )
 def test_outputs_that_cannot_be_are_refused_before_anything_is_read(folder, dataset, output, message):
@@ -221,10 +221,10 @@ def test_without_an_output_it_is_said_what_to_add(folder):
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        ({"from": "a"}, "an output is a directory, or `from` and `to`"),
+        ({"from": "a"}, "an output must be a directory, or `from` and `to`"),
         ({"from": "(", "to": "b"}, "is not a regex"),
         ({"from": "a", "to": r"\2"}, "cannot replace the match"),
-        (3, "an output is a directory"),
+        (3, "an output must be a directory"),
     ],
 )
 def test_an_output_is_checked_with_the_spec(output, message):

@@ -189,4 +189,4 @@ def test_the_name_as_it_is_written_says_the_format_of_a_copy(served, tmp_path):
         pipeline.close()
     (copy,) = (tmp_path / "c").rglob("part0")
     assert copy.read_text() == lines
-    assert program("cache", "verify", str(tmp_path / "c"))[0] == "2 whole, 0 damaged\n"
+    assert program("cache", "verify", str(tmp_path / "c"))[0] == "2 intact, 0 damaged\n"

@@ -152,7 +152,7 @@ def test_check_names_each_sample_and_compares_the_counts(spec, tmp_path):
     problems = json.loads(out)["problems"]
     assert [each["code"] for each in problems] == ["D213"] * 5 + ["D214"]
     assert problems[0]["member"] == "k15.cls"
-    assert "the source has 20 samples, where 30 or more is expected" in problems[-1]["message"]
+    assert "the source has 20 samples, but 30 or more is expected" in problems[-1]["message"]
 
 
 def test_check_compares_the_dropped_part(spec, tmp_path):
@@ -161,7 +161,7 @@ def test_check_compares_the_dropped_part(spec, tmp_path):
     out, _ = within("check", "s.yaml", "--all", "--jobs", "0", "--format", "json", folder=tmp_path, code=1)
     (problem,) = json.loads(out)["problems"]
     assert (problem["code"], problem["source"]) == ("D215", "a")
-    assert "20 of 20 samples are left out" in problem["message"]
+    assert "20 of 20 samples are dropped" in problem["message"]
 
 
 def test_the_spec_on_the_page_is_valid():

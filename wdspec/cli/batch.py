@@ -278,7 +278,6 @@ class StepReport:
     """Whether to show their fields."""
 
     def blocks(self) -> Iterator[Block]:
-        """The samples, and their fields if requested."""
         trace = self.trace
         rows = [
             (
@@ -308,7 +307,6 @@ class StepReport:
             yield Table(("rank>", "#>", *HEADINGS), fields)
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
         samples = [
             {
                 "rank": each.rank,

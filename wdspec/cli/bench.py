@@ -20,7 +20,7 @@ from wdspec.base.process import cores
 from wdspec.base.progress import progress
 from wdspec.cli.report import Block, Table, Warning, counted, show_report, to_json
 from wdspec.cli.samples import decoded, files_of, samples_of, user_errors
-from wdspec.cli.spec_options import SpecChoice, choosing
+from wdspec.cli.spec_options import SpecChoice, choosing, require_library
 from wdspec.spec.spec import Spec
 
 Part = Literal["read", "decode", "map", "batch", "loader", "webdataset"]
@@ -118,7 +118,6 @@ class Measured:
         return self.samples / self.wall if self.wall else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """The counts and the rate."""
         return {**asdict(self), "rate": self.rate}
 
 
@@ -358,17 +357,11 @@ def trial_count(spec: Spec, workers: list[int], webdataset: bool) -> int:
 
 def _check_libraries(compare: str | None, profile: str | None) -> None:
     if compare is not None:
-        try:
-            import webdataset  # noqa: F401
-        except ImportError:
-            raise UsageError("--compare webdataset needs it: pip install webdataset") from None
+        require_library("webdataset", "--compare", "webdataset")
     if profile is not None:
         if not profile.endswith((".html", ".json")):
             raise UsageError(f"--profile writes FILE.html or FILE.json, not {profile}")
-        try:
-            import pyinstrument  # noqa: F401
-        except ImportError:
-            raise UsageError("--profile needs pyinstrument: pip install 'wdspec[bench]'") from None
+        require_library("pyinstrument", "--profile", "'wdspec[bench]'")
 
 
 @dataclass(frozen=True)
@@ -380,7 +373,6 @@ class BenchReport:
     """Duration of each trial."""
 
     def blocks(self) -> Iterator[Block]:
-        """Rates by workers, the time of each part, and advice."""
         bench = self.bench
         best = max(each.rate for each in bench.loaders.values())
         yield Table(
@@ -414,7 +406,6 @@ class BenchReport:
         yield from _advice(bench)
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
         bench = self.bench
         return {
             "cores": bench.cores,

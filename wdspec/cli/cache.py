@@ -208,7 +208,6 @@ class Copy:
         return datetime.fromtimestamp(self.entry.used / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def as_json(self) -> dict[str, Any]:
-        """Path, URL, size and last use."""
         return {"copy": self.path, "url": self.content.url, "bytes": self.entry.size, "used": self.used}
 
     def find_problem(self) -> str | None:

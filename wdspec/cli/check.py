@@ -124,7 +124,6 @@ class DataReport:
     found: CheckReport
 
     def blocks(self) -> Iterator[Block]:
-        """The problems of each shard, then a summary."""
         found = self.found
         for checked in self._by_shard():
             yield from checked.problems
@@ -140,7 +139,6 @@ class DataReport:
         yield summary(len(shards) - unchanged, severities, "shard")
 
     def as_json(self) -> dict[str, Any]:
-        """The problems, and the facts about the samples of each source."""
         return self.found.as_json()
 
     def annotations(self) -> Iterator[str]:

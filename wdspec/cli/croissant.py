@@ -122,11 +122,7 @@ REQUIRED = ("dataCollection", "dataBiases", "dataLimitations", "personalSensitiv
 @click.option("--cite-as", help="Citation in BibTeX.")
 @click.option("--output", "-o", metavar="FILE", help="File to write (default: standard output).")
 def croissant(
-    choice: SpecChoice,
-    lock_file: str | None,
-    rai_file: str | None,
-    output: str | None,
-    **given: str | None,
+    choice: SpecChoice, lock_file: str | None, rai_file: str | None, output: str | None, **given: str | None
 ) -> None:
     """Describe a mixture in Croissant 1.1 (JSON-LD): its sources, shards, fields, licences and shares.
 

@@ -16,20 +16,11 @@ from typing import Any, BinaryIO
 import click
 
 from wdspec.base.errors import SpecError, UsageError
+from wdspec.cli import report
 from wdspec.cli.diff_facts import KeyChange, Side, SourceChange, SpecDiff, StateFate, fate_of_state
 from wdspec.cli.explain_facts import PER_UNENDING, ExplainedSource, explain_spec
-from wdspec.cli.report import (
-    Block,
-    Table,
-    Warning,
-    counted,
-    number,
-    percent,
-    show_report,
-    table_of,
-    to_markdown,
-)
-from wdspec.cli.spec_options import SpecChoice, choosing_options, topology_options
+from wdspec.cli.report import Block, Table, Warning, show_report, table_of, to_markdown
+from wdspec.cli.spec_options import SpecChoice, choosing_options, require_library, topology_options
 from wdspec.shards.lock import Lock, lock_name
 from wdspec.spec.files import MOST_DATA, ReadFile, read_from_disk
 from wdspec.spec.spec import Source, Spec
@@ -257,7 +248,6 @@ class DiffReport:
     fate: StateFate
 
     def blocks(self) -> Iterator[Block]:
-        """Keys, mixture and order before and after, warnings, and the state."""
         diff, fate = self.diff, self.fate
         yield f"{diff.old.label} → {diff.new.label}"
         yield from (Warning(f"{side.label}: {side.stale}") for side in (diff.old, diff.new) if side.stale)
@@ -275,13 +265,12 @@ class DiffReport:
         if fate.sources:
             yield Table(("source", "with `allow_changed=True`"), list(fate.sources.items()))
         if fate.state is not None:
-            given = [(each["source"], number(each["samples"])) for each in fate.state["sources"]]
-            batches = counted(fate.state["batch"], "global batch", "global batches")
+            given = [(each["source"], report.number(each["samples"])) for each in fate.state["sources"]]
+            batches = report.counted(fate.state["batch"], "global batch", "global batches")
             title = f"the state: after {batches}, {fate.state['samples']:,} samples"
             yield Table(("source", "samples yielded or dropped>"), given, title)
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON values; `null` if a side does not have a source."""
         diff, fate = self.diff, self.fate
         return {
             "old": diff.old.label,
@@ -305,12 +294,7 @@ class DiffReport:
             "renamed": [{"old": old, "new": new} for old, new in diff.renamed()],
             "order": {"same": not diff.order_changes, "changes": diff.order_changes},
             "samples": {"same": not diff.samples_change},
-            "state": {
-                "goes_on": fate.resumes,
-                "why": fate.why,
-                "sources": fate.sources,
-                "saved": fate.state,
-            },
+            "state": {"goes_on": fate.resumes, "why": fate.why, "sources": fate.sources, "saved": fate.state},
         }
 
 
@@ -329,7 +313,7 @@ def _tables(diff: SpecDiff) -> Iterator[Block]:
         yield _mixture(diff, changed)
         unchanged = len(diff.sources) - len(changed)
         if unchanged:
-            yield f"{counted(unchanged, 'source')} unchanged"
+            yield f"{report.counted(unchanged, 'source')} unchanged"
     lines = [*diff.order_changes[:_MOST_LINES]]
     if len(diff.order_changes) > _MOST_LINES:
         lines.append(f"and {len(diff.order_changes) - _MOST_LINES:,} more")
@@ -343,10 +327,10 @@ def _mixture(diff: SpecDiff, changed: list[SourceChange]) -> Table:
     columns: dict[str, Callable[[SourceChange], str]] = {
         "source": lambda each: each.either.indented,
         "change": lambda each: each.change,
-        "share>": _both(lambda each: percent(each.share)),
-        "shards>": lambda each: _both(lambda side: number(side.shards or 0))(each) + _moved(each),
-        "samples>": _both(lambda each: "?" if each.samples is None else number(round(each.samples))),
-        f"{per}>": _both(lambda each: number(each.expected)),
+        "share>": _both(lambda each: report.percent(each.share)),
+        "shards>": lambda each: _both(lambda side: report.number(side.shards or 0))(each) + _moved(each),
+        "samples>": _both(lambda each: "?" if each.samples is None else report.number(round(each.samples))),
+        f"{per}>": _both(lambda each: report.number(each.expected)),
     }
     if not endless:
         columns["passes>"] = _both(lambda each: "?" if each.passes is None else f"{each.passes:.3g}")
@@ -390,10 +374,9 @@ def draw(diff: SpecDiff, file: str) -> None:
     """
     if not file.endswith(".svg"):
         raise UsageError(f"--chart draws SVG; name a file that ends in .svg, not {file}")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UsageError("--chart needs matplotlib: pip install 'wdspec[charts]'") from None
+    require_library("matplotlib", "--chart", "'wdspec[charts]'")
+    from matplotlib.figure import Figure
+
     shares = [
         (each.name, each.old.share if each.old else 0.0, each.new.share if each.new else 0.0)
         for each in diff.sources

@@ -98,7 +98,6 @@ class Health:
     sources: list[Reached]
 
     def blocks(self) -> Iterator[Block]:
-        """Versions, limits, libraries, variables and sources, and warnings."""
         yield Table((), [*self.programs.items(), *((each.name, each.value) for each in self.limits)])
         yield Table(("extra", "libraries"), list(_extras(self.libraries)))
         if self.variables:

@@ -11,6 +11,7 @@ import click
 
 from wdspec.base.redaction import redacted_urls
 from wdspec.base.user_code import file_of_module
+from wdspec.cli import report
 from wdspec.cli.explain_facts import (
     PER_UNENDING,
     TURNS,
@@ -20,19 +21,7 @@ from wdspec.cli.explain_facts import (
     draw_in_words,
     explain_spec,
 )
-from wdspec.cli.report import (
-    Block,
-    Row,
-    Table,
-    Warning,
-    counted,
-    listed,
-    number,
-    percent,
-    show_report,
-    size,
-    table_of,
-)
+from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
 from wdspec.spec.spec import Spec
 
@@ -62,7 +51,6 @@ class ExplainReport:
     explanation: Explanation
 
     def blocks(self) -> Iterator[Block]:
-        """A summary, the sources, their fields, the first shards of some slots, and warnings."""
         spec = self.explanation.spec
         chosen = [f"split {spec.split}"] if spec.split else []
         chosen += [f"environment {spec.environment}"] if spec.environment else []
@@ -75,7 +63,6 @@ class ExplainReport:
         yield from map(Warning, self.explanation.warnings())
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
         explanation, plan, run = self.explanation, self.explanation.plan, self.explanation.run
         size = plan.batching.global_size
         epoch = {"batches_per_rank": plan.epoch_batches, "samples": plan.epoch_samples}
@@ -105,7 +92,7 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
         yield "run", run.readers_in_words
     over_all = ", over all ranks" if run.ranks > 1 else ""
     if batching.batched:
-        per_rank = f"{counted(batching.global_size // run.ranks, 'sample')} a rank"
+        per_rank = f"{report.counted(batching.global_size // run.ranks, 'sample')} a rank"
         yield "batch", per_rank + (f", {batching.global_size:,} over all ranks" if over_all else "")
     else:
         yield "batch", "none: yields single samples"
@@ -113,13 +100,13 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
         yield "epoch", "endless (no `epoch`)"
     else:
         steps = (
-            counted(plan.epoch_batches, "batch", "batches")
+            report.counted(plan.epoch_batches, "batch", "batches")
             if batching.batched
-            else counted(plan.epoch_batches * run.canonical_ranks, "sample")
+            else report.counted(plan.epoch_batches * run.canonical_ranks, "sample")
         )
-        yield "epoch", f"{steps} a rank = {counted(plan.epoch_samples or 0, 'sample')}{over_all}"
+        yield "epoch", f"{steps} a rank = {report.counted(plan.epoch_samples or 0, 'sample')}{over_all}"
     if skipped := spec.skipped_steps:
-        yield "skip", f"steps {skipped}: {counted(skipped.count, 'global batch', 'global batches')}"
+        yield "skip", f"steps {skipped}: {report.counted(skipped.count, 'global batch', 'global batches')}"
     yield "draw", draw_in_words(plan)
     if plan.schedule:
         yield "schedule", _schedule(explanation)
@@ -135,9 +122,11 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
     if spec.limit is not None:
         yield "limit", f"{spec.limit:,} samples"
     unknown = explanation.unmeasured
-    held = f"about {size(explanation.held_bytes)} of samples held for shuffling in a worker, "
-    excluded = f", excluding the samples of {counted(unknown, 'source')} of unknown size" if unknown else ""
-    buffers = f"{size(explanation.buffer_bytes)} in the buffers of its open shards"
+    held = f"about {report.size(explanation.held_bytes)} of samples held for shuffling in a worker, "
+    excluded = (
+        f", excluding the samples of {report.counted(unknown, 'source')} of unknown size" if unknown else ""
+    )
+    buffers = f"{report.size(explanation.buffer_bytes)} in the buffers of its open shards"
     yield "memory", (held if explanation.held_bytes else "") + buffers + excluded
 
 
@@ -172,15 +161,15 @@ def _sources(explanation: Explanation) -> Table:
 
     columns = {
         "source": lambda each: each.indented,
-        "share>": lambda each: "off" if each.is_off else percent(each.share),
-        "shards>": read(lambda each: number(each.shards or 0)),
+        "share>": lambda each: "off" if each.is_off else report.percent(each.share),
+        "shards>": read(lambda each: report.number(each.shards or 0)),
         "samples>": read(lambda each: each.samples_in_words),
-        f"{per}>": read(lambda each: number(each.expected)),
+        f"{per}>": read(lambda each: report.number(each.expected)),
         "passes>": read(
             lambda each: "?" if each.passes is None else f"{'~' * each.estimated}{each.passes:.3g}"
         ),
-        "held>": lambda each: "" if each.held is None else number(each.held),
-        "in turn>": read(lambda each: "" if each.nested else number(each.interleave)),
+        "held>": lambda each: "" if each.held is None else report.number(each.held),
+        "in turn>": read(lambda each: "" if each.nested else report.number(each.interleave)),
         "order": lambda each: each.order,
     }
     if not explanation.plan.epoch_samples:
@@ -197,7 +186,7 @@ def _fields(explanation: Explanation) -> Table:
     for each in explanation.sources:
         if not each.nested:
             groups.setdefault((each.fields, each.steps), []).append(each.name)
-    rows: list[Row] = [(listed(names), fields, steps) for (fields, steps), names in groups.items()]
+    rows: list[Row] = [(report.listed(names), fields, steps) for (fields, steps), names in groups.items()]
     if not any(steps for _, steps in groups):
         return Table(("source", "fields"), [row[:2] for row in rows])
     return Table(("source", "fields", "then"), rows)

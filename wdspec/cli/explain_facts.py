@@ -85,7 +85,6 @@ class ExplainedSource:
     """Whether it is a nested mix."""
 
     def as_json(self) -> dict[str, Any]:
-        """The fields, and `passes`."""
         return {**vars(self), "passes": self.passes}
 
     @property

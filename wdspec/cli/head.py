@@ -59,7 +59,6 @@ class BatchHead:
     fields: list[FieldValue]
 
     def blocks(self) -> Iterator[Block]:
-        """A table of the columns."""
         yield Table(HEADINGS, [field.row for field in self.fields])
 
 
@@ -70,7 +69,6 @@ class Head:
     samples: list[dict[str, Any]]
 
     def blocks(self) -> Iterator[Block]:
-        """A table of their fields."""
         rows: list[Row | None] = []
         for number, sample in enumerate(self.samples):
             if number:
@@ -82,7 +80,6 @@ class Head:
             yield Table(("#", *HEADINGS), rows)
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
         return {
             "samples": [
                 {

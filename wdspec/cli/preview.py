@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from wdspec.base.errors import UsageError, WdspecError
+from wdspec.base.errors import WdspecError
 from wdspec.base.progress import progress
 from wdspec.base.redaction import printable, redacted_urls
 from wdspec.cli.explain_facts import ExplainedSource, Explanation, explain_spec
@@ -34,7 +34,7 @@ from wdspec.cli.samples import (
     samples_of,
 )
 from wdspec.cli.simulate_draws import drawn_sources, simulate
-from wdspec.cli.spec_options import SpecChoice, choosing_options, topology_options
+from wdspec.cli.spec_options import SpecChoice, choosing_options, require_library, topology_options
 from wdspec.planning.plan import Plan
 from wdspec.spec.language.decoders import FORMAT_OF
 from wdspec.spec.spec import Spec
@@ -104,7 +104,8 @@ def preview(
     """
     if len(files) > 2:
         raise click.UsageError(f"a page shows one spec, or two side by side, not {len(files)}")
-    check_libraries()
+    for library in ("jinja2", "matplotlib", "PIL"):
+        require_library(library, "`wdspec preview`", "'wdspec[charts]'")
     specs = [explain_spec(choose(file).load(), ranks, workers, 1) for file in files]
     with progress("reading sources", sum(len(each.active) for each in specs)) as bar:
         previews = [
@@ -285,16 +286,6 @@ def _of_field(name: str, values: list[Any]) -> Distribution | None:
 
 def _fields(sample: Sample) -> Sample:
     return {str(name): value for name, value in sample.items() if not str(name).startswith("__")}
-
-
-def check_libraries() -> None:
-    """Raise UsageError if a library that draws pages is not installed."""
-    try:
-        import jinja2  # noqa: F401
-        import matplotlib  # noqa: F401
-        import PIL  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"`wdspec preview` needs {error.name}: pip install 'wdspec[charts]'") from None
 
 
 def render_page(previews: Sequence[SpecPreview]) -> str:

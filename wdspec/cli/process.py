@@ -73,7 +73,6 @@ class ProcessReport:
     job: ProcessJob
 
     def blocks(self) -> Iterator[Block]:
-        """Totals of each source, and failed shards."""
         job = self.job
         sources: dict[str, list[int]] = {}
         for task, done in job.done:
@@ -102,7 +101,6 @@ class ProcessReport:
             yield "repeat the command to retry these shards; the others are skipped"
 
     def as_json(self) -> dict[str, Any]:
-        """All tasks with their results."""
         job = self.job
         return {
             "done": [_describe(task) | done._asdict() for task, done in job.done],

@@ -73,7 +73,7 @@ class Report(Protocol):
     """The result of a command."""
 
     def blocks(self) -> Iterable[Block]:
-        """The parts of the text."""
+        """The parts of the text. A report may also have `as_json()`, the values of its JSON."""
         ...
 
 

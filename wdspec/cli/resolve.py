@@ -82,7 +82,6 @@ class Resolved:
         return f"{f'{self.source}: ' if self.source else ''}{counted(self.shards, 'shard')}{more}"
 
     def as_json(self) -> dict[str, Any]:
-        """The shards as JSON values."""
         urls = [{"url": each.url.text, "location": each.location, "steps": each.steps} for each in self.urls]
         return {"source": self.source, "shards": self.shards, "error": self.error, "urls": urls}
 
@@ -94,7 +93,6 @@ class Resolutions:
     resolved: list[Resolved]
 
     def blocks(self) -> Iterator[Block]:
-        """Tables on a terminal; else each source, its URLs, and their steps with results and reasons."""
         if sys.stdout.isatty():
             yield from self._tables()
             return

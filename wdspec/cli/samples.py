@@ -181,7 +181,6 @@ class FieldValue(NamedTuple):
         return self[:4]
 
     def as_json(self) -> dict[str, Any]:
-        """The same as values."""
         return {**dict(zip(self._fields[:4], self.row, strict=True)), **self.extent}
 
 

@@ -157,10 +157,7 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--maxcount", type=click.IntRange(min=1), metavar="N", help="At most N samples in a shard."
     )
     maxsize = click.option(
-        "--maxsize",
-        metavar="SIZE",
-        callback=read_bytes,
-        help="At most SIZE bytes in a shard, such as 1GB.",
+        "--maxsize", metavar="SIZE", callback=read_bytes, help="At most SIZE bytes in a shard, such as 1GB."
     )
     return maxcount(maxsize(command))
 

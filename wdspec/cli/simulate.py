@@ -8,21 +8,9 @@ from typing import Any
 
 import click
 
+from wdspec.cli import report
 from wdspec.cli.explain_facts import draw_in_words, explain_spec
-from wdspec.cli.report import (
-    Block,
-    Row,
-    Table,
-    Warning,
-    counted,
-    listed,
-    number,
-    number_range,
-    percent,
-    show_report,
-    size,
-    table_of,
-)
+from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
 from wdspec.cli.simulate_facts import (
     ENDLESS,
     MOST,
@@ -85,7 +73,6 @@ class SimulateReport:
     result: SimulationResult
 
     def blocks(self) -> Iterator[Block]:
-        """A summary, tables of batches, totals, epochs, slots, coverage and legal runs, and warnings."""
         result, spec = self.result, self.result.explanation.spec
         title = ", ".join(filter(None, (spec.name or spec.file or "spec", spec.split)))
         yield Table((), list(_summary(result)), title)
@@ -101,7 +88,6 @@ class SimulateReport:
         yield from map(Warning, result.warnings())
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
         result, explanation, simulation = self.result, self.result.explanation, self.result.simulation
         plan, run = explanation.plan, explanation.run
         epoch = {"batches": plan.epoch_batches, "samples": plan.epoch_samples}
@@ -141,25 +127,23 @@ def _summary(result: SimulationResult) -> Iterator[Row]:
         starts = [f"{segment.start:,}" for segment in plan.schedule[1:]]
         yield (
             "schedule",
-            f"shares change at batch {listed(starts)}; expected numbers are for the whole simulation",
+            f"shares change at batch {report.listed(starts)}; expected numbers are for the whole simulation",
         )
     of = "batches" if plan.batching.batched else "steps"
-    drawn = (
-        f"{simulation.batches:,} {of} x {simulation.global_size:,} = {counted(simulation.samples, 'sample')}"
-    )
+    drawn = f"{simulation.batches:,} {of} x {simulation.global_size:,} = {report.counted(simulation.samples, 'sample')}"
     if simulation.padding:
         drawn += f", {simulation.padding:,} of them padding"
     yield "drawn", f"{drawn} ({_extent(result)})"
     if plan.finite is not None:
         slots = [sum(own) for own in zip(*(each.by_slot for each in result.leaves), strict=True)]
-        yield "slots", f"{number_range(min(slots), max(slots))} samples each"
-    held = f"{number(round(result.held_samples))} samples held for shuffling in a worker"
-    known = f", about {size(result.held_bytes)}" if result.held_bytes is not None else ""
-    buffers = f"{size(explanation.buffer_bytes)} in the buffers of its open shards"
+        yield "slots", f"{report.number_range(min(slots), max(slots))} samples each"
+    held = f"{report.number(round(result.held_samples))} samples held for shuffling in a worker"
+    known = f", about {report.size(result.held_bytes)}" if result.held_bytes is not None else ""
+    buffers = f"{report.size(explanation.buffer_bytes)} in the buffers of its open shards"
     yield "memory", (f"{held}{known}, and " if result.held_samples else "") + buffers
     opened, distinct = result.open_shards
     different = f", of them {distinct:,} different files" if distinct < opened else ""
-    yield "open", f"{counted(opened, 'shard')} at a time in a worker{different}"
+    yield "open", f"{report.counted(opened, 'shard')} at a time in a worker{different}"
 
 
 def _extent(result: SimulationResult) -> str:
@@ -168,17 +152,17 @@ def _extent(result: SimulationResult) -> str:
         return "endless"
     if batches % length:
         return f"{batches / length:.3g} of an epoch" if batches < length else f"{batches / length:.3g} epochs"
-    return counted(batches // length, "epoch")
+    return report.counted(batches // length, "epoch")
 
 
 def _batches(result: SimulationResult) -> Table:
     columns: Columns = {
         "source": lambda each: each.explanation.indented,
-        "share>": lambda each: percent(each.share),
-        "expected>": lambda each: number(each.per_batch.expected),
-        "min>": lambda each: number(each.per_batch.min),
-        "mean>": lambda each: number(each.per_batch.mean),
-        "max>": lambda each: number(each.per_batch.max),
+        "share>": lambda each: report.percent(each.share),
+        "expected>": lambda each: report.number(each.per_batch.expected),
+        "min>": lambda each: report.number(each.per_batch.min),
+        "mean>": lambda each: report.number(each.per_batch.mean),
+        "max>": lambda each: report.number(each.per_batch.max),
     }
     step = "global batch" if result.explanation.plan.batching.batched else "global step"
     return table_of(result.sources, columns, f"samples in a {step}")
@@ -187,8 +171,8 @@ def _batches(result: SimulationResult) -> Table:
 def _totals(result: SimulationResult) -> Table:
     columns: Columns = {
         "source": lambda each: each.explanation.indented,
-        "expected>": lambda each: number(each.total.expected),
-        "drawn>": lambda each: number(each.total.drawn),
+        "expected>": lambda each: report.number(each.total.expected),
+        "drawn>": lambda each: report.number(each.total.drawn),
         "off>": lambda each: f"{round(each.total.drawn - each.total.expected, 1) + 0.0:+.1f}",
         "furthest off>": lambda each: f"{each.total.furthest_off:.1f}",
     }
@@ -200,10 +184,10 @@ def _epochs(result: SimulationResult) -> Table:
     complete = simulation.batches // (plan.epoch_batches or simulation.batches)
     columns: Columns = {
         "source": lambda each: each.explanation.indented,
-        "expected>": lambda each: number(each.share * (plan.epoch_samples or 0)),
-        "min>": lambda each: number(min(each.by_epoch[:complete])),
-        "mean>": lambda each: number(sum(each.by_epoch[:complete]) / complete),
-        "max>": lambda each: number(max(each.by_epoch[:complete])),
+        "expected>": lambda each: report.number(each.share * (plan.epoch_samples or 0)),
+        "min>": lambda each: report.number(min(each.by_epoch[:complete])),
+        "mean>": lambda each: report.number(sum(each.by_epoch[:complete]) / complete),
+        "max>": lambda each: report.number(max(each.by_epoch[:complete])),
     }
     return table_of(result.sources, columns, "samples in an epoch")
 
@@ -214,13 +198,13 @@ def _slots(result: SimulationResult) -> Table:
     def cell(each: SimulatedSource, ends: Ends | None, first: int) -> str:
         if ends is None:
             return "?" if each.explanation.samples is None else ""
-        return number_range(ends.min + first, ends.max + first)
+        return report.number_range(ends.min + first, ends.max + first)
 
     columns: Columns = {
         "source": lambda each: each.explanation.indented,
-        "expected>": lambda each: number(each.per_slot.expected),
-        "min>": lambda each: number(each.per_slot.min),
-        "max>": lambda each: number(each.per_slot.max),
+        "expected>": lambda each: report.number(each.per_slot.expected),
+        "min>": lambda each: report.number(each.per_slot.min),
+        "max>": lambda each: report.number(each.per_slot.max),
         "shards>": lambda each: cell(each, each.per_slot.shards, 0),
         "in pass>": lambda each: cell(each, each.per_slot.passes_behind, 1),
     }
@@ -238,7 +222,7 @@ def _coverage(result: SimulationResult) -> Table:
         "passes>": known(lambda found: f"{found.passes:.3g}"),
         "epoch 1>": known(lambda found: _fraction(found.first_seen)),
         "seen>": known(lambda found: _fraction(found.seen)),
-        "repeats>": known(lambda found: number(round(found.repeats))),
+        "repeats>": known(lambda found: report.number(round(found.repeats))),
         "shards>": lambda each: known(
             lambda found: f"{round(found.shards_touched):,} of {each.explanation.shards or 0:,}"
         )(each),
@@ -262,8 +246,8 @@ def _runs(result: SimulationResult) -> Table:
     some = [ranks for ranks in result.legal_ranks if ranks <= 2 * plan.topology.ranks]
     for ranks in some:
         own = plan.topology.most_read(ranks, plan.batching.shared)
-        slots = (number(own * plan.topology.workers // workers) for workers in shown)
-        rows.append((number(ranks), number(plan.batching.global_size // ranks), *slots))
+        slots = (report.number(own * plan.topology.workers // workers) for workers in shown)
+        rows.append((report.number(ranks), report.number(plan.batching.global_size // ranks), *slots))
     others = f" (or {', '.join(map(str, all_workers))})" if shown != all_workers else ""
     more = f"; up to {result.legal_ranks[-1]:,} ranks" if len(some) < len(result.legal_ranks) else ""
     title = f"legal runs: samples per rank and step, and slots per worker by number of workers{others}{more}"

@@ -96,21 +96,15 @@ class SimulatedSource:
     """None if the number of samples of the source is unknown."""
 
     def as_json(self) -> dict[str, Any]:
-        """The values, with the main facts of the source."""
         known = self.explanation
         return {
-            "name": known.name,
-            "path": known.path,
-            "nested": known.nested,
+            **{name: getattr(known, name) for name in ("name", "path", "nested")},
             "share": self.share,
-            "shards": known.shards,
-            "samples": known.samples,
-            "estimated": known.estimated,
-            "per_batch": self.per_batch,
-            "total": self.total,
-            "by_epoch": self.by_epoch,
-            "per_slot": self.per_slot,
-            "coverage": self.coverage,
+            **{name: getattr(known, name) for name in ("shards", "samples", "estimated")},
+            **{
+                name: getattr(self, name)
+                for name in ("per_batch", "total", "by_epoch", "per_slot", "coverage")
+            },
         }
 
 

@@ -203,6 +203,14 @@ def parse_value(reader: Callable[[str], Any], text: str) -> Any:
         raise click.BadParameter(f"{refusal.get('message')}; {refusal.get('hint')}") from None
 
 
+def require_library(module: str, option: str, package: str) -> None:
+    """Raise UsageError if a library that an option or a command needs is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec(module) is None:
+        raise UsageError(f"{option} needs {module}: pip install {package}")
+
+
 def is_spec_file(what: str) -> bool:
     """Whether an argument names a spec, perhaps with its split, and not a URL or a directory."""
     return what.split("#", 1)[0].endswith(SPEC_SUFFIXES)

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from wdspec.cli.report import (
-    Block,
-    Table,
-    Warning,
-    counted,
-    listed,
-    number,
-    number_range,
-    print_json,
-    show,
-    size,
-)
+from wdspec.cli import report
+from wdspec.cli.report import Block, Table, Warning, print_json, show
 from wdspec.cli.spec_options import SpecChoice, choosing, choosing_engine
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.stats import StatsJob
@@ -90,71 +81,69 @@ def stats(
             show(*reports[-1].blocks())
     if form == "json":
         print_json({"files": reports})
-    return int(any(report.lacks_shards for report in reports))
+    return int(any(each.lacks_shards for each in reports))
 
 
+@dataclass(frozen=True)
 class StatsReport:
-    """The measurements of a spec.
+    """The measurements of a spec."""
 
-    Args:
-        path: of the file.
-        job: the job that measured the shards.
-        found: the measurements; None if shards were only compared.
-    """
-
-    def __init__(self, path: str, job: StatsJob, found: Measurements | None) -> None:
-        self._path, self._job, self._found = path, job, found
+    path: str
+    """Path of the file."""
+    job: StatsJob
+    found: Measurements | None
+    """None if shards were only compared."""
 
     @property
     def lacks_shards(self) -> bool:
         """Whether shards are not measured, or not as measured."""
-        job = self._job
-        return bool(job.tasks or job.gone) if self._found is None else bool(job.faults)
+        job = self.job
+        return bool(job.tasks or job.gone) if self.found is None else bool(job.faults)
 
     def blocks(self) -> Iterator[Block]:
-        """Totals of sources, sizes of fields, and shards that were not measured or have changed."""
-        job = self._job
-        if self._found is None:
+        job = self.job
+        if self.found is None:
             rows = [
                 *((task.source, task.shard.text, "not as measured, or new") for task in job.tasks),
                 *((source, url, "gone") for source, url in job.gone),
             ]
             if rows:
                 yield Table(("source", "shard", "what"), rows)
-            changed = f"{counted(len(rows), 'shard')} not as measured" if rows else "as measured"
-            yield f"{self._path}: {changed}"
+            changed = f"{report.counted(len(rows), 'shard')} not as measured" if rows else "as measured"
+            yield f"{self.path}: {changed}"
             return
-        yield _sources(self._found)
-        yield _spreads(self._found, "field", size)
-        if any(source.lengths for source in self._found.sources.values()):
-            yield _spreads(self._found, "length of", number)
+        yield _sources(self.found)
+        yield _spreads(self.found, "field", report.size)
+        if any(source.lengths for source in self.found.sources.values()):
+            yield _spreads(self.found, "length of", report.number)
         if job.faults:
             shown = [tuple(fault) for fault in job.faults[:MOST_SHOWN]]
             yield Table(("source", "shard", "why"), shown, title=f"not measured: {len(job.faults):,}")
-        yield f"{self._path}: {counted(self._read, 'shard')} read, {job.unchanged:,} unchanged"
+        yield f"{self.path}: {report.counted(self._read, 'shard')} read, {job.unchanged:,} unchanged"
         if job.faults:
             names = sorted({fault.source for fault in job.faults})
-            yield Warning(f"the numbers of {listed(names)} are not used until all its shards are measured")
+            yield Warning(
+                f"the numbers of {report.listed(names)} are not used until all its shards are measured"
+            )
 
     @property
     def _read(self) -> int:
-        return len(self._job.tasks) - len(self._job.faults)
+        return len(self.job.tasks) - len(self.job.faults)
 
     def as_json(self) -> dict[str, Any]:
-        """Totals, and the shards that were not measured."""
-        job = self._job
-        if self._found is None:
+        job = self.job
+        if self.found is None:
             return {
-                "file": self._path,
+                "file": self.path,
                 "outdated": [{"source": task.source, "shard": task.shard.text} for task in job.tasks],
                 "gone": [{"source": source, "shard": url} for source, url in job.gone],
             }
         return {
-            "file": self._path,
+            "file": self.path,
             "read": self._read,
             "unchanged": job.unchanged,
             "levels": LEVELS,
-            "sources": self._found.sources,
+            "sources": self.found.sources,
             "faults": job.faults,
         }
 
@@ -168,8 +157,8 @@ def _sources(found: Measurements) -> Table:
             f"{source.measured:,}",
             f"{source.samples:,}",
             f"{sum(len(shard.lost) for shard in shards):,}",
-            size(source.bytes),
-            f"{number_range(min(counts), max(counts))} samples" if counts else "",
+            report.size(source.bytes),
+            f"{report.number_range(min(counts), max(counts))} samples" if counts else "",
         )
 
     headings = ("source", "shards>", "samples>", "damaged>", "bytes>", "a shard>")

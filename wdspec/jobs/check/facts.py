@@ -104,18 +104,10 @@ class DataProblem:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The problem as JSON values; unknown parts of the place are null."""
-        return {
-            "code": self.code,
-            "severity": "error" if self.is_error else "warning",
-            "message": self.message,
-            "source": self.source or None,
-            "shard": self.shard or None,
-            "member": self.member,
-            "key": self.key,
-            "field": self.field,
-            "offset": self.offset,
-        }
+        severity = "error" if self.is_error else "warning"
+        place = {name: getattr(self, name) for name in _PLACE[1:]}
+        place = {"source": self.source or None, "shard": self.shard or None, **place}
+        return {"code": self.code, "severity": severity, "message": self.message, **place}
 
 
 class Seen(NamedTuple):
@@ -170,7 +162,6 @@ class FieldFacts(BaseModel):
             self.lengths = (n + n2, total + total2, min(low, low2) if n else low2, max(high, high2))
 
     def as_json(self) -> dict[str, Any]:
-        """Counts of types, modes and classes, and the lengths of values."""
 
         def counts(kinds: Kinds) -> dict[str, int]:
             return {name: seen.times for name, seen in kinds.items()}
@@ -216,11 +207,9 @@ class SampleFacts(BaseModel):
         for name, facts in other.fields.items():
             self.fields.setdefault(name, FieldFacts()).add(facts)
 
-    def counts(self) -> SampleFacts:
+    def counts(self) -> dict[str, int]:
         """Only the numbers."""
-        return SampleFacts(
-            samples=self.samples, delivered=self.delivered, dropped=self.dropped, bytes=self.bytes
-        )
+        return {name: getattr(self, name) for name in ("samples", "delivered", "dropped", "bytes")}
 
 
 @dataclass
@@ -287,7 +276,7 @@ class CheckedSource:
         whole = looked.facts.samples
         self._early[looked.number] = whole
         if whole is not None:
-            looked.facts.samples = whole.counts()
+            looked.facts.samples = SampleFacts(**whole.counts())
         while self.awaited and self.awaited[0] in self._early:
             facts = self._early.pop(self.awaited.popleft())
             if facts is not None:
@@ -299,17 +288,12 @@ class CheckedSource:
         return self.source.name
 
     def as_json(self) -> dict[str, Any]:
-        """The facts in numbers."""
-        facts = self.facts
         return {
             "shards": len(self.shards),
             "read": len(self.read),
             "as_locked": sum(looked.facts.is_unchanged for looked in self.shards),
-            "samples": facts.samples,
-            "delivered": facts.delivered,
-            "dropped": facts.dropped,
-            "bytes": facts.bytes,
-            "fields": {name: each.as_json() for name, each in facts.fields.items()},
+            **self.facts.counts(),
+            "fields": self.facts.fields,
         }
 
     @cached_property

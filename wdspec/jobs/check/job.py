@@ -57,7 +57,6 @@ class CheckReport:
         return CheckReport(self.collection, problems, hidden)
 
     def as_json(self) -> dict[str, Any]:
-        """The problems, and the facts about the samples of each source."""
         sources = {source.name: source for source in self.collection.own}
         return {"problems": self.problems, "hidden": self.hidden, "sources": sources}
 
@@ -117,11 +116,7 @@ class CheckJob(ShardJob[ShardLook, ShardFacts]):
     """
 
     def __init__(
-        self,
-        spec: Spec,
-        kept: ReportFile | None,
-        earlier: ReportFile | LockedShards | None,
-        spool: HashSpool,
+        self, spec: Spec, kept: ReportFile | None, earlier: ReportFile | LockedShards | None, spool: HashSpool
     ) -> None:
         self._spec, self._kept, self._spool = spec, kept, spool
         self._files = [file for file in (kept, earlier) if file is not None]
