@@ -24,7 +24,7 @@ from wdspec.jobs import stats as measure_job
 from wdspec.jobs.engine import LocalEngine
 from wdspec.read.budget import Budget
 from wdspec.shards import count as counting
-from wdspec.shards.shards import ListedSpec
+from wdspec.shards.shards import list_shards
 from wdspec.spec.measurements import LEVELS, MeasuredShard, Measurements
 from wdspec.stores.local import LocalFiles
 from wdspec.urls.urls import ShardUrl
@@ -128,7 +128,7 @@ def test_only_headers_are_read(folder, monkeypatch):
 
 def test_whatever_is_wrong_with_a_shard_its_samples_are_those_that_a_pass_counts(folder):
     spec = wdspec.load({"dataset": [{"name": "a", "shards": "a-000.tar", "errors": "skip"}]})
-    parts = ListedSpec.of(spec).parts["a"]
+    parts = list_shards(spec, counts_samples=False).parts(spec)["a"]
     kinds = damage.damaged(0)
     for kind, (data, _, suffix) in kinds.items():
         if data is None:
@@ -342,7 +342,9 @@ def test_shares_by_the_size_of_other_shards_are_warned_of(folder):
         warnings.simplefilter("error")
         wdspec.plan("s.yaml")
     write_shard(folder / "a-003.tar", [("k", {"txt": b"x"})])
-    with pytest.warns(UserWarning, match="1 shards have come, and 0 gone; `wdspec stats SPEC` measures them"):
+    with pytest.warns(
+        UserWarning, match="1 shards were added and 0 removed; `wdspec stats SPEC` measures them"
+    ):
         wdspec.plan("s.yaml")
 
 
@@ -365,7 +367,8 @@ def test_a_pass_opens_no_shard_that_was_measured_to_count_it(folder, opened):
     write_source(folder, "b", shards=1, samples=12)
     opened.clear()
     with pytest.warns(
-        UserWarning, match="1 of 2 shards of `b` are not as `stats` has them, and were counted again"
+        UserWarning,
+        match="1 of 2 shards of `b` have changed since `stats` was written, so they were counted again",
     ):
         counts = Listed.of(wdspec.load("s.yaml")).counts
     assert opened == ["b-000.tar"]
@@ -375,16 +378,16 @@ def test_a_pass_opens_no_shard_that_was_measured_to_count_it(folder, opened):
 def test_a_pass_with_a_limit_asks_about_no_more_shards_than_it_needs_and_marks_are_kept(folder, monkeypatch):
     monkeypatch.setattr(counting, "MARK_EVERY", 4096)
     (folder / "s.yaml").write_text(PASS + "limit: 6\n")
-    expected = ListedSpec.of(wdspec.load("s.yaml", overrides={"stats": None})).counts
+    expected = list_shards(wdspec.load("s.yaml", overrides={"stats": None})).counts
     measure()
-    assert ListedSpec.of(wdspec.load("s.yaml")).counts == expected
+    assert list_shards(wdspec.load("s.yaml")).counts == expected
     assert expected["a"].marks
 
 
 def test_a_pass_counts_by_itself_where_the_file_is_gone(folder):
     (folder / "s.yaml").write_text(PASS)
     with pytest.warns(
-        UserWarning, match="`stats` of the spec cannot be used, .*; `wdspec stats SPEC` writes it"
+        UserWarning, match="`stats` of the spec cannot be used: .*; `wdspec stats SPEC` writes it"
     ):
         assert len(wdspec.compile("s.yaml")) == 40
 
@@ -588,6 +591,6 @@ def test_what_cannot_be_decoded_is_a_fault_and_functions_are_found_beside_the_sp
 def test_no_secret_is_kept(folder):
     (folder / "s.yaml").write_text(SPEC.replace("a-*.tar", "http://me:s3cret@127.0.0.1:9/a.tar"))
     _, said = within("stats", "s.yaml", "--jobs", "0", code=1)
-    assert "its URLs hold a secret, which the file would keep" in said
+    assert "its URLs contain a secret, which the file would store" in said
     assert "s3cret" not in said
     assert not Path("s.stats.json").exists()
