@@ -26,7 +26,7 @@ from wdspec.jobs.check.job import check_data
 from wdspec.jobs.engine import LocalEngine
 from wdspec.read.budget import Budget
 from wdspec.read.shard import Piece
-from wdspec.read.transform import MapSteps
+from wdspec.read.transform import UserFunctions
 from wdspec.shards.shards import Shards, list_shards
 from wdspec.spec.spec import Spec
 
@@ -50,7 +50,7 @@ def read(spec: Spec, shards: Shards) -> int:
     count = 0
     for source in spec.sources:
         parts = shards.parts(spec)[source.name]
-        process = parts.transform.build(Budget(parts.errors, source.name), 0, 0, MapSteps(), parts.open)
+        process = parts.transform.build(Budget(parts.errors, source.name), 0, 0, UserFunctions(), parts.open)
         for shard in shards.lists[source.name]:
             with closing(parts.open(Piece(shard), on_error=print)) as opened:
                 for raw in opened:

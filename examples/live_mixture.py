@@ -1,11 +1,10 @@
-"""Give more to the sources that the model is bad at: shares that follow the loss of each source, while training.
+"""Give larger shares to the sources with the larger loss, while training.
 
     python examples/live_mixture.py --checkpoint run.pt
     torchrun --nproc-per-node 2 examples/live_mixture.py --checkpoint run.pt
 
 Every --every steps each source gets a share that grows with its mean loss since the last time, over all ranks. The
-state of the data says which shares hold, so a run that is started again goes on exactly, also with another number of
-processes.
+state of the data includes the shares, so a run resumes exactly, with any number of processes.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ class SourceLosses:
         self.sums = torch.zeros(2, len(self.sources), dtype=torch.float64)
 
     def add(self, sources: Sequence[str], losses: torch.Tensor) -> None:
-        """Take the losses of a batch, one a sample."""
+        """Add the losses of a batch, one per sample."""
         places = torch.tensor([self.sources.index(source) for source in sources])
         self.sums[0].index_add_(0, places, losses.detach().double())
         self.sums[1].index_add_(0, places, torch.ones(len(places), dtype=torch.float64))
 
     def means(self) -> dict[str, float]:
-        """The means of all ranks, the same on each, and begin anew; a collective call."""
+        """Return the means over all ranks, the same on each, and start again; a collective call."""
         if dist.is_initialized():
             dist.all_reduce(self.sums)
         total, count = self.sums
@@ -52,7 +51,7 @@ class SourceLosses:
 
 
 def shares_by_loss(losses: Mapping[str, float], least: float = 0.5) -> dict[str, float]:
-    """A share for each source: `least` of it the same for all, so that none is forgotten, the rest by its loss."""
+    """A share for each source: `least` is divided equally, so that every source gets some, and the rest by loss."""
     total = sum(losses.values()) or 1.0
     return {name: least / len(losses) + (1 - least) * loss / total for name, loss in losses.items()}
 
@@ -60,8 +59,8 @@ def shares_by_loss(losses: Mapping[str, float], least: float = 0.5) -> dict[str,
 def train(
     spec: str, checkpoint: Path, every: int, steps: int, keys: Path | None, workers: int | None
 ) -> None:
-    """Train from the checkpoint, if there is one, for so many steps in all."""
-    bare = classifier()  # what is saved, so that one process alone can load it too
+    """Train from the checkpoint, if there is one, up to `steps` steps in all."""
+    bare = classifier()  # the model to save, so that a single process can load it too
     model = DistributedDataParallel(bare) if dist.is_initialized() else bare
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     log = StepLog(keys, dist.get_rank() if dist.is_initialized() else 0)
@@ -84,7 +83,7 @@ def train(
                 step += 1
                 if step % every == 0:
                     means = losses.means()
-                    loader.set_shares(shares_by_loss(means))  # from the next step on, on all ranks alike
+                    loader.set_shares(shares_by_loss(means))  # from the next step, the same on all ranks
                     shown = (
                         f"{name} {means[name]:.2f} -> {share:.0%}" for name, share in loader.shares.items()
                     )

@@ -3,8 +3,8 @@
     python examples/train.py
     torchrun --nproc-per-node 2 examples/train.py
 
-The spec says what is read, how it is mixed, and how long an epoch is; this file holds only model and loop. On
-several processes each gets its share of every batch and the gradients are averaged (gloo, so it runs anywhere).
+The spec says what to read, how to mix it, and how long an epoch is; this file has only the model and the loop. With
+several processes, each gets its part of every batch, and gradients are averaged (with gloo, so it runs anywhere).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def classifier() -> nn.Module:
 
 
 def from_every_rank(value: Any) -> list[Any]:
-    """The values that all ranks pass, in the order of ranks."""
+    """Collect the value of every rank, in the order of ranks."""
     if not dist.is_initialized():
         return [value]
     values: list[Any] = [None] * dist.get_world_size()

@@ -1,4 +1,4 @@
-"""Runs the recipes of docs/cookbook, and writes what comes out into their pages: python scripts/cookbook.py"""
+"""Run the recipes of docs/cookbook, and write the fields of their batches into the pages: python scripts/cookbook.py"""
 
 import contextlib
 import importlib.util
@@ -8,8 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from wdspec.cli.samples import first_batch
-from wdspec.cli.wording import value_meaning
+from wdspec.cli.samples import describe_value, first_batch
 from wdspec.spec.load import load
 
 COOKBOOK = Path(__file__).parents[1] / "docs" / "cookbook"
@@ -24,7 +23,7 @@ def page_of(name):
 
 
 def prepare(name, folder):
-    """Writes the data, the spec and the modules of a recipe into a folder; gives its script."""
+    """Write the data, the spec and the modules of a recipe into a folder, and return its script."""
     spec = importlib.util.spec_from_file_location("make_data", COOKBOOK / "make_data.py")
     make_data = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make_data)
@@ -43,10 +42,10 @@ def prepare(name, folder):
 
 
 def table(folder):
-    """What the first batch holds: a table of its fields, their types and shapes."""
+    """The fields of the first batch, with types and shapes, as a table."""
     path = Path(folder) / "recipe.yaml"
     split = "train" if "splits:" in path.read_text() else None
-    rows = [(name, *value_meaning(value)[:2]) for name, value in first_batch(load(path, split=split))]
+    rows = [(name, *describe_value(value)[:2]) for name, value in first_batch(load(path, split=split))]
     lines = [f"| `{name}` | {kind} | {size} |" for name, kind, size in rows if not name.startswith("__")]
     return "\n".join(["| field | type | shape or size |", "|--|--|--|", *lines])
 

@@ -1,4 +1,4 @@
-"""Draws docs/mixture.svg: which source each sample of README's first batches comes from.
+"""Draw docs/mixture.svg: the source of each sample in the first batches of README's spec.
 
     python scripts/mixture.py
 
@@ -27,7 +27,7 @@ COLORS = {"scans": "#4c78a8", "drawn": "#f58518"}
 def main() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.search(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert found is not None, "README begins with a spec"
+    assert found is not None, "README starts with a spec"
     matplotlib.rcParams["svg.hashsalt"] = "wdspec"
     with wdspec.loader(yaml.safe_load(found[1]), num_workers=0) as loader:
         batches = [batch["__source__"] for batch in islice(loader, BATCHES)]

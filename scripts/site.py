@@ -1,7 +1,7 @@
-"""Builds the site of the documentation into build/site, strictly: of docs/, the README, and the help of commands.
+"""Build the documentation site in build/site from docs/, the README, and the help of commands.
 
-Pages keep their text. Links are led to where their pages come to stand, and what is no page to the repository; a link
-to nothing ends it.
+Pages keep their text. Links to pages lead to their place in the site, other links to the repository. A dead link is an
+error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 REPOSITORY = "https://github.com/wdspec/wdspec/blob/main/"
 _LINK = re.compile(r"`[^`\n]+`|\]\(([^)\s]+)\)")
-"""A span of code, or the end of a link."""
+"""A code span, or the target of a link."""
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _SPLIT = {
     "docs/spec.md": {"Codes of problems": "codes.md"},
@@ -32,12 +32,12 @@ _SPLIT = {
         "NeMo and lhotse": "from/nemo-and-lhotse.md",
     },
 }
-"""Sections that become pages of their own."""
+"""Sections that become separate pages."""
 _TITLES = {"from/": "Coming from {}"}
 
 
 def sources() -> dict[str, str]:
-    """Where pages come from, relative to the repository, and where they come to stand in the site."""
+    """Each source file, relative to the repository, and its place in the site."""
     places = {
         "README.md": "index.md",
         "docs/README.md": "pages.md",
@@ -70,7 +70,7 @@ def pages() -> dict[str, str]:
 
 
 def command_pages() -> Iterator[tuple[str, str]]:
-    """A page for each command, of its help."""
+    """Yield a page with the help of each command."""
     from wdspec.cli.main import GROUPS, cli
 
     for heading, commands in GROUPS.items():
@@ -78,17 +78,17 @@ def command_pages() -> Iterator[tuple[str, str]]:
             command = cli.get_command(click.Context(cli), name)
             assert command is not None
             context = click.Context(command, info_name=f"wdspec {name}", max_content_width=100)
-            told = command.get_help(context)
+            help_text = command.get_help(context)
             subcommands = getattr(command, "commands", {})
             for inner, each in subcommands.items():
-                told += "\n\n" + each.get_help(click.Context(each, info_name=f"wdspec {name} {inner}"))
-            yield f"commands/{name}.md", f"# wdspec {name}\n\n{heading}.\n\n```text\n{told}\n```\n"
+                help_text += "\n\n" + each.get_help(click.Context(each, info_name=f"wdspec {name} {inner}"))
+            yield f"commands/{name}.md", f"# wdspec {name}\n\n{heading}.\n\n```text\n{help_text}\n```\n"
 
 
 def configuration() -> dict[str, object]:
-    """mkdocs.yml, with the commands in it, and pages that nobody has put anywhere."""
-    told: dict[str, object] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
-    nav = told["nav"]
+    """mkdocs.yml with the pages of commands, and `More` for pages that it does not list."""
+    settings: dict[str, object] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    nav = settings["nav"]
     assert isinstance(nav, list)
     for section in nav:
         if "Commands" in section:
@@ -96,11 +96,11 @@ def configuration() -> dict[str, object]:
     listed = {page for section in nav for pages_of in section.values() for page in pages_of}
     if others := [page for page in pages() if page not in listed]:
         nav.append({"More": others})
-    return told
+    return settings
 
 
 def build(target: Path) -> None:
-    """Writes pages and site below a folder. Raises SystemExit where anything is not right."""
+    """Write pages and site below a folder. Raises SystemExit if there is any warning."""
     from mkdocs.commands.build import build as build_site
     from mkdocs.config import load_config
     from mkdocs.exceptions import Abort
@@ -116,7 +116,7 @@ def build(target: Path) -> None:
     settings = target / "mkdocs.yml"
     settings.write_text(yaml.safe_dump(configuration(), sort_keys=False), encoding="utf-8")
     os.environ["DISABLE_MKDOCS_2_WARNING"] = "true"
-    logging.basicConfig(level=logging.WARNING)  # what is not right is said there
+    logging.basicConfig(level=logging.WARNING)  # mkdocs logs problems as warnings
     try:
         config = load_config(str(settings), docs_dir=str(folder), site_dir=str(target / "site"), strict=True)
         build_site(config)
@@ -125,7 +125,7 @@ def build(target: Path) -> None:
 
 
 def _parts(text: str, titles: dict[str, str], page: str) -> Iterator[tuple[str, str]]:
-    """A text without the sections that become pages, and these."""
+    """Yield the sections that become pages, and the text without them."""
     kept: list[str] = []
     for section in re.split(r"^(?=## )", text, flags=re.MULTILINE):
         title = section.partition("\n")[0].removeprefix("## ")
@@ -142,7 +142,7 @@ def _parts(text: str, titles: dict[str, str], page: str) -> Iterator[tuple[str, 
 def _relinked(
     text: str, name: str, page: str, places: dict[str, str], moved: dict[tuple[str, str], str]
 ) -> str:
-    """A page whose links lead to pages, and all else to the repository."""
+    """The page, with links to pages of the site, and all other links to the repository."""
 
     def led(match: re.Match[str]) -> str:
         if match[1] is None:

@@ -23,7 +23,7 @@ def test_the_names_on_the_page_are_public():
     import wdspec
 
     same = (
-        PAGE.read_text(encoding="utf-8").partition("## What is the same")[2].partition("## What is mended")[0]
+        PAGE.read_text(encoding="utf-8").partition("## What is the same")[2].partition("## What is fixed")[0]
     )
     methods = {"compose", "with_epoch", "with_length", "repeat"}
     for name in re.findall(r"`(\w+)`", same):

@@ -59,7 +59,7 @@ def test_an_error_that_makes_its_own_text_says_its_place_in_a_note():
     assert "key k1" in error.__notes__[0]
 
 
-def test_nothing_is_added_where_nothing_is_known():
+def test_nothing_is_added_if_nothing_is_known():
     error = ValueError("odd")
     tell_place(error, url=None)
     assert error.args == ("odd",)

@@ -54,7 +54,7 @@ def first(spec: Any) -> Any:
     return next(iter(wdspec.compile(spec)))
 
 
-def test_the_module_beside_the_spec_wins_over_those_of_path_and_working_directory(folder: Path) -> None:
+def test_the_module_next_to_the_spec_wins_over_those_of_path_and_working_directory(folder: Path) -> None:
     sys.path.insert(0, str(folder / "path"))
     (folder / "path").mkdir()
     for name in ("specs", "path", "work"):
@@ -81,19 +81,19 @@ def test_workers_find_it_too(folder: Path) -> None:
         assert next(iter(loader))["where"] == ["specs!"] * 4
 
 
-def test_another_module_of_that_name_is_an_error_and_does_not_run_in_silence(folder: Path) -> None:
+def test_another_module_of_that_name_is_an_error_and_does_not_run_silently(folder: Path) -> None:
     code(folder / "specs", "specs")
     code(folder / "work", "work")
     (folder / "work/helper_beside.py").write_text("MARK = '?'\n")
     sys.path.insert(0, str(folder / "work"))
     __import__("aug_beside")
     with pytest.raises(
-        SpecError, match=r"beside the spec is .*specs.aug_beside.py, but this process has imported another"
+        SpecError, match=r"next to the spec is .*specs.aug_beside.py, but this process has imported another"
     ):
         first("../specs/train.yaml")
 
 
-def test_explain_says_where_it_is_and_runs_nothing(folder: Path) -> None:
+def test_explain_shows_where_it_is_and_runs_nothing(folder: Path) -> None:
     (folder / "specs/aug_beside.py").write_text("raise SystemExit('it ran')\n")
     shown, _ = within("explain", folder / "specs/train.yaml", folder=folder)
     assert "`aug_beside`: specs/aug_beside.py" in shown

@@ -14,6 +14,6 @@ def test_a_file_says_what_it_is_for(path):
     assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
 
 
-def test_every_folder_has_a_page_of_its_own():
+def test_every_folder_has_its_own_page():
     folders = {path.parent for path in FILES}
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []

@@ -42,10 +42,10 @@ def test_attributes_of_attributes_are_found() -> None:
         ),
         ("broken_i:f", "cannot import `broken_i` for .*: ModuleNotFoundError: No module named 'nowhere_i'"),
         ("odd_i:f", "cannot import `odd_i` for .*: AttributeError: a slip of its own"),
-        ("kit_i:no name", "cannot import `kit_i` for .*it is written `package.module:function`"),
+        ("kit_i:no name", "cannot import `kit_i` for .*write it as `package.module:function`"),
     ],
 )
-def test_what_failed_is_said_and_is_no_mistake_of_a_sample(name: str, says: str) -> None:
+def test_the_failure_is_named_and_is_not_an_error_of_a_sample(name: str, says: str) -> None:
     with pytest.raises(SpecError, match=says) as caught:
         import_function(name, "select")
     assert not isinstance(caught.value, FieldError)
@@ -81,9 +81,7 @@ class Resize:
         (Resize(1), 1, {"x": 1}, "has no argument `x`, which `args` gives it; it takes none"),
     ],
 )
-def test_arguments_that_a_function_does_not_take_are_named_with_what_it_takes(
-    function, given, named, says
-) -> None:
+def test_unknown_arguments_of_a_function_are_named_with_the_known_ones(function, given, named, says) -> None:
     with pytest.raises(SpecError) as caught:
         check_arguments(function, "map: k:f", given, named)
     assert says in str(caught.value)
@@ -98,7 +96,7 @@ def anything(*given: object, **named: object) -> None: ...
 @pytest.mark.parametrize(
     ("function", "given"), [(resize, 1), (anything, 3), (dict, 1), (print, 1), (str.upper, 1)]
 )
-def test_functions_that_can_be_called_so_or_do_not_tell_are_left_alone(function, given) -> None:
+def test_functions_that_accept_the_arguments_or_have_no_signature_are_left_alone(function, given) -> None:
     check_arguments(function, "map: k:f", given)
 
 
@@ -110,7 +108,7 @@ def beside(folder: Path, **files: str) -> str:
     return str(folder)
 
 
-def test_a_package_without_init_is_found_beside_the_spec(
+def test_a_package_without_init_is_found_next_to_the_spec(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -119,7 +117,7 @@ def test_a_package_without_init_is_found_beside_the_spec(
     assert file_of_module("plain_i.steps:f", folder) == str(tmp_path / "of_spec" / "plain_i")
 
 
-def test_a_folder_of_data_beside_the_spec_hides_no_module_of_its_name(
+def test_a_folder_of_data_next_to_the_spec_hides_no_module_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -128,7 +126,7 @@ def test_a_folder_of_data_beside_the_spec_hides_no_module_of_its_name(
     assert file_of_module("kit_i:Readers", folder) == str(tmp_path / "kit_i.py")
 
 
-def test_a_spec_error_of_the_users_own_module_says_where_it_came_up(tmp_path: Path) -> None:
+def test_a_spec_error_of_a_user_module_says_where_it_occurred(tmp_path: Path) -> None:
     folder = beside(
         tmp_path / "of_spec", raises_i_py="from wdspec.base.errors import SpecError\nraise SpecError('no')\n"
     )
@@ -140,6 +138,6 @@ def test_a_module_of_the_same_name_that_was_imported_before_is_refused(tmp_path:
     import_function("kit_i:Readers.shout", "map")
     folder = beside(tmp_path / "of_spec", kit_i_py="def f():\n    pass\n")
     with pytest.raises(
-        SpecError, match=r"^`map: kit_i:f`: beside the spec is .*of_spec/kit_i\.py, but this process"
+        SpecError, match=r"^`map: kit_i:f`: next to the spec is .*of_spec/kit_i\.py, but this process"
     ):
         import_function("kit_i:f", "map", folder)

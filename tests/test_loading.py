@@ -96,7 +96,7 @@ environments:
 """
 
 
-def test_the_opening_document_loads_as_it_stands(write: Write) -> None:
+def test_the_opening_document_loads_unchanged(write: Write) -> None:
     write(spec=OPENING)
     spec, problems = check("spec.yaml")
     assert {problem.code for problem in problems} == {"W372"}  # scales that are drawn from the default range
@@ -282,7 +282,7 @@ def test_an_overlay_changes_sources_by_name_also_nested_ones_and_default_names(w
     assert load("spec.yaml").sources[1].shuffle == 1000
 
 
-def test_overrides_are_laid_over_everything(write: Write) -> None:
+def test_overrides_win_over_everything(write: Write) -> None:
     write(spec="dataset: [{shards: a.tar}]\nbatch: {size: 4}\nenvironments: {e: {batch: {size: 8}}}\n")
     for overrides in (
         {"batch.size": 16, "seed": 3},
@@ -312,7 +312,7 @@ def test_variables_are_looked_up_nearest_first(write: Write, monkeypatch: pytest
     assert shards(env="e", vars={"b": "argument"}) == "argument/a.tar"
 
 
-def test_a_scalar_that_is_one_variable_is_typed_anew_and_others_keep_the_spelling(write: Write) -> None:
+def test_a_scalar_that_is_one_variable_is_typed_again_and_others_keep_the_spelling(write: Write) -> None:
     write(
         spec="vars: {n: 007, list: [a.tar, b.tar], p: '${n}'}\nbatch: ${n}\nname: v${p}\n"
         "dataset: [{shards: '${list}', shuffle: '${k:-20}', tags: {t: '${n}', d: '$${n}', e: '${z:-}'}}]\n"
@@ -410,7 +410,7 @@ def test_names_are_unique_and_explicit_ones_win() -> None:
         ({"scaleprob": 0.1}, {"scale": [2, 4]}, ((2.0, 4.0), 0.1)),
     ],
 )
-def test_scale_and_scaleprob_come_to(defaults: Any, source: Any, effective: Any) -> None:
+def test_scale_and_scaleprob_are_combined(defaults: Any, source: Any, effective: Any) -> None:
     spec = load({"defaults": defaults, "dataset": [{"shards": "a.tar", **source}]})
     assert (spec.sources[0].scale, spec.sources[0].scaleprob) == effective
 
@@ -447,7 +447,7 @@ def test_errors_of_a_source_are_merged_over_the_top_ones() -> None:
     assert c.skip
 
 
-def test_a_share_of_its_own_keeps_an_inherited_one_out() -> None:
+def test_an_explicit_share_replaces_an_inherited_one() -> None:
     spec = load(
         {"defaults": {"weight": 2}, "dataset": [{"shards": "a.tar", "weight": 3}, {"shards": "b.tar"}]}
     )
@@ -483,7 +483,7 @@ def test_probabilities_may_be_off_by_a_millionth() -> None:
         {"dataset": [{"shards": "a.tar", "rewrite": [{"from": "a", "to": "pipe:a"}]}]},
     ],
 )
-def test_wds_secure_forbids_what_runs_code(
+def test_wds_secure_forbids_running_code(
     key: dict[str, Any], here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = {"dataset": [{"shards": "a.tar"}], **key}

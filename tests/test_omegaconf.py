@@ -58,7 +58,7 @@ def test_everything_that_takes_a_spec_takes_it(tmp_path):
         ("dataset: [{shards: a.tar, wieght: 1}]", "did you mean `weight`"),
     ],
 )
-def test_what_is_wrong_in_it_is_a_problem_of_the_spec(text, says):
+def test_errors_in_it_are_problems_of_the_spec(text, says):
     with pytest.raises(SpecError, match=f"(?s){says}"):
         wdspec.load(OmegaConf.create(text))
 

@@ -79,7 +79,7 @@ def test_every_block_is_run_in_order(tmp_path):
     assert ran >= 5
 
 
-def test_the_set_up_commands_are_those_of_ci():
+def test_the_setup_commands_are_those_of_ci():
     commands = [command for block in readme_blocks() if is_set_up(block) for command in block.commands]
     assert sorted(commands) == sorted(SET_UP_COMMANDS)
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
@@ -101,6 +101,6 @@ def test_the_training_command_runs_the_example():
     assert "examples/train.py" in (ROOT / "scripts" / "train").read_text(encoding="utf-8")
 
 
-def test_links_lead_somewhere():
+def test_links_have_targets():
     links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert [link for link in links if not (ROOT / link).exists()] == []

@@ -21,8 +21,8 @@ from wdspec.run.ranks import gather_state as gather_state
 from wdspec.run.state import merge_states as merge_states
 from wdspec.spec.load import load as load
 from wdspec.spec.spec import Spec as Spec
-from wdspec.stores.users import opener as opener
-from wdspec.stores.users import store as store
+from wdspec.stores.table import opener as opener
+from wdspec.stores.table import store as store
 from wdspec.webdataset import handlers as _handlers
 from wdspec.webdataset.autodecode import Decoder as Decoder
 from wdspec.webdataset.autodecode import imagehandler as imagehandler

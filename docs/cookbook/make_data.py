@@ -1,4 +1,4 @@
-"""Small made data for the recipes of the cookbook: python docs/cookbook/make_data.py imagenet data"""
+"""Make small data sets for the recipes of the cookbook: python docs/cookbook/make_data.py imagenet data"""
 
 import io
 import json
@@ -140,7 +140,7 @@ RECIPES = {made.__name__: made for made in (imagenet, captions, audio, llm, vlm,
 
 
 def make(name, folder):
-    """Writes the data of a recipe into a folder."""
+    """Write the data of a recipe into a folder."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     RECIPES[name](folder, np.random.default_rng(0))
 

@@ -46,7 +46,7 @@ class Sample(NamedTuple):
 
 
 def scans() -> Iterator[Sample]:
-    """The 1,797 scans of the UCI digits in their own order, 8 x 8, the 17 grey levels spread over 0..255."""
+    """The 1,797 scans of the UCI digits in their original order, 8 x 8, the 17 grey levels spread over 0..255."""
     digits = load_digits()
     for index, (image, label) in enumerate(zip(digits.images, digits.target, strict=True)):
         pixels = (image.astype(np.int64) * 255 // 16).astype(np.uint8)
@@ -73,7 +73,7 @@ def split_scans(samples: Iterable[Sample]) -> tuple[list[Sample], list[Sample]]:
 
 
 def pixel_hash(pixels: np.ndarray) -> str:
-    """A hash of what a picture shows, whatever file it is in."""
+    """A hash of the pixels of an image, whatever file it is in."""
     return hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
 
 
@@ -96,7 +96,7 @@ def fonts() -> dict[str, ImageFont.FreeTypeFont | ImageFont.ImageFont]:
 
 
 def rendered() -> Iterator[Sample]:
-    """Drawn digits: every font, every digit, a few sizes, each a little turned."""
+    """Drawn digits: every font, every digit, a few sizes, each slightly rotated."""
     rng = random.Random(RENDERED_SEED)
     index = 0
     for _ in range(RENDERED_PER_FONT_AND_DIGIT):
@@ -112,7 +112,7 @@ def rendered() -> Iterator[Sample]:
 def draw(
     text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, side: int, angle: float
 ) -> np.ndarray:
-    """One glyph, turned by `angle` degrees, cut to its ink and centred in a square of `side` pixels."""
+    """One glyph, rotated by `angle` degrees, cropped to its ink and centred in a square of `side` pixels."""
     left, top, right, bottom = (math.floor(v) for v in font.getbbox(text))
     glyph = Image.new("L", (right - left + 4, bottom - top + 4))
     ImageDraw.Draw(glyph).text((2 - left, 2 - top), text, fill=255, font=font)
@@ -130,7 +130,7 @@ def draw(
 
 
 def cut_to_ink(image: Image.Image) -> Image.Image:
-    """The part of a picture that is not black."""
+    """The part of an image that is not black."""
     return image.crop(image.getbbox())
 
 

@@ -10,7 +10,7 @@ import wdspec
 
 
 class WholeJob:
-    """A loader whose state is that of all ranks, for frameworks that let rank 0 save and all ranks load.
+    """A loader whose state covers all ranks, for frameworks where rank 0 saves and all ranks load.
 
     `state_dict` is a collective call: all ranks make it, after the same batch.
     """
@@ -29,7 +29,7 @@ class WholeJob:
         return wdspec.gather_state(self.loader)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take this rank's part of a merged state, whatever number of ranks it was saved by."""
+        """Load this rank's part of a merged state, saved by any number of ranks."""
         self.loader.load_state_dict(state)
 
 
@@ -43,6 +43,6 @@ class StepLog:
             self.file = (folder / f"{rank}.txt").open("ab", buffering=0)
 
     def write(self, step: int, batch: dict[str, Any]) -> None:
-        """Note the keys of the batch that step `step` (from 0) trained on; the line is whole at once."""
+        """Note the keys of the batch that step `step` (from 0) trained on; the line is written at once."""
         if self.file is not None:
             self.file.write(f"{step} {' '.join(batch['__key__'])}\n".encode())

@@ -1,8 +1,8 @@
-"""Train with Hugging Face Accelerate; its saved states hold where the data stands, so a killed job goes on exactly.
+"""Train with Hugging Face Accelerate; its states include the position of the data, so a killed job resumes exactly.
 
     accelerate launch --cpu --num_processes 2 examples/frameworks/with_accelerate.py --checkpoints runs/b
 
-Started again, also with another number of processes, it goes on from the newest state in the folder.
+Start it again, with any number of processes, to resume from the newest state in the folder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from examples.train import classifier  # noqa: E402
 
 
 def save(accelerator: Accelerator, folder: Path, step: int) -> None:
-    """Save a state as `<folder>/<step>`, a name that only whole ones have, and drop the others."""
+    """Save a state as `<folder>/<step>`, a name that only complete states have, and delete the others."""
     part = folder / "part"
     if accelerator.is_main_process:
         shutil.rmtree(part, ignore_errors=True)
@@ -41,7 +41,7 @@ def save(accelerator: Accelerator, folder: Path, step: int) -> None:
 
 
 def saved_states(folder: Path) -> list[Path]:
-    """The whole states, oldest first."""
+    """The complete states, oldest first."""
     return sorted(path for path in folder.glob("*") if path.name.isdigit())
 
 
@@ -54,7 +54,7 @@ def train(
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     model, optimizer = accelerator.prepare(model, optimizer)
     log = StepLog(keys, accelerator.process_index)
-    # Not for accelerator.prepare: the loader knows its rank, and gives each its own part of every batch.
+    # Do not `prepare` it: the loader knows its rank, and gives each rank its part of every batch.
     with wdspec.loader(
         spec,
         split="train",
@@ -67,7 +67,7 @@ def train(
         if found := saved_states(checkpoints):
             accelerator.load_state(str(found[-1]))
             step = int(found[-1].name)
-            accelerator.print(f"going on from step {step}")
+            accelerator.print(f"resuming from step {step}")
 
         while step < end:
             for batch in loader:  # the rest of the epoch

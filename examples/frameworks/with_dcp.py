@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 4 examples/frameworks/with_dcp.py --checkpoints runs/c
 
-Started again, also with another number of processes, it goes on from the newest checkpoint in the folder; the loader is
-saved as it is, under names by canonical rank, so that each rank finds its part whatever their number was.
+Start it again, with any number of processes, to resume from the newest checkpoint in the folder. The loader is
+saved directly, with one entry per canonical rank, so each rank finds its part whatever the number of ranks was.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from examples.train import classifier, report  # noqa: E402
 
 
 class Training:
-    """Model, optimizer and step, for `torch.distributed.checkpoint`, which knows loaders by themselves."""
+    """Model, optimizer and step, for `torch.distributed.checkpoint`, which saves loaders without help."""
 
     def __init__(self) -> None:
         self.model = DistributedDataParallel(classifier())
@@ -49,7 +49,7 @@ class Training:
 
 
 def save(folder: Path, step: int, parts: dict[str, Any]) -> None:
-    """Save a checkpoint as `<folder>/<step>`, a name that only whole ones have, and drop the others."""
+    """Save a checkpoint as `<folder>/<step>`, a name that only complete ones have, and delete the others."""
     part = folder / "part"
     if dist.get_rank() == 0:
         shutil.rmtree(part, ignore_errors=True)
@@ -63,7 +63,7 @@ def save(folder: Path, step: int, parts: dict[str, Any]) -> None:
 
 
 def saved_checkpoints(folder: Path) -> list[Path]:
-    """The whole checkpoints, oldest first."""
+    """The complete checkpoints, oldest first."""
     return sorted(path for path in folder.glob("*") if path.name.isdigit())
 
 
@@ -76,8 +76,8 @@ def train(
         parts = {"training": training, "data": loader}
         if found := saved_checkpoints(checkpoints):
             dcp.load(parts, checkpoint_id=found[-1])
-            report(f"going on from step {training.step}")
-        dist.barrier()  # lest a rank drop the checkpoint that another one reads
+            report(f"resuming from step {training.step}")
+        dist.barrier()  # no rank may delete the checkpoint while another reads it
 
         end = epochs * len(loader)
         while training.step < end:

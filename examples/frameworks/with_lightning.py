@@ -1,8 +1,8 @@
-"""Train under Lightning; the Trainer's checkpoint holds where the data stands, so a killed job goes on exactly.
+"""Train under Lightning; the Trainer's checkpoint includes the position of the data, so a killed job resumes exactly.
 
     python examples/frameworks/with_lightning.py --checkpoints runs/a --devices 2
 
-Started again, also with another number of devices, it goes on from the newest checkpoint in the folder.
+Start it again, with any number of devices, to resume from the newest checkpoint in the folder.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ class SpecData(lightning.LightningDataModule):
         self.loader = loader
 
     def setup(self, stage: str) -> None:
-        # Not earlier: now the ranks know their places.
+        # Not earlier: ranks know their places only now.
         self.train = WholeJob(wdspec.loader(self.spec, split="train", **self.loader))
         self.val = wdspec.loader(self.spec, split="val", **self.loader)
-        len(self.train)  # an endless stream has none, and the Trainer would read a batch ahead of the state
+        len(
+            self.train
+        )  # fails for an endless stream, with which the Trainer would read a batch ahead of the state
 
     def train_dataloader(self) -> WholeJob:
         return self.train
@@ -112,7 +114,7 @@ def main() -> None:
         devices=options.devices,
         strategy="ddp" if options.devices > 1 else "auto",
         max_epochs=options.epochs,
-        use_distributed_sampler=False,  # the spec's order already is that of all ranks
+        use_distributed_sampler=False,  # the spec already gives every rank its part
         num_sanity_val_steps=0,  # would leave the first validation two batches short
         plugins=[WholeFiles()],
         callbacks=[
@@ -120,7 +122,7 @@ def main() -> None:
                 options.checkpoints,
                 "{step:08d}",
                 every_n_train_steps=options.every,
-                save_on_exception=True,  # of which SIGTERM is one
+                save_on_exception=True,  # including SIGTERM
             )
         ],
         logger=False,

@@ -1,8 +1,8 @@
-"""Train with Ray Train; its checkpoints hold where the data stands, so a killed job goes on exactly.
+"""Train with Ray Train; its checkpoints include the position of the data, so a killed job resumes exactly.
 
     python examples/frameworks/with_ray.py --checkpoints runs/e --processes 2
 
-Started again, also with another number of processes, it goes on from the newest checkpoint in the folder.
+Start it again, with any number of processes, to resume from the newest checkpoint in the folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import wdspec  # noqa: E402
 
 
 def train(options: dict[str, Any]) -> None:
-    """What each of Ray's workers does: train from the checkpoint, if there is one, to the end of the epochs."""
+    """Train from the checkpoint, if there is one, to the end of the epochs; runs in each of Ray's workers."""
     sys.path.append(str(ROOT))  # Ray's workers are new processes
     os.chdir(options["folder"])
     from examples.frameworks.shared import StepLog
@@ -47,7 +47,7 @@ def train(options: dict[str, Any]) -> None:
             optimizer.load_state_dict(saved["optimizer"])
             loader.load_state_dict(saved["data"])  # takes this rank's part
             step = saved["step"]
-        dist.barrier()  # lest rank 0 replace what another one reads
+        dist.barrier()  # rank 0 must not replace the checkpoint while another rank reads it
         while step < end:
             for batch in loader:  # the rest of the epoch
                 loss = cross_entropy(model(batch["image"]), batch["label"])

@@ -1,9 +1,9 @@
-"""Train under torchrun; a job that was killed, stopped or resized goes on exactly.
+"""Train under torchrun; a job that was killed, stopped or resized resumes exactly.
 
     torchrun --nproc-per-node 2 examples/frameworks/with_torchrun.py --checkpoint run.pt
 
-Started again, also with another number of processes, it goes on from run.pt, which holds model, optimizer and the
-state of the data over all ranks. The file is written every --every steps and on SIGTERM.
+Start it again, with any number of processes, to resume from run.pt, which holds model, optimizer and the state of the
+data of all ranks. It is written every --every steps and on SIGTERM.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from examples.train import classifier, report  # noqa: E402
 
 
 class Terminated:
-    """Notes a SIGTERM, so that the loop can end between two steps."""
+    """Remembers a SIGTERM, so that the loop can end between two steps."""
 
     def __init__(self) -> None:
         self.here = False
@@ -39,14 +39,14 @@ class Terminated:
         self.here = True
 
     def anywhere(self) -> bool:
-        """Whether any rank was told to stop: signals arrive in different steps, and all must save after the same."""
+        """Whether any rank received a SIGTERM: signals arrive in different steps, but all must save after the same."""
         vote = torch.tensor(int(self.here))
         dist.all_reduce(vote, dist.ReduceOp.MAX)
         return bool(vote)
 
 
 def write_whole(path: Path, parts: dict[str, Any]) -> None:
-    """Write a checkpoint so that `path` is always a whole one: the old, or the new."""
+    """Write a checkpoint atomically: `path` is always complete, the old one or the new one."""
     part = path.with_name(f"{path.name}.part")
     with part.open("wb") as file:
         torch.save(parts, file)
@@ -71,7 +71,7 @@ def train(
             optimizer.load_state_dict(saved["optimizer"])
             loader.load_state_dict(saved["data"])  # takes this rank's part
             step = saved["step"]
-            report(f"going on from step {step}")
+            report(f"resuming from step {step}")
 
         while step < end:
             for batch in loader:  # the rest of the epoch

@@ -1,8 +1,8 @@
-"""Train with the Trainer of transformers; its checkpoints hold where the data stands, so a killed job goes on exactly.
+"""Train with the Trainer of transformers; its checkpoints include the state of the data, so jobs resume exactly.
 
     torchrun --nproc-per-node 2 examples/frameworks/with_trainer.py --checkpoints runs/d
 
-Started again, also with another number of processes, it goes on from the newest whole checkpoint in the folder.
+Start it again, with any number of processes, to resume from the newest complete checkpoint in the folder.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from examples.frameworks.shared import StepLog  # noqa: E402
 from examples.train import classifier  # noqa: E402
 
 STATE = "wdspec.json"
-"""Written into a checkpoint last of all, so that only whole ones have it."""
+"""Written into a checkpoint last, so that only complete ones have it."""
 
 
 class SpecTrainer(Trainer):
-    """A Trainer that trains on a loader as it is: the Trainer's own would batch and share out anew."""
+    """A Trainer that uses a loader unchanged; by default it would batch and distribute the samples again."""
 
     def __init__(self, loader: wdspec.Loader, keys: Path | None, **arguments: Any) -> None:
         super().__init__(**arguments, callbacks=[SaveData(loader)])
@@ -61,7 +61,7 @@ class SaveData(TrainerCallback):
 
 
 class DigitsModel(torch.nn.Module):
-    """The digits' classifier, with the loss among what it returns, as the Trainer wants it."""
+    """The digits' classifier, which also returns the loss, as the Trainer expects."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class DigitsModel(torch.nn.Module):
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint that is whole."""
+    """The newest complete checkpoint."""
     whole = [path.parent for path in folder.glob(f"checkpoint-*/{STATE}")]
     return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
@@ -93,8 +93,8 @@ def main() -> None:
         str(options.checkpoints),
         num_train_epochs=options.epochs,
         save_steps=options.every,
-        save_total_limit=3,  # the newest may not be whole yet when it is killed
-        ignore_data_skip=True,  # the loader goes on by itself
+        save_total_limit=3,  # the newest may be incomplete when the job is killed
+        ignore_data_skip=True,  # the loader resumes by itself
         learning_rate=3e-3,
         use_cpu=True,
         report_to="none",

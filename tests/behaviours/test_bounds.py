@@ -35,7 +35,7 @@ def spec(**more):
         {"errors": {"log": "x\0y"}},
     ],
 )
-def test_a_spec_beyond_reason_is_refused(more):
+def test_an_unreasonable_spec_is_refused(more):
     with pytest.raises(wdspec.SpecError):
         wdspec.load(spec(**more))
 
@@ -53,7 +53,7 @@ def test_a_spec_beyond_reason_is_refused(more):
     ids=repr,
 )
 @pytest.mark.parametrize("written", [dict, "yaml"], ids=["dict", "file"])
-def test_a_nul_character_is_a_problem_wherever_it_stands(more, written, tmp_path):
+def test_a_nul_character_is_a_problem_everywhere(more, written, tmp_path):
     given = {**spec(), **more}
     if written == "yaml":
         given = tmp_path / "spec.yaml"
@@ -89,7 +89,7 @@ def test_a_global_batch_is_bounded_by_what_a_rank_holds():
     assert batching(loaded, 1000).per_slot == 10**6
 
 
-def test_a_loader_has_not_any_number_of_workers():
+def test_a_loader_has_a_limited_number_of_workers():
     with pytest.raises(wdspec.UsageError, match="from 0 to 4,096"):
         wdspec.loader(spec(), num_workers=10**9)
 
@@ -100,7 +100,7 @@ def test_nul_is_in_no_name():
             list(wdspec.WebDataset(name))
 
 
-def test_a_number_with_a_leading_zero_is_told(tmp_path):
+def test_a_number_with_a_leading_zero_is_reported(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text("dataset: [{name: a, shards: a.tar}]\nbatch: 017\n")
     loaded, (problem,) = check(path)
@@ -116,7 +116,7 @@ def test_a_range_takes_steps(pattern):
 
 
 @pytest.mark.parametrize("text", ["1_0", "1_000", "_1"])
-def test_an_integer_has_digits_alone(text):
+def test_an_integer_has_only_digits(text):
     for read in (lambda: read_integer(text.encode()), lambda: write_integer(text)):
         with pytest.raises(ValueError, match="digits"):
             read()

@@ -57,7 +57,7 @@ def test_01_a_dataset_may_be_a_spec(source, tmp_path):
         {"resampled": True, "empty_check": False},
     ],
 )
-def test_what_a_spec_says_is_not_said_beside_it(source, given):
+def test_values_of_a_spec_are_not_repeated_as_arguments(source, given):
     spec = {"dataset": [{"shards": source(2, 3)}], "epoch": 6}
     names = ", ".join(f"`{name}`" for name in given)
     with pytest.raises(UsageError, match=rf"^{names} would have no effect with a spec"):
@@ -65,7 +65,7 @@ def test_what_a_spec_says_is_not_said_beside_it(source, given):
     assert len(wds.WebDataset(spec, length=3)) == 3
 
 
-def test_02_other_shards_are_chosen_in_each_epoch_also_by_workers(source):
+def test_02_each_epoch_draws_other_shards_also_in_workers(source):
     dataset = wds.WebDataset({"datasets": [{"shards": source(6, 1), "choose": 4}]})
     loader = DataLoader(dataset, batch_size=None, num_workers=2)
     epochs = [frozenset(keys(loader)) for _ in range(6)]
@@ -73,7 +73,7 @@ def test_02_other_shards_are_chosen_in_each_epoch_also_by_workers(source):
     assert len(set(epochs)) > 1
 
 
-def test_03_a_wrong_spec_says_what_is_wrong():
+def test_03_an_error_says_what_is_wrong_with_a_spec():
     with pytest.raises(UsageError, match=r"unknown key `shads`; did you mean `shards`"):
         wds.WebDataset({"datasets": [{"shads": "a.tar"}]})
     with pytest.raises(SpecError, match="shads"):
@@ -102,7 +102,7 @@ def test_06_a_seed_in_the_environment_works_with_detshuffle(source, monkeypatch)
     assert orders[0] != orders[1] == orders[2]
 
 
-def test_07_shards_come_in_another_order_in_each_pass(source):
+def test_07_each_pass_has_another_order_of_shards(source):
     dataset = wds.WebDataset(source(6, 1), shardshuffle=True)
     assert keys(dataset) != keys(dataset)
 
@@ -113,7 +113,7 @@ def test_08_detshuffle_changes_with_fresh_workers(source):
     assert epochs[0] != epochs[1] != epochs[2]
 
 
-def test_09_what_a_broken_shard_began_is_not_finished_by_the_next(tar):
+def test_09_a_sample_of_a_broken_shard_never_merges_with_the_next_shard(tar):
     first, second = tar(("a.jpg", b"1")), tar(("a.cls", b"2"))
     with open(first, "rb+") as file:
         file.truncate(1024)
@@ -159,7 +159,7 @@ def test_14_different_urls_have_different_copies(tmp_path):
     assert len({resolver(url).copies.path for url in dataset.stages[0].urls}) == 4
 
 
-def test_16_the_copies_used_last_stay(tmp_path):
+def test_16_the_most_recently_used_copies_stay(tmp_path):
     # What counts is use, not age: tests/cache shows it; here that there is a limit at all.
     reader = wds.WebDataset("http://h/a.tar", cache_dir=tmp_path, cache_size=1000).stages[-1].args[0]
     assert reader.storage.cache.rules.limit == 1000
@@ -239,7 +239,7 @@ def test_23_an_epoch_is_that_of_all_workers_and_changes_nothing_else(source):
     assert len({key for _ in range(2) for key in keys(epoch)}) == 20
 
 
-def test_24_repeating_can_be_cut_to_so_many():
+def test_24_repeating_can_be_cut_to_n():
     assert list(wds.DataPipeline(range(10)).repeat(1, nbatches=3)) == [0, 1, 2]
 
 
@@ -263,7 +263,7 @@ def test_27_ranks_get_equal_parts(source, monkeypatch):
     assert parts == [15] * 4
 
 
-def test_28_no_rank_and_no_worker_goes_without(source, monkeypatch):
+def test_28_every_rank_and_worker_gets_samples(source, monkeypatch):
     loader = DataLoader(wds.WebDataset(source(6, 2)), batch_size=None, num_workers=8)
     assert len(set(keys(loader))) == 12
     monkeypatch.setenv("WORLD_SIZE", "8")

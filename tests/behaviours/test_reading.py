@@ -54,7 +54,7 @@ def test_03_urls_are_joined_by_colons_and_keys_never_merge_across_shards(x_tgz, 
     assert [fields(sample) for sample in wds.WebDataset([one, other])] == [{"jpg": b"1"}, {"cls": b"2"}]
 
 
-def test_04_variables_stand_for_the_environment(x_tgz, monkeypatch):
+def test_04_environment_variables_are_substituted(x_tgz, monkeypatch):
     monkeypatch.setenv("WDS_TESTDATA", os.path.dirname(x_tgz))
     assert len(list(wds.WebDataset("${TESTDATA}/x.tgz"))) == 47
     with pytest.raises(UrlError, match="WDS_NOWHERE, which is not set"):
@@ -74,7 +74,7 @@ def test_06_braces_expand_in_lists_too():
     assert len(wds.SimpleShardList(["x-{0..3}.tar"])) == 4
 
 
-def test_07_what_belongs_to_no_sample_is_skipped_and_hard_links_are_resolved(tar):
+def test_07_members_without_a_sample_are_skipped_and_hard_links_are_resolved(tar):
     url = tar(
         ("__index__/x.json", b"1"),
         ("__meta__", b"2"),
@@ -88,11 +88,11 @@ def test_07_what_belongs_to_no_sample_is_skipped_and_hard_links_are_resolved(tar
         "x",
         {"m": b"3", "txt": b"4", "copy": b"4"},
     )
-    with pytest.raises(ShardError, match=r"a symbolic link to 'x\.txt' stands where a file is wanted"):
+    with pytest.raises(ShardError, match=r"a symbolic link to 'x\.txt' is in place of a file"):
         list(wds.WebDataset(tar(("x.txt", b"4"), ("x.link", "x.txt", tarfile.SYMTYPE))))
 
 
-def test_08_files_of_the_finder_are_no_samples(tar):
+def test_08_files_of_the_finder_are_not_samples(tar):
     assert keys(wds.WebDataset(tar(("d/._a.jpg", b"0"), ("d/.DS_Store", b"0"), ("d/a.jpg", b"1")))) == ["d/a"]
 
 
@@ -109,7 +109,7 @@ def test_09_a_duplicate_is_an_error_that_costs_one_sample(tar):
 
 def test_10_interleaved_keys_are_an_error(tar):
     url = tar(("0.a", b"1"), ("1.a", b"2"), ("0.b", b"3"), ("1.b", b"4"))
-    with pytest.raises(ShardError, match="comes back after other keys"):
+    with pytest.raises(ShardError, match="has occurred before, and other keys since"):
         list(wds.WebDataset(url))
 
 

@@ -75,14 +75,14 @@ def test_22_a_file_put_into_the_cache_is_read_instead(stores, url, tmp_path):
     assert (len(samples), len(stores.requests)) == (12, requests)
 
 
-def test_22_a_download_that_is_no_shard_leaves_nothing(stores, url, tmp_path):
+def test_22_a_download_that_is_not_a_shard_leaves_nothing(stores, url, tmp_path):
     with pytest.raises(ShardError):
         list(wds.WebDataset("pipe:echo this is no tar at all, just a page", cache_dir=tmp_path))
     left = [path for path in Path(tmp_path).rglob("*") if path.is_file() and "echo" in path.name]
     assert left == []
 
 
-def test_23_the_oldest_copies_go_when_there_is_no_room(url, tmp_path):
+def test_23_the_oldest_copies_are_deleted_when_there_is_no_room(url, tmp_path):
     size = len(imagenet("imagenet-val-000000.tar"))
     urls = [url.replace("000000", f"{i:06d}") for i in range(6)]
     dataset = wds.WebDataset(urls, cache_dir=tmp_path, cache_size=3 * size + size // 2)
@@ -93,7 +93,7 @@ def test_23_the_oldest_copies_go_when_there_is_no_room(url, tmp_path):
     assert "imagenet-val-000000.tar" not in left
 
 
-def test_23_the_size_is_the_environments_where_nothing_else_says(monkeypatch, url, tmp_path):
+def test_23_the_size_comes_from_the_environment_by_default(monkeypatch, url, tmp_path):
     monkeypatch.setenv("WDS_CACHE", str(tmp_path / "there"))
     assert next(iter(wds.WebDataset(url)))["__local_path__"].startswith(str(tmp_path / "there"))
     shutil.rmtree(tmp_path / "there", ignore_errors=True)

@@ -93,12 +93,12 @@ def test_36_a_mix_keeps_its_shares():
 
 
 @pytest.mark.parametrize("shares", [[1], [1, -1], [0, 0], [1, 1, 1], [1, float("nan")]])
-def test_36_shares_that_cannot_be_are_refused(shares):
+def test_36_impossible_shares_are_refused(shares):
     with pytest.raises(UsageError, match="share"):
         wds.RandomMix([[0], [1]], shares)
 
 
-def test_37_epochs_go_on_through_the_data(x_tgz):
+def test_37_epochs_continue_through_the_data(x_tgz):
     dataset = wds.WebDataset(x_tgz)
     assert len(list(dataset.with_epoch(193))) == 193
     two = dataset.with_epoch(2)
@@ -120,7 +120,7 @@ def test_38_every_rank_gets_its_exact_epoch(source, monkeypatch, workers):
     assert len(set(seen)) == 40
 
 
-def test_38_a_spec_says_it_for_the_whole_job(source):
+def test_38_a_spec_sets_it_for_the_whole_job(source):
     spec = {"dataset": [{"shards": source(6, 10)}], "epoch": 40}
     seen = []
     for rank in range(4):
@@ -152,7 +152,7 @@ def chosen(urls, number):
     return [entry["url"] for entry in urls.iterate(number)]
 
 
-def test_39_collections_are_chosen_from_anew_in_each_pass(source, monkeypatch):
+def test_39_collections_are_drawn_again_in_each_pass(source, monkeypatch):
     spec = {
         "prefix": "/data/",
         "buckets": "words",
@@ -187,12 +187,12 @@ def test_39_collections_are_chosen_from_anew_in_each_pass(source, monkeypatch):
         ({"shards": "a.tar", "perepoch": 1}, "unknown key `perepoch`"),
     ],
 )
-def test_39_what_cannot_be_is_named(dataset, said):
+def test_39_impossible_values_are_named(dataset, said):
     with pytest.raises(UsageError, match=said):
         wds.WebDataset({"datasets": [dataset]})
 
 
-def test_40_what_is_written_is_read(tmp_path):
+def test_40_written_shards_are_read_back(tmp_path):
     picture = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
     array = np.arange(6).reshape(2, 3)
     sample = {
@@ -217,7 +217,7 @@ def test_40_what_is_written_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(("count", "each", "shards"), [(10, 4, [4, 4, 2]), (50, 5, [5] * 10), (0, 4, [])])
-def test_40_shards_hold_so_many_samples(tmp_path, count, each, shards):
+def test_40_shards_hold_maxcount_samples(tmp_path, count, each, shards):
     with wds.ShardWriter(str(tmp_path / "s-%03d.tar"), maxcount=each, verbose=0) as writer:
         for i in range(count):
             writer.write({"__key__": f"{i:03d}", "cls": i})

@@ -18,7 +18,7 @@ ALSO = {
         "cache/test_reading.py"
         "::test_the_directory_never_holds_more_than_the_limit_and_keeps_what_was_used_last"
     ],
-    24: ["fields/test_images.py::test_every_spec_gives_what_webdataset_gives"],
+    24: ["fields/test_images.py::test_every_spec_returns_the_same_as_webdataset"],
     38: ["run/test_any_topology.py::test_random_specs_read_the_same_on_any_topologies"],
     40: ["write/test_tar_writer.py::test_a_killed_writer_leaves_no_file_of_the_final_name"],
 }
@@ -33,7 +33,7 @@ def behaviours():
     return table
 
 
-def test_every_behaviour_has_a_test_of_its_own_here():
+def test_every_behaviour_has_its_own_test_here():
     own = {number for number, ids in behaviours().items() if any(id.startswith("behaviours/") for id in ids)}
     assert own == set(range(1, 41))
 

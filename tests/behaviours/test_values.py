@@ -99,7 +99,7 @@ def test_26_json_null_is_none():
     assert decoded({"json": b"null"})["json"] is None
 
 
-def test_27_only_names_what_is_decoded():
+def test_27_only_selects_the_decoded_fields():
     sample = {"cls": b"1", "jpg": encoded(PICTURE, "JPEG")}
     assert decoded(sample, "rgb8", only="cls")["cls"] == 1
     assert decoded(sample, "rgb8", only="cls")["jpg"] == sample["jpg"]
@@ -117,7 +117,7 @@ def test_28_a_handler_takes_the_extensions_it_names():
 
 def test_29_a_failure_says_where_and_why(tar):
     url = tar(("a.png", b"no picture"))
-    with pytest.raises(FieldError, match=rf"cannot decode.*no image.*url {url}, key a, field png"):
+    with pytest.raises(FieldError, match=rf"cannot decode.*not an image.*url {url}, key a, field png"):
         list(wds.WebDataset(url).decode("rgb"))
 
 

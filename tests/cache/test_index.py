@@ -109,7 +109,7 @@ def test_the_sum_is_right_after_every_change(index):
             index.make_room(chance.randrange(limit))
             left = {entry.key for entry in index.entries.by_use()}
             reserved = {n: size for n, size in reserved.items() if key_of(name_of(n)) in left}
-        if (total := index._total.get()) is not None:
+        if (total := index._read_total()) is not None:
             assert total == counted(index), (step, action)
         assert BASE + counted(index) <= limit
 
@@ -138,7 +138,7 @@ def test_after_a_kill_anywhere_too_much_may_be_counted_and_never_too_little(
                 keep(index, number, limit)
         except Killed:
             pass
-    total = index._total.get()
+    total = index._read_total()
     assert total is None or total >= counted(index)
     for number in range(10, 30):
         keep(index, number, limit)

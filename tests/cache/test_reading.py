@@ -75,9 +75,9 @@ def test_a_cold_shard_can_be_looked_at_and_read_from_a_later_place(caching, seek
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"<!DOCTYPE html><title>log in</title>", r"no shard: it begins with b'<!DOCTYPE html>"),
-        (b'{"error": "no such object"}', "no shard: it begins with"),
-        (b"", "no shard: it is empty"),
+        (b"<!DOCTYPE html><title>log in</title>", r"not a shard: it begins with b'<!DOCTYPE html>"),
+        (b'{"error": "no such object"}', "not a shard: it begins with"),
+        (b"", "not a shard: it is empty"),
         (DATA[: 3_000_832 + 512], "truncated: the tar does not end with its end marker"),
         (DATA[:1000], "truncated: the tar"),
     ],
@@ -94,13 +94,13 @@ def test_what_is_no_whole_shard_is_an_error_and_leaves_nothing(caching, data, me
 def test_a_shard_whose_first_header_is_damaged_is_not_kept(caching):
     damaged = bytearray(DATA)
     damaged[3] ^= 0xFF  # in a name: only the checksum shows it
-    with pytest.raises(ShardError, match="no shard: it begins with"):
+    with pytest.raises(ShardError, match="not a shard: it begins with"):
         caching.read(URL, Store({URL: bytes(damaged)}))
     assert caching.files == []
 
 
 def test_a_page_of_html_is_no_shard_of_any_format(caching):
-    with pytest.raises(ShardError, match="no shard"):
+    with pytest.raises(ShardError, match="not a shard"):
         caching.read("http://h/a.jsonl", Store({"http://h/a.jsonl": b" <html>"}))
     assert caching.read("http://h/b.jsonl", Store({"http://h/b.jsonl": b"{}\n"})) == b"{}\n"
 
@@ -358,5 +358,5 @@ def test_a_file_in_place_of_the_directory_is_called_one(tmp_path, caplog, monkey
     with caplog.at_level("WARNING"):
         assert caching.read(URL, Store({URL: DATA})) == DATA
     (record,) = caplog.records
-    assert "a file stands there: give a directory" in record.getMessage()
+    assert "there is a file of this name: give a directory" in record.getMessage()
     assert "permission" not in record.getMessage()

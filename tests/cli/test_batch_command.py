@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from commandline import within
-from runs import Listed
 from shardmaking import UNEVEN, write_shard, write_uneven_sources
 
 import wdspec
@@ -105,7 +104,7 @@ def one_source(folder, **more):
 def test_no_sample_is_decoded_where_headers_suffice(folder, monkeypatch):
     monkeypatch.setattr(SampleFields, "__call__", lambda *_: pytest.fail("decoded"))
     spec = wdspec.load(one_source(folder))
-    assert not header_parts.needs_samples(spec, Listed.of(spec).parts["a"])
+    assert not header_parts.needs_samples(spec, spec.sources[0])
     assert len(trace_step(spec, 30, ranks=2, workers=2).samples) == 8
 
 
@@ -169,7 +168,7 @@ def test_steps_of_epochs_and_ranks_are_chosen(folder, tmp_path):
     assert second == told("--step", "7", "--ranks", "2", "--format", "json")
     mine = told("--step", "7", "--ranks", "2", "--rank", "1", "--format", "json")["samples"]
     assert mine == second["samples"][4:]
-    assert "there is no step 5" in told("--epoch", "1", "--step", "5", code=1)
+    assert "step 5 is not one of them" in told("--epoch", "1", "--step", "5", code=1)
     assert "there is no rank 2" in told("--step", "1", "--ranks", "2", "--rank", "2", code=2)
     shown, _ = within("batch", "s.yaml", "--step", "1", "--samples", folder=tmp_path)
     assert shown.splitlines()[0] == "step 1, epoch 0"
@@ -201,7 +200,7 @@ def test_samples_that_a_stage_made_are_named_so(folder, tmp_path):
         "stage: stages_of_batch:make\nepoch: 8\n"
     )
     out, _ = within("batch", "s.yaml", "--step", "1", folder=tmp_path)
-    assert out.count("made by `stage`") == 2
+    assert out.count("created by `stage`") == 2
     out, _ = within("preview", "s.yaml", "-n", "1", "--samples", "2", folder=tmp_path)
     assert "preview.html" in out
 

@@ -14,8 +14,8 @@ from wdspec.cli.bench import (
     Measured,
     Trial,
     _timed,
-    measured,
     parts_of,
+    run_in_process,
     trial_count,
     tries_threads,
     worker_counts,
@@ -94,13 +94,13 @@ def test_a_pass_is_read_again_and_again(folder):
 
 def test_a_trial_has_a_process_of_its_own(folder):
     choice = SpecChoice(str(folder / "spec.yaml"))
-    assert measured(Trial(choice, "read", seconds=0.01)).samples >= 2
+    assert run_in_process(Trial(choice, "read", seconds=0.01)).samples >= 2
 
 
 @pytest.fixture
 def here(monkeypatch):
     """Trials in this process, which spares starting one for each."""
-    monkeypatch.setattr("wdspec.cli.bench.measured", lambda trial: _timed(trial, trial.choice.load()))
+    monkeypatch.setattr("wdspec.cli.bench.run_in_process", lambda trial: _timed(trial, trial.choice.load()))
 
 
 @pytest.mark.usefixtures("here")

@@ -51,9 +51,9 @@ def names(folder):
 
 
 def test_prefetch_fetches_what_is_not_there(spec, served, tmp_path):
-    assert run("prefetch", spec, "--jobs", 2) == "4 fetched (0.2 MB), 0 there already\n"
+    assert run("prefetch", spec, "--jobs", 2) == "4 fetched (0.2 MB), 0 already cached\n"
     assert names(tmp_path / "copies") == ["0.tar", "1.tar", "2.tar", "3.tar"]
-    assert run("prefetch", spec) == "0 fetched (0.0 MB), 4 there already\n"
+    assert run("prefetch", spec) == "0 fetched (0.0 MB), 4 already cached\n"
     assert set(served.fetched.values()) == {1}
 
 
@@ -80,7 +80,7 @@ def test_ls_lists_by_last_use(copies, spec, served):
 
 
 def test_verify_finds_a_damaged_copy_and_removes_it(copies):
-    assert run("verify", copies) == "4 whole, 0 damaged\n"
+    assert run("verify", copies) == "4 intact, 0 damaged\n"
     damaged = next(copies.glob("http/*/1.tar"))
     data = bytearray(damaged.read_bytes())
     data[3] ^= 0xFF
@@ -90,22 +90,22 @@ def test_verify_finds_a_damaged_copy_and_removes_it(copies):
     said = run("verify", copies, code=1)
     assert f"{damaged}: " in said
     assert f"{short}: " in said
-    assert said.endswith("2 whole, 2 damaged\n")
-    assert run("verify", copies, "--remove", code=1).endswith("2 whole, 2 damaged and deleted\n")
-    assert run("verify", copies) == "2 whole, 0 damaged\n"
+    assert said.endswith("2 intact, 2 damaged\n")
+    assert run("verify", copies, "--remove", code=1).endswith("2 intact, 2 damaged and deleted\n")
+    assert run("verify", copies) == "2 intact, 0 damaged\n"
 
 
 def test_verify_asks_the_stores_of_a_spec_whether_their_objects_have_changed(copies, spec, served):
-    assert run("verify", spec, "--store") == "4 whole, 0 damaged or changed\n"
+    assert run("verify", spec, "--store") == "4 intact, 0 damaged or changed\n"
     (served.folder / "1.tar").write_bytes(tar_of(60_000, seed=1))
     (served.folder / "2.tar").unlink()
-    assert run("verify", spec) == "4 whole, 0 damaged\n"
+    assert run("verify", spec) == "4 intact, 0 damaged\n"
     said = run("verify", spec, "--store", "--remove", code=1)
     assert re.search(
         r"1\.tar: the object has changed: it has [\d,]+ bytes there and [\d,]+ in the copy\n", said
     )
-    assert "2.tar: the object has changed: there is no such object any more\n" in said
-    assert said.endswith("2 whole, 2 damaged or changed and deleted\n")
+    assert "2.tar: the object has changed: the object no longer exists\n" in said
+    assert said.endswith("2 intact, 2 damaged or changed and deleted\n")
     assert names(copies) == ["0.tar", "3.tar"]
     assert "name one" in run("verify", copies, "--store", code=2)
 
@@ -134,7 +134,7 @@ def test_prune_takes_away_what_a_killed_process_left(copies):
 def test_a_directory_without_our_mark_is_refused(tmp_path):
     (tmp_path / "x.tar").write_bytes(b"x")
     for command in (("ls",), ("verify",), ("prune", "--size", "0")):
-        assert "is no cache that wdspec filled" in run(*command, tmp_path, code=2)
+        assert "is not a cache of wdspec" in run(*command, tmp_path, code=2)
     assert (tmp_path / "x.tar").exists()
 
 

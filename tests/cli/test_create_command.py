@@ -108,7 +108,7 @@ def test_commands_of_a_recipe_run_only_on_request_and_never_under_wds_secure(fol
     _, said = wdspec("create", "plan", "-o", "a.tar", folder=folder, code=1)
     assert "plan:1: `pipe:touch ran` runs a command; if you trust this recipe, add --run-pipes" in said
     _, said = wdspec("create", "plan", "-o", "a.tar", "--run-pipes", folder=folder, code=1, WDS_SECURE="1")
-    assert "WDS_SECURE forbids running the commands of a recipe" in said
+    assert "WDS_SECURE forbids the commands of a recipe" in said
     assert not (folder / "ran").exists()
     assert not (folder / "a.tar").exists()
 
@@ -223,7 +223,8 @@ def test_wrong_usage_exits_2(folder, arguments):
 
 def test_one_name_cannot_hold_several_shards_and_limits_exclude_each_other(folder):
     assert (
-        "put %06d where" in wdspec("create", "in", "-o", "a.tar", "--shards", "2", folder=folder, code=1)[1]
+        "put %06d in place"
+        in wdspec("create", "in", "-o", "a.tar", "--shards", "2", folder=folder, code=1)[1]
     )
     both = ["--shards", "2", "--maxcount", "3"]
     assert "use only one of" in wdspec("create", "in", "-o", "a-%d.tar", *both, folder=folder, code=1)[1]
@@ -255,7 +256,7 @@ def test_a_terminal_sees_a_bar_and_no_tar(folder):
         cwd=folder, env=environment(), capture_output=True, text=True,
     ) if os.path.exists("/usr/bin/script") else None  # fmt: skip
     if done is not None:
-        assert "a shard on a terminal is of no use" in done.stdout
+        assert "a shard cannot be written to a terminal" in done.stdout
 
 
 def test_a_full_disk_is_told_in_one_line(folder):

@@ -106,12 +106,12 @@ def test_shards_may_come_from_a_lock(folder):
     [
         (
             "dataBiasses: x",
-            "`dataBiasses` is no statement of Croissant's RAI vocabulary; did you mean `dataBiases`?",
+            "`dataBiasses` is not a statement of Croissant's RAI vocabulary; did you mean `dataBiases`?",
         ),
-        ("- x", "no map of statements"),
+        ("- x", "not a map of statements"),
         ("dataBiases: 3", "takes a text, or a list of texts"),
         ("dataCollection: [a, b]", "takes one text, not 2"),
-        ("{", "this is no YAML"),
+        ("{", "this is not YAML"),
     ],
 )
 def test_statements_that_are_none_are_refused(folder, text, says):

@@ -34,7 +34,12 @@ CASES: list[tuple[str, dict[str, str], list[str], tuple[str, ...]]] = [
         ["W501"],
         ("s.yaml:2:5", "997 of 1,000", "a-003.tar"),
     ),
-    ("dataset:\n  - {name: a, shards: missing/a.tar}\n", {}, ["W501"], ("the shard of `a`", "no directory")),
+    (
+        "dataset:\n  - {name: a, shards: missing/a.tar}\n",
+        {},
+        ["W501"],
+        ("the shard of `a`", "the directory ", "does not exist"),
+    ),
     ("dataset:\n  - {name: a, shards: a-000.tra}\n", {}, ["W501"], ("`a-000.tra`", "compare")),
     ("dataset:\n  - {name: a, shards: table.tar}\n", {}, ["W502"], ("Parquet", "wdspec create")),
     (ALL + "    extensions: png cls\n", {}, ["W503"], ("`png`", "`jpg`")),
@@ -70,7 +75,7 @@ CASES: list[tuple[str, dict[str, str], list[str], tuple[str, ...]]] = [
         "dataset:\n  - {name: a, shards: [a-001.tar, linked.tar]}\n",
         {},
         ["W508"],
-        ("`linked.tar` stands twice",),
+        ("`linked.tar` is listed twice",),
     ),
 ]
 

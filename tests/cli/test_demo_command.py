@@ -78,7 +78,7 @@ def test_a_folder_that_it_did_not_make_or_whose_spec_was_edited_is_left_alone(tm
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    assert "mine is not empty, and `wdspec demo` did not make it" in refused("mine")
+    assert "mine is not empty, and not from `wdspec demo`" in refused("mine")
     assert os.listdir(tmp_path / "mine") == ["thesis.txt"]
     wdspec("demo", "mine", "--force", folder=tmp_path, before=NO_TORCH)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"

@@ -80,16 +80,16 @@ def test_shares_shards_and_keys_are_told_source_by_source(repository):
     assert books == ("books changed 60.00 % → 50.00 % 100 (+50 −50) 100,000 5,990 → 4,992 0.0599 → 0.0499")
     assert any(line.startswith("older added 25.00 % 10 ?") for line in lines)
     assert any(line.startswith("warning: `older` has the shards of `old`") for line in lines)
-    assert "web goes on where it stands, nothing lost or repeated" in lines
-    assert "old is dropped where it stands" in lines
-    assert "older begins at its first sample" in lines
-    assert "books goes on at the start of the shards it was reading: some samples come again" in lines
+    assert "web resumes exactly: no sample is lost or repeated" in lines
+    assert "old is removed" in lines
+    assert "older starts at its first sample" in lines
+    assert "books resumes at the start of the shards it was reading: some samples are repeated" in lines
 
 
 def test_equal_specs_are_said_to_be_equal_and_the_exit_code_tells(repository):
     shown, _ = within("diff", "HEAD:train.yaml", "train.yaml", "--exit-code", folder=repository)
-    assert "nothing differs" in shown
-    assert "A saved state goes on exactly: same order, same samples." in shown
+    assert "no differences" in shown
+    assert "A saved state resumes exactly: same order, same samples." in shown
     changed(repository, ("decode: json", "decode: raw"))
     told = json.loads(
         within(
@@ -132,12 +132,12 @@ def test_the_chart_is_an_svg_with_every_source(repository):
 @pytest.mark.parametrize(
     ("old", "folder", "said"),
     [
-        ("nowhere:train.yaml", "", "git knows no revision `nowhere` here"),
+        ("nowhere:train.yaml", "", "git has no revision `nowhere` here"),
         ("--output=x:train.yaml", "", "No such option"),
-        ("main:none.yaml", "", "at main: none.yaml: E001 cannot read none.yaml: there is no such file"),
+        ("main:none.yaml", "", "at main: none.yaml: E001 cannot read none.yaml: the file does not exist"),
         ("main:part", "", "part is a directory"),
         ("main:own.yaml", "part", "paths start at the repository's top folder; write `main:./own.yaml`"),
-        ("gone.yaml", "", "there is no such file"),
+        ("gone.yaml", "", "the file does not exist"),
     ],
 )
 def test_what_cannot_be_read_is_said(repository, old, folder, said):
@@ -152,7 +152,7 @@ def test_a_revision_needs_a_repository(tmp_path):
     _, told = within(
         "diff", "main:a.yaml", "a.yaml", folder=tmp_path, code=1, GIT_CEILING_DIRECTORIES=str(tmp_path.parent)
     )
-    assert "is in no repository; name two files" in told
+    assert "is not in a repository; name two files" in told
 
 
 def test_paths_of_a_working_directory_begin_with_a_dot(repository):
@@ -233,4 +233,4 @@ def test_a_state_of_neither_spec_is_compared_as_it_was_saved(saved):
     assert told["order"]["same"] is False
     assert told["state"]["goes_on"] == "exactly"  # the state is of the second one
     _, said = within("diff", "new.json", "old.json", "--state", "old.json", folder=folder, code=1)
-    assert "there is no state of wdspec in old.json" in said
+    assert "contains no state of wdspec old.json" in said

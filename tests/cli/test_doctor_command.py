@@ -62,10 +62,10 @@ def test_low_limits_have_advice(monkeypatch):
             "GOPEN_REWRITE",
             "it has no effect, since WDS_REWRITE is set",
         ),
-        ({"AIS_ENDPOINT": "http://h"}, "AIS_ENDPOINT", "USE_AIS_FOR names other schemes"),
+        ({"AIS_ENDPOINT": "http://h"}, "AIS_ENDPOINT", "name other schemes in USE_AIS_FOR"),
         ({"USE_AIS_FOR": "s3"}, "USE_AIS_FOR", "AIS_ENDPOINT is not set"),
         ({"WDS_CACHE_SIZE": "much"}, "WDS_CACHE_SIZE", "much"),
-        ({"AIS_ENDPOINT": "http://u:pw@h"}, "AIS_ENDPOINT", "holds a user name or password"),
+        ({"AIS_ENDPOINT": "http://u:pw@h"}, "AIS_ENDPOINT", "has a user name or password"),
     ],
 )
 def test_variables_that_do_not_do_what_was_meant_have_advice(environ, name, advice):

@@ -89,7 +89,7 @@ def test_a_report_looks_like_this():
         "epoch     125 batches a rank = 1,000 samples",
         "draw      even",
         "memory    about 347 B of samples held for shuffling in a worker, 1.8 MB in the buffers of its open shards, "
-        "besides the samples of 1 source not measured",
+        "excluding the samples of 1 source not measured",
         "",
         "source    share  shards  samples  per epoch  passes  held  in turn  order",
         "scans   75.00 %       6      ~70        750   ~10.7",
@@ -172,16 +172,18 @@ def test_fewer_shards_than_slots_are_said_to_be_read_in_parts():
 
 
 def test_an_epoch_that_batches_do_not_divide_is_said_to_be_shorter():
-    assert "epoch: 1001 is no whole number of batches of 8; an epoch is 1,000 samples" in run(
+    assert "epoch: 1001 is not a multiple of the batch of 8; an epoch is 1,000 samples" in run(
         "nested.yaml", "--set", "epoch=1001"
     )
 
 
 def test_windows_that_take_much_of_the_memory_are_warned_of(monkeypatch):
-    monkeypatch.setattr("wdspec.cli.explain_facts.memory_of_machine", lambda: 1000)
+    monkeypatch.setattr("wdspec.cli.explain_data.memory_of_machine", lambda: 1000)
     monkeypatch.setattr("wdspec.cli.explain_facts.CHUNK", 1)
-    assert "over a quarter of this machine's 1.0 kB; lower `shuffle`" in run("nested.yaml", "--workers", "2")
-    monkeypatch.setattr("wdspec.cli.explain_facts.memory_of_machine", lambda: 10**9)
+    assert "more than a quarter of this machine's 1.0 kB; lower `shuffle`" in run(
+        "nested.yaml", "--workers", "2"
+    )
+    monkeypatch.setattr("wdspec.cli.explain_data.memory_of_machine", lambda: 10**9)
     assert "lower `shuffle`" not in run("nested.yaml", "--workers", "2")
 
 
@@ -194,8 +196,8 @@ def test_interleave_is_shown_and_its_buffers_are_counted_in_the_memory(folder, m
     told = meaning("nested.yaml", *lanes, "--workers", "2")
     assert told["buffer_bytes_per_worker"] == (2 + 1 + 3) * 256 * 1024
     assert sources(told)["a"]["interleave"] == 6
-    monkeypatch.setattr("wdspec.cli.explain_facts.memory_of_machine", lambda: 8 * 10**6)
-    assert "hold 2.4 MB, over a quarter of this machine's 8.0 MB; lower `interleave`" in run(
+    monkeypatch.setattr("wdspec.cli.explain_data.memory_of_machine", lambda: 8 * 10**6)
+    assert "hold 2.4 MB, more than a quarter of this machine's 8.0 MB; lower `interleave`" in run(
         "nested.yaml", *lanes
     )
 
@@ -290,10 +292,10 @@ def test_problems_of_the_spec_are_printed_whole_and_exit_1(folder):
         "splits: {train: {dataset: [{shards: a.tar}]}, val: {dataset: [{shards: b.tar}]}}"
     )
     _, said = wdspec("explain", "split.yaml", folder=folder, code=1)
-    assert "split.yaml:1:1: E103 the spec has splits, and none is chosen" in said
+    assert "split.yaml:1:1: E103 the spec has splits, but none is chosen" in said
     assert "`train`, `val`" in said
     _, said = wdspec("explain", "missing.yaml", folder=folder, code=1)
-    assert "there is no such file" in said
+    assert "the file does not exist" in said
     _, said = wdspec(
         "explain",
         "nested.yaml",
@@ -318,7 +320,8 @@ def test_a_schedule_is_told_and_shares_are_its_means_over_an_epoch(tmp_path):
     found = CliRunner().invoke(explain, [str(tmp_path / "spec.yaml")]).output
     assert "even, one source a batch" in found
     assert (
-        "shares change at sample 50 (batch 5), 1,000 (batch 100); below, their means over an epoch" in found
+        "shares change at sample 50 (batch 5), 1,000 (batch 100); the table shows their means over an epoch"
+        in found
     )
     rows = {
         line.split()[0]: line.split()[1:3] for line in found.splitlines() if line.split()[1:3][-1:] == ["%"]

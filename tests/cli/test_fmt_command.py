@@ -70,7 +70,7 @@ def test_what_cannot_be_formatted_is_named_and_left(folder):
     assert (folder / "a.yaml").read_text() == TIDY
     assert (folder / "broken.yaml").read_text() == "a: [1\n"
     _, said = within("fmt", "alias.yaml", folder=folder)
-    assert "alias.yaml: left as it is: an alias would come before its anchor" in said
+    assert "alias.yaml: not formatted: an alias would be before its anchor" in said
     assert "latin.yaml is not UTF-8" in within("fmt", "latin.yaml", folder=folder, code=2)[1]
     assert "there is no file or directory nowhere" in within("fmt", "nowhere", folder=folder, code=2)[1]
     assert "name the files or folders to format" in within("fmt", folder=folder, code=2)[1]

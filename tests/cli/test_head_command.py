@@ -12,7 +12,7 @@ from PIL import Image
 from shardmaking import write_shard, write_source
 
 from wdspec.cli.head import head
-from wdspec.cli.wording import PREVIEW, value_meaning
+from wdspec.cli.samples import PREVIEW, describe_value
 
 SPEC = """\
 dataset:
@@ -205,19 +205,19 @@ def test_on_a_terminal_a_table_is_drawn(folder):
     ],
 )
 def test_values_of_all_kinds_are_described(value, expected):
-    assert tuple(value_meaning(value)) == expected
+    assert tuple(describe_value(value)) == expected
 
 
 def test_tensors_are_described_like_arrays():
     import torch
 
-    assert tuple(value_meaning(torch.arange(6).reshape(2, 3))) == ("int64 tensor", "2 x 3", "0 to 5")
+    assert tuple(describe_value(torch.arange(6).reshape(2, 3))) == ("int64 tensor", "2 x 3", "0 to 5")
 
 
 def test_arrays_inside_of_values_are_named_by_type_and_shape():
     sound = (np.zeros((2, 1600), np.float32), 8000)
-    assert tuple(value_meaning(sound)) == ("tuple", "2 entries", '["float32 array 2 x 1600", 8000]')
-    assert value_meaning({"a": np.ones(3), "b": {1, 2}}).preview == '{"a": "float64 array 3", "b": "{1, 2}"}'
+    assert tuple(describe_value(sound)) == ("tuple", "2 entries", '["float32 array 2 x 1600", 8000]')
+    assert describe_value({"a": np.ones(3), "b": {1, 2}}).preview == '{"a": "float64 array 3", "b": "{1, 2}"}'
 
 
 def test_a_field_that_is_no_text_is_shown_and_no_crash(folder):
@@ -244,4 +244,4 @@ def lengths(values):
 
 def test_a_spec_without_batches_has_none_to_show(folder):
     (folder / "n.yaml").write_text("dataset: [{shards: a-000.tar}]")
-    assert "leave out --batch" in CliRunner().invoke(head, ["n.yaml", "--batch"]).exception.args[0]
+    assert "omit --batch" in CliRunner().invoke(head, ["n.yaml", "--batch"]).exception.args[0]

@@ -69,7 +69,7 @@ def test_every_command_has_help(command):
 
 
 def test_an_unknown_command_suggests_one_and_exits_2():
-    assert "no command `explian`, did you mean `explain`?" in wdspec("explian", code=2)[1]
+    assert "unknown command `explian`; did you mean `explain`?" in wdspec("explian", code=2)[1]
     assert "no command `frobnicate`, there are batch, bench, " in wdspec("frobnicate", code=2)[1]
 
 

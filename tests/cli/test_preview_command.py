@@ -89,7 +89,7 @@ def test_the_page_shows_shares_batches_and_samples_before_and_after_their_steps(
     assert len([alt for alt in alts if alt.startswith("image of p")]) == 2
     assert "uint8 array, 60 x 80 x 3" in text, "as scaled"
     charts = [each["aria-label"] for each in seen.all("div") if each.get("role") == "img"]
-    assert charts[1] == "size of a sample; longer side of a picture; classes of cls, of 12 samples"
+    assert charts[1] == "size of a sample; longer side of an image; classes of cls, of 12 samples"
     assert charts[2] == "size of a sample; length of txt, of 12 samples"
 
 
@@ -118,7 +118,7 @@ def test_what_cannot_be_read_is_a_problem_and_the_rest_is_shown(folder):
     assert "texts-00.tar" in seen.text
     assert "what follows in this shard cannot be read" in seen.text
     assert "jpg of p" in str(seen.all("img")), "the files are shown all the same"
-    assert "It does not come through, or later." in seen.text
+    assert "Dropped, or not among the samples read." in seen.text
 
 
 def test_two_specs_stand_side_by_side(folder):
@@ -128,7 +128,7 @@ def test_two_specs_stand_side_by_side(folder):
     assert "75.00 %" in seen.text
     assert "90.00 %" not in seen.text
     _, said = within("preview", "spec.yaml", "spec.yaml", "spec.yaml", folder=folder, code=2)
-    assert "a page shows one spec, or two side by side; here are 3" in said
+    assert "a page shows one spec, or two side by side, not 3" in said
 
 
 def test_secure_mode_runs_no_function_of_the_spec(folder):

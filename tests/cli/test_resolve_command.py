@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from wdspec.cli.resolve import resolve
-from wdspec.stores import users as registry
+from wdspec.stores import table as registry
 
 SPEC = """\
 vars: {bucket: gs://pages}
@@ -70,12 +70,12 @@ def test_the_last_step_says_how_a_location_is_opened(monkeypatch):
 def test_the_cache_step_names_the_copy_and_the_last_one_says_if_it_is_there(folder):
     output = run("gs://b/a.tar", WDS_CACHE="copies", WDS_REWRITE="gs://b=s3://c")
     own = folder / "copies" / "s3" / "c" / "a.tar"
-    assert f"cache    {own}  (read from this copy, which is made if there is none)" in output
+    assert f"cache    {own}  (read from this copy, which is made if missing)" in output
     assert "open     s3://c/a.tar" in output
     (folder / "copies" / "b").mkdir(parents=True)
     (folder / "copies" / "b" / "a.tar").touch()
     output = run("gs://b/a.tar", WDS_CACHE="copies", WDS_REWRITE="gs://b=s3://c")
-    assert f"open     {folder}/copies/b/a.tar  (a copy in the cache)" in output
+    assert f"open     {folder}/copies/b/a.tar  (a cached copy)" in output
     assert "cache" not in run("/data/a.tar", WDS_CACHE="copies")
     assert "cache" not in run("-", WDS_CACHE="copies")
 
@@ -162,8 +162,8 @@ def test_an_error_of_one_source_leaves_the_others_shown():
     ("arguments", "message"),
     [
         (["a.tar", "--env", "laptop"], "--source, --env, --split, --var and --set need a spec"),
-        (["train.yaml", "--source", "archive"], "--source goes with a URL and --spec FILE"),
-        (["train.yaml", "--var", "bucket"], "--var takes NAME=VALUE, but saw `bucket`"),
+        (["train.yaml", "--source", "archive"], "--source needs a URL and --spec FILE"),
+        (["train.yaml", "--var", "bucket"], "--var takes NAME=VALUE, not `bucket`"),
         (["a.tar", "--limit", "0"], "0 is not in the range"),
         (["a.tar", "--format", "xml"], "'xml' is not one of"),
         ([], "Missing argument"),

@@ -130,7 +130,7 @@ def test_split_makes_shards_of_another_size(folder, arguments, counts):
 def test_split_needs_a_limit_and_a_pattern(folder):
     wdspec("split", "a-*.tar", "-o", "b-%d.tar", folder=folder, code=2)
     assert (
-        "put %06d where"
+        "put %06d in place"
         in wdspec("split", "a-*.tar", "-o", "b.tar", "--maxcount", "2", folder=folder, code=1)[1]
     )
 

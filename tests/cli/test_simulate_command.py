@@ -72,13 +72,13 @@ scans        70    21.3  100.0 %  100.0 %    1,418   6 of 6
   b          30    16.5  100.0 %  100.0 %      466   2 of 2
 drawn     4,000   0.124    6.2 %   12.4 %        0  8 of 10
 
-legal runs: samples a rank and step, and slots a worker with so many workers; up to 16 ranks
+legal runs: samples per rank and step, and slots per worker by number of workers; up to 16 ranks
 ranks  samples  0, 1  2
     1       16     4  2
     2        8     2  1
     4        4     2  1
 
-warning: W511 epoch: 1000 is no whole number of batches of 16; an epoch is 992 samples, and the next one goes on from there
+warning: W511 epoch: 1000 is not a multiple of the batch of 16; an epoch is 992 samples, and the next one goes on from there
 warning: W512 fewer shards than the 4 slots, so each shard is read in parts (b in 2), every part by a walk through all of it; more and smaller shards read faster
 """  # noqa: E501
 
@@ -203,7 +203,7 @@ def test_no_shard_is_opened_unless_a_probe_is_asked_for(folder, monkeypatch):
     assert told["held_per_worker"] == {"samples": 1000, "bytes": None}
     shown = run("local.yaml")
     assert re.search(r"a +80 +80 +80 +\? +\?", shown)
-    assert "the size of a is not known" in shown
+    assert "the size of a is unknown" in shown
     assert "--probe" in shown
 
 
@@ -216,7 +216,7 @@ def test_epochs_or_batches_say_how_much_is_drawn():
     assert "1.6 epochs" in run("nested.yaml", "--batches", "200")
     endless = ("nested.yaml", "--set", "epoch=null")
     assert simulation_result(*endless)["drawn"]["batches"] == 1000
-    assert "--epochs means nothing; give --batches" in run(*endless, "--epochs", "2", code=2)
+    assert "--epochs has no meaning; give --batches" in run(*endless, "--epochs", "2", code=2)
     assert "give one" in run("nested.yaml", "--epochs", "2", "--batches", "2", code=2)
 
 

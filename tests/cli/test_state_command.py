@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from shardmaking import write_source
 
 import wdspec
-from wdspec.cli.state import described
+from wdspec.cli.state import describe_state
 from wdspec.cli.state import state as command
 from wdspec.run.state import read_entry
 from wdspec.run.stats import samples_given
@@ -47,7 +47,7 @@ def test_it_says_where_the_run_stands_and_what_may_go_on(spec, tmp_path):
     file = tmp_path / "state.json"
     file.write_text(json.dumps(saved(spec)))
     said = run(file)
-    assert "8 global batches were given, 128 samples" in said
+    assert "8 global batches yielded, 128 samples" in said
     assert "epoch 1, 3 of its 5 batches" in said
     assert "topology 4 ranks x 2 workers" in said
     assert "holds all canonical ranks" in said
@@ -63,7 +63,7 @@ def test_what_the_sources_have_given_is_what_was_read(spec):
             for batch in loader:
                 for source in batch["__source__"]:
                     counts[source] += 1
-                told = described(loader.state_dict())["sources"]
+                told = describe_state(loader.state_dict())["sources"]
                 assert {each["source"]: each["samples"] for each in told} == counts, epoch
 
 
@@ -104,8 +104,12 @@ def check_counts(loader):
 
 def test_a_batch_that_is_not_shared_goes_on_with_divisors_alone(spec):
     whole = {**spec, "batch": {"size": 4, "accumulate": True}}
-    assert described(saved(whole))["legal_ranks"] == [1, 2, 4]
-    assert described(saved({**spec, "batch": None, "epoch": {"samples": 40}}))["legal_ranks"] == [1, 2, 4]
+    assert describe_state(saved(whole))["legal_ranks"] == [1, 2, 4]
+    assert describe_state(saved({**spec, "batch": None, "epoch": {"samples": 40}}))["legal_ranks"] == [
+        1,
+        2,
+        4,
+    ]
 
 
 def test_shares_that_were_set_are_told(spec, tmp_path):
@@ -113,7 +117,7 @@ def test_shares_that_were_set_are_told(spec, tmp_path):
     with wdspec.loader(spec, rank=0, world_size=1) as loader:
         loader.set_shares({"a": 1, "b": 4}, after=3)
         file.write_text(json.dumps(loader.state_dict()))
-    assert "shares set from global batch 3 on: a 1, b 4" in run(file)
+    assert "shares set from global batch 3: a 1, b 4" in run(file)
 
 
 def test_the_state_of_one_rank_says_that_it_is_one(spec, tmp_path):
@@ -136,7 +140,7 @@ def test_a_pass_has_no_slots_to_show(spec, tmp_path):
     finite = {**spec, "epoch": "pass", "dataset": [{"name": "a", "shards": spec["dataset"][0]["shards"]}]}
     file = tmp_path / "state.json"
     file.write_text(json.dumps(saved(finite, 2)))
-    assert "Slots of a pass have no state of their own" in run(file)
+    assert "Slots of a pass have no state" in run(file)
 
 
 class Unpicklable:
@@ -149,8 +153,8 @@ class Unpicklable:
         (lambda file: None, "cannot be read: No such file"),
         (lambda file: file.mkdir(), "format_utils dcp_to_torch"),
         (lambda file: file.write_text("{}"), "no state of wdspec"),
-        (lambda file: file.write_text("[" * 100_000), "is no JSON, and no checkpoint of torch"),
-        (lambda file: file.write_text("{"), "is no JSON, and no checkpoint"),
+        (lambda file: file.write_text("[" * 100_000), "is neither JSON nor a checkpoint of torch"),
+        (lambda file: file.write_text("{"), "is neither JSON nor a checkpoint"),
         (lambda file: file.write_text('{"format": "wdspec-state"}'), "`version` is missing"),
         (lambda file: torch.save({"x": Unpicklable()}, file), "without unpickling"),
     ],
@@ -168,7 +172,7 @@ def test_it_shows_what_was_skipped_and_what_will_be(spec, tmp_path):
         loader.skip_steps(7, 8)
         file.write_text(json.dumps(loader.state_dict()))
     said = run(file)
-    assert "3 global batches were given, 48 samples" in said
+    assert "3 global batches yielded, 48 samples" in said
     assert "skipped 2 besides: 2 to 3" in said
     assert "to be skipped 7 to 8, as the training loop said" in said
     told = json.loads(run(file, "--format", "json"))[0]

@@ -86,7 +86,7 @@ def test_a_directory_stands_for_its_specs_in_code_point_order(here: Path) -> Non
     assert [line.split(":")[0] for line in lines] == ["./Z.yml", "./bad.yaml", "./sub/x.yaml", "./warned.yml"]
     assert result.output.splitlines()[-2:] == [
         "4 files checked: 3 errors, 1 warning",
-        "1 other YAML file without the key `wdspec:` left out",
+        "1 other YAML file without the key `wdspec:` skipped",
     ]
 
 
@@ -120,7 +120,7 @@ def test_a_folder_without_specs_says_what_marks_one(here: Path) -> None:
     result = CliRunner().invoke(cli, ["validate", "."])
     assert result.exit_code == 2
     assert (
-        "its 3 YAML files have no key `wdspec:`; add `wdspec: 1`, or call a spec *.wdspec.yaml"
+        "its 3 YAML files have no key `wdspec:`; add `wdspec: 1`, or name a spec *.wdspec.yaml"
         in result.output
     )
 
@@ -166,7 +166,7 @@ def test_strict_makes_warnings_fail(here: Path) -> None:
 def test_only_warnings_can_be_ignored(code: str, here: Path) -> None:
     result = CliRunner().invoke(cli, ["validate", "--ignore", code, "good.yaml"])
     assert result.exit_code == 2
-    assert f"cannot ignore {code}, which is no code of a warning" in result.output
+    assert f"cannot ignore {code}, which is not the code of a warning" in result.output
 
 
 def test_env_all_is_each_and_none(here: Path) -> None:
@@ -244,7 +244,7 @@ def test_pyproject_settings(here: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ("[tool.wdspec]\nstrict = 'no'\n", "strict takes true or false, not 'no'"),
         ("[tool.wdspec]\nenv = 3\n", "env takes a text, not 3"),
         ("[tool.wdspec]\nignore = ['E201']\n", "cannot ignore E201"),
-        ("[tool]\nwdspec = 3\n", "is no table"),
+        ("[tool]\nwdspec = 3\n", "is not a table"),
         ("[tool.wdspec\n", "cannot read "),
     ],
 )

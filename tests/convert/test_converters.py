@@ -288,7 +288,7 @@ if __name__ == "__main__":
         ("train_loader: {dataset: {epoch_size: 1.2.3, streams: {a: {remote: s3://b/a}}}}", "", {}),
         (
             "train_loader: {dataset: {batch_size: 0.5, streams: {a: {remote: s3://b/a}}}}",
-            "`batch_size: 0.5` is left out: it is no whole number from 1 on",
+            "`batch_size: 0.5` is not converted: it is not a whole number of at least 1",
             {},
         ),
         ("--train-data a-{0..9}.tar --seed 0 --workers 0", "", {"seed": 0, "loader": {"workers": 0}}),

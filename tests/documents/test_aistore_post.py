@@ -106,19 +106,19 @@ def test_03_transforms_on_the_client(post):
     assert classes.tolist() == list(range(64))
 
 
-def test_04_and_05_and_06_show_pictures(post):
+def test_04_and_05_and_06_show_images(post):
     assert post.run(3, 4, 5).value == [(40, 48, 3)] * 4
     assert post.run(6).value == ([(3, 224, 224)] * 4, [0, 1, 2, 3])
 
 
-def test_07_and_08_and_09_and_11_read_what_the_cluster_transformed(post):
+def test_07_and_08_and_09_and_11_read_shards_that_the_cluster_transformed(post):
     text = post.run(3, 4, 8, 7).text  # the function of block 8 is what block 7 hands over
     assert text.splitlines() == [line.strip() for line in post.blocks[10][1].splitlines()]
     post.run(9)
     assert post.run(11).value == ([(3, 224, 224)] * 4, [0, 1, 2, 3])
 
 
-def test_10_is_what_the_initialisation_prints(post):
+def test_10_is_the_output_of_the_initialisation(post):
     assert [line.strip() for line in post.blocks[10][1].splitlines()] == [
         "Initializing ETL...",
         "ETL imagenet-train successfully initialized",

@@ -13,7 +13,7 @@ _found.loader.exec_module(cookbook)
 
 
 @pytest.mark.parametrize("name", cookbook.RECIPES)
-def test_a_recipe_gives_what_its_page_says(name, tmp_path):
+def test_a_recipe_produces_the_table_on_its_page(name, tmp_path):
     script = cookbook.prepare(name, tmp_path)
     shown, _ = within("validate", "--strict", "recipe.yaml", folder=tmp_path)
     assert "no problems" in shown

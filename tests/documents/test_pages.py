@@ -32,7 +32,7 @@ def test_there_are_specs_on_the_pages():
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", ["preview.md", "bench.md"])
-def test_the_commands_of_a_page_that_begins_with_the_demo_run(page, tmp_path):
+def test_commands_run_on_pages_that_start_with_the_demo(page, tmp_path):
     (block,) = re.findall(r"^```bash\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
     begin, *commands = block.splitlines()
     assert begin == "wdspec demo demo && cd demo"

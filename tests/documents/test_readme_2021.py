@@ -179,7 +179,7 @@ def test_14_decodes_with_a_function_of_samples(readme):
     assert (sample["__key__"], sample["txt"]) == ("a", b"text")
 
 
-def test_14_as_it_stands_names_a_module_that_is_not_there(readme):
+def test_14_unchanged_names_a_missing_module(readme):
     readme.names["dataset"] = [{"__key__": "a", "png": a_png()}]
     readme.run(14)
     with pytest.raises(NameError, match="mageio"):
@@ -257,7 +257,7 @@ def test_23_stores_pickles_only_if_that_is_allowed(readme):
     assert samples[2]["input.pyd"].dtype == np.float32
 
 
-def test_24_stores_pictures_and_classes(readme):
+def test_24_stores_images_and_classes(readme):
     readme.names["open_my_dataset"] = open_my_dataset
     # `assert input.dtype = np.float32` is an assignment, which Python refuses.
     with pytest.raises(SyntaxError):
@@ -268,7 +268,7 @@ def test_24_stores_pictures_and_classes(readme):
     assert abs(samples[1]["input.jpg"] - 0.1).max() < 0.02
 
 
-def test_25_stores_files_as_they_are(readme, tmp_path):
+def test_25_stores_files_unchanged(readme, tmp_path):
     for name in ("x", "y"):
         (tmp_path / f"{name}.png").write_bytes(a_png())
     readme.names.update(basenames=["x", "y"], lookup_cls=lambda name: str(ord(name)).encode())

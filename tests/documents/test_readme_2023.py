@@ -72,12 +72,12 @@ def test_11_loads_batches_by_four_workers(trained):
     assert trained.run(11).value == ((8, 256, 256, 3), (8,))
 
 
-def test_12_batches_anew_behind_the_loader(trained):
+def test_12_batches_again_after_the_loader(trained):
     assert trained.run(12).value == ((12, 256, 256, 3), (12,))
     assert isinstance(trained.names["loader"], wds.DataPipeline)
 
 
-def test_13_batches_in_the_dataset_and_anew(trained):
+def test_13_batches_in_the_dataset_and_again(trained):
     assert trained.run(13).value == ((12, 256, 256, 3), (12,))
 
 
@@ -92,13 +92,13 @@ MENDED = [
 
 
 @pytest.mark.parametrize("block", [14, 16])
-def test_14_and_16_as_they_stand_unpack_a_dict(trained, block):
+def test_14_and_16_unchanged_unpack_a_dict(trained, block):
     code = trained.blocks[block][1].replace("iter(loader)", "iter(dataset)")
     with pytest.raises(ValueError, match="values to unpack"):
         trained.python(code)
 
 
-def test_14_spells_the_pipeline_out(trained):
+def test_14_writes_the_pipeline_out(trained):
     assert trained.run(14, replace=MENDED).value == ((16, 256, 256, 3), (16,))
 
 
@@ -192,7 +192,7 @@ def test_26_rewrites_buckets_to_a_directory(readme, monkeypatch):
     )
 
 
-def test_27_as_it_stands_loses_the_scheme(readme, monkeypatch):
+def test_27_unchanged_loses_the_scheme(readme, monkeypatch):
     resolver = rewritten(readme, 27, monkeypatch)
     location = resolver(wds.SimpleShardList("gs://bucket/object.tar").urls[0]).location
     # The rule takes `gs://` away, so gsutil is asked for a local file. What works puts it back.
@@ -252,7 +252,7 @@ def test_32_stores_pickles_only_if_that_is_allowed(readme):
     assert [s["output.pyd"] for s in samples] == [0, 1, 2]
 
 
-def test_33_stores_pictures_and_classes(readme):
+def test_33_stores_images_and_classes(readme):
     readme.names.update(open_my_dataset=open_my_dataset, np=np)
     with pytest.raises(SyntaxError):  # `assert input.dtype = np.float32` is an assignment
         readme.run(33)
@@ -260,7 +260,7 @@ def test_33_stores_pictures_and_classes(readme):
     assert [s["output.cls"] for s in wds.WebDataset("dest.tar").decode("rgb")] == [0, 1, 2]
 
 
-def test_34_stores_files_as_they_are(readme, tmp_path):
+def test_34_stores_files_unchanged(readme, tmp_path):
     (tmp_path / "x.png").write_bytes(a_png())
     readme.names.update(basenames=["x"], lookup_cls=lambda name: str(ord(name)).encode())
     with pytest.raises(SyntaxError):  # `as stream):` has a bracket too many

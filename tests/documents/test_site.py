@@ -81,13 +81,13 @@ def test_every_page_is_in_the_navigation():
     assert sorted(in_navigation()) == sorted(site.pages())
 
 
-def test_a_page_whose_name_ends_another_ones_is_in_the_navigation(monkeypatch):
+def test_a_page_whose_name_is_the_end_of_another_is_in_the_navigation(monkeypatch):
     pages = {**site.pages(), "dataset.md": "", "datasets.md": "", "net.md": ""}
     monkeypatch.setattr(site, "pages", lambda: pages)
     assert sorted(in_navigation()) == sorted(pages)  # as cookbook/imagenet.md is, too
 
 
-def test_a_link_to_nothing_ends_it():
+def test_a_dead_link_is_an_error():
     with pytest.raises(SystemExit, match=r"docs/ci\.md: a link to nowhere\.md, which is not there"):
         site._relinked("see [there](nowhere.md)", "docs/ci.md", "ci.md", {}, {})
     led = site._relinked(

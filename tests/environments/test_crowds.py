@@ -46,7 +46,7 @@ def test_all_open_sample_caches_that_others_are_making(folder):
     assert at_once(open_all, few) == [None] * few
 
 
-def test_all_begin_one_cache_of_shards(folder):
+def test_all_start_one_cache_of_shards(folder):
     def add(number):
         index = Index(str(folder / "cache"))
         index.make()

@@ -36,7 +36,7 @@ def ways(shards):
 
 
 @pytest.mark.parametrize("way", ["dataset", "batches", "loader", "workers", "methods"])
-def test_going_on_in_a_child_is_an_error_and_the_parent_loses_nothing(shards, way):
+def test_continuing_in_a_child_is_an_error_and_the_parent_loses_nothing(shards, way):
     iterator = begun(ways(shards)[way])
     (result,) = at_once(lambda number: [item["__key__"] for item in iterator], 1)
     assert "before a fork" in result
@@ -44,7 +44,7 @@ def test_going_on_in_a_child_is_an_error_and_the_parent_loses_nothing(shards, wa
     assert rest == (300 if "batch" in way or way in ("loader", "workers") else 600) - 3
 
 
-def test_a_child_may_begin_an_iteration_of_its_own(shards):
+def test_a_child_may_start_its_own_iteration(shards):
     dataset = wdspec.compile(spec_of(shards))
     parent = iter(dataset)
     first = [next(parent)["__key__"] for _ in range(3)]

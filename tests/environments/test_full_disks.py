@@ -100,7 +100,7 @@ def test_a_log_of_skips_without_room_ends_the_run(tmp_path):
     spec = {"dataset": [source], "errors": {"skip": True, "log": str(log)}, "epoch": "pass"}
     with (
         little_room(),
-        pytest.raises(wdspec.UsageError, match=r"the skips cannot be listed in .*File too large"),
+        pytest.raises(wdspec.UsageError, match=r"skips cannot be written to .*File too large"),
     ):
         list(wdspec.compile(spec))
 
@@ -118,7 +118,7 @@ def test_a_cache_of_samples_without_room_costs_no_sample_and_no_later_pass(tmp_p
 
 
 @pytest.mark.parametrize("refused", ["INSERT", "DELETE"])
-def test_a_cache_of_samples_that_cannot_be_begun_or_cleared_costs_no_sample(tmp_path, refused):
+def test_a_cache_of_samples_that_cannot_be_started_or_cleared_costs_no_sample(tmp_path, refused):
     path = str(tmp_path / "cache.db")
     with closing(wdspec.DBCache(path)._connected(path)) as database:
         database.execute("INSERT INTO parts (part, parts, size, count) VALUES (0, 1, 1000, -1)")
@@ -142,7 +142,7 @@ def test_an_upload_without_room_leaves_no_object(tmp_path):
     assert not fsspec.filesystem("memory").exists("/full/a.tar")
 
 
-def test_the_checkpoint_before_stays_where_a_new_one_has_no_room(tmp_path):
+def test_the_previous_checkpoint_stays_if_a_new_one_has_no_room(tmp_path):
     from examples.frameworks.with_torchrun import write_whole
 
     write_whole(tmp_path / "run.pt", {"step": 1})

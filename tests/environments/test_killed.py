@@ -86,7 +86,7 @@ def keys_of_ranks(document, ranks: int, workers: int, state=None) -> list[list[s
 
 
 @pytest.mark.parametrize(("ranks", "workers"), [(2, 1), (1, 0)], ids=["on two ranks", "in one process"])
-def test_a_killed_run_goes_on_exactly_on_another_topology(document, tmp_path, ranks, workers):
+def test_a_killed_run_resumes_exactly_on_another_topology(document, tmp_path, ranks, workers):
     local = spec_of(tmp_path / "served")
     expected = {n: keys_of_ranks(local, n, 0) for n in {1, ranks}}
     cached = {**document, "cache": str(tmp_path / "cache")}
@@ -98,7 +98,7 @@ def test_a_killed_run_goes_on_exactly_on_another_topology(document, tmp_path, ra
         assert sorted(one) == sorted(several), step
 
 
-def test_what_a_killed_run_left_in_the_cache_is_whole_or_fetched_again(document, tmp_path):
+def test_files_of_a_killed_run_in_the_cache_are_whole_or_fetched_again(document, tmp_path):
     cached = {**document, "cache": str(tmp_path / "cache")}
     _, state = killed(cached, tmp_path)
     keys_of_ranks(cached, 1, 1, state)

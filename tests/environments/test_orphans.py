@@ -151,7 +151,7 @@ def test_no_worker_outlives_its_training_process(tmp_path, shards, kind, death, 
 @pytest.mark.parametrize(
     "loader", [OURS, TORCH, STATEFUL, FLUENT], ids=["ours", "torch", "stateful", "fluent"]
 )
-def test_no_worker_outlives_it_in_whatever_combination(tmp_path, shards, loader, kind, death, method):
+def test_no_worker_outlives_it_in_any_combination(tmp_path, shards, loader, kind, death, method):
     check_training(tmp_path, shards, loader, method, KINDS[kind], death)
 
 

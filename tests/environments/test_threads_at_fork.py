@@ -31,7 +31,7 @@ def forks(monkeypatch):
     recording.on = False
 
 
-def test_workers_start_without_a_thread_beside_them_though_remote_shards_were_counted(nginx, tmp_path, forks):
+def test_workers_start_without_extra_threads_after_remote_shards_were_counted(nginx, tmp_path, forks):
     for shard in range(2):  # too large to be there in one piece
         samples = [(f"a{shard}{n:03d}", {"txt": b"x" * 40_000}) for n in range(60)]
         write_shard(nginx.root / "forks" / f"a-{shard:03d}.tar", samples)

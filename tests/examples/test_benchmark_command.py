@@ -47,12 +47,12 @@ def expect_samples(row, data):
 
 
 @pytest.mark.parametrize("row", HERE)
-def test_everybody_reads_the_rows_without_workers(data, row):
+def test_all_contenders_read_the_rows_without_workers(data, row):
     assert {SPEC, "wdspec, 1 source"} & {name for name, _ in readers(row)}
     expect_samples(row, data)
 
 
-def test_everybody_reads_from_a_server_that_is_far_away_and_out_of_a_cache(data, monkeypatch):
+def test_all_contenders_read_from_a_distant_server_and_from_a_cache(data, monkeypatch):
     with served("http", data, "jpg40") as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
@@ -61,7 +61,7 @@ def test_everybody_reads_from_a_server_that_is_far_away_and_out_of_a_cache(data,
 
 
 @pytest.mark.long
-def test_everybody_reads_from_an_object_store(data, monkeypatch):
+def test_all_contenders_read_from_an_object_store(data, monkeypatch):
     with served("s3", data, "jpg40") as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
@@ -69,14 +69,14 @@ def test_everybody_reads_from_an_object_store(data, monkeypatch):
             assert next(read(ROWS["s3-jpg"], data)) > 0, name
 
 
-def test_what_is_asked_is_of_rows_and_contenders_that_there_are():
+def test_targets_name_existing_rows_and_contenders():
     for target in TARGETS:
         assert target.row in CONTENDERS[target.who].rows
         assert (target.than_row or target.row) in CONTENDERS[target.than].rows
     assert WHY.keys() <= {(target.row, target.than) for target in TARGETS}
 
 
-def test_a_quick_run_prints_tables_writes_the_page_and_adds_to_what_was_found(tmp_path):
+def test_a_quick_run_prints_tables_writes_the_page_and_adds_to_the_figures(tmp_path):
     page, figures = tmp_path / "page.md", tmp_path / "figures.json"
     before = {"text-0": {"webdataset": [run_of(100)]}}
     figures.write_text(json.dumps({"rates": before, "tables": {}}))
@@ -108,7 +108,7 @@ def run_of(rate):
     }
 
 
-def test_a_contender_that_fails_is_told_in_the_table_and_ratios_are_of_medians(tmp_path):
+def test_a_failing_contender_is_shown_in_the_table_and_ratios_are_of_medians(tmp_path):
     found = {
         "wdspec, a spec": [run_of(900), run_of(1000), run_of(5000)],
         "webdataset": [run_of(100), run_of(50), run_of(200)],
@@ -126,7 +126,7 @@ def test_a_contender_that_fails_is_told_in_the_table_and_ratios_are_of_medians(t
     assert "| raw-text: wdspec, a spec by webdataset | ≥ 18x | 10x | **not met** |" in text
 
 
-def test_a_target_over_two_cores_is_of_the_processor_time_that_they_share():
+def test_a_target_over_two_cores_uses_the_processor_time_that_they_share():
     rates = {"text-0": {SPEC: [run_of(1000)]}, "text-2": {SPEC: [run_of(900)]}}
     asked = ratio(Target("text-2", SPEC, 1.6, SPEC, "text-0", cores=2), rates)
     assert asked.found == pytest.approx(1.8)

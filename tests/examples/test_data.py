@@ -85,7 +85,7 @@ def test_the_halves_are_halves_by_index():
     assert max(a) < min(b)
 
 
-def test_val_shares_no_picture_with_the_others():
+def test_val_shares_no_image_with_the_others():
     training = {h for collection in ("digits-a", "digits-b", "rendered") for h in hashes(collection)}
     assert not training & set(hashes("val"))
 
@@ -97,13 +97,13 @@ def test_val_is_balanced_over_digits_and_shards():
             assert len(shard.getnames()) == 3 * 80
 
 
-def test_drawn_digits_come_in_several_fonts_and_sizes():
+def test_drawn_digits_have_several_fonts_and_sizes():
     found = samples("rendered").values()
     assert len({json.loads(s["json"])["font"] for s in found}) == 6
     assert {pixels(s["png"]).shape[0] for s in found} == set(range(12, 21))
 
 
-def test_all_of_it_stays_under_two_megabytes():
+def test_all_data_stays_under_two_megabytes():
     assert sum(path.stat().st_size for path in DATA.iterdir() if path.is_file()) < 2_000_000
 
 

@@ -8,7 +8,7 @@ EVERY = 5
 
 
 @pytest.mark.parametrize("processes", [(4, 2), pytest.param((4, 2, 4), marks=pytest.mark.long)], ids=str)
-def test_killed_it_goes_on_with_other_numbers_of_processes(tmp_path, processes):
+def test_a_killed_job_resumes_with_other_numbers_of_processes(tmp_path, processes):
     spec = make_spec(tmp_path)
     spec.write_text(spec.read_text().replace("{ranks: 2, workers: 2}", "{ranks: 4, workers: 2}"))
     arguments = ["--spec", spec, "--every", EVERY, "--epochs", EPOCHS, "--workers", 1, "--keys"]

@@ -50,7 +50,7 @@ def train(spec, keys, devices=1, workers=1, every=5, epochs=EPOCHS):
 
 
 @pytest.mark.long
-def test_a_job_killed_at_random_steps_goes_on_exactly(spec, expected):
+def test_a_job_killed_at_random_steps_resumes_exactly(spec, expected):
     def start(number):
         return train(spec, f"run-{number}", workers=number, every=7)
 
@@ -59,7 +59,7 @@ def test_a_job_killed_at_random_steps_goes_on_exactly(spec, expected):
 
 
 @pytest.mark.parametrize("devices", [(2, 1), pytest.param((2, 1, 2), marks=pytest.mark.long)], ids=str)
-def test_killed_it_goes_on_with_other_numbers_of_devices(spec, expected, devices):
+def test_a_killed_job_resumes_with_other_numbers_of_devices(spec, expected, devices):
     runs = []
     for number, count in enumerate(devices):
         with train(spec, f"run-{number}", devices=count) as run:
@@ -72,7 +72,7 @@ def test_killed_it_goes_on_with_other_numbers_of_devices(spec, expected, devices
 
 
 @pytest.mark.long
-def test_sigterm_saves_after_the_last_step_and_an_epochs_end_begins_the_next(spec, expected):
+def test_sigterm_saves_after_the_last_step_and_the_end_of_an_epoch_starts_the_next(spec, expected):
     with train(spec, "first") as first:
         first.run_to(13)
         first.terminate()

@@ -13,7 +13,7 @@ def wait_until(happened, job, timeout=100):
         time.sleep(0.05)
 
 
-def test_an_agent_killed_the_other_goes_on_alone_and_a_new_one_comes(tmp_path):
+def test_after_an_agent_is_killed_the_other_continues_alone_until_a_new_one_joins(tmp_path):
     spec, keys = make_spec(tmp_path), tmp_path / "keys"
     meeting = (
         "--rdzv-backend",

@@ -61,7 +61,7 @@ def two_nodes(spec, keys, **options):
 
 
 @pytest.mark.long
-def test_a_job_killed_at_random_steps_goes_on_exactly(spec, expected):
+def test_a_job_killed_at_random_steps_resumes_exactly(spec, expected):
     runs = run_and_kill(lambda number: alone(spec, f"run-{number}", 2), STEPS, times=2, furthest=40)
     assert_exact(runs, expected, [2] * len(runs), most_replayed=EVERY)
 
@@ -74,7 +74,7 @@ def test_a_job_killed_at_random_steps_goes_on_exactly(spec, expected):
     assert all(torch.equal(broken["model"][name], value) for name, value in unbroken["model"].items())
 
 
-def test_two_nodes_killed_then_two_of_which_one_is_terminated_then_one_process(spec, expected):
+def test_two_nodes_killed_then_one_of_two_terminated_then_one_process(spec, expected):
     with two_nodes(spec, "killed", workers=2) as first:
         first.run_to(17)
     with two_nodes(spec, "terminated", workers=1) as second:
@@ -93,7 +93,7 @@ def test_two_nodes_killed_then_two_of_which_one_is_terminated_then_one_process(s
 
 
 @pytest.mark.long
-def test_a_job_killed_many_times_and_resized_goes_on_exactly(spec, expected):
+def test_a_job_killed_many_times_and_resized_resumes_exactly(spec, expected):
     def start(number):
         return alone(spec, f"run-{number}", 1 + number % 2, workers=number % 3)
 

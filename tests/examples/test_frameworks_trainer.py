@@ -17,7 +17,7 @@ skip_without("transformers")
 
 
 @pytest.mark.parametrize("processes", [(2, 1), pytest.param((2, 1, 2), marks=pytest.mark.long)], ids=str)
-def test_killed_it_goes_on_with_other_numbers_of_processes(tmp_path, processes):
+def test_a_killed_job_resumes_with_other_numbers_of_processes(tmp_path, processes):
     spec = make_spec(tmp_path)
 
     def start(name, processes):
@@ -86,7 +86,7 @@ print("no refusal")
 @pytest.mark.parametrize(
     "how", ["trainer", *(pytest.param(how, marks=pytest.mark.long) for how in ("prepare", "shard"))]
 )
-def test_what_accelerate_would_share_out_again_is_refused_on_two_ranks(tmp_path, how):
+def test_datasets_that_accelerate_would_divide_again_are_refused_on_two_ranks(tmp_path, how):
     spec = make_spec(tmp_path)
     if how != "prepare":
         text = spec.read_text().replace("batch: {global_size: 8}\n", "")

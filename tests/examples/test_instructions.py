@@ -24,7 +24,7 @@ def test_no_row_takes_more_than_it_did_at_the_last_release(tmp_path):
     assert {name: (figure, last[name]) for name, figure in found.items() if figure > 1.04 * last[name]} == {}
 
 
-def test_what_is_counted_is_the_instructions_of_python():
+def test_python_instructions_are_counted():
     def work(times):
         for _ in range(times):
             pass

@@ -22,7 +22,7 @@ def main(monkeypatch):
     torch.set_num_threads(threads)
 
 
-def test_shares_follow_the_losses_and_a_run_goes_on_with_them(main, tmp_path, capsys):
+def test_shares_follow_the_losses_and_a_run_resumes_with_them(main, tmp_path, capsys):
     def run(name, steps, workers="0"):
         folder = tmp_path / name
         options = ["--every", "4", "--steps", str(steps), "--workers", workers, "--keys", str(folder)]
@@ -48,7 +48,7 @@ def test_shares_follow_the_losses_and_a_run_goes_on_with_them(main, tmp_path, ca
     assert cut[7:] == whole[4:]
 
 
-def test_what_a_job_of_ranks_saved_goes_on_in_one_process(main, tmp_path, capsys):
+def test_a_checkpoint_of_several_ranks_resumes_in_one_process(main, tmp_path, capsys):
     """By the command that the example prints, on two ranks."""
     options = ["--checkpoint", str(tmp_path / "run.pt"), "--every", "2", "--workers", "0"]
     (line,) = re.findall(r"^    torchrun (.*)$", sys.modules[main.__module__].__doc__, re.MULTILINE)

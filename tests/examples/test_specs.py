@@ -43,7 +43,7 @@ def test_every_spec_is_valid(path):
         assert json.loads(done.stdout) == []
 
 
-def test_the_opening_document_is_kept_as_it_stands():
+def test_the_opening_document_is_kept_unchanged():
     shards = [source.shards for source in wdspec.load(SPECS / "seed-readme.yaml").sources]
     assert shards == [
         ("gs://nvdata-ocropus-tess/ia1-{000000..000033}.tar",),
@@ -66,7 +66,7 @@ def test_digits_train_mixes_three_collections():
 
 
 @pytest.mark.parametrize(("ranks", "workers"), [(1, 0), (1, 2), (2, 0), (2, 2)])
-def test_digits_val_holds_every_picture_once(ranks, workers):
+def test_digits_val_has_every_image_once(ranks, workers):
     keys = []
     for rank in range(ranks):
         with wdspec.loader(
@@ -77,7 +77,7 @@ def test_digits_val_holds_every_picture_once(ranks, workers):
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_evaluation_holds_every_picture_once_and_masks_the_rest(ranks):
+def test_evaluation_has_every_image_once_and_masks_the_rest(ranks):
     keys = []
     for rank in range(ranks):
         found = batches("evaluation.yaml", rank=rank, world_size=ranks)
@@ -90,7 +90,7 @@ def test_evaluation_holds_every_picture_once_and_masks_the_rest(ranks):
     assert len(keys) == len(set(keys)) == 320
 
 
-def test_smoke_is_digits_cut_down():
+def test_smoke_is_a_reduced_digits():
     assert [len(batch["label"]) for batch in batches("smoke.yaml", split="train")] == [16] * 4
     assert sum(len(batch["label"]) for batch in batches("smoke.yaml", split="val")) == 32
 

@@ -59,7 +59,7 @@ def test_both_read_torch_files_when_pickle_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("name", ["count", "class", "msgpack", "html", "htm", "cbor"])
-def test_what_its_writer_makes_is_read_too(name: str) -> None:
+def test_files_of_its_writer_are_read_too(name: str) -> None:
     # cbor: it needs a library that nobody maintains; the others it hands out as bytes.
     assert not isinstance(decode(name, whole_files()[name]), bytes)
 
@@ -89,7 +89,7 @@ def test_sixteen_bits_are_not_clipped() -> None:
     assert np.allclose(decode("png", data, names=("l",)), deep / 65535)
 
 
-def test_a_failure_has_words() -> None:
+def test_a_failure_has_a_message() -> None:
     with pytest.raises(DecodingError) as blank:
         theirs("cls", b"twelve")
     assert str(blank.value) == ""
@@ -123,7 +123,7 @@ def test_extensions_take_the_same_fields(extension: str, name: str, mended: bool
         assert (ours, other) == (3, None)
 
 
-def test_films_are_not_sent_to_the_image_decoder() -> None:
+def test_videos_are_not_sent_to_the_image_decoder() -> None:
     with pytest.raises(DecodingError):
         theirs("mpg", b"no picture", ImageHandler("pil"))
     assert decode("mpg", b"no picture", names=("pil",)) == b"no picture"
@@ -135,7 +135,7 @@ def test_only_means_the_same(only: Any) -> None:
     assert Decoder(only=only)(sample) == TheirDecoder([], only=only)(dict(sample))
 
 
-def test_every_second_image_bad_is_a_half() -> None:
+def test_one_bad_image_in_two_is_a_half() -> None:
     samples = [{**PLACE, "png": b"junk" if index % 2 else picture("png")} for index in range(47)]
     skipped = webdataset.decode("rgb8", handler=webdataset.ignore_and_continue)(
         iter([dict(s) for s in samples])

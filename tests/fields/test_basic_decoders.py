@@ -80,7 +80,7 @@ def test_the_table_holds_what_the_language_promises() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.names[0])
-def test_every_function_that_a_row_names_is_there(row: DecoderRow) -> None:
+def test_every_function_that_a_row_names_exists(row: DecoderRow) -> None:
     for name in filter(None, (row.read, row.read_trusting, row.write, row.write_trusting)):
         assert callable(resolve_name(name))
 
@@ -104,7 +104,7 @@ def test_integers_may_have_space_around_them(suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["txt", "text", "transcript", "html", "htm"])
-def test_text_is_utf_8_and_kept_to_the_letter(suffix: str) -> None:
+def test_text_is_utf_8_and_kept_exactly(suffix: str) -> None:
     assert decode(suffix, "héllo\r\n".encode()) == "héllo\r\n"
 
 
@@ -134,7 +134,7 @@ def test_gzip_is_undone_before_decoding_and_the_field_keeps_its_name() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["bin", "jpg", "png", "flac", "mp4", "gzip", "unknown", "x.jpg"])
-def test_what_has_no_decoder_stays_bytes(suffix: str) -> None:
+def test_fields_without_a_decoder_stay_bytes(suffix: str) -> None:
     assert decode(suffix, b"\xff\0") == b"\xff\0"
 
 

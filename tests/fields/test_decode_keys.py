@@ -31,7 +31,7 @@ def source(**keys: Any) -> str:
     return "".join(f"    {key}: {value}\n" for key, value in keys.items())
 
 
-def test_a_misspelt_key_is_told_where_it_stands(tmp_path: Path) -> None:
+def test_a_misspelt_key_is_reported_at_its_place(tmp_path: Path) -> None:
     text = "dataset:\n  - shards: a.tar\n    name: a\n" + source(
         extensions="jpg;png txt", rename="{image: jpg}", decode="{imgae: rgb8, txt: raw}"
     )
@@ -47,7 +47,7 @@ def test_every_way_to_mean_a_field_is_fine(key: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("extensions", [None, '"*.jpg txt"', '"jpg s?g.png"'])
-def test_where_files_decide_nothing_is_said(extensions: str | None, tmp_path: Path) -> None:
+def test_nothing_is_reported_if_files_decide(extensions: str | None, tmp_path: Path) -> None:
     keys = source(**({"extensions": extensions} if extensions else {}), decode="{any: raw}")
     assert problems(tmp_path, "dataset:\n  - shards: a.tar\n" + keys) == []
 
@@ -89,7 +89,7 @@ def test_keys_that_match_now_and_then_are_fine_and_then_cost_nothing(monkeypatch
     decode({"txt": b""})
 
 
-def test_workers_watch_anew() -> None:
+def test_workers_watch_again() -> None:
     decode = pickle.loads(pickle.dumps(fields(fields={"nothing": "raw"})))
     with pytest.warns(UserWarning, match="nothing"):
         all(decode({"txt": b""}) for _ in range(TRIAL))

@@ -62,14 +62,14 @@ def test_each_extension_gives_its_kind_by_default_and_by_name(name: str) -> None
 
 
 @pytest.mark.parametrize("name", sorted(vocabulary.LEFT_OUT_DECODERS))
-def test_tenbin_is_refused_aloud(name: str) -> None:
+def test_tenbin_is_refused_with_an_error(name: str) -> None:
     with pytest.raises(UsageError, match="tenbin, a format of webdataset only, is not supported on purpose"):
         decode(name, b"~TenBin~")
     assert decode(name, b"~TenBin~", fields={name: "raw"}) == b"~TenBin~"
 
 
 @pytest.mark.parametrize("spec", sorted(name for row in IMAGES for name in row.names))
-def test_each_image_decoder_gives_what_its_row_says(spec: str) -> None:
+def test_each_image_decoder_returns_the_type_in_its_row(spec: str) -> None:
     row = next(line for line in PAGE.read_text().splitlines() if line.startswith(f"| `{spec}` |"))
     value = decode("png", whole_files()["png"], names=(spec,))
     if isinstance(value, Image.Image):

@@ -107,7 +107,7 @@ def test_deep_colours_are_rescaled_channel_by_channel(spec: str) -> None:
     assert np.allclose(sorted(set(result.ravel().tolist())), sorted(set(plain.ravel().tolist())), rtol=1e-3)
 
 
-def test_a_damaged_deep_picture_is_an_error() -> None:
+def test_a_damaged_deep_image_is_an_error() -> None:
     data = FILES["png rgb"][0]
     with pytest.raises(Exception, match=r"\w"):
         ImageDecoder("rgb16")(data[:-60])

@@ -120,7 +120,7 @@ def test_no_map_of_names_leads_to_pickle(suffix: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["pkl", "pth"])
-def test_secure_mode_cannot_be_talked_out_of_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secure_mode_cannot_be_overridden(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WDS_SECURE", "1")
     for options in ({"fields": {"x": name}}, {"names": (name,)}, {"allow_pickle": True}):
         with pytest.raises(SpecError):

@@ -90,7 +90,7 @@ def same(a, b):
 @pytest.mark.parametrize("extension", sorted(DECODERS & set(VALUES)))
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_what_is_encoded_is_decoded_to_the_same_value(extension, data):
+def test_encoded_values_are_decoded_to_the_same_value(extension, data):
     value = data.draw(VALUES[extension])
     packing = data.draw(st.sampled_from(["gz", "bz2", "xz", "zst", "gz.xz"]))
     for name in (extension, f"left.{extension}", f"{extension}.{packing}"):
@@ -106,7 +106,7 @@ def test_every_decoder_has_an_encoder_and_is_in_the_round_trip_above():
 
 @pytest.mark.parametrize("suffix", WRITTEN_SOUND)
 @pytest.mark.parametrize("channels", [1, 2])
-def test_sound_comes_back_with_its_rate(suffix, channels):
+def test_audio_comes_back_with_its_rate(suffix, channels):
     pytest.importorskip("soundfile")
     wave = np.sin(np.linspace(0, 400, 16_000 * channels, dtype=np.float32)).reshape(channels, -1) / 2
     for value in ((wave, 16_000), (torch.from_numpy(wave), 16_000)):
@@ -118,7 +118,7 @@ def test_sound_comes_back_with_its_rate(suffix, channels):
             assert np.abs(samples - wave).max() < (2e-7 if suffix == "flac" else 1e-9)
 
 
-def test_what_is_no_sound_is_refused():
+def test_values_that_are_not_audio_are_refused():
     pytest.importorskip("soundfile")
     with pytest.raises(FieldError, match=r"pass \(samples, rate in Hz\), or bytes"):
         encode("wav", np.zeros(3, np.float32))
@@ -154,13 +154,13 @@ def test_images_come_back_from_arrays_tensors_and_pillow_images(suffix, data):
 
 
 @pytest.mark.parametrize("suffix", ["png", "tiff", "webp", "jp2"])
-def test_alpha_is_kept_where_the_format_has_it(suffix):
+def test_alpha_is_kept_if_the_format_has_it(suffix):
     array = np.random.default_rng(0).integers(0, 256, (5, 7, 4)).astype(np.uint8)
     assert (decode(suffix, encode(suffix, array), names=("rgba8",)) == array).all()
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "ppm", "bmp"])
-def test_alpha_is_refused_where_the_format_has_none(suffix):
+def test_alpha_is_refused_if_the_format_has_none(suffix):
     with pytest.raises(FieldError, match="has no alpha; use png"):
         encode(suffix, np.zeros((5, 7, 4), np.uint8))
 
@@ -197,7 +197,7 @@ def test_floats_are_rounded_and_must_lie_in_0_to_1():
         (np.zeros((5, 7, 3), np.uint16), "16-bit colour cannot be written"),
     ],
 )
-def test_what_is_no_image_is_refused_with_what_would_do(value, said):
+def test_values_that_are_not_images_are_refused_with_a_remedy(value, said):
     with pytest.raises(FieldError, match=said):
         encode("png", value)
 
@@ -224,17 +224,17 @@ def test_a_json_text_is_a_value_and_null_is_too():
 
 
 @pytest.mark.parametrize("value", [np.int32(7), np.array(7), torch.tensor(7), "7", True, 7])
-def test_integers_come_in_many_forms(value):
+def test_integers_have_many_forms(value):
     assert decode("cls", encode("cls", value)) == int(value)
 
 
 @pytest.mark.parametrize("value", [3.5, None, "x", [1], np.arange(2)])
-def test_what_is_no_integer_is_refused_where_it_is_written(value):
+def test_values_that_are_not_integers_are_refused_when_written(value):
     with pytest.raises(FieldError, match=r"\[key k, field cls\]"):
         encode("cls", value)
 
 
-def test_bytes_are_the_files_content():
+def test_bytes_are_the_content_of_the_file():
     for name in ("png", "json", "cls", "anything", "pkl"):
         assert encode(name, b"\0\1") == b"\0\1"
         assert encode(name, memoryview(b"\0\1")) == b"\0\1"
@@ -272,7 +272,7 @@ def test_arrays_of_objects_are_refused(name):
         encode(name, array if name == "npy" else {"a": array})
 
 
-def test_tenbin_is_left_out_on_purpose():
+def test_tenbin_is_not_supported_on_purpose():
     with pytest.raises(FieldError, match="tenbin is not supported on purpose; use npy"):
         encode("ten", [np.arange(3)])
 
@@ -285,7 +285,7 @@ def test_a_value_without_an_encoder_is_an_error_that_names_key_and_field():
     assert encode("foo", "text") == b"text"
 
 
-def test_encoders_of_ones_own_come_first_the_longer_first():
+def test_custom_encoders_come_first_the_longer_first():
     own = {"json": lambda value: b"mine", ".meta.json": lambda value: b"meta", "XYZ": lambda value: b"xyz"}
     encoder = FieldEncoder(own)
     sample = encoder({"__key__": "k", "json": 1, "a.meta.json": 1, "xyz": 1, "cls": 1, "json.gz": 1})

@@ -50,7 +50,7 @@ OTHERS = {"cmyk": encoded(picture(40, 30).convert("CMYK")), "rgb": encoded(pictu
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("spec", [spec for spec in IMAGE_SPECS if IMAGE_SPECS[spec].container != "pil"])
 @pytest.mark.parametrize("factor", [None, 0.6])
-def test_it_gives_what_pillow_gives_within_one_grey_level(spec: str, name: str, factor: float | None) -> None:
+def test_it_agrees_with_pillow_within_one_grey_level(spec: str, name: str, factor: float | None) -> None:
     mode = IMAGE_SPECS[spec].mode
     assert (jpeg.read_jpeg(FILES[name], mode) is not None) == (mode != "L" or name == "grey")
     fast, slow = (np.asarray(ImageDecoder(each)(FILES[name], factor)) for each in (spec, f"{spec}+pillow"))

@@ -168,7 +168,7 @@ def test_without_antialiasing_pixels_are_left_out():
         ("json+resize=224", 'no option "resize"'),
     ],
 )
-def test_mistakes_in_options_are_told_at_once(decoder, said):
+def test_mistakes_in_options_are_reported_at_once(decoder, said):
     with pytest.raises(SpecError, match="E209") as caught:
         wdspec.load({"dataset": [{"shards": "a.tar", "decode": decoder}]})
     assert said in str(caught.value)

@@ -34,6 +34,6 @@ def test_arrays_and_tensors_come_back_with_shape_and_type():
 
 
 @pytest.mark.parametrize("value", [{1: 2}, (1, 2), object(), np.array([object()]), {"x": (1,)}, {1, 2}])
-def test_what_would_need_a_pickle_is_refused(value):
+def test_values_that_need_a_pickle_are_refused(value):
     with pytest.raises(FieldError, match=r"stored.*\[field x\]"):
         freeze({"__key__": "a", "x": value})

@@ -60,7 +60,7 @@ SHAPES = {"l": (5, 7), "rgb": (5, 7, 3), "rgba": (5, 7, 4)}
 
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.parametrize("spec", [spec for spec in IMAGE_SPECS if IMAGE_SPECS[spec].dtype != "uint16"])
-def test_every_spec_gives_what_webdataset_gives(spec: str, name: str) -> None:
+def test_every_spec_returns_the_same_as_webdataset(spec: str, name: str) -> None:
     found = ImageDecoder(spec)(PICTURES[name])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # webdataset hands torch arrays that it may not write to
@@ -170,7 +170,7 @@ def test_a_png_with_a_flipped_bit_is_an_error(permissive: bool, monkeypatch: pyt
         ImageDecoder("rgb8")(bytes(data))
 
 
-def test_what_is_no_image_is_described() -> None:
+def test_data_that_is_not_an_image_is_described() -> None:
     with pytest.raises(ValueError, match=r"12 bytes that start with b'%!PS-Ado'"):
         ImageDecoder("rgb8")(b"%!PS-Adobe-3")
     with pytest.raises(ValueError, match="an empty file"):

@@ -88,7 +88,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.booleans())
-def test_any_value_reads_alike(value: Any, ascii_only: bool) -> None:
+def test_any_value_is_read_the_same_by_both(value: Any, ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     for read in (read_json_with_stdlib, *readers()):
         assert repr(read(text)) == repr(json.loads(text))

@@ -84,12 +84,12 @@ def test_a_glob_as_an_alternative_leaves_the_fields_of_other_entries_alone() -> 
 
 
 @pytest.mark.parametrize("entries", [["jpg jpg"], ["jpg", "JPG;png"], [";"], [""], [], ["__key__"], ["a a"]])
-def test_entries_that_cannot_be_meant_are_refused(entries: list[str]) -> None:
+def test_impossible_entries_are_refused(entries: list[str]) -> None:
     with pytest.raises(SpecError, match="`extensions`"):
         Extensions(entries)
 
 
-def test_endings_begin_after_dots() -> None:
+def test_endings_start_after_dots() -> None:
     assert endings("a.seg.jpg") == ["a.seg.jpg", "seg.jpg", "jpg"]
     assert endings("jpg") == ["jpg"]
 
@@ -149,7 +149,7 @@ def test_matching_agrees_with_a_slow_obvious_implementation(entries: list[str], 
 
 
 @given(st.lists(ENTRY, min_size=1, max_size=4), SUFFIX)
-def test_the_stored_name_is_the_suffix_but_for_letter_case(entries: list[str], suffix: str) -> None:
+def test_the_stored_name_is_the_suffix_except_for_letter_case(entries: list[str], suffix: str) -> None:
     try:
         extensions = Extensions(entries)
     except SpecError:

@@ -25,7 +25,7 @@ ASK = ("audio", "video")
 
 
 @pytest.mark.parametrize("suffix", sorted(BY_NAME["audio"].extensions))
-def test_sound_is_channels_by_samples_in_floats_and_the_rate(suffix: str) -> None:
+def test_audio_is_channels_by_samples_in_floats_and_the_rate(suffix: str) -> None:
     samples, rate = decode(suffix, sound(suffix), names=ASK)
     assert (samples.dtype, samples.shape[0]) == (np.float32, 2)
     assert samples.flags.writeable
@@ -42,14 +42,14 @@ def test_sound_is_channels_by_samples_in_floats_and_the_rate(suffix: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["audio", "flac", "torch_audio"])
-def test_any_field_may_be_declared_sound(name: str) -> None:
+def test_any_field_may_be_declared_audio(name: str) -> None:
     samples, rate = decode("bin", sound("flac"), fields={"bin": name})
     assert isinstance(samples, torch.Tensor if name == "torch_audio" else np.ndarray)
     assert (tuple(samples.shape), rate) == (SOUND.shape, RATE)
 
 
 @pytest.mark.parametrize("suffix", sorted(BY_NAME["video"].extensions))
-def test_films_are_frames_sound_and_facts(suffix: str) -> None:
+def test_videos_are_frames_sound_and_facts(suffix: str) -> None:
     container, codec, has_sound = CODECS[suffix]
     frames, samples, facts = decode(suffix, film(container, codec, has_sound), names=ASK)
     assert (frames.dtype, frames.shape) == (np.uint8, (FRAMES, 48, 64, 3))
@@ -81,7 +81,7 @@ def test_tensors_on_request() -> None:
     assert (tuple(samples.shape), rate) == (SOUND.shape, RATE)
 
 
-def test_sound_and_films_stay_bytes_unless_asked_for_and_images_do_not_take_them() -> None:
+def test_audio_and_video_stay_bytes_unless_requested_and_image_decoders_ignore_them() -> None:
     data = film(*CODECS["mpg"])
     assert decode("mpg", data) == data
     assert decode("mpg", data, names=("pil", "audio")) == data
@@ -90,27 +90,27 @@ def test_sound_and_films_stay_bytes_unless_asked_for_and_images_do_not_take_them
 
 @pytest.mark.parametrize("suffix", ["flac", "mp3", "ogg", "m4a", "mp4", "webm", "avi", "h264"])
 @pytest.mark.parametrize("data", [b"", b"junk" * 100], ids=["empty", "junk"])
-def test_what_is_none_names_the_place(suffix: str, data: bytes) -> None:
+def test_an_undecodable_field_is_named_with_its_place(suffix: str, data: bytes) -> None:
     with pytest.raises(
         FieldError, match=r"cannot decode as (audio|video): \w[^\[\]]* \[source a, url a.tar, key 0001, field"
     ):
         decode(suffix, data, names=ASK)
 
 
-def test_a_truncated_flac_is_no_shorter_one() -> None:
+def test_a_truncated_flac_is_not_a_shorter_one() -> None:
     data = sound("flac")
     with pytest.raises(FieldError, match="cannot decode as audio"):
         decode("flac", data[: len(data) // 2], names=ASK)
 
 
-def test_sound_alone_is_no_film_and_a_film_without_sound_no_sound() -> None:
+def test_audio_alone_is_not_a_video_and_a_video_without_sound_is_not_audio() -> None:
     with pytest.raises(FieldError, match="it contains no video"):
         decode("mp4", sound("m4a"), names=ASK)
     with pytest.raises(FieldError, match="it contains no audio"):
         decode("m4a", film(*CODECS["m4v"]), names=ASK)
 
 
-def test_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_media_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ffmpeg_streams, "MAX_FRAME_BYTES", FRAMES * 48 * 64 * 3 - 1)
     with pytest.raises(FieldError, match="frames have more than 73,727 bytes"):
         decode("mp4", film(*CODECS["mp4"]), names=ASK)
@@ -145,7 +145,7 @@ def test_data_never_leads_to_other_files(playlist: str, tmp_path: Path) -> None:
     ("suffix", "module", "extra"),
     [("flac", "soundfile", "audio"), ("mp4", "av", "video"), ("m4a", "av", "video")],
 )
-def test_a_library_that_is_not_there_is_named_with_its_extra(
+def test_a_missing_library_is_named_with_its_extra(
     suffix: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = sound(suffix) if suffix != "mp4" else film(*CODECS["mp4"])
@@ -156,7 +156,7 @@ def test_a_library_that_is_not_there_is_named_with_its_extra(
         decode(suffix, data, names=ASK)
 
 
-def test_decoders_that_a_spec_names_are_missed_before_the_first_sample(
+def test_missing_decoders_of_a_spec_are_reported_before_the_first_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("wdspec.spec.language.decoders.find_spec", lambda name: None)
@@ -200,7 +200,7 @@ class FakeCodec:
             return type("Samples", (), {"data": torch.zeros((2, 100)), "sample_rate": 8000})
 
 
-def test_torchcodec_reads_films_when_it_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchcodec_reads_videos_when_it_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchcodec", FakeCodec)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "torchcodec.decoders", FakeCodec)  # type: ignore[arg-type]
     frames, samples, facts = decode("mp4", b"film", names=("video+torchcodec",))
@@ -254,7 +254,7 @@ def numbers_of(frames: Any) -> list[int]:
         ("clip=100s", 0.5, lambda n: list(range(n))),
     ],
 )
-def test_parts_of_films_are_taken_as_asked(options: str, number: float, taken: Any) -> None:
+def test_requested_parts_of_videos_are_returned(options: str, number: float, taken: Any) -> None:
     frames, samples, facts = cut(options, number)
     assert numbers_of(frames) == taken(FRAMES)
     assert frames.flags.writeable
@@ -264,7 +264,7 @@ def test_parts_of_films_are_taken_as_asked(options: str, number: float, taken: A
         assert facts["start"] == pytest.approx((FRAMES - round(seconds * 24) if number else 0) / 24)
 
 
-def test_frames_alone_are_brought_to_a_size_and_drawn_by_the_sample() -> None:
+def test_frames_are_resized_and_drawn_per_sample() -> None:
     frames = cut("frames=20+resize=24+center_crop=16+silent")
     assert frames.shape == (20, 16, 16, 3)
     assert sorted(set(numbers_of(frames))) == list(range(FRAMES)), "of fewer frames some come twice"
@@ -276,6 +276,6 @@ def test_frames_alone_are_brought_to_a_size_and_drawn_by_the_sample() -> None:
 @pytest.mark.parametrize(
     "decoder", ["video+clip=2m", "video+frames=0", "video+fps=0", "video+frames=2+fps=2"]
 )
-def test_mistakes_in_options_of_films_are_told(decoder: str) -> None:
+def test_mistakes_in_options_of_videos_are_reported(decoder: str) -> None:
     with pytest.raises(SpecError, match=r"`clip`: |`frames`: |`fps`: |leave one out"):
         DecodeRules((decoder,))

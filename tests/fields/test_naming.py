@@ -68,7 +68,7 @@ ASKED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", ASKED)
-def test_a_missing_field_is_an_error_that_says_what_is_there_and_what_to_do(options: dict[str, Any]) -> None:
+def test_a_missing_field_is_an_error_that_lists_existing_fields_and_a_remedy(options: dict[str, Any]) -> None:
     with pytest.raises(FieldError) as caught:
         sample_of("jpg", **options)
     assert "no field 'txt'" in str(caught.value)
@@ -92,7 +92,7 @@ def test_all_missing_fields_are_named_at_once() -> None:
         sample_of("cls", extensions=["jpg", "txt"])
 
 
-def test_what_extensions_lacks_and_rename_wants_is_none_under_its_new_name() -> None:
+def test_fields_missing_from_extensions_but_renamed_are_none_under_their_new_name() -> None:
     options: dict[str, Any] = {"extensions": ["jpg", "txt"], "rename": {"text": ("txt",)}, "missing": "none"}
     assert sample_of("jpg", **options) == {"jpg": b"jpg", "text": None}
 

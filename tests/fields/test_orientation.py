@@ -41,7 +41,7 @@ def turned(orientation: int | None, kind: str = "JPEG") -> bytes:
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 @pytest.mark.parametrize("orientation", SEEN)
-def test_pictures_are_turned_only_when_asked(orientation: int, kind: str) -> None:
+def test_images_are_rotated_only_on_request(orientation: int, kind: str) -> None:
     data = turned(orientation, kind)
     stored, upright = ImageDecoder("l8")(data), ImageDecoder("l8+upright")(data)
     assert np.abs(stored.astype(int) - PICTURE).max() <= 2
@@ -51,13 +51,13 @@ def test_pictures_are_turned_only_when_asked(orientation: int, kind: str) -> Non
 
 
 @pytest.mark.parametrize("orientation", [None, 0, 9])
-def test_pictures_without_a_sensible_orientation_stay(orientation: int | None) -> None:
+def test_images_without_a_valid_orientation_stay(orientation: int | None) -> None:
     data = turned(orientation)
     assert np.array_equal(ImageDecoder("l8+upright")(data), ImageDecoder("l8")(data))
 
 
 @pytest.mark.parametrize("spec", IMAGE_SPECS)
-def test_every_spec_turns_and_then_rescales(spec: str) -> None:
+def test_every_spec_rotates_and_then_rescales(spec: str) -> None:
     result = ImageDecoder(f"{spec}+upright")(turned(6), 0.5)
     if IMAGE_SPECS[spec].container == "pil":
         assert result.size == (16, 24)
@@ -68,7 +68,7 @@ def test_every_spec_turns_and_then_rescales(spec: str) -> None:
         )
 
 
-def test_a_turned_sixteen_bit_picture_keeps_its_bits() -> None:
+def test_a_rotated_sixteen_bit_image_keeps_its_bits() -> None:
     deep = np.random.default_rng(0).integers(0, 65536, (4, 6), dtype=np.uint16)
     file = io.BytesIO()
     exif = Image.Exif()
@@ -78,7 +78,7 @@ def test_a_turned_sixteen_bit_picture_keeps_its_bits() -> None:
     assert np.array_equal(ImageDecoder("l8+upright")(file.getvalue()), np.rot90(np.rint(deep / 257)))
 
 
-def test_the_option_stands_wherever_a_decoder_does() -> None:
+def test_the_option_works_wherever_a_decoder_does() -> None:
     raw = {"jpg": turned(6), "left.jpg": turned(6)}
     for options in ({"names": ("l8+upright",)}, {"fields": {"jpg": "l8+upright"}}):
         sample = SampleFields(**options)(raw)  # type: ignore[arg-type]

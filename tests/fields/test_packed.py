@@ -62,7 +62,7 @@ def test_absurd_nesting_and_lengths_are_errors(suffix: str, data: bytes) -> None
         ("safetensors", "safetensors.numpy", "safetensors"),
     ],
 )
-def test_a_library_that_is_not_there_is_named_with_its_extra_and_no_mistake_of_the_sample(
+def test_a_missing_library_is_named_with_its_extra_and_is_not_an_error_of_the_sample(
     suffix: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hide_library(monkeypatch, module)
@@ -107,7 +107,7 @@ def test_a_torch_file_without_torch_names_the_extra(monkeypatch: pytest.MonkeyPa
     "dtype", ["<f4", ">f4", "|b1", "<i8", "<U5", "|S3", "<c16", "<M8[s]", [("x", "<i4"), ("y", "|S2")]]
 )
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (2, 0, 3)])
-def test_npy_gives_what_numpy_gives(shape: tuple[int, ...], dtype: Any, order: Any) -> None:
+def test_npy_returns_the_same_as_numpy(shape: tuple[int, ...], dtype: Any, order: Any) -> None:
     array = np.zeros(shape, dtype, order)
     if array.size and isinstance(dtype, str) and array.dtype.kind in "fic":
         array[...] = np.arange(array.size).reshape(shape)
@@ -135,7 +135,7 @@ def test_an_npy_that_promises_more_than_it_has_costs_no_memory(shape: str) -> No
         decode("npy", header(shape) + b"12345678")
 
 
-def test_an_npz_keeps_members_that_are_no_arrays() -> None:
+def test_an_npz_keeps_members_that_are_not_arrays() -> None:
     import zipfile
 
     file = io.BytesIO()

@@ -34,7 +34,7 @@ def difference(one, other):
 
 
 @pytest.mark.parametrize("stray", [0, 3])
-def test_files_of_several_pictures_are_reduced_by_both_libraries_alike(photographs, stray):
+def test_files_of_several_images_are_reduced_equally_by_both_libraries(photographs, stray):
     file = io.BytesIO()
     picture = Image.open(io.BytesIO(photographs[0]))
     picture.save(file, "MPO", save_all=True, append_images=[picture.resize((64, 48))], quality=90)
@@ -56,7 +56,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("kind", ["rgb8", "l8", "rgba8"])
-def test_a_reduced_picture_is_nearly_the_same_by_both_libraries(photographs, option, kind):
+def test_a_reduced_image_is_nearly_the_same_by_both_libraries(photographs, option, kind):
     changed = 0
     for data in photographs:
         for key in range(8):
@@ -85,12 +85,12 @@ def test_scale_reduces_and_so_do_all_containers(photographs, decoder):
 @pytest.mark.parametrize(
     "decoder", ["rgb8+resize=40+interpolation=nearest", "rgb8+resize=40+antialias=false"]
 )
-def test_pixels_that_are_picked_are_those_of_the_whole_picture(photographs, decoder):
+def test_selected_pixels_are_those_of_the_whole_image(photographs, decoder):
     for data in photographs:
         assert np.array_equal(ImageDecoder(decoder)(data), ImageDecoder(f"{decoder}+dct_scaling=false")(data))
 
 
-def test_labels_and_pictures_that_are_turned_are_decoded_whole(photographs):
+def test_labels_and_rotated_images_are_decoded_whole(photographs):
     labels = [
         image_decoder(f"l8+resize=40{more}", "seg.jpg", "seg.jpg") for more in ("", "+dct_scaling=false")
     ]
@@ -131,7 +131,7 @@ def test_every_kind_of_jpeg_reduces(subsampling, progressive):
         ((3, 3), Fit((1, 1)), 2),
     ],
 )
-def test_what_is_decoded_stays_half_as_large_again_as_the_result(size, fit, by):
+def test_the_decoded_size_is_at_least_half_as_large_again_as_the_result(size, fit, by):
     found, [first] = reduced(size, [fit])
     assert found == by
     assert first.size == fit.size

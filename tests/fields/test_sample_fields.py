@@ -53,7 +53,7 @@ def test_raw_leaves_the_whole_sample_as_bytes_or_what_an_earlier_name_does_not_t
     assert values(raw, names=("l8", "raw"))["png"].shape == (10, 20)
 
 
-def test_decode_keys_match_the_name_first_then_the_suffix_from_a_dot_on() -> None:
+def test_decode_keys_match_the_name_first_then_the_suffix_after_a_dot() -> None:
     raw = {"a.txt": b"1", "txt": b"2", "b.c.txt": b"3", "num": b"4"}
     fields = {"txt": "cls", "a.txt": "raw", "c.txt": "json", "num": "json"}
     assert values(raw, fields=fields) == {"a.txt": b"1", "txt": 2, "b.c.txt": 3, "num": 4}
@@ -160,7 +160,7 @@ def test_hostile_layouts_do_not_pile_up() -> None:
     assert all(sum(map(len, names)) <= MAX_LAYOUT_TEXT for names in fields._layouts)
 
 
-def test_a_remembered_error_carries_the_place_of_each_sample_anew() -> None:
+def test_a_remembered_error_has_the_place_of_each_sample() -> None:
     fields = SampleFields(["jpg"])
     for key in ("a", "b"):
         with pytest.raises(FieldError, match=f"key {key}"):
@@ -181,7 +181,7 @@ def mylib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_functions_of_the_user_decode_and_are_imported_on_first_use(
+def test_user_functions_decode_and_are_imported_on_first_use(
     mylib: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fields = SampleFields(fields={"txt": "mylib_h:Readers.shout"}, secure=False)
@@ -193,14 +193,14 @@ def test_functions_of_the_user_decode_and_are_imported_on_first_use(
     pickle.loads(pickle.dumps(fields))
 
 
-def test_a_function_of_the_user_that_raises_is_a_bad_field(mylib: Path) -> None:
+def test_a_user_function_that_raises_is_a_bad_field(mylib: Path) -> None:
     with pytest.raises(FieldError, match=r"^cannot decode as mylib_h:fail: KeyError: 'page'") as caught:
         values({"txt": b""}, names=("mylib_h:fail",))
     assert isinstance(caught.value.__cause__, KeyError)
 
 
 @pytest.mark.parametrize("name", ["nosuchmodule_h:fn", "mylib_h:nothing", "mylib_h:constant"])
-def test_a_function_that_cannot_be_imported_is_no_mistake_of_the_sample(mylib: Path, name: str) -> None:
+def test_a_function_that_cannot_be_imported_is_not_an_error_of_the_sample(mylib: Path, name: str) -> None:
     with pytest.raises(SpecError, match="decoder"):
         values({"txt": b""}, fields={"txt": name})
 
@@ -227,7 +227,7 @@ def test_pickle_decoders_and_unknown_ones_are_refused_at_once() -> None:
         SampleFields(missing="ignore")
 
 
-def test_the_options_of_a_source_are_taken_over() -> None:
+def test_the_options_of_a_source_are_applied() -> None:
     source = Source(
         name="a",
         shards=("a.tar",),

@@ -38,7 +38,7 @@ def test_probability_zero_never_scales_and_one_always_does() -> None:
 @pytest.mark.parametrize(
     ("lo", "hi", "prob"), [(0, 1, 1), (2, 1, 1), (1, math.inf, 1), (1, 1, 1.5), (1, 1, -0.1)]
 )
-def test_ranges_that_make_no_sense_are_refused(lo: float, hi: float, prob: float) -> None:
+def test_meaningless_ranges_are_refused(lo: float, hi: float, prob: float) -> None:
     with pytest.raises(ValueError, match=r"range|probability"):
         Scaling(lo, hi, prob)
 

@@ -46,7 +46,7 @@ def test_several_streams_one_after_the_other_are_one_file(packing: str) -> None:
 
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("spoil", ["empty", "cut", "plain", "junk behind"])
-def test_what_is_not_whole_is_an_error(packing: str, spoil: str) -> None:
+def test_incomplete_data_is_an_error(packing: str, spoil: str) -> None:
     data = PACKINGS[packing](TEXT)
     bad = {"empty": b"", "cut": data[:-3], "plain": b"plain text", "junk behind": data + b"junk"}[spoil]
     with pytest.raises(FieldError, match=rf"cannot decode as txt.{packing}: \w.*field txt.{packing}"):
@@ -54,7 +54,9 @@ def test_what_is_not_whole_is_an_error(packing: str, spoil: str) -> None:
 
 
 @pytest.mark.parametrize("library", ["zlib", "isal.isal_zlib"])
-def test_damaged_gzip_is_one_error_whoever_reads_it(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_gzip_is_the_same_error_in_every_library(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(compression, "inflating", pytest.importorskip(library))
     bad = bytearray(PACKINGS["gz"](TEXT))
     bad[12] ^= 0xFF

@@ -41,7 +41,7 @@ def test_each_format_is_known_by_its_first_bytes(compress):
     assert whole(decompressed(io.BytesIO(compress(DATA)))) == DATA
 
 
-def test_streams_end_to_end_are_read_through(compress):
+def test_concatenated_streams_are_read_to_the_end(compress):
     data = compress(b"one") + compress(b"") + compress(DATA)
     assert whole(decompressed(io.BytesIO(data))) == b"one" + DATA
 
@@ -148,7 +148,7 @@ def test_something_else_after_compressed_data_is_an_error_but_zeros_are_not(comp
 
 
 @pytest.mark.parametrize("library", ["zlib", "isal.isal_zlib"])
-def test_gzip_is_read_alike_with_and_without_isal(library, monkeypatch, trickle):
+def test_gzip_is_read_the_same_with_and_without_isal(library, monkeypatch, trickle):
     monkeypatch.setattr(gzip_streams, "inflating", pytest.importorskip(library))
     data = gzip.compress(DATA) + gzip.compress(b"") + bytes(600) + gzip.compress(DATA[:50_000], 9)
     assert whole(decompressed(io.BytesIO(data))) == DATA + DATA[:50_000]
@@ -176,7 +176,7 @@ def test_frames_to_be_skipped_are_skipped():
     assert whole(decompressed(io.BytesIO(data))) == DATA
 
 
-def test_zstd_names_its_extra_where_no_module_reads_it(monkeypatch):
+def test_zstd_names_its_extra_if_no_module_reads_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "backports.zstd", None)
     monkeypatch.setitem(sys.modules, "compression", None)
     monkeypatch.setitem(sys.modules, "compression.zstd", None)

@@ -65,7 +65,7 @@ def test_a_cut_anywhere_is_an_error_after_whole_samples(read, reference, shard):
             assert len(samples) < len(whole)
 
 
-def test_a_cut_is_never_forgiven_but_at_the_marker(read, reference, shard):
+def test_a_cut_is_only_forgiven_at_the_marker(read, reference, shard):
     marker = [member.end for member in iter_members(io.BytesIO(shard))][-1]
     for cut in range(BLOCK // 2, marker, BLOCK // 2):
         if cut in {member.offset for member in iter_members(io.BytesIO(shard))}:
@@ -176,7 +176,7 @@ def test_a_truncated_shard_never_merges_with_the_next(read, pack):
 
 
 @pytest.mark.parametrize("length", [b"12", b"14", b"03", b"93"])
-def test_a_record_of_a_pax_header_that_tells_a_wrong_length_is_an_error(read, pack, length):
+def test_a_pax_record_with_a_wrong_length_is_an_error(read, pack, length):
     """Also where it only says when: `tarfile` of Python 3.13 ends there without a word, older ones read on."""
     data = archive(pack, tarfile.PAX_FORMAT)
     at = data.index(b"13 mtime=1.5\n", len(data) // 3)

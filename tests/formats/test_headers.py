@@ -60,7 +60,7 @@ def test_signed_checksums_of_old_tars_are_accepted():
         (b"PK\3\4", "zip"),
     ],
 )
-def test_what_is_no_tar_at_all_is_recognised(start, what):
+def test_files_that_are_not_tars_are_recognised(start, what):
     with pytest.raises(ShardError, match=what):
         read_header(start.ljust(512, b"\n"))
 
@@ -98,6 +98,6 @@ def test_pax_records_that_do_not_add_up_are_refused(body):
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
     ],
 )
-def test_a_text_shorter_than_a_header_is_called_what_it_is(text, likeness, read):
+def test_a_text_shorter_than_a_header_is_recognised_as_text(text, likeness, read):
     with pytest.raises(ShardError, match=f"the shard has {len(text)} bytes and is not a tar .*{likeness}"):
         list(read(io.BytesIO(text)))

@@ -69,5 +69,5 @@ def test_a_regex_matches_the_whole_name_with_a_group_for_key_and_suffix():
     assert split(b"d/.17_mask.png") is None
 
 
-def test_names_that_are_no_utf8_keep_their_bytes():
+def test_names_that_are_not_utf8_keep_their_bytes():
     assert splitter(KeyRule(kind="regex", regex=r"(.)[.](.+)"))(b"\xff.\xfe\xfd") == (b"\xff", b"\xfe\xfd")

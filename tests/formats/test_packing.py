@@ -74,14 +74,14 @@ def test_a_long_path_is_split_into_prefix_and_name_of_plain_ustar():
 
 
 @pytest.mark.parametrize("format", ["auto", "gnu", "pax"])
-def test_sizes_from_8_gib_on_can_be_said(format):
+def test_sizes_from_8_gib_can_be_written(format):
     info = tarfile.TarFile.open(
         fileobj=io.BytesIO(HeaderMaker(format=format).header(b"a.bin", 2**34) + END)
     ).next()
     assert info.size == 2**34
 
 
-def test_ustar_refuses_what_it_cannot_say():
+def test_ustar_refuses_values_that_it_cannot_express():
     maker = HeaderMaker(format="ustar")
     with pytest.raises(ValueError, match="ustar cannot store the 120 bytes of the name"):
         maker.header(b"x" * 120, 1)

@@ -60,7 +60,7 @@ def test_each_record_is_a_sample_with_the_constants_and_its_own_values(format):
 @given(
     count=st.integers(0, 12), size=st.integers(0, 200), chunk=st.integers(1, 300), start=st.integers(0, 12)
 )
-def test_reading_goes_on_exactly_at_any_sample_through_pieces_of_any_size(format, count, size, chunk, start):
+def test_reading_resumes_exactly_at_any_sample_through_pieces_of_any_size(format, count, size, chunk, start):
     expected = samples(count, format, size)
     data = pack(format, expected)
     with pytest.MonkeyPatch.context() as patch:
@@ -92,7 +92,7 @@ def test_parts_by_stride_and_residue_make_up_the_whole(format):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_shard_cut_within_a_record_is_an_error_at_the_byte_where_that_record_begins(format):
+def test_a_shard_cut_within_a_record_is_an_error_at_the_byte_where_that_record_starts(format):
     expected = samples(5, format)
     data = pack(format, expected)
     ends = [len(pack(format, expected[:n])) for n in range(6)]
@@ -146,7 +146,7 @@ def test_garbage_is_an_error_with_its_byte_and_costs_the_rest_of_the_shard(forma
     assert (len(found), error, len(noted)) == (3, None, 1)
 
 
-def test_a_line_that_is_no_json_costs_only_itself():
+def test_a_line_that_is_not_json_costs_only_itself():
     data = b'{"n": 1}\n{"n": \n\n{"n": 3}'
     found, error = read(data, "jsonl")
     assert [sample["n"] for sample in found] == [1]
@@ -166,7 +166,7 @@ def test_a_line_that_is_no_json_costs_only_itself():
         ({"__key__": [1], "a": 1}, r"the `__key__` of a record is \[1\]"),
     ],
 )
-def test_a_record_that_is_no_sample_is_an_error_and_the_next_one_is_found(format, value, said):
+def test_a_record_that_is_not_a_sample_is_an_error_and_the_next_one_is_found(format, value, said):
     good = {"__key__": "good", "n": 1}
     data = pack(format, [good, value, good])
     noted = []
@@ -179,19 +179,19 @@ def test_a_record_that_is_no_sample_is_an_error_and_the_next_one_is_found(format
 
 
 @pytest.mark.parametrize("format", ["cbor", "msgpack"])
-def test_a_field_whose_name_is_no_text_is_an_error(format):
+def test_a_field_whose_name_is_not_text_is_an_error(format):
     with pytest.raises(ShardError, match="is 7, which is not text"):
         list(reader(pack(format, [{7: 1}]), format))
 
 
-def test_without_a_key_a_sample_is_called_after_its_shard_and_number():
+def test_without_a_key_a_sample_is_named_after_its_shard_and_number():
     data = pack("jsonl", [{"n": 1}, {"__key__": 7, "n": 2}, {"n": 3}])
     found, _ = read(data, "jsonl", constants={"__url__": "gs://bucket/part-03.jsonl.gz"})
     assert [sample["__key__"] for sample in found] == ["part-03/0", "7", "part-03/2"]
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_only_wanted_fields_are_kept_under_the_name_they_are_to_have(format):
+def test_only_selected_fields_are_kept_under_their_new_name(format):
     data = pack(format, [{"__key__": "a", "jpg": "1", "txt": "2", "__note__": "3", "__url__": "4"}])
     found, _ = read(data, format, field_of={"jpg": "image"}.get, constants={"__url__": "u"})
     assert found == [{"__key__": "a", "__url__": "u", "image": "1", "__note__": "3"}]
@@ -208,7 +208,7 @@ def test_nesting_without_end_is_an_error_in_every_format():
             list(reader(data, format))
 
 
-def test_a_length_that_cannot_be_asks_for_no_memory(monkeypatch):
+def test_an_impossible_length_allocates_no_memory(monkeypatch):
     monkeypatch.setattr(records, "MAX_RECORD", 1 << 20)
     lengths = {
         "cbor": [b"\x5b" + b"\x7f" * 8, b"\x9b" + b"\x7f" * 8],
@@ -227,7 +227,7 @@ def test_a_record_beyond_the_limit_is_an_error(monkeypatch):
         list(reader(data, "cbor"))
 
 
-def test_a_tar_that_is_called_otherwise_is_recognised_in_the_message(pack):
+def test_a_tar_with_another_suffix_is_recognised_in_the_message(pack):
     tar = pack([("a.txt", b"x")])
     for format in FORMATS:
         _, error = read(tar, format)
@@ -262,7 +262,7 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch):
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_whatever_is_damaged_the_samples_before_it_are_whole_and_nothing_else_is_raised(format, data):
+def test_samples_before_any_damage_are_whole_and_nothing_else_is_raised(format, data):
     expected = samples(6, format)
     whole = bytearray(pack(format, expected))
     place = data.draw(st.integers(0, len(whole) - 1))

@@ -121,13 +121,13 @@ def test_all_at_once_and_one_by_one_are_the_same(rounds, name, pack, runs, monke
     assert sum(runs) > 5 * rounds
 
 
-def test_what_a_regex_names_is_read_one_by_one(pack, runs):
+def test_samples_named_by_a_regex_are_read_one_by_one(pack, runs):
     data = pack([(f"{number:05}.txt", b"x") for number in range(300)])
     assert len(trace(data, key_rule=RULES[2])) == 301
     assert not runs
 
 
-def test_where_no_runs_are_none_are_looked_for_any_more(pack, runs):
+def test_without_runs_the_reader_stops_looking_for_them(pack, runs):
     rng = random.Random(1)
     files = [(f"{number:05}.{rng.choice(SUFFIXES)}", bytes(300)) for number in range(1000)]
     assert len(trace(pack(files))) == 1001
@@ -140,7 +140,7 @@ def test_nearly_all_samples_of_a_regular_shard_are_read_at_once(pack, runs):
     assert sum(runs) > 900
 
 
-def test_a_file_that_comes_twice_where_a_run_ends_is_found(pack, monkeypatch):
+def test_a_repeated_file_at_the_end_of_a_run_is_found(pack, monkeypatch):
     for number in range(60, 100):
         names = [f"{n:05}.txt" for n in range(100)]
         data = pack([(name, b"x") for name in sorted([*names, names[number]])])
@@ -149,7 +149,7 @@ def test_a_file_that_comes_twice_where_a_run_ends_is_found(pack, monkeypatch):
         assert "duplicate member" in asked[-2]
 
 
-def test_a_shard_may_begin_with_files_of_no_sample(pack, runs, monkeypatch):
+def test_a_shard_may_start_with_files_of_no_sample(pack, runs, monkeypatch):
     data = pack([("README", b""), *((f"{n:05}.txt", b"x") for n in range(200))])
     assert trace(data) == one_by_one(monkeypatch, data)
     assert sum(runs) > 100

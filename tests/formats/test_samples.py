@@ -29,7 +29,7 @@ def test_constants_come_after_the_key(pack, read):
     assert list(samples[0].items()) == [("__key__", "a"), *constants.items(), ("jpg", b"1")]
 
 
-def test_members_of_no_sample_are_skipped_and_part_none(pack, read):
+def test_members_of_no_sample_are_skipped_and_split_no_sample(pack, read):
     between = ["d/", ".x.jpg", "README", "d/._a.jpg", "__meta__/x.json", "__index__"]
     files = [
         ("a.jpg", b"1"),
@@ -43,7 +43,7 @@ def test_members_of_no_sample_are_skipped_and_part_none(pack, read):
     assert samples == [{"__key__": "a", "jpg": b"1", "cls": b"2"}, {"__key__": "b", "jpg": b"3"}]
 
 
-def test_a_meta_name_beside_a_sample_of_nearly_the_same_name_is_skipped(pack, read):
+def test_a_meta_name_next_to_a_sample_of_nearly_the_same_name_is_skipped(pack, read):
     samples, _ = read(pack([("__a__.json", b"1"), ("__a__.txt__", b"2"), ("__a__.cls", b"3")]))
     assert samples == [{"__key__": "__a__", "json": b"1", "cls": b"3"}]
 
@@ -91,7 +91,7 @@ def test_a_sample_of_unwanted_members_is_yielded_without_fields(pack, read):
     assert samples == [{"__key__": "a"}, {"__key__": "b"}]
 
 
-def test_suffixes_without_end_are_read_too(pack, read, reference):
+def test_very_long_suffixes_are_read_too(pack, read, reference):
     data = pack([(f"k{n % 7}x{n}.{n}.jpg", b"%d" % n) for n in range(11_000)])
     samples, error = read(data)
     assert error is None
@@ -124,7 +124,7 @@ def test_no_member_overwrites_the_key_or_a_constant(pack, read):
         assert "would overwrite" in str(error)
 
 
-def test_a_key_that_comes_back_is_an_error_that_costs_the_second_part_only(pack, read):
+def test_a_key_that_occurs_again_is_an_error_that_costs_the_second_part_only(pack, read):
     data = pack([("0.a", b"1"), ("1.a", b"2"), ("0.b", b"3"), ("0.c", b"4"), ("2.a", b"5")])
     samples, error = read(data, constants={"__url__": "u", "__source__": "s"})
     assert [sample["__key__"] for sample in samples] == ["0", "1"]
@@ -142,7 +142,7 @@ def test_only_the_reader_of_a_residue_reports_its_bad_sample(pack, read):
     assert "duplicate" in str(read(data, stride=2, residue=1)[1])
 
 
-def test_what_the_policy_raises_ends_the_reading(pack, read):
+def test_an_error_raised_by_the_policy_ends_reading(pack, read):
     class OverBudgetError(ShardError):
         pass
 
@@ -197,7 +197,7 @@ class TestEnd:
             assert "truncated" in error.message
             assert error.place["member"] == "j.cls"
 
-    def test_one_zero_block_before_more_members_is_no_end(self, pack, read):
+    def test_one_zero_block_before_more_members_is_not_the_end(self, pack, read):
         data = pack(PAIRS)
         damaged = data[: 8 * 1024] + bytes(512) + data[8 * 1024 :]
         for lenient in (False, True):
@@ -305,7 +305,7 @@ def test_a_large_unwanted_member_that_is_cut_short_is_still_noticed(pack, read):
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 20])
-def test_residues_part_the_samples(pack, read, stride):
+def test_residues_divide_the_samples(pack, read, stride):
     data = pack(PAIRS)
     whole, _ = read(data)
     for residue in range(stride):
@@ -321,7 +321,7 @@ MANY = [
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 @pytest.mark.parametrize("stride", [1, 3])
-def test_a_reader_goes_on_exactly_where_another_stopped(pack, read, trickle, format, stride):
+def test_a_reader_resumes_exactly_where_another_stopped(pack, read, trickle, format, stride):
     long = [("d" * 90 + f"/{'é' * 40}{n}.x", b"%d" % n) for n in range(5)]
     data = pack([*MANY, ("folder/", b""), *long], format, mtime=1.5)
     reader = TarSamples(io.BytesIO(data), stride=stride, residue=stride - 1)
@@ -336,7 +336,7 @@ def test_a_reader_goes_on_exactly_where_another_stopped(pack, read, trickle, for
         assert list(TarSamples(trickle(data), **options)) == samples[emitted:]
 
 
-def test_an_offset_that_is_no_header_or_beyond_the_end_is_an_error(pack, read):
+def test_an_offset_that_is_not_a_header_or_beyond_the_end_is_an_error(pack, read):
     data = pack(PAIRS)
     assert "bad checksum" in str(read(data, offset=512)[1])
     assert "ends at byte" in str(read(data, offset=len(data) + 512)[1])
@@ -421,7 +421,7 @@ class TestLinks:
             (tarfile.FIFOTYPE, "a FIFO"),
         ],
     )
-    def test_what_has_no_bytes_costs_its_sample(self, read, type, what):
+    def test_a_member_without_bytes_costs_its_sample(self, read, type, what):
         data = self.tar(
             ("a.cls", tarfile.REGTYPE, b"1"),
             ("a.jpg", type, "x"),
@@ -436,7 +436,7 @@ class TestLinks:
         assert "tar --dereference" in errors[0].message
 
     @pytest.mark.parametrize("type", [tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
-    def test_what_has_no_bytes_is_left_alone_where_it_is_not_wanted(self, read, type):
+    def test_a_member_without_bytes_is_ignored_if_not_selected(self, read, type):
         data = self.tar(("a.cls", tarfile.REGTYPE, b"1"), ("a.jpg", type, "x"), ("link", type, "y"))
         assert read(data, field_of={"cls": "cls"}.get) == ([{"__key__": "a", "cls": b"1"}], None)
 
@@ -445,13 +445,13 @@ class TestLinks:
         assert read(data) == ([{"__key__": "a", "cls": b"1"}], None)
 
 
-def test_a_sound_shard_gives_no_warning(pack, read):
+def test_an_undamaged_shard_gives_no_warning(pack, read):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert read(pack(PAIRS), lenient_end=True)[1] is None
 
 
-def test_iter_members_tells_where_everything_lies(pack):
+def test_iter_members_returns_the_offset_of_every_member(pack):
     data = pack([("a.jpg", b"123"), ("d/", b""), ("é" * 90 + ".x", bytes(1000))], tarfile.PAX_FORMAT)
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         expected = [(info.name, info.type, info.offset, info.offset_data, info.size) for info in tar]

@@ -18,7 +18,7 @@ from wdspec.formats.compression import (
 
 
 @pytest.mark.parametrize("name", [f"b{suffix}" for suffix in TAR_SUFFIXES])
-def test_every_name_that_a_writer_makes_a_tar_of_is_a_shard_when_its_directory_is_read(name, tmp_path):
+def test_every_name_of_a_tar_that_a_writer_accepts_is_a_shard_in_its_directory(name, tmp_path):
     for each in ("a.tar", name):
         with wdspec.TarWriter(str(tmp_path / each)) as writer:
             writer.write({"__key__": each.partition(".")[0], "txt": "x"})

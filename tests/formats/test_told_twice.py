@@ -100,17 +100,17 @@ def test_a_long_name_that_a_nul_breaks_off_is_an_error(read):
 
 
 @pytest.mark.parametrize("key", [b"qath", b"pati", b"linkpatj", b"sixe"])
-def test_a_key_that_was_one_that_matters_is_an_error(read, key):
+def test_a_damaged_key_that_matters_is_an_error(read, key):
     _, error = read(shard(b"x", record(key, LONG.encode()), LONG.encode()[:100]))
     assert "which is a damaged" in error.message
 
 
-def test_other_keys_are_nobodys_business(read):
+def test_other_keys_are_ignored(read):
     data = pax(b"a.jpg", comment=b"x", foo=b"1", uid=b"3", **{"SCHILY.xattr.user": b"\xff\0"})
     assert read(data)[1] is None
 
 
-def test_a_size_that_both_headers_say_is_the_same(read):
+def test_a_size_in_both_headers_must_be_the_same(read):
     assert read(shard(b"x", record(b"size", b"3"), b"a.jpg", b"123"))[1] is None
     assert read(shard(b"x", record(b"size", b"3"), b"a.jpg", b"123", size=0))[1] is None
     _, error = read(shard(b"x", record(b"size", b"2"), b"a.jpg", b"123"))
@@ -159,7 +159,7 @@ def flips(read, pack, seed, count):
     return unseen
 
 
-def test_a_flipped_bit_in_an_extended_header_is_seen_but_in_the_end_of_a_name(read, pack):
+def test_a_flipped_bit_in_an_extended_header_is_seen_except_at_the_end_of_a_name(read, pack):
     assert flips(read, pack, 1, 300) < 300 * 0.4
 
 

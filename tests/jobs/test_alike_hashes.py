@@ -18,7 +18,7 @@ def test_alike_hashes_are_found_whatever_is_sorted_at_a_time(most):
             file.add(piece)
         pairs = sorted(
             (int(a), int(b))
-            for found in file.alike(most)
+            for found in file.equal_pairs(most)
             for a, b in zip(found.first, found.second, strict=True)
         )
     assert pairs == sorted([(n, n + 800) for n in range(100, 120)] + [(900, 4999)])

@@ -24,7 +24,6 @@ from wdspec.jobs import stats as measure_job
 from wdspec.jobs.engine import LocalEngine
 from wdspec.read.budget import Budget
 from wdspec.shards import count as counting
-from wdspec.shards.shards import list_shards
 from wdspec.spec.measurements import LEVELS, MeasuredShard, Measurements
 from wdspec.stores.local import LocalFiles
 from wdspec.urls.urls import ShardUrl
@@ -128,7 +127,7 @@ def test_only_headers_are_read(folder, monkeypatch):
 
 def test_whatever_is_wrong_with_a_shard_its_samples_are_those_that_a_pass_counts(folder):
     spec = wdspec.load({"dataset": [{"name": "a", "shards": "a-000.tar", "errors": "skip"}]})
-    parts = list_shards(spec, counts_samples=False).parts(spec)["a"]
+    parts = Listed.of(spec).parts["a"]
     kinds = damage.damaged(0)
     for kind, (data, _, suffix) in kinds.items():
         if data is None:
@@ -297,7 +296,7 @@ def test_shares_go_by_what_was_measured_and_states_are_bound_to_it(folder):
 
 def test_explain_knows_the_sizes_and_fields_of_remote_shards(folder, monkeypatch):
     measure()
-    monkeypatch.setattr("wdspec.cli.explain_facts.measure", lambda *of_source: None)  # as of remote shards
+    monkeypatch.setattr("wdspec.cli.explain_data.measure", lambda *of_source: None)  # as of remote shards
     (folder / "s.yaml").write_text(SPEC.replace('a-*.tar"', 'a-*.tar", decode: {png: rgb8}'))
     said = json.loads(within("explain", "s.yaml", "--format", "json")[0])
     a, b = said["sources"]
@@ -309,7 +308,7 @@ def test_explain_gets_along_with_samples_of_no_shards(folder, monkeypatch):
     measure()
     text = (folder / "s.stats.json").read_text()
     (folder / "s.stats.json").write_text(re.sub(r'"(listed|measured)": \d+', r'"\1": 0', text))
-    monkeypatch.setattr("wdspec.cli.explain_facts.measure", lambda *of_source: None)
+    monkeypatch.setattr("wdspec.cli.explain_data.measure", lambda *of_source: None)
     assert "75.00 %" in within("explain", "s.yaml")[0]
 
 
@@ -378,9 +377,9 @@ def test_a_pass_opens_no_shard_that_was_measured_to_count_it(folder, opened):
 def test_a_pass_with_a_limit_asks_about_no_more_shards_than_it_needs_and_marks_are_kept(folder, monkeypatch):
     monkeypatch.setattr(counting, "MARK_EVERY", 4096)
     (folder / "s.yaml").write_text(PASS + "limit: 6\n")
-    expected = list_shards(wdspec.load("s.yaml", overrides={"stats": None})).counts
+    expected = Listed.of(wdspec.load("s.yaml", overrides={"stats": None})).counts
     measure()
-    assert list_shards(wdspec.load("s.yaml")).counts == expected
+    assert Listed.of(wdspec.load("s.yaml")).counts == expected
     assert expected["a"].marks
 
 

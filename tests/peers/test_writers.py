@@ -90,13 +90,13 @@ def test_values_written_here_are_read_by_webdataset(extension, tmp_path):
 @pytest.mark.parametrize(
     ("extension", "value"), [("count", 7), ("class", 7), ("html", "<p>"), ("htm", "<p>")]
 )
-def test_what_webdataset_writes_and_cannot_read_is_read_here(extension, value):
+def test_files_that_webdataset_writes_but_cannot_read_are_read_here(extension, value):
     assert read_by_us(written(webdataset.TarWriter, {extension: value}))[0][extension] == value
     assert read_by_us(written(wdspec.TarWriter, {extension: value}))[0][extension] == value
 
 
 @pytest.mark.parametrize("extension", sorted(PICTURES))
-def test_pictures_go_both_ways(extension, tmp_path):
+def test_images_go_both_ways(extension, tmp_path):
     ours = written(wdspec.TarWriter, {extension: PICTURES[extension]})
     theirs = written(webdataset.TarWriter, {extension: PICTURES[extension]})
     for sample in (*read_by_us(theirs), *read_by_them(ours, tmp_path), *read_by_us(ours)):

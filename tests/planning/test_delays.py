@@ -55,7 +55,7 @@ def test_delays_are_n_on_average_and_never_more_than_the_longest(size):
     )
 
 
-def test_neighbours_slots_seeds_and_sources_have_nothing_to_do_with_each_other():
+def test_neighbours_slots_seeds_and_sources_are_independent():
     draws = [
         delays.releases(delays.key(slot), first, 20_000) - (np.arange(first, first + 20_000) << 20)
         for delays, slot, first in (
@@ -71,7 +71,7 @@ def test_neighbours_slots_seeds_and_sources_have_nothing_to_do_with_each_other()
 
 
 @pytest.mark.parametrize("size", [2, 16, 100, 1000])
-def test_as_many_samples_are_held_as_is_said(size):
+def test_the_number_of_samples_held_is_as_set(size):
     delays, total = Delays(3, "a", size), 60 * size + 20_000
     releases = delays.releases(delays.key(0), 0, total)
     read = np.arange(8 * size, total - 4 * size, max(1, size // 7))

@@ -63,7 +63,7 @@ def test_the_even_sequence_is_that_of_exact_fractions(weights, runs, data):
 
 @given(shares, st.integers(0, 1 << 40), st.integers(0, 5000), st.integers(1, 3000))
 @settings(deadline=None, max_examples=60)
-def test_a_draw_is_the_same_in_whatever_slice_it_is_asked(shares, start, skip, count):
+def test_a_draw_is_the_same_in_any_slice(shares, start, skip, count):
     sequence = EvenSequence(shares, 3)
     whole = sequence.take(1, start, skip + count)
     assert sequence.take(1, start + skip, count).tolist() == whole[skip:].tolist()

@@ -64,7 +64,7 @@ def test_a_position_is_found_in_its_shard(shards):
     assert [count.length(turn) for turn in range(len(shards))] == shards
 
 
-def test_reading_begins_at_the_last_mark_that_is_not_behind_the_sample():
+def test_reading_starts_at_the_last_restart_point_not_after_the_sample():
     count = SourceCount.of([ShardCount(100, ((10, 512), (40, 2048))), ShardCount(5)])
     assert [count.mark(0, index) for index in (0, 9, 10, 39, 40, 99)] == [
         (0, 0), (0, 0), (10, 512), (10, 512), (40, 2048), (40, 2048),
@@ -82,7 +82,7 @@ def test_no_samples_at_all_are_an_error():
         plan_pass(counted([0]), Topology(1, 1), 2, "pad", None)
 
 
-def test_a_large_batch_of_hardly_more_than_padding_is_refused():
+def test_a_large_batch_of_mostly_padding_is_refused():
     with pytest.raises(
         wdspec.UsageError, match=r"320 samples would be padded to one batch of 100,000.* 320 a rank"
     ):

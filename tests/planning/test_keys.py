@@ -30,7 +30,7 @@ def test_keys_are_pinned():
     ], "splitmix64 seeded with 0, as published"
 
 
-def test_parts_do_not_run_together():
+def test_parts_of_a_key_do_not_run_together():
     assert key64("ab", "c") != key64("a", "bc")
     assert key64(1, 2) != key64(12)
     assert key64(1) != key64("1")

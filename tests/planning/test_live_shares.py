@@ -74,7 +74,7 @@ def test_shares_hold_from_their_batch_on_and_a_nested_mix_divides_its_own(start)
     assert abs(drawn - 960 * np.array([0.6, 0.2, 0.2])).max() < 4 * plan.topology.slots
 
 
-def test_of_a_schedule_only_what_comes_before_is_left():
+def test_only_the_earlier_part_of_a_schedule_remains():
     steps = [{"at": at, "shares": {name: 1}} for at, name in ((0, "web"), (160, "books"), (320, "web"))]
     dataset = [{k: v for k, v in each.items() if k != "weight"} for each in SPEC["dataset"]]
     plan = live_plan([LiveShares(12, {"books": 1})], dataset=dataset, mix={"schedule": steps})
@@ -129,7 +129,7 @@ def test_states_name_the_shares_that_hold_and_those_that_will():
         ({"web": 0, "books": 0.0}, "every share is 0 of web, books"),
     ],
 )
-def test_what_is_no_share_says_so(shares, says):
+def test_values_that_are_not_shares_are_refused(shares, says):
     with pytest.raises(UsageError, match=says):
         checked_shares(load(SPEC), shares)
 
@@ -148,7 +148,7 @@ def test_numbers_of_all_kinds_are_shares():
         ({"stage": "json:loads"}, "behind a `stage`"),
     ],
 )
-def test_a_spec_that_draws_nothing_by_shares_says_so(changes, says):
+def test_a_spec_that_does_not_draw_by_shares_is_refused(changes, says):
     with pytest.raises(UsageError, match=says):
         checked_shares(load({**SPEC, **changes}), {"web": 1})
 
@@ -161,6 +161,6 @@ def test_a_source_that_was_not_planned_cannot_get_a_share():
 @pytest.mark.parametrize(
     "text", ["", "7", "[1]", "[[1]]", '[[-1, {"a": 1}]]', '[[2, {"a": 1}], [2, {"a": 1}]]', '[["1", {}]]']
 )
-def test_no_text_makes_shares_but_what_was_written(text):
+def test_no_text_makes_shares_except_written_ones(text):
     with pytest.raises((ValueError, TypeError)):
         shares_from_text(text)

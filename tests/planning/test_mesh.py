@@ -48,7 +48,7 @@ def test_a_mesh_without_such_a_place_is_refused(given, says):
         find_seat_in_mesh(*given)
 
 
-def test_mesh_and_rank_say_the_same_thing_twice(tmp_path):
+def test_mesh_and_rank_cannot_be_combined(tmp_path):
     spec = {"dataset": [{"shards": write_source(tmp_path, "a", 1, 4)}], "batch": 2}
     for make in (wdspec.loader, wdspec.compile):
         with pytest.raises(UsageError, match="given twice"):

@@ -84,7 +84,7 @@ def test_a_sequential_pass_is_as_listed_whichever_slot_takes_which_shard(shards,
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "resampled", "sequential"])
-def test_a_million_shards_cost_nothing_until_asked(kind):
+def test_a_million_shards_cost_nothing_until_used(kind):
     order = ShardOrder(1, "a", 1_000_000, 1024, kind)
     entries = [order.entry(slot, turn) for slot in (0, 511, 1023) for turn in (0, 10_000)]
     assert all(0 <= entry.shard < 1_000_000 for entry in entries)

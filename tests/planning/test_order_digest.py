@@ -238,9 +238,7 @@ def test_a_change_of_a_key_shows_where_it_says(name, folder, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["source rename", "top fields", "top to_tuple"])
-def test_with_samples_skipped_that_lack_fields_asking_for_other_fields_changes_the_order(
-    name, folder, monkeypatch
-):
+def test_if_samples_without_fields_are_skipped_other_fields_change_the_order(name, folder, monkeypatch):
     monkeypatch.chdir(folder)
     skipping = {"defaults": {"missing": "skip"}}
     before, after = (described({**made(name, change), **skipping}) for change in EXAMPLES[name])
@@ -248,7 +246,7 @@ def test_with_samples_skipped_that_lack_fields_asking_for_other_fields_changes_t
     assert before[0] != after[0]
 
 
-def test_what_enters_through_the_plan_is_declared_to_affect_the_order():
+def test_inputs_of_the_plan_are_declared_to_affect_the_order():
     for kind, table in (("top", IN_PLAN), ("source", IN_SOURCE)):
         assert {KEYS[f"{kind} {key}"].affects._replace(only="") for key in table} == {Affects("order")}
 
@@ -342,7 +340,7 @@ def test_maps_are_read_by_name_alone():
     assert describe_samples(one) == describe_samples(other)
 
 
-def test_a_key_that_is_not_used_leaves_the_digests_as_they_were():
+def test_an_unused_key_leaves_the_digests_unchanged():
     plain = wdspec.load({"elastic": {"ranks": 1}, "dataset": [{"name": "a", **SOURCES["a"]}]})
     plan = wdspec.plan(plain)
     assert describe_order(with_new_keys(), plan) == describe_order(plain, plan)

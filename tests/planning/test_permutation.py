@@ -38,7 +38,7 @@ def test_a_million_million_numbers_need_no_memory():
     assert max(seen) > 9 * 10**11
 
 
-def test_there_is_nothing_outside():
+def test_numbers_outside_the_range_are_refused():
     with pytest.raises(IndexError):
         Permutation(1, 5)[5]
     with pytest.raises(IndexError):

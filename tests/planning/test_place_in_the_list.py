@@ -89,7 +89,7 @@ def check(spec):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("batch", [3, 4])
-def test_every_kind_of_mix_gives_the_same_in_whatever_order_its_sources_stand(kind, batch):
+def test_every_kind_of_mix_is_independent_of_the_order_of_its_sources(kind, batch):
     check(
         {
             "seed": 3,
@@ -102,7 +102,7 @@ def test_every_kind_of_mix_gives_the_same_in_whatever_order_its_sources_stand(ki
 
 
 @pytest.mark.parametrize("number", range(0, golden.SPECS, 4))
-def test_random_specs_give_the_same_in_whatever_order_their_sources_stand(number):
+def test_random_specs_are_independent_of_the_order_of_their_sources(number):
     check(golden.spec_number(number))
 
 

@@ -55,7 +55,7 @@ def test_size_by_samples_needs_them_declared():
 
 
 @pytest.mark.parametrize("temperature", [0.001, 1e-320])
-def test_sizes_beyond_all_numbers_are_refused(temperature):
+def test_sizes_too_large_for_numbers_are_refused(temperature):
     mix = MixOptions(by="bytes", temperature=temperature)
     with pytest.raises(UsageError, match=r"nearer to 1, or set `cap`.*source a"):
         shares(source("a", bytes=10**15), source("b", bytes=10**12), mix=mix)
@@ -109,7 +109,7 @@ def test_epochs_are_whole_global_batches():
     assert planned(Spec(dataset=data)).epoch_batches is None
 
 
-def test_what_does_not_fit_says_what_would():
+def test_values_that_do_not_fit_name_values_that_would():
     data = (source("a"),)
     with pytest.raises(UsageError, match="shorter than one global batch of 40"):
         planned(Spec(dataset=data, batch=Batch(size=10), epoch=Epoch(samples=39)), ranks=4)

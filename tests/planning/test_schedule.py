@@ -52,7 +52,7 @@ SCHEDULE = [
 
 @pytest.mark.parametrize("topology", [Topology(1, 1), Topology(2, 3), Topology(4, 2)])
 @pytest.mark.parametrize("unit", ["sample", "batch"])
-def test_shares_change_at_the_first_batch_at_or_behind_each_step(topology, unit):
+def test_shares_change_at_the_first_batch_at_or_after_each_step(topology, unit):
     plan = planned(topology, batch=12, mix={"schedule": SCHEDULE, "unit": unit})
     drawn = by_batch(plan, 600)
     size = 12 * topology.ranks
@@ -67,7 +67,7 @@ def test_shares_change_at_the_first_batch_at_or_behind_each_step(topology, unit)
     assert not (drawn[second:] == 0).any()
 
 
-def test_a_segment_draws_as_a_run_that_begins_there():
+def test_a_segment_draws_as_a_run_that_starts_there():
     topology, shares = Topology(2, 3), [Fraction(1, 3), Fraction(2, 3)]
     fresh, later = (Draws(shares, 5, topology, 4, start=start) for start in (0, 7))
     for number in range(40):
@@ -85,7 +85,7 @@ def test_a_segment_draws_as_a_run_that_begins_there():
     st.data(),
 )
 @settings(deadline=None, max_examples=60)
-def test_a_batch_is_the_same_in_whatever_run_of_batches_it_is_drawn(ats, draw, unit, topology, b, data):
+def test_a_batch_is_the_same_in_any_run_of_batches(ats, draw, unit, topology, b, data):
     names = "abc"
     steps = [
         {"at": at, "shares": dict(zip(names, data.draw(st.permutations((0, 1, 5))), strict=True))}
@@ -98,7 +98,7 @@ def test_a_batch_is_the_same_in_whatever_run_of_batches_it_is_drawn(ats, draw, u
     assert (draws.batches(rank, k, start, count) == whole[start : start + count]).all()
 
 
-def test_steps_between_the_same_two_batches_leave_the_last_word():
+def test_the_last_step_between_the_same_two_batches_wins():
     steps = [{"at": at, "shares": {name: 1}} for at, name in ((0, "a"), (1, "b"), (2, "c"))]
     plan = planned(batch=10, mix={"schedule": steps})
     assert [segment.start for segment in plan.schedule] == [0, 1]
@@ -127,7 +127,7 @@ def test_a_schedule_may_name_a_nested_mix():
     assert plan.mean_shares(4) == plan.schedule[0].shares
 
 
-def test_what_is_held_and_read_in_turn_goes_by_the_largest_share_a_source_ever_has():
+def test_buffer_and_interleave_use_the_largest_share_a_source_ever_has():
     plan = planned(batch=4, mix={"schedule": SCHEDULE}, defaults={"shuffle": 2000})
     assert [source.delays.size for source in plan.sources] == [2000, 1400, 1000]
     assert [source.interleave for source in plan.sources] == [8, 6, 4]
@@ -144,7 +144,7 @@ def test_a_batch_of_one_source_is_of_the_same_source_on_every_rank(draw):
         assert np.abs(counts - 100 / 3).max() < (2 if draw != "random" else 30)
 
 
-def test_batches_of_one_source_alternate_though_workers_take_turns():
+def test_batches_of_one_source_alternate_although_workers_take_turns():
     plan = planned(
         Topology(1, 2),
         batch=5,
@@ -162,7 +162,7 @@ RAMP = [
 
 
 @pytest.mark.parametrize("topology", [Topology(1, 1), Topology(2, 3)])
-def test_a_ramp_goes_in_a_line_from_the_step_before(topology):
+def test_a_ramp_is_linear_from_the_step_before(topology):
     size = 8 * topology.ranks
     plan = planned(topology, batch=8, mix={"schedule": RAMP})
     drawn = by_batch(plan, 9600 // size)

@@ -88,7 +88,7 @@ def real_stream(count, size, shard, shards, interleave):
 
 @pytest.mark.parametrize("interleave", [1, 4])
 @pytest.mark.parametrize(("size", "shard"), [(100, 37), (250, 1000), (1000, 128)])
-def test_what_is_measured_is_what_the_pipeline_gives(size, shard, interleave):
+def test_the_measurement_is_of_the_order_of_the_pipeline(size, shard, interleave):
     shards = 8 * interleave
     count = shards * shard
     expected = delayed(reading(count, shard, interleave), size)
@@ -128,7 +128,7 @@ def test_neighbours_come_out_as_far_apart_as_theory_has_it_and_as_from_a_reservo
         assert delays.within(size // part) < 1.06 * pool.within(size // part)
 
 
-def test_delays_hold_back_no_sample_for_long_and_a_reservoir_some_by_ten_times_its_size():
+def test_delays_hold_no_sample_for_long_and_a_reservoir_some_for_ten_times_its_size():
     (delays,), (pool,) = measure(delayed, 1000, 1000), measure(reservoir, 1000, 1000)
     # Of 50,000 samples the last leaves a reservoir after ln 50,000.
     assert delays.delay[-1] < 3.8 * 1000

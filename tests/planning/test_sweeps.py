@@ -94,7 +94,7 @@ def proven_bounds(shares):
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_nothing_is_further_off_than_is_proven(name):
+def test_no_count_is_further_off_than_proven(name):
     shares = shares_of(name)
     exact, bounds = np.array([float(share) for share in shares]), proven_bounds(shares)
     assert bounds.max() < 4

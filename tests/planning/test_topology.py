@@ -9,7 +9,7 @@ def test_slots_are_numbered_rank_by_rank():
     assert [topology.slot(c, k) for c in range(4) for k in range(3)] == list(range(topology.slots))
 
 
-def test_batches_go_round_the_canonical_workers_through_epochs():
+def test_batches_rotate_through_the_canonical_workers_across_epochs():
     assert [Topology(1, 3).slot_of_batch(j) for j in range(5)] == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)]
 
 

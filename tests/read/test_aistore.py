@@ -59,7 +59,7 @@ def from_ais(double, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["drawn", "pass"])
-def test_coming_shards_are_fetched_by_the_cluster_where_that_is_asked_for(double, from_ais, kind):
+def test_coming_shards_are_prefetched_by_the_cluster_on_request(double, from_ais, kind):
     from_ais()
     names = {f"a/s-{n:03d}.tar" for n in range(6)}
     spec = {
@@ -155,7 +155,7 @@ def test_faults_change_nothing(double, from_disk, from_ais):
     assert epoch(workers=0)[0] == expected
 
 
-def test_a_wrong_setup_is_never_skipped_as_if_it_were_a_bad_shard(double, from_ais, monkeypatch):
+def test_a_wrong_setup_is_never_skipped_like_a_bad_shard(double, from_ais, monkeypatch):
     from_ais()
     spec = {"dataset": [{"shards": "gs://trian/a/s-000.tar"}], "errors": "skip", "batch": 2}
     for workers in (0, 1):
@@ -177,7 +177,7 @@ def test_a_missing_shard_is_skipped_where_the_spec_says_so(double, from_ais):
         assert len({key for batch in loader for key in batch["__key__"]}) == 100
 
 
-def test_an_etl_by_source_beside_a_plain_one(double, from_ais):
+def test_an_etl_for_one_source_next_to_a_plain_one(double, from_ais):
     from_ais()
     double.etls["upper-case"] = Etl(lambda data, args: data.replace(b"s 0", b"S 0"))
     plain = {"shards": "gs://train/a/s-000.tar", "weight": 1, "name": "plain"}
@@ -230,7 +230,7 @@ def test_copies_are_made_through_the_cluster_and_those_of_an_etl_are_kept_apart(
     assert len(double.seen("t")) == 6
 
 
-def test_what_an_etl_left_unfinished_is_never_kept(double, from_ais, tmp_path):
+def test_incomplete_output_of_an_etl_is_never_kept(double, from_ais, tmp_path):
     from_ais()
     double.etls["upper-case"] = Etl(lambda data, args: data, dies_after=10_240)
     source = {"shards": "gs://train/a/s-000.tar", "aistore": {"etl": "upper-case"}}

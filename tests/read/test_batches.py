@@ -41,7 +41,7 @@ UNEVEN = [
 
 
 @pytest.mark.parametrize(("values", "said"), UNEVEN)
-def test_what_does_not_stack_is_an_error_unless_lists_are_asked_for(values, said):
+def test_values_that_do_not_stack_are_an_error_unless_lists_are_requested(values, said):
     with pytest.raises(
         FieldError, match=f"(?s)`x` in a batch of 2 do not stack.*{said}.*ragged: {{x: list}}"
     ):
@@ -74,7 +74,7 @@ def test_text_bytes_dicts_and_lists_are_lists(values):
     assert batch_of(*values) == values
 
 
-def test_lists_asked_for_are_lists_also_where_values_stack():
+def test_requested_lists_are_lists_even_if_values_stack():
     assert batch_of(1, 2, ragged={"x": "list"}) == [1, 2]
     assert batch_of(1, 2, ragged="list").tolist() == [1, 2]
 
@@ -110,7 +110,7 @@ def test_padding_gives_values_mask_and_lengths():
         ({"length": 2, "side": "left"}, [[1, 2], [0, 4]]),
     ],
 )
-def test_tokens_are_padded_as_asked(options, rows):
+def test_tokens_are_padded_as_requested(options, rows):
     values = [torch.tensor([1, 2, 3]), torch.tensor([4])]
     padded = batch_of(*values, collate={"x": {"pad": options}})
     assert padded.values.tolist() == rows
@@ -119,7 +119,7 @@ def test_tokens_are_padded_as_asked(options, rows):
         assert set(row[mask].tolist()) <= {1, 2, 3, 4}
 
 
-def test_sound_is_padded_beside_its_rates():
+def test_audio_is_padded_and_keeps_its_rates():
     values = [(np.ones((2, 5), np.float32), 8000), (np.ones((2, 3), np.float32), 8000)]
     sound, rates = batch_of(*values, collate={"x": {"pad": {"axis": -1}}})
     assert sound.values.shape == (2, 2, 5)
@@ -128,7 +128,7 @@ def test_sound_is_padded_beside_its_rates():
     assert rates.tolist() == [8000, 8000]
 
 
-def test_boxes_of_a_picture_without_any_are_padded():
+def test_boxes_of_an_image_without_any_are_padded():
     padded = batch_of([[0, 0, 1, 1], [0.5, 0, 1, 1]], [], collate={"x": {"pad": {"value": -1}}})
     assert padded.values.shape == (2, 2, 4)
     assert padded.mask.tolist() == [[True, True], [False, False]]
@@ -180,7 +180,7 @@ def test_tuples_of_fields_are_collated_by_the_first_spelling():
 @pytest.mark.parametrize(
     ("values", "options", "said"),
     [
-        (["a", "bc"], {}, "a str in the field holds no numbers"),
+        (["a", "bc"], {}, "a str in the field does not hold numbers"),
         ([1, 2], {}, "single numbers have no length"),
         (
             [np.zeros((2, 3)), np.zeros((2, 4))],
@@ -188,25 +188,25 @@ def test_tuples_of_fields_are_collated_by_the_first_spelling():
             r"pads axis 0, but the values differ in axis 1: .*`{pad: {axis: 1}}",
         ),
         ([np.zeros(2), np.zeros(3, np.uint8)], {}, "differ in type"),
-        ([[1], [2, 3]], {"value": 0.5}, "fill with 0.5, but the values are int64"),
+        ([[1], [2, 3]], {"value": 0.5}, "fills with 0.5, but the values are int64"),
         ([np.zeros(2, np.uint8), np.zeros(3, np.uint8)], {"value": -1}, "which uint8 cannot hold"),
-        ([[1], [2, 3]], {"axis": 1}, "told to pad axis 1, but the values have 1 axes"),
-        ([[[1], [2, 3]], [[1]]], {}, "no array of numbers"),
+        ([[1], [2, 3]], {"axis": 1}, "names axis 1, but the values have 1 axes"),
+        ([[[1], [2, 3]], [[1]]], {}, "not an array of numbers"),
     ],
 )
-def test_what_cannot_be_padded_says_why(values, options, said):
+def test_values_that_cannot_be_padded_are_explained(values, options, said):
     with pytest.raises(FieldError, match=said) as caught:
         batch_of(*values, collate={"x": {"pad": options}})
     assert caught.value.place == {"source": "a", "key": "k0, k1", "field": "x"}
 
 
-def test_what_makes_no_nested_tensor_says_why():
-    with pytest.raises(FieldError, match=r"torch makes no nested tensor of \(2, 3\)"):
+def test_values_that_make_no_nested_tensor_are_explained():
+    with pytest.raises(FieldError, match=r"torch cannot make a nested tensor of \(2, 3\)"):
         batch_of(np.zeros((2, 3)), np.zeros((3, 4)), collate={"x": "nested"})
 
 
 @pytest.mark.parametrize("options", [{"collate": {"y": "pad"}}, {"ragged": {"y": "list"}}])
-def test_a_field_that_there_is_not_is_named(options):
+def test_an_unknown_field_is_named(options):
     with pytest.raises(SpecError, match="names the field `y`, but a sample has x"):
         batch_of(1, 2, **options)
 

@@ -68,7 +68,7 @@ def test_later_epochs_make_no_request(served, tmp_path):
     assert set(served.fetched.values()) == {1}
 
 
-def test_a_state_of_an_uncached_run_goes_on_from_a_cache(served, tmp_path):
+def test_a_state_of_an_uncached_run_resumes_from_a_cache(served, tmp_path):
     document = spec(served)
     expected = [batch for epoch in epochs(document, 2) for batch in epoch]
     with wdspec.loader(document, num_workers=2) as loader:
@@ -82,7 +82,7 @@ def test_a_state_of_an_uncached_run_goes_on_from_a_cache(served, tmp_path):
         assert rest[:27] == expected[13:40]
 
 
-def test_wds_cache_is_heeded_and_a_tilde_is_the_home_directory(served, tmp_path, monkeypatch):
+def test_wds_cache_is_used_and_a_tilde_is_the_home_directory(served, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("WDS_CACHE", "~/copies")
     monkeypatch.chdir(tmp_path)
@@ -130,7 +130,7 @@ def test_a_limit_below_every_shard_streams(served, tmp_path):
     assert epochs(spec(served, cache=small)) == epochs(spec(served))
 
 
-def test_ranks_on_nodes_with_caches_of_their_own_read_what_they_read_without(served, tmp_path, monkeypatch):
+def test_ranks_with_their_own_caches_read_the_same_as_without(served, tmp_path, monkeypatch):
     document = spec(served, elastic={"ranks": 2, "workers": 2})
 
     def keys(rank):

@@ -20,7 +20,7 @@ from wdspec.read.batch import as_tuple, collate, stack
         [np.float32(1), np.float32(2)],
     ],
 )
-def test_what_stacks_stacks_as_torch_does(values):
+def test_equal_values_stack_as_in_torch(values):
     ours, theirs = stack(values), default_collate(values)
     assert ours.dtype == theirs.dtype
     assert torch.equal(ours, theirs)
@@ -42,7 +42,7 @@ def test_what_stacks_stacks_as_torch_does(values):
         [np.array([None]), np.array([None])],
     ],
 )
-def test_what_does_not_stack_stays_a_list(values):
+def test_values_that_do_not_stack_stay_a_list(values):
     assert stack(values) is values
 
 
@@ -65,7 +65,7 @@ def test_unlike_sources_are_listed_with_the_rename_to_paste():
 
 
 def test_unlike_samples_of_one_source_are_named():
-    with pytest.raises(FieldError, match=r"one source differ.*\(cls; cls, txt\).*key k2"):
+    with pytest.raises(FieldError, match=r"one source have different fields.*\(cls; cls, txt\).*key k2"):
         collate([sample("a", cls=1), sample("a", "k2", cls=1, txt="x")])
 
 

@@ -41,16 +41,16 @@ def test_it_is_an_error_each_time(folder):
 
 def test_it_is_skipped_and_counted_under_a_policy(folder):
     assert read(folder, errors="skip") == ["a", "a"]
-    with pytest.raises(wdspec.ShardError, match="over the budget of 0"):
+    with pytest.raises(wdspec.ShardError, match="exceed the budget of 0"):
         read(folder, errors={"skip": True, "max_count": 0})
 
 
-def test_it_is_read_where_that_is_meant(folder):
+def test_it_is_read_where_allowed(folder):
     for _ in range(2):
         assert read(folder, empty="allow") == ["a", "a"]
 
 
-def test_pipelines_in_python_refuse_it_unless_told(folder):
+def test_pipelines_in_python_refuse_it_unless_allowed(folder):
     shards, _, _ = folder
     with pytest.raises(wdspec.ShardError):
         list(wdspec.WebDataset(shards, shardshuffle=False))

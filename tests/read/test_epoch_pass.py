@@ -262,7 +262,7 @@ def test_padding_repeats_a_sample_so_that_fields_stack(tmp_path):
     assert last["__mask__"].tolist() == [True, False, False, False]
 
 
-def test_tuples_carry_the_mask_where_they_ask_for_it(tmp_path):
+def test_tuples_have_the_mask_if_they_name_it(tmp_path):
     spec = {
         "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 1, 3)}],
         "to_tuple": "cls __mask__",
@@ -276,7 +276,7 @@ def test_tuples_carry_the_mask_where_they_ask_for_it(tmp_path):
         ]
 
 
-def test_a_pass_that_was_left_early_begins_anew(tmp_path):
+def test_a_pass_that_was_left_early_restarts(tmp_path):
     spec = {"dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 3, 7)}], **FINITE}
     for workers in (0, 2):
         with wdspec.loader(spec, num_workers=workers, rank=0, world_size=1) as loader:
@@ -303,7 +303,7 @@ def test_a_bare_dataloader_repeats_the_pass(tmp_path, persistent):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_pass_goes_on_from_any_batch_on_any_topology(tmp_path, workers):
+def test_a_pass_resumes_from_any_batch_on_any_topology(tmp_path, workers):
     spec = {
         "dataset": [
             {"name": "a", "shards": write_source(tmp_path, "a", 3, 7), "shuffle": 5},
@@ -348,13 +348,13 @@ def test_state_names_a_change_of_the_samples(tmp_path):
 @pytest.mark.parametrize(
     ("declared", "says"),
     [
-        (5, "goes on after the 5"),
-        (4, "goes on after the 4"),
+        (5, "more than the 5"),
+        (4, "more than the 4"),
         (8, "7 samples, but 8 were"),
         (9, "7 samples, but 9"),
     ],
 )
-def test_a_wrong_number_of_declared_samples_is_found_out(tmp_path, declared, says):
+def test_a_wrong_number_of_declared_samples_is_found(tmp_path, declared, says):
     source = {"name": "a", "shards": write_source(tmp_path, "a", 1, 7), "samples": declared}
     with (
         wdspec.loader({"dataset": [source], **FINITE}) as loader,
@@ -364,7 +364,7 @@ def test_a_wrong_number_of_declared_samples_is_found_out(tmp_path, declared, say
 
 
 @pytest.mark.parametrize("declared", [None, 8])
-def test_a_missing_end_is_found_out_although_no_padding_asks_for_more(tmp_path, declared):
+def test_a_missing_end_is_found_although_no_padding_needs_more(tmp_path, declared):
     source = {"name": "a", "shards": write_source(tmp_path, "a", 1, 8), "samples": declared}
     path = tmp_path / "a-000.tar"
     path.write_bytes(path.read_bytes()[: 8 * 4 * 512])
@@ -390,7 +390,7 @@ def test_compressed_shards_are_counted_and_read_through(tmp_path):
     assert unmasked(in_process(spec, 2, 3)) == sorted(f"a{s:03d}{i:04d}" for s in range(2) for i in range(9))
 
 
-def test_reading_from_the_middle_of_a_shard_begins_at_a_mark(tmp_path, monkeypatch):
+def test_reading_from_the_middle_of_a_shard_starts_at_a_restart_point(tmp_path, monkeypatch):
     monkeypatch.setattr(counting, "MARK_EVERY", 8 * 1024)
     spec = {
         "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 1, 100)}],
@@ -415,7 +415,7 @@ def test_reading_from_the_middle_of_a_shard_begins_at_a_mark(tmp_path, monkeypat
     assert all(0 <= begin - offset < 12 * 1024 for begin, offset in zip(begins, offsets, strict=True))
 
 
-def test_a_torn_sample_is_left_out_also_by_who_does_not_see_its_beginning(tmp_path, monkeypatch):
+def test_a_torn_sample_is_left_out_also_by_readers_that_miss_its_start(tmp_path, monkeypatch):
     monkeypatch.setattr(counting, "MARK_EVERY", 1)
     samples = [(f"k{i:02d}", {"txt": b"x"}) for i in range(20)]
     write_shard(tmp_path / "a.tar", [*samples, ("k00", {"txt": b"again"}), ("k99", {"txt": b"x"})])
@@ -429,7 +429,7 @@ def test_a_torn_sample_is_left_out_also_by_who_does_not_see_its_beginning(tmp_pa
         assert unmasked(in_process(spec, 1, workers)) == expected
 
 
-def test_what_is_random_depends_on_the_sample_alone(tmp_path):
+def test_randomness_depends_on_the_sample_alone(tmp_path):
     spec = {
         "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 3, 7), "map": "picks:jitter"}],
         "batch": 2,
@@ -455,7 +455,7 @@ def test_a_filter_that_leaves_nothing_is_an_error(tmp_path):
     }
     with (
         wdspec.loader(spec) as loader,
-        pytest.raises(wdspec.ShardError, match=r"all 10 samples.*left out \(select 10\)"),
+        pytest.raises(wdspec.ShardError, match=r"all 10 samples.*dropped or skipped \(select 10\)"),
     ):
         next(iter(loader))
 
@@ -487,7 +487,7 @@ def test_a_budget_counts_each_damaged_sample_once(tmp_path):
     assert sum(reader.budgets["a"].skipped.values()) == 6
 
 
-def test_plans_say_what_a_pass_holds(tmp_path):
+def test_plans_show_the_samples_of_a_pass(tmp_path):
     spec = {
         "dataset": [
             {"name": "a", "shards": write_source(tmp_path, "a", 3, 7)},

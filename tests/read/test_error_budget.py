@@ -30,7 +30,7 @@ def chained(outer, inner):
         (CAUSES, CAUSES),
     ],
 )
-def test_an_error_is_skipped_only_where_its_cause_is(skip, skipped, cause):
+def test_an_error_is_skipped_only_if_its_cause_is_named(skip, skipped, cause):
     budget = Budget(Errors(skip=skip), "s")
     if cause in skipped:
         budget(ValueError("x"), cause)
@@ -70,7 +70,7 @@ def test_mistakes_are_raised_under_every_policy_also_from_inside_other_errors(ki
 @pytest.mark.parametrize(
     "error", [ShardError("x"), FieldError("x"), ZeroDivisionError(), OSError(), KeyError()]
 )
-def test_other_errors_are_no_mistakes(error):
+def test_other_errors_are_not_mistakes(error):
     assert not is_mistake(error)
     assert not is_mistake(chained(ShardError("y"), error))
 
@@ -95,7 +95,7 @@ def within(errors, skips, delivered):
     delivered=st.integers(0, 3000),
     skips=st.integers(1, 20),
 )
-def test_it_is_spent_when_the_rule_says_so(max_count, max_rate, delivered, skips):
+def test_the_budget_is_spent_when_the_rule_says_so(max_count, max_rate, delivered, skips):
     errors = Errors(skip=True, max_count=max_count, max_rate=max_rate)
     budget = Budget(errors, "s")
     budget.delivered = delivered
@@ -104,13 +104,13 @@ def test_it_is_spent_when_the_rule_says_so(max_count, max_rate, delivered, skips
             budget(ShardError("bad"), "shard")
             continue
         with pytest.raises(
-            wdspec.ShardError, match=f"^{number} errors are over the budget of .*: ShardError {number}"
+            wdspec.ShardError, match=f"^{number} errors exceed the budget of .*: ShardError {number}"
         ):
             budget(ShardError("bad"), "shard")
         return
 
 
-def test_a_fresh_one_without_a_log_leaves_the_log_alone(tmp_path):
+def test_a_fresh_budget_without_a_log_leaves_the_log_alone(tmp_path):
     log = tmp_path / "skips.jsonl"
     budget = Budget(Errors(skip=True, log=str(log)), "s")
     budget(FieldError("x"), "decode", key="k")

@@ -72,19 +72,19 @@ def wrong_with(expected, value, thorough=False):
         ({}, None, None, None),
     ],
 )
-def test_a_value_is_as_expected_or_is_told(expected, good, bad, said):
+def test_an_unexpected_value_is_reported(expected, good, bad, said):
     assert wrong_with(expected, good) is None
     if said is not None:
         assert said in wrong_with(expected, bad)
 
 
-def test_ranges_of_large_arrays_are_looked_at_by_check_alone():
+def test_only_check_compares_ranges_of_large_arrays():
     large = np.full(FEW_ELEMENTS + 1, 7)
     assert wrong_with({"range": [0, 1]}, large) is None
     assert "ranges from 7 to 7" in wrong_with({"range": [0, 1]}, large, thorough=True)
 
 
-def test_a_field_that_is_not_there_is_told():
+def test_a_missing_field_is_reported():
     field = ExpectedField()
     with pytest.raises(UnexpectedValueError, match="has the field `y`, but the sample has `x`") as caught:
         expectation_step({"y": field})({"__key__": "k", "x": 1})
@@ -102,13 +102,13 @@ def test_a_field_that_is_not_there_is_told():
         ({"fields": {"cls": {"length": "long"}}}, "E202", "number"),
         ({"fields": {"cls": {"classes": []}}}, "E202", "expected the classes"),
         ({"fields": {"cls": {"classes": 0}}}, "E202", "expected the classes"),
-        ({"fields": {"cls": 3}}, "E202", "what a field is"),
-        ({"samples": [2, 1]}, "E204", "nothing between"),
+        ({"fields": {"cls": 3}}, "E202", "expected the description of a field"),
+        ({"samples": [2, 1]}, "E204", "no number is between the bounds 2 and 1"),
         ({"dropped": 2}, "E204", "at most 1"),
         ({"dropt": 0.1}, "E201", "did you mean `dropped`?"),
     ],
 )
-def test_what_cannot_be_expected_is_told_at_its_place(expect, code, said):
+def test_impossible_expectations_are_reported_at_their_place(expect, code, said):
     with pytest.raises(wdspec.SpecError) as caught:
         wdspec.load({"dataset": [{"shards": "a.tar", "expect": expect}]})
     (problem,) = caught.value.problems
@@ -137,7 +137,7 @@ def test_errors_decides_what_happens(spec):
     assert sorted(set(found)) == list(range(15))
 
 
-def test_it_is_of_what_leaves_the_source(spec, tmp_path):
+def test_expect_applies_to_samples_that_leave_the_source(spec, tmp_path):
     (source,) = spec["dataset"]
     source |= {"rename": {"label": "cls"}, "tags": {"kind": "a"}}
     source["expect"] = {"fields": {"label": {"range": [0, 19]}, "kind": {"classes": ["a"]}}}
@@ -145,7 +145,7 @@ def test_it_is_of_what_leaves_the_source(spec, tmp_path):
         assert len(list(loader)) == 20
 
 
-def test_check_names_each_and_compares_the_counts(spec, tmp_path):
+def test_check_names_each_sample_and_compares_the_counts(spec, tmp_path):
     spec["dataset"][0]["expect"] |= {"samples": [30, None]}
     (tmp_path / "s.yaml").write_text(json.dumps(spec))
     out, _ = within("check", "s.yaml", "--all", "--jobs", "0", "--format", "json", folder=tmp_path, code=1)
@@ -155,7 +155,7 @@ def test_check_names_each_and_compares_the_counts(spec, tmp_path):
     assert "the source has 20 samples, where 30 or more is expected" in problems[-1]["message"]
 
 
-def test_check_compares_what_is_left_out(spec, tmp_path):
+def test_check_compares_the_dropped_part(spec, tmp_path):
     spec["dataset"][0] |= {"extensions": "cls jpg", "missing": "skip", "expect": {"dropped": 0.5}}
     (tmp_path / "s.yaml").write_text(json.dumps(spec))
     out, _ = within("check", "s.yaml", "--all", "--jobs", "0", "--format", "json", folder=tmp_path, code=1)
@@ -185,12 +185,12 @@ def test_the_spec_on_the_page_is_valid():
     ],
     ids=str,
 )
-def test_what_has_no_range_is_said_so(value, said):
+def test_values_without_a_range_are_reported(value, said):
     found = wrong_with({"range": [0, 9]}, value)
     assert found is None if said is None else said in found
 
 
-def test_a_form_that_was_right_says_nothing_of_another_type():
+def test_a_valid_shape_does_not_hide_another_type():
     field = ExpectedField.model_validate(read_expected_field("float"))
     step = expectation_step({"x": field})
     step({"x": np.float64(1)})
@@ -198,6 +198,6 @@ def test_a_form_that_was_right_says_nothing_of_another_type():
         step({"x": np.array(1.0)})
 
 
-def test_the_type_of_an_open_file_is_said():
+def test_the_type_of_an_open_file_is_reported():
     with open(__file__, "rb") as file:
         assert "is a BufferedReader, where int is expected" in wrong_with("int", file)

@@ -119,13 +119,13 @@ OPTIONS = {
 
 @settings(max_examples=40, **OPTIONS)
 @given(first=FAULTS)
-def test_faults_that_pass_change_no_sample(proxy, expected, first):
+def test_temporary_faults_change_no_sample(proxy, expected, first):
     assert check(proxy, expected, first, None)
 
 
 @settings(max_examples=25, **OPTIONS)
 @given(first=FAULTS, then=THEN)
-def test_faults_that_last_give_an_error_with_the_url_and_no_wrong_sample(proxy, expected, first, then):
+def test_permanent_faults_give_an_error_with_the_url_and_no_wrong_sample(proxy, expected, first, then):
     check(proxy, expected, first, then)
 
 
@@ -138,7 +138,7 @@ def test_a_thousand_random_faults(proxy, expected, first, then):
     assert whole or then is not None
 
 
-def test_a_shard_that_stays_away_is_one_skip_under_a_policy_that_says_so(proxy, expected):
+def test_a_shard_that_stays_missing_is_one_skip_under_such_a_policy(proxy, expected):
     run = f"run-faults-{next(_runs)}/faults"
     proxy.scripts[f"/{run}/a-1.tar"] = Script(then=Status(503))
     spec = {**spec_of(f"{proxy.url}/{run}"), "errors": "skip"}

@@ -92,11 +92,11 @@ def test_none_stays_none(tmp_path):
 @pytest.mark.parametrize(
     ("map", "said"),
     [
-        ({"text": f"{M}upper"}, "names a field that the sample lacks; it has txt, cls"),
+        ({"text": f"{M}upper"}, "names a field that the sample does not have; it has txt, cls"),
         ({"txt": f"{M}nothing"}, "returned None; to drop samples use `select`"),
     ],
 )
-def test_what_goes_wrong_in_a_field_is_said(tmp_path, map, said):
+def test_an_error_in_a_field_is_reported(tmp_path, map, said):
     with pytest.raises(FieldError, match=said) as caught:
         first(tmp_path, map)
     assert caught.value.place["key"] == "a0000000"
@@ -105,12 +105,12 @@ def test_what_goes_wrong_in_a_field_is_said(tmp_path, map, said):
 @pytest.mark.parametrize(
     ("map", "said"),
     [
-        ({"txt": {**NAMED, "method": "enocde"}}, "makes a Tokenizer, which has no method `enocde`"),
+        ({"txt": {**NAMED, "method": "enocde"}}, "returns a Tokenizer, which has no method `enocde`"),
         ({"txt": {**NAMED, "with": {"begin": 1}}}, "has no argument `begin`"),
         ({"txt": {**NAMED, "args": {"nmae": "short"}}}, "has no argument `nmae`"),
     ],
 )
-def test_mistakes_in_objects_are_told(tmp_path, map, said):
+def test_mistakes_in_objects_are_reported(tmp_path, map, said):
     with pytest.raises(SpecError, match=said):
         first(tmp_path, map)
 
@@ -123,7 +123,7 @@ def test_mistakes_in_objects_are_told(tmp_path, map, said):
         ({"txt": "m.f"}, "E208"),
         ({"txt": {"call": "m:f", "methd": "g"}}, "did you mean `method`"),
         ({"call": "m:f", "methd": "g"}, "did you mean `method`"),
-        ({"call": "m:f", "with": {"a": 1}}, "`with` has the arguments of a method"),
+        ({"call": "m:f", "with": {"a": 1}}, "`with` has arguments of a method"),
         ({"args": {"a": 1}}, "`call` is missing"),
     ],
 )

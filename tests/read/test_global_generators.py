@@ -97,7 +97,7 @@ def test_draws_are_the_same_in_every_topology_and_after_a_resume(tmp_path, funct
 
 
 @pytest.mark.parametrize("function", KINDS)
-def test_the_loops_own_draws_are_unharmed(tmp_path, function):
+def test_draws_of_the_training_loop_are_unchanged(tmp_path, function):
     def draws():
         return float(torch.rand(1)), np.random.randn(), random.random(), random.gauss(0, 1), np.random.rand()
 
@@ -129,7 +129,7 @@ def test_the_loops_own_draws_are_unharmed(tmp_path, function):
     ids=["decode", "collate a field", "collate"],
 )
 @pytest.mark.parametrize("workers", [0, 2])
-def test_what_decoders_and_collate_draw_is_the_same_after_a_resume(tmp_path, change, workers):
+def test_draws_of_decoders_and_collate_are_the_same_after_a_resume(tmp_path, change, workers):
     random.seed(1)
     before = random.getstate()
     document = {**spec(tmp_path, "draw_torch"), **change}
@@ -161,7 +161,7 @@ def test_samples_that_a_draw_drops_or_fails_are_counted_once_and_are_the_same(tm
     assert keys[0] == keys[1]
 
 
-def test_random_is_seeded_only_from_its_first_use_on():
+def test_random_is_seeded_only_from_its_first_use():
     generators = GlobalGenerators()
     with generators:
         generators.seed(1)
@@ -175,14 +175,11 @@ def test_random_is_seeded_only_from_its_first_use_on():
         assert random.random() == first
 
 
-def test_a_generator_of_ones_own_is_found_and_named_as_the_likely_cause(tmp_path):
+def test_a_private_generator_is_found_and_named_as_the_likely_cause(tmp_path):
     document = spec(tmp_path, "Own")
     with pytest.raises(AssertionError) as caught:
         assert_resumable(lambda: wdspec.compile(document, rank=0, world_size=1), batches=4, live=False)
     said = str(caught.value)
     assert "has the right samples with other values: ['drawn'], torch.float64 of shape (8, 3, 4)" in said
-    assert (
-        "has other numbers in 8 of its 8 rows, the first of them 0; most likely a function of the spec"
-        in said
-    )
+    assert "has other numbers in 8 of its 8 rows, first in row 0; most likely a function of the spec" in said
     assert "wdspec.sample_rng(sample)" in said

@@ -87,7 +87,7 @@ def test_every_sample_of_a_pass_comes_once(folder, topology, shuffle):
     drops=st.booleans(),
 )
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_reader_restored_at_any_batch_goes_on_exactly(
+def test_a_reader_restored_at_any_batch_resumes_exactly(
     folder, width, last, shuffle, order, topology, stop, drops
 ):
     options = {"select": "picks:most"} if drops else {}
@@ -113,7 +113,7 @@ def test_a_reader_restored_at_any_batch_goes_on_exactly(
             restored = again
 
 
-def test_a_damaged_shard_ends_early_and_the_others_go_on(tmp_path):
+def test_a_damaged_shard_ends_early_and_the_others_continue(tmp_path):
     shards = write_source(tmp_path, "a", 3, 6)
     corrupt(tmp_path / "a-001.tar", 2, 1)
     spec = {
@@ -148,7 +148,7 @@ def test_a_source_that_delivers_nothing_is_an_error_not_a_spin(folder, shuffle):
         reader_of(spec).batch(0)
     write_shard(folder / "empty.tar", [])
     spec["dataset"][0].update(shards=f"{folder}/empty.tar", select=None)
-    with pytest.raises(wdspec.ShardError, match="its shards hold no samples"):
+    with pytest.raises(wdspec.ShardError, match="its shards have no samples"):
         reader_of(spec).batch(0)
 
 

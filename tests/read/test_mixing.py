@@ -69,7 +69,7 @@ widths = st.tuples(*[st.sampled_from((1, 2, 5))] * 3)
     st.integers(0, 60),
 )
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_reader_restored_at_any_batch_goes_on_exactly(shards, mix, interleave, topology, stop):
+def test_a_reader_restored_at_any_batch_resumes_exactly(shards, mix, interleave, topology, stop):
     spec, rank = spec_of(shards, mix, interleave), topology.ranks - 1
     whole, table = reader_of(spec, topology, rank), {}
     for number in range(stop):
@@ -104,7 +104,7 @@ def run(spec, ranks, batches, state=None):
     st.lists(st.tuples(st.sampled_from((1, 2, 4)), st.integers(1, 9)), min_size=1, max_size=3),
 )
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_changes_of_ranks_leave_the_order_alone(shards, mix, interleave, legs):
+def test_any_changes_of_ranks_keep_the_order(shards, mix, interleave, legs):
     options = {"elastic": {"ranks": 4, "workers": 3}, "epoch": {"batches": 5}}
     spec = load(spec_of(shards, mix, interleave, **options))
     seen, state = [], None
@@ -128,7 +128,7 @@ def test_worker_processes_give_the_same_batches(shards):
         assert seen + keys(loader) == expected
 
 
-def test_with_batches_of_one_source_sources_may_be_unlike(tmp_path):
+def test_with_batches_of_one_source_sources_may_differ(tmp_path):
     write_shard(tmp_path / "a.tar", [(f"a{i}", {"x.npy": npy((3,)), "cls": b"1"}) for i in range(8)])
     write_shard(tmp_path / "b.tar", [(f"b{i}", {"y.npy": npy((2, 2))}) for i in range(8)])
     spec = {
@@ -184,7 +184,7 @@ def test_shares_change_on_the_real_engine(shards):
     assert set(sources[120:]) == {"b"}
 
 
-def test_a_source_not_named_in_any_step_is_not_even_looked_for(shards):
+def test_a_source_not_named_in_any_step_is_not_listed(shards):
     steps = [{"at": 0, "shares": {"a": 1}}]
     spec = spec_of({**shards, "b": "nowhere/*.tar"}, {"schedule": steps}, (1, 1, 1))
     assert {sample["__source__"] for sample in reader_of(spec).batch(0)} == {"a"}

@@ -44,7 +44,7 @@ def shards(tmp_path_factory):
     drops=st.booleans(),
 )
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_reader_restored_at_any_batch_goes_on_exactly(
+def test_a_reader_restored_at_any_batch_resumes_exactly(
     shards, seed, weights, shuffle, order, ranks, workers, b, stop, drops
 ):
     spec = {
@@ -131,7 +131,7 @@ def test_a_source_that_delivers_nothing_is_an_error_not_a_spin(shards):
         reader_of(spec).batch(0)
 
 
-def test_where_shards_may_be_empty_a_source_of_nothing_else_is_an_error_all_the_same(tmp_path):
+def test_if_shards_may_be_empty_a_source_of_only_empty_ones_is_still_an_error(tmp_path):
     write_shard(tmp_path / "a-0.tar", [])
     write_shard(tmp_path / "a-1.tar", [("k", {"txt": b"x"})])
     source = {"name": "a", "shards": f"{tmp_path}/a-{{0..1}}.tar", "empty": "allow"}
@@ -139,7 +139,7 @@ def test_where_shards_may_be_empty_a_source_of_nothing_else_is_an_error_all_the_
     for topology in (Topology(1, 1), Topology(2, 2)):
         assert names(reader_of(spec, topology).batch(0)) == ["k"] * 4
     spec["dataset"][0]["shards"] = f"{tmp_path}/a-0.tar"
-    with pytest.raises(wdspec.ShardError, match="its shards hold no samples"):
+    with pytest.raises(wdspec.ShardError, match="its shards have no samples"):
         reader_of(spec).batch(0)
 
 
@@ -193,7 +193,7 @@ def test_damage_may_be_skipped_and_counted_and_nothing_is_merged(tmp_path, caplo
 def test_over_budget_it_raises_with_a_summary(tmp_path):
     reader = reader_of(damaged(tmp_path, errors={"skip": True, "max_count": 2}))
     with pytest.raises(
-        wdspec.ShardError, match=r"3 errors are over the budget of 2 \(max_count\).*ShardError 3"
+        wdspec.ShardError, match=r"3 errors exceed the budget of 2 \(max_count\).*ShardError 3"
     ):
         deque(map(reader.batch, range(30)), maxlen=0)
 
@@ -214,7 +214,7 @@ def test_a_field_that_cannot_be_decoded_names_everything(tmp_path):
         reader_of(spec).batch(0)
     spec["errors"] = {"skip": True, "max_rate": 0.001}
     reader = reader_of(spec)
-    with pytest.raises(wdspec.ShardError, match=r"over the budget of 1 \(max_rate 0.001 of 1000 samples\)"):
+    with pytest.raises(wdspec.ShardError, match=r"exceed the budget of 1 \(max_rate 0.001 of 1000 samples\)"):
         reader.batch(0)
 
 
@@ -230,7 +230,7 @@ def test_shards_that_changed_since_a_state_was_saved_are_noticed(tmp_path):
         again.batch(1)
 
 
-def test_scale_is_the_same_whoever_reads(tmp_path):
+def test_scale_is_the_same_for_every_reader(tmp_path):
     import io
 
     from PIL import Image
@@ -288,7 +288,7 @@ def test_maps_tags_fields_and_their_order(shards):
         ("picks:Dumb", "objects cannot be called"),
     ],
 )
-def test_wrong_maps_say_what_is_wrong(shards, mapped, says):
+def test_errors_of_maps_say_what_is_wrong(shards, mapped, says):
     spec = {"dataset": [{"name": "a", "shards": shards["a"], "map": mapped}]}
     with pytest.raises(wdspec.WdspecError, match=says):
         reader_of(spec).batch(0)

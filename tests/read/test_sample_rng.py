@@ -57,7 +57,7 @@ def test_another_seed_and_another_pass_draw_other_numbers(spec):
     assert not other & set().union(*noise.values())
 
 
-def test_each_call_begins_its_stream_anew_and_names_part_streams(spec):
+def test_each_call_restarts_its_stream_and_names_separate_streams(spec):
     spec["map"] = "picks:jitter_by_name"
     for sample in itertools.islice(wdspec.compile(spec), 10):
         first, again, crop, flip = sample["draws"]
@@ -87,7 +87,7 @@ def test_the_numbers_of_a_sample_are_pinned(spec):
     ]
 
 
-def test_outside_of_a_function_it_says_where_it_works(spec):
+def test_outside_of_a_function_the_error_says_where_it_works(spec):
     with pytest.raises(UsageError, match="inside the functions that `map` and `select` name"):
         wdspec.sample_rng({"__key__": "x"})
     list(itertools.islice(wdspec.compile(spec), 3))
@@ -97,7 +97,7 @@ def test_outside_of_a_function_it_says_where_it_works(spec):
 
 @pytest.mark.parametrize(
     ("function", "says"),
-    [("rng_of_another_shard", "elsewhere.tar while one of"), ("rng_in_a_thread", "threads")],
+    [("rng_of_another_shard", "elsewhere.tar while a sample of"), ("rng_in_a_thread", "threads")],
 )
 def test_misuse_inside_a_function_is_found(spec, function, says):
     spec["map"] = f"picks:{function}"

@@ -47,7 +47,7 @@ def test_by_default_it_is_the_whole_shard(shard):
     assert numbers(opener(Piece(url), on_error=no_error)) == list(range(SAMPLES))
 
 
-def test_what_a_shard_needs_to_be_read_is_said_with_its_url(tmp_path, monkeypatch):
+def test_errors_of_a_shard_name_its_requirements_and_url(tmp_path, monkeypatch):
     for module in ("backports.zstd", "compression", "compression.zstd"):
         monkeypatch.setitem(sys.modules, module, None)
     path = tmp_path / "x.tar.zst"
@@ -58,7 +58,7 @@ def test_what_a_shard_needs_to_be_read_is_said_with_its_url(tmp_path, monkeypatc
 
 
 @given(stride=st.integers(1, 30), residue=st.integers(0, 29), begin=st.integers(0, SAMPLES))
-def test_it_is_what_slicing_gives(shard, stride, residue, begin):
+def test_it_equals_slicing(shard, stride, residue, begin):
     opener, url = shard
     opened = opener(Piece(url), on_error=no_error)
     reading = iter(opened)
@@ -79,7 +79,7 @@ def test_headers_have_the_samples_without_their_fields(shard):
     opened.close()
 
 
-def test_a_shard_that_is_not_there_is_a_missing_shard(shard):
+def test_a_shard_that_does_not_exist_is_a_missing_shard(shard):
     opener, url = shard
     with pytest.raises(MissingShardError, match="gone"):
         opener(Piece(ShardUrl(url.text + ".gone.tar", "/")), on_error=no_error)

@@ -22,7 +22,7 @@ def spec_of(shards, log):
     }
 
 
-def test_a_skip_is_told_with_its_source_cause_and_place(tmp_path):
+def test_a_skip_is_logged_with_its_source_cause_and_place(tmp_path):
     shards = write_source(tmp_path, "a", shards=2)
     corrupt(tmp_path / "a-000.tar", sample=3)
     log = tmp_path / "new folder" / "skips.jsonl"
@@ -37,7 +37,7 @@ def test_a_skip_is_told_with_its_source_cause_and_place(tmp_path):
     assert "header" in record["message"]
 
 
-def test_a_skip_of_a_function_of_the_users_is_told_with_its_place_too(tmp_path, caplog):
+def test_a_skip_in_a_user_function_is_logged_with_its_place_too(tmp_path, caplog):
     shards, log = write_source(tmp_path, "a", shards=1), tmp_path / "skips.jsonl"
     spec = {**spec_of(shards, log), "map": "picks:fails_on_some"}
     spec["errors"]["skip"] = ["map"]
@@ -54,7 +54,7 @@ def test_a_skip_of_a_function_of_the_users_is_told_with_its_place_too(tmp_path, 
     assert "key a0000003" in caplog.text
 
 
-def test_secrets_are_not_told(tmp_path):
+def test_secrets_are_not_logged(tmp_path):
     log = tmp_path / "skips.jsonl"
     good = write_source(tmp_path, "a", shards=1)
     bad = "pipe:curl -f -s 'http://u:hush@127.0.0.1:1/x?token=hush' -H 'Authorization: Bearer hushhushhush'"
@@ -82,8 +82,8 @@ def test_lines_of_several_processes_stay_whole(tmp_path):
     }
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path):
-    with pytest.raises(UsageError, match=r"skips cannot be listed in `.*` \(`errors.log`\): Is a directory"):
+def test_a_file_that_cannot_be_written_is_reported(tmp_path):
+    with pytest.raises(UsageError, match=r"skips cannot be written to `.*` \(`errors.log`\): Is a directory"):
         append_line(str(tmp_path), {})
 
 

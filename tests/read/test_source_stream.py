@@ -66,7 +66,7 @@ def source_of(sizes, size=1, *, slots=1, interleave=1, order="shuffled", drops=(
             samples=None,
             interleave=interleave,
         ),
-        parts=SimpleNamespace(open=Opener(sizes, broken), chooses=False),
+        parts=SimpleNamespace(open=Opener(sizes, broken), drops_samples=False),
         budget=Budget(Errors(skip=True), "s"),
         process=lambda slot: lambda raw, ordinal: None if raw[1] in drops else raw,
     )
@@ -138,7 +138,7 @@ def test_it_gives_shards_in_the_order_of_the_plan_pass_by_pass_sorted_by_release
 
 @given(source=sources.filter(fruitful), slot=st.integers(0, 3), stop=st.integers(0, 120))
 @settings(deadline=None, max_examples=150)
-def test_from_its_state_it_gives_the_same_rest_and_packs_the_same(source, slot, stop):
+def test_from_its_state_it_yields_the_same_rest_and_packs_the_same(source, slot, stop):
     slot %= source.plan.order.slots
     stream = stream_of(source, slot)
     reading = iter(stream)
@@ -178,7 +178,7 @@ def test_other_delays_and_lanes_repeat_and_lose_nothing_of_several_thousand_samp
         stream = stream_of(old)
         seen = list(itertools.islice(iter(stream), stop))
         as_it_was = list(itertools.islice(iter(stream_of(old)), stop + 20))
-        state = stream.state.goes_on(0, old.plan.delays, old.plan.interleave)
+        state = stream.state.for_plan_with_other_sizes(0, old.plan.delays, old.plan.interleave)
         for further in (3, 200, 2 * sum(sizes)):
             stream = stream_of(new, 0, StreamState.from_numbers(state.numbers()))
             seen += itertools.islice(iter(stream), further)
@@ -199,7 +199,7 @@ def test_a_change_of_both_and_back_again_before_anything_came_out_changes_nothin
     state, which = stream.state, True
     for _ in range(4):
         plan, which = sources[which].plan, not which
-        state = state.goes_on(0, plan.delays, plan.interleave)
+        state = state.for_plan_with_other_sizes(0, plan.delays, plan.interleave)
     rest = list(itertools.islice(iter(stream_of(sources[True], 0, state)), 2000))
     assert rest == list(itertools.islice(reading, 2000))
 
@@ -207,9 +207,7 @@ def test_a_change_of_both_and_back_again_before_anything_came_out_changes_nothin
 @pytest.mark.parametrize("sizes", [[30] * 20, [30, 1, 0, 7, 30, 30, 2, 45, 9, 30, 0, 0, 16, 3]])
 @pytest.mark.parametrize("width", [1, 3, 7, 8, 12])
 @pytest.mark.parametrize("at_a_time", [1, 13, 64, 1000])
-def test_lanes_that_become_fewer_or_more_go_on_alike_however_many_samples_are_read_at_a_time(
-    sizes, width, at_a_time
-):
+def test_changing_the_number_of_lanes_gives_the_same_with_any_block_size(sizes, width, at_a_time):
     """Also where all shards end together: none is given up beyond those that are too many."""
 
     def read(at_a_time):
@@ -227,21 +225,23 @@ def test_lanes_that_become_fewer_or_more_go_on_alike_however_many_samples_are_re
     assert found == read(1)
 
 
-def test_places_to_begin_at_do_not_pile_up_where_nobody_asks_for_states():
+def test_restart_points_do_not_pile_up_if_no_states_are_requested():
     stream = stream_of(source_of([5000] * 4, 20, order="resampled"))
     list(itertools.islice(iter(stream), 10_000))
-    assert len(stream._marks) < 20
+    assert len(stream._restarts) < 20
 
 
 @pytest.mark.parametrize("interleave", [1, 2])
 @pytest.mark.parametrize("size", [1, 20])
 @pytest.mark.parametrize("order", ["shuffled", "sequential", "resampled"])
 @pytest.mark.parametrize("slots", [1, 3])
-def test_a_source_that_gives_nothing_ends_when_all_was_tried_and_says_what_was_left_out(
+def test_a_source_that_yields_nothing_ends_after_all_shards_and_says_what_was_left_out(
     size, interleave, order, slots
 ):
     source = source_of([3, 3], size, interleave=interleave, broken=(0, 1), order=order, slots=slots)
-    with pytest.raises(ShardError, match=r"nothing in a whole pass .*left out: ShardError \d+.*source s"):
+    with pytest.raises(
+        ShardError, match=r"nothing in a whole pass .*dropped or skipped: ShardError \d+.*source s"
+    ):
         next(iter(stream_of(source)))
     source = source_of([30, 30, 0], size, interleave=interleave, drops=range(30), order=order, slots=slots)
     with pytest.raises(ShardError, match=r"nothing in a whole pass"):
@@ -262,7 +262,7 @@ def test_one_good_shard_is_found_by_every_slot(size, order, slots, interleave):
 
 @pytest.mark.parametrize("order", ["shuffled", "resampled"])
 @pytest.mark.parametrize("size", [1, 5, 18, 60])
-def test_what_came_out_before_a_state_counts_as_given(size, order):
+def test_samples_yielded_before_a_state_count(size, order):
     """One good sample in a shard: resumed behind it, the rest of the shard gives nothing."""
     source = source_of([9], size, order=order, drops={*range(9)} - {3})
     stream = stream_of(source)
@@ -271,16 +271,18 @@ def test_what_came_out_before_a_state_counts_as_given(size, order):
         assert next(iter(again)) == (0, 3)
 
 
-def test_a_source_that_gives_nothing_for_long_warns_once(caplog):
+def test_a_source_that_yields_nothing_for_long_warns_once(caplog):
     source = source_of([2] * 100, 20, drops=range(2))
     with pytest.raises(ShardError):
         next(iter(stream_of(source)))
-    warnings = [record.getMessage() for record in caplog.records if "reading on" in record.getMessage()]
+    warnings = [
+        record.getMessage() for record in caplog.records if "reading continues" in record.getMessage()
+    ]
     assert warnings == [warnings[0]]
-    assert "has delivered nothing from 64 of its 100 shards" in warnings[0]
+    assert "has yielded nothing from 64 of its 100 shards" in warnings[0]
 
 
-def test_a_shard_that_became_shorter_than_what_came_out_is_noticed():
+def test_a_shard_that_became_shorter_than_its_yielded_samples_is_noticed():
     stream = stream_of(source_of([50], 40))
     reading = iter(stream)
     while stream.state.last < 30:

@@ -109,7 +109,7 @@ def test_nothing_is_lost_or_repeated_at_the_points(tmp_path):
     assert staged != plain
 
 
-def test_what_is_taken_again_is_said(tmp_path, caplog):
+def test_samples_read_again_are_reported(tmp_path, caplog):
     document = spec(tmp_path, stage("sorted_by_length"))
     pipeline = wdspec.compile(document, rank=0, world_size=1)
     stream = iter(pipeline)
@@ -119,7 +119,7 @@ def test_what_is_taken_again_is_said(tmp_path, caplog):
     again.load_state_dict(pipeline.state_dict())
     with caplog.at_level(logging.INFO, "wdspec"):
         next(iter(again))
-    assert "goes on from its last point: slot 1 takes" in caplog.text
+    assert "resumes from its last point: slot 1 processes" in caplog.text
 
 
 def test_arguments_and_classes(tmp_path):
@@ -131,12 +131,12 @@ def test_arguments_and_classes(tmp_path):
     ("name", "error", "said"),
     [
         ("early", UsageError, "ended before its input"),
-        ("nothing", UsageError, "gave nothing for 240 samples"),
-        ("wrong", SpecError, "gave a int, not a sample"),
+        ("nothing", UsageError, "yielded nothing for 240 samples"),
+        ("wrong", SpecError, "yielded a int, not a sample"),
         ("missing", SpecError, "has no `missing`"),
     ],
 )
-def test_what_goes_wrong_is_said(tmp_path, name, error, said):
+def test_errors_of_a_stage_are_reported(tmp_path, name, error, said):
     with pytest.raises(error, match=said):
         rows(wdspec.compile(spec(tmp_path, stage(name)), rank=0, world_size=1))
 
@@ -155,7 +155,7 @@ def test_mistakes_are_found_when_the_spec_is_loaded(changes, said):
         wdspec.load({"dataset": [{"shards": "a.tar"}], "batch": 4, **changes})
 
 
-def test_the_loops_own_draws_are_unharmed(tmp_path):
+def test_draws_of_the_training_loop_are_unchanged(tmp_path):
     stream = iter(wdspec.compile(spec(tmp_path, stage("drawn")), rank=0, world_size=1))
     random.seed(3)
     next(stream)

@@ -49,7 +49,7 @@ def test_json_has_the_numbers_of_a_state_small_and_none_below_zero():
         [1 << 63, 0, 0, 0, 0],
     ],
 )
-def test_other_numbers_are_refused(numbers):
+def test_invalid_numbers_are_refused(numbers):
     with pytest.raises(ValueError, match=r"lanes|place|shorter|longer"):
         StreamState.from_numbers(numbers)
 
@@ -58,7 +58,7 @@ def test_a_state_of_thirty_two_open_shards_is_under_a_kilobyte():
     assert len(json.dumps(STATES[2].numbers())) < 1024
 
 
-def test_what_was_begun_goes_on_with_the_numbers_it_was_begun_with():
+def test_a_started_shard_continues_with_the_numbers_it_started_with():
     delays = Delays(1, "a", 100)
     state = StreamState(3, 1000, 1050, 0, ((2, 512, 1),))
     until = delays.next_free(delays.key(0), 1050)
@@ -75,7 +75,7 @@ def test_what_was_begun_goes_on_with_the_numbers_it_was_begun_with():
     )
 
 
-def test_where_nothing_came_out_yet_new_numbers_hold_at_once():
+def test_if_nothing_was_yielded_yet_new_numbers_apply_at_once():
     delays = Delays(1, "a", 100)
     assert StreamState().for_plan_with_other_sizes(0, delays, 4) == StreamState()
     assert StreamState(4, 7, -1, 0, ((2, 0, 0), (3, 0, 0))).for_plan_with_other_sizes(

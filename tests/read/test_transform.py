@@ -7,7 +7,7 @@ import pytest
 from wdspec.base.errors import FieldError
 from wdspec.fields.samples import SampleFields
 from wdspec.read.budget import Budget
-from wdspec.read.transform import MapSteps, Transform
+from wdspec.read.transform import Transform, UserFunctions
 from wdspec.spec.language.options import Errors
 from wdspec.spec.language.samples import Call
 
@@ -20,7 +20,7 @@ def raw(number, **fields):
 def built(skip=False, fields=None, **transform):
     budget = Budget(Errors(skip=skip), "s")
     transform = Transform(fields or SampleFields(), **transform)
-    return transform.build(budget, seed=3, slot=5, maps=MapSteps(lends=False)), budget
+    return transform.build(budget, seed=3, slot=5, functions=UserFunctions(lends=False)), budget
 
 
 def trace(tmp_path, monkeypatch):
@@ -39,7 +39,7 @@ def test_without_steps_fields_are_decoded_and_counted():
     assert budget.delivered == 1
 
 
-def test_select_then_the_sources_maps_then_tags_then_the_specs_maps_then_fields(tmp_path, monkeypatch):
+def test_select_then_maps_of_the_source_then_tags_then_maps_of_the_spec_then_fields(tmp_path, monkeypatch):
     trace(tmp_path, monkeypatch)
     process, budget = built(
         select="tracing:even",
@@ -56,7 +56,7 @@ def test_select_then_the_sources_maps_then_tags_then_the_specs_maps_then_fields(
     assert (budget.dropped, budget.delivered) == ({"select": 2}, 3)
 
 
-def test_a_map_cannot_lose_where_a_sample_is_from(tmp_path, monkeypatch):
+def test_a_map_cannot_lose_the_origin_of_a_sample(tmp_path, monkeypatch):
     trace(tmp_path, monkeypatch)
     process, _ = built(maps=(Call(call="tracing:forgetful"),), own_maps=1)
     assert process(raw(3), 1) == {**raw(3), "cls": 3}
@@ -72,7 +72,7 @@ def test_fields_of_alternatives_take_the_first_that_is_present_under_the_first_n
 
 
 @pytest.mark.parametrize("missing", ["error", "skip", "none"])
-def test_a_field_that_is_needed_and_missing_is_an_error_a_drop_or_none(missing):
+def test_a_missing_required_field_is_an_error_a_drop_or_none(missing):
     process, budget = built(need=("z;y",), missing=missing)
     if missing == "error":
         with pytest.raises(FieldError, match=r"no field `z;y`; it has: cls.*source s.*key k1"):
@@ -84,7 +84,7 @@ def test_a_field_that_is_needed_and_missing_is_an_error_a_drop_or_none(missing):
         assert process(raw(1), 1)["z"] is None
 
 
-def test_a_skip_gives_nothing_and_the_next_sample_is_whole():
+def test_a_skip_yields_nothing_and_the_next_sample_is_whole():
     process, budget = built(skip=True)
     assert [process(raw(n, cls=text), n) for n, text in enumerate((b"x", b"1"))] == [
         None,
@@ -97,7 +97,7 @@ def test_random_numbers_are_those_of_the_slot_and_the_ordinal():
     def draws(slot, ordinals):
         budget = Budget(Errors(), "s")
         transform = Transform(SampleFields(), maps=(Call(call="picks:jitter"),), own_maps=1)
-        process = transform.build(budget, 3, slot, MapSteps(lends=False))
+        process = transform.build(budget, 3, slot, UserFunctions(lends=False))
         return [process(raw(0), ordinal)["noise"] for ordinal in ordinals]
 
     first = draws(5, range(20))

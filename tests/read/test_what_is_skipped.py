@@ -99,7 +99,7 @@ def test_a_library_that_is_missing_is_not_a_bad_sample(tmp_path, monkeypatch):
         ({"map": "skipping:none"}, wdspec.FieldError),
     ],
 )
-def test_what_functions_of_the_spec_raise_is_not_in_the_data(read, skip, source, error):
+def test_errors_raised_by_functions_of_the_spec_are_not_errors_of_the_data(read, skip, source, error):
     with pytest.raises(error) as caught:
         read(skip, **source)
     if error is not wdspec.FieldError and hasattr(caught.value, "__notes__"):
@@ -108,26 +108,26 @@ def test_what_functions_of_the_spec_raise_is_not_in_the_data(read, skip, source,
 
 @pytest.mark.parametrize("skip", [*EVERYTHING[1:], "map"])
 @pytest.mark.parametrize("source", [{"map": "skipping:third"}, {"select": "skipping:most"}])
-def test_it_is_skipped_where_the_spec_names_it(read, skip, source):
+def test_it_is_skipped_if_the_spec_names_it(read, skip, source):
     assert read(skip, **source) == [n for n in range(30) if n % 3][:10]
 
 
-def test_a_function_that_refuses_bytes_is_a_field_that_cannot_be_decoded(read):
+def test_a_function_that_rejects_bytes_is_a_field_that_cannot_be_decoded(read):
     with pytest.raises(wdspec.FieldError, match="no such picture"):
         read(False, decode={"cls": "skipping:refuses"})
-    with pytest.raises(wdspec.ShardError, match=r"left out: UserDecoderError 30"):
+    with pytest.raises(wdspec.ShardError, match=r"skipped: UserDecoderError 30"):
         read(["shard", "decode", "map"], decode={"cls": "skipping:refuses"})
 
 
 @pytest.mark.parametrize("skip", [True, DATA, "shard"])
 @pytest.mark.parametrize("function", ["missspells", "refuses"])
-def test_what_a_decoder_of_the_users_raises_is_not_in_the_data(read, skip, function):
+def test_errors_raised_by_a_user_decoder_are_not_errors_of_the_data(read, skip, function):
     with pytest.raises(wdspec.FieldError, match=f"cannot decode as skipping:{function}") as caught:
         read(skip, decode={"cls": f"skipping:{function}"})
     assert isinstance(caught.value.__cause__, (AttributeError, ValueError))
 
 
-def test_a_decoder_of_the_users_may_say_that_the_data_is_at_fault(read):
+def test_a_user_decoder_may_blame_the_data(read):
     assert read(True, decode={"cls": "skipping:knows"}) == [n for n in range(30) if n % 3][:10]
 
 
@@ -145,7 +145,7 @@ def test_fields_that_are_refused_by_their_name_are_not_bad_samples(tmp_path, mon
 @pytest.mark.parametrize(
     ("skip", "raises"), [("decode", False), (True, False), ("shard", True), ("map", True), (False, True)]
 )
-def test_fields_are_a_cause_of_their_own(tmp_path, skip, raises):
+def test_fields_are_a_separate_cause(tmp_path, skip, raises):
     write_shard(tmp_path / "x.tar", [(f"k{n}", {"cls": b"%d" % n if n % 2 else b"odd"}) for n in range(4)])
     spec = {"dataset": [{"shards": f"{tmp_path}/x.tar", "shuffle": 0}], "errors": {"skip": skip}}
     reading = iter(wdspec.compile(spec))
@@ -157,7 +157,7 @@ def test_fields_are_a_cause_of_their_own(tmp_path, skip, raises):
 
 
 @pytest.mark.parametrize(("skip", "raises"), [("shard", False), (True, False), ("decode map", True)])
-def test_shards_are_a_cause_of_their_own(tmp_path, skip, raises):
+def test_shards_are_a_separate_cause(tmp_path, skip, raises):
     shards = [write_source(tmp_path, "a", 1, 3), f"{tmp_path}/gone.tar"]
     spec = {
         "dataset": [{"shards": shards, "shuffle": 0, "order": "sequential"}],
@@ -174,6 +174,6 @@ def test_shards_are_a_cause_of_their_own(tmp_path, skip, raises):
 @pytest.mark.parametrize(
     ("skip", "says"), [("mapp", "did you mean `map`"), ([""], "E214"), (7, "E202"), ({"map": True}, "E202")]
 )
-def test_a_cause_that_there_is_not_is_a_problem_of_the_spec(skip, says):
+def test_an_unknown_cause_is_a_problem_of_the_spec(skip, says):
     with pytest.raises(wdspec.SpecError, match=says):
         wdspec.load({"dataset": [{"shards": "a.tar"}], "errors": {"skip": skip}})

@@ -60,7 +60,7 @@ def run(spec, ranks, workers, batches, state=None):
     )
 
 
-def test_a_run_goes_on_exactly_through_changes_of_topology(shards):
+def test_a_run_resumes_exactly_through_changes_of_topology(shards):
     spec = make_spec(shards)
     expected, _ = run(spec, 1, 0, 40)
     seen, state = [], None
@@ -81,7 +81,7 @@ def test_a_run_goes_on_exactly_through_changes_of_topology(shards):
 @pytest.mark.parametrize(
     "changes", [{"batch": None, "epoch": 40}, {"batch": {"size": 3, "accumulate": True}}]
 )
-def test_ranks_that_do_not_divide_the_canonical_ones_need_a_batch_to_share(shards, changes):
+def test_ranks_that_do_not_divide_the_canonical_ones_need_a_batch_to_divide(shards, changes):
     with pytest.raises(wdspec.UsageError, match=r"3 ranks cannot share 4 canonical ranks evenly.* of 2 or 4"):
         wdspec.loader(make_spec(shards, **changes), rank=0, world_size=3)
 
@@ -94,7 +94,7 @@ def test_ranks_that_do_not_divide_the_canonical_ones_need_a_batch_to_share(shard
     )
 )
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_changes_of_ranks_leave_the_order_alone(shards, legs):
+def test_any_changes_of_ranks_keep_the_order(shards, legs):
     spec = make_spec(shards, ranks=6, workers=4)
     seen, state = [], None
     for ranks, workers, batches in legs:
@@ -116,7 +116,7 @@ def test_state_can_be_loaded_into_a_live_loader_again_and_again(shards):
         assert len(first) + len(rest) == 14
 
 
-def test_what_was_prefetched_but_not_delivered_comes_after_resume(shards):
+def test_prefetched_batches_that_were_not_delivered_come_after_resume(shards):
     spec = make_spec(shards, 1, 2)
     with wdspec.loader(spec, num_workers=2, prefetch_factor=4, rank=0, world_size=1) as loader:
         seen = keys(itertools.islice(loader, 2))
@@ -172,9 +172,7 @@ def test_a_change_of_order_is_found_and_named(shards, changes, says):
         ),
     ],
 )
-def test_what_is_asked_of_a_sample_is_part_of_the_order_where_samples_without_it_are_skipped(
-    shards, changes, says
-):
+def test_required_fields_are_part_of_the_order_if_samples_without_them_are_skipped(shards, changes, says):
     before = {"defaults": {"missing": "skip"}, "fields": ["txt"]}
     with wdspec.loader(make_spec(shards, **before), rank=0, world_size=1) as loader:
         state = loader.state_dict()
@@ -265,7 +263,7 @@ def test_a_change_of_samples_only_warns(shards):
         loader.load_state_dict(state)
 
 
-def test_another_canonical_topology_says_what_to_write(shards):
+def test_an_error_about_the_canonical_topology_says_what_to_write(shards):
     with wdspec.loader(make_spec(shards, 4, 6), rank=0, world_size=1) as loader:
         state = loader.state_dict()
     with (
@@ -313,7 +311,7 @@ def test_states_that_do_not_fit_together_are_refused(shards):
 
 
 @pytest.mark.parametrize("state", [{}, [], None, {"format": "other"}])
-def test_what_is_no_state_is_refused(shards, state):
+def test_values_that_are_not_states_are_refused(shards, state):
     with (
         wdspec.loader(make_spec(shards), rank=0, world_size=1) as loader,
         pytest.raises(wdspec.UsageError, match="not a state of a wdspec"),
@@ -403,7 +401,7 @@ def test_a_damaged_state_is_refused_and_its_damage_named(shards, damage, says):
         (entry_damaged(lambda text: text[:20] + text[20].swapcase() + text[21:]), "canonical rank 0 is not"),
     ],
 )
-def test_a_damaged_entry_of_a_rank_is_found_when_that_rank_goes_on(shards, damage, says):
+def test_a_damaged_entry_of_a_rank_is_found_when_that_rank_resumes(shards, damage, says):
     spec = make_spec(shards, 1, 2)
     with wdspec.loader(spec) as loader:
         next(iter(itertools.islice(loader, 4, None)))
@@ -415,7 +413,7 @@ def test_a_damaged_entry_of_a_rank_is_found_when_that_rank_goes_on(shards, damag
         loader.load_state_dict(good)
 
 
-def test_entries_of_different_batches_are_told_apart_also_where_no_one_merged_them(shards):
+def test_entries_of_different_batches_are_found_even_if_not_merged(shards):
     """As files do that were put together by their names."""
     states = []
     for rank in range(2):
@@ -430,7 +428,7 @@ def test_entries_of_different_batches_are_told_apart_also_where_no_one_merged_th
         loader.load_state_dict(mixed)
 
 
-def test_a_rank_reads_its_own_part_alone(shards):
+def test_a_rank_reads_only_its_own_part(shards):
     """However many other ranks there are, and whatever became of theirs."""
     spec = make_spec(shards)
     with wdspec.loader(spec, rank=0, world_size=1) as loader:
@@ -444,7 +442,7 @@ def test_a_rank_reads_its_own_part_alone(shards):
             assert keys(loader) == [batch[rank * 3 : rank * 3 + 3] for batch in expected]
 
 
-def test_a_state_of_a_pass_can_begin_an_endless_run_and_be_saved_again(shards):
+def test_a_state_of_a_pass_can_start_an_endless_run_and_be_saved_again(shards):
     dataset = [{"name": name, "shards": shards[name], "shuffle": 0} for name in "ac"]
     finite, endless = (make_spec(shards, 1, 2, dataset=dataset, epoch=e) for e in ("pass", {"batches": 7}))
     with wdspec.loader(finite) as loader:
@@ -508,7 +506,7 @@ class TestInsideAStep:
             with pytest.raises(wdspec.UsageError, match=r"inside a step: 1 of the 2 items .* gets 4 a step"):
                 loader.load_state_dict(state)
 
-    def test_the_beginning_of_an_epoch_is_not_inside_its_first_step(self, shards):
+    def test_the_start_of_an_epoch_is_not_inside_its_first_step(self, shards):
         with wdspec.loader(self.spec(shards), rank=0, world_size=2) as loader:
             loader.set_epoch(0)
             next(iter(loader))
@@ -523,7 +521,7 @@ def test_batches_out_of_order_are_refused(shards):
 
 
 class TestInOneProcess:
-    def test_a_pipeline_goes_on_exactly_from_any_batch(self, shards):
+    def test_a_pipeline_resumes_exactly_from_any_batch(self, shards):
         spec = make_spec(shards, 1, 3)
         expected = keys(wdspec.compile(spec))
         for stop in range(8):
@@ -536,7 +534,7 @@ class TestInOneProcess:
                 if stop < 7:
                     assert seen + keys(again) == expected
 
-    def test_a_loader_takes_up_the_state_of_a_pipeline(self, shards):
+    def test_a_loader_resumes_from_the_state_of_a_pipeline(self, shards):
         spec = make_spec(shards, 1, 2)
         pipeline = wdspec.compile(spec)
         seen = keys(itertools.islice(pipeline, 3))

@@ -95,7 +95,7 @@ def job(tmp_path_factory):
     return spec, [json.loads(Path(folder / f"report-{rank}.json").read_text()) for rank in range(2)]
 
 
-def test_gathered_states_go_on_exactly_in_one_process(job):
+def test_gathered_states_resume_exactly_in_one_process(job):
     spec, reports = job
     assert reports[0]["state"] == reports[1]["state"]
     with wdspec.loader(spec, rank=0, world_size=1) as loader:
@@ -110,7 +110,7 @@ def test_peers_that_read_the_same_part_count_once(job):
         assert report["same"] == report["state"]
 
 
-def test_what_is_wrong_on_one_rank_is_raised_on_all(job):
+def test_an_error_on_one_rank_is_raised_on_all(job):
     for report in job[1]:
         assert "canonical ranks" in report["uneven"] or "different batches" in report["uneven"]
         assert "rank 1 of the group: OSError: no space" in report["broken"]

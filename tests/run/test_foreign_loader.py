@@ -38,7 +38,7 @@ def saved(worker, batches=3):
     return json.loads(json.dumps(state)), [batch["__key__"] for batch in reading]
 
 
-def test_a_worker_goes_on_from_its_state(worker):
+def test_a_worker_resumes_from_its_state(worker):
     state, rest = saved(worker)
     again = worker()
     again.load_state_dict(state)
@@ -53,7 +53,7 @@ KEYS = ("format", "version", "worker", "workers", "first", "batch", "given", "sh
 @pytest.mark.parametrize(
     "value", ["gone", None, "x", -1, 1.5, [], {}, [1, "x"], "[1, 2]", '["a", "b", "c", "d"]']
 )
-def test_every_key_that_is_gone_or_replaced_is_named_as_damage(worker, key, value):
+def test_every_missing_or_replaced_key_is_named_as_damage(worker, key, value):
     state, rest = saved(worker)
     assert set(state) == set(KEYS)
     if (key, value) == ("skip", "gone"):  # states from before steps could be skipped lack it
@@ -100,14 +100,14 @@ def without_slot_3(state):
         (lambda state: state.update(run=state["run"].replace('\\"seed\\": 0', '\\"seed\\": 1')), "digest"),
     ],
 )
-def test_damage_that_leaves_the_kinds_as_they_were_is_found(worker, damage, says):
+def test_damage_that_keeps_the_types_is_found(worker, damage, says):
     state, _ = saved(worker)
     damage(state)
     with pytest.raises(wdspec.UsageError, match=f"the state is damaged: .*{says}"):
         worker().load_state_dict(state)
 
 
-def test_a_state_of_another_version_is_no_damage(worker):
+def test_a_state_of_another_version_is_not_damage(worker):
     state, _ = saved(worker)
     with pytest.raises(wdspec.UsageError, match="format version 2, this wdspec reads version 4"):
         worker().load_state_dict({**state, "version": 2})

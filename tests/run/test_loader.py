@@ -31,7 +31,7 @@ def spec(tmp_path):
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3, 4])
-def test_epochs_go_on_where_the_last_one_ended(spec, workers):
+def test_epochs_continue_where_the_last_one_ended(spec, workers):
     expected = reference(load(spec), 1, max(1, workers), 0, 21)
     with wdspec.loader(spec, num_workers=workers) as loader:
         assert len(loader) == 7
@@ -138,7 +138,7 @@ def test_limit_caps_the_epoch(spec):
 
 
 @pytest.mark.parametrize(("limit", "near"), [(10, "8 or 12"), (3, "4")])
-def test_a_limit_inside_a_batch_is_refused_with_the_nearest_that_are_not(spec, limit, near):
+def test_a_limit_inside_a_batch_is_refused_with_the_nearest_legal_ones(spec, limit, near):
     with pytest.raises(
         wdspec.UsageError, match=f"`limit: {limit}` would end inside .* of 4 samples.*; use {near},"
     ):
@@ -188,7 +188,7 @@ def test_set_epoch_checks_and_never_seeks(spec):
                 loader.set_epoch(epoch)
 
 
-def test_an_older_iteration_cannot_go_on(spec):
+def test_an_older_iteration_cannot_continue(spec):
     with wdspec.loader(spec) as loader:
         old = iter(loader)
         next(old)
@@ -198,7 +198,7 @@ def test_an_older_iteration_cannot_go_on(spec):
 
 
 @pytest.mark.parametrize("argument", ["batch_size", "shuffle", "sampler", "collate_fn", "drop_last"])
-def test_what_the_spec_decides_is_no_argument(spec, argument):
+def test_values_of_the_spec_are_not_arguments(spec, argument):
     with pytest.raises(wdspec.UsageError, match=f"`{argument}` is not an argument"):
         wdspec.loader(spec, **{argument: 1})
 
@@ -224,12 +224,12 @@ def test_what_the_spec_decides_is_no_argument(spec, argument):
         (wdspec.compile, "colour", "it takes split, env, vars, overrides"),
     ],
 )
-def test_arguments_that_there_are_not_say_which_there_are(spec, function, argument, says):
+def test_unknown_arguments_list_the_known_ones(spec, function, argument, says):
     with pytest.raises(wdspec.UsageError, match=says):
         function(spec, **{argument: 1})
 
 
-def test_the_users_random_numbers_are_left_alone(spec):
+def test_random_numbers_of_the_user_are_left_alone(spec):
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
@@ -281,7 +281,7 @@ class TestBareDataLoader:
         with pytest.raises(wdspec.UsageError, match=r"read the previous epoch again; use wdspec.loader"):
             list(loader)
 
-    def test_persistent_workers_go_on_when_they_divide_the_epoch(self, spec):
+    def test_persistent_workers_continue_when_they_divide_the_epoch(self, spec):
         spec["epoch"] = {"batches": 6}
         loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=2, persistent_workers=True)
         assert flat(keys(loader) for _ in range(3)) == reference(load(spec), 1, 2, 0, 18)
@@ -316,7 +316,7 @@ class TestBareDataLoader:
         assert [len(batch["__key__"]) for batch in batches] == [5] * 4
 
     @pytest.mark.parametrize("start", [None, "fork", "spawn"])
-    def test_what_accelerate_would_share_out_again_is_refused(self, spec, start):
+    def test_datasets_that_accelerate_would_divide_again_are_refused(self, spec, start):
         from accelerate.data_loader import DataLoaderShard, IterableDatasetShard
 
         samples = {**spec, "batch": None, "epoch": 20}
@@ -338,14 +338,14 @@ class TestBareDataLoader:
         with pytest.raises(wdspec.UsageError, match="left early"):
             next(iter(loader))
 
-    def test_workers_go_on_where_the_pipeline_stands(self, spec):
+    def test_workers_continue_at_the_position_of_the_pipeline(self, spec):
         pipeline = wdspec.compile(spec)
         seen = keys(itertools.islice(pipeline, 3))
         assert seen + keys(DataLoader(pipeline, batch_size=None, num_workers=1)) == reference(
             load(spec), 1, 1, 0, 7
         )
 
-    def test_in_one_process_iterations_go_on(self, spec):
+    def test_in_one_process_iterations_continue(self, spec):
         pipeline = wdspec.compile(spec)
         seen = keys(itertools.islice(pipeline, 3)) + keys(pipeline) + keys(pipeline)
         assert seen == reference(load(spec), 1, 1, 0, 14)

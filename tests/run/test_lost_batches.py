@@ -94,7 +94,7 @@ def test_after_a_failure_it_fails_until_a_state_is_loaded(steps, compiled, fail,
     assert [state.given(0, source.delays) for (state,) in read_entry(pipeline.state_dict(), 0, 1)] == [16]
 
 
-def test_steps_of_several_items_begin_again_at_the_state(steps, compiled):
+def test_steps_of_several_items_start_again_at_the_state(steps, compiled):
     pipeline = compiled(elastic={"ranks": 2, "workers": 1}, batch={"size": 4, "accumulate": True})
     steps.failing.add(-9)
     batches = iter(pipeline)

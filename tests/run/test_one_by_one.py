@@ -60,7 +60,7 @@ def test_samples_and_states_are_those_of_batches_of_one(urls, way, sources, monk
         ]
 
 
-def test_shares_that_are_set_hold_from_the_next_sample_on(urls):
+def test_shares_that_are_set_hold_from_the_next_sample(urls):
     dataset = wdspec.compile(make(urls, "one source", "ab"))
     samples = iter(dataset)
     for _ in range(10):
@@ -87,7 +87,7 @@ def test_an_error_is_raised_again_until_a_state_is_loaded(urls):
             next(iter(tuples))
 
 
-def test_an_older_iteration_cannot_go_on(urls):
+def test_an_older_iteration_cannot_continue(urls):
     dataset = wdspec.compile(make(urls, "one source", "a"))
     old = iter(dataset)
     next(old)

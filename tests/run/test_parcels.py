@@ -53,7 +53,7 @@ def sent(value):
         torch.ones(INLINE // 4),
     ],
 )
-def test_a_tensor_arrives_as_it_was(tensor):
+def test_a_tensor_arrives_unchanged(tensor):
     found = sent({"x": tensor})["x"]
     assert type(found) is torch.Tensor
     assert (found.dtype, found.shape, found.layout) == (tensor.dtype, tensor.shape, tensor.layout)
@@ -67,7 +67,7 @@ def test_a_tensor_arrives_as_it_was(tensor):
         assert torch.equal(sent(tensor), tensor)
 
 
-def test_small_tensors_have_memory_of_their_own_and_large_ones_are_shared():
+def test_small_tensors_have_their_own_memory_and_large_ones_are_shared():
     whole = torch.arange(1000)
     small, large = sent([whole[:10], torch.zeros(INLINE)])
     assert not small.is_shared()
@@ -76,14 +76,14 @@ def test_small_tensors_have_memory_of_their_own_and_large_ones_are_shared():
 
 
 @pytest.mark.parametrize("count", [1, 3, INLINE])
-def test_views_that_are_read_otherwise_arrive_with_their_values(count):
+def test_other_views_arrive_with_their_values(count):
     conjugate = torch.full((count,), 1 + 2j).conj()
     assert torch.equal(sent(torch.arange(4)[::2][:1]), torch.tensor([0]))
     for view in (conjugate, conjugate.imag):
         assert torch.equal(sent(view), view.clone().resolve_conj().resolve_neg())
 
 
-def test_what_is_shared_is_opened_as_it_arrives_so_that_nobody_keeps_its_descriptor():
+def test_shared_memory_is_opened_on_arrival_so_that_no_descriptor_is_kept():
     def descriptors():
         return len(os.listdir("/proc/self/fd"))
 
@@ -97,7 +97,7 @@ def test_what_is_shared_is_opened_as_it_arrives_so_that_nobody_keeps_its_descrip
     assert descriptors() < before + 10  # what else the process opens meanwhile is fewer
 
 
-def test_what_is_the_same_before_is_the_same_behind():
+def test_equal_objects_before_are_equal_objects_after():
     tensor = torch.ones(3)
     first, second = sent([tensor, tensor])
     assert first is second
@@ -124,7 +124,7 @@ def parcel_of(size):
     return parcel
 
 
-def test_cheap_batches_come_together_and_dear_ones_alone():
+def test_cheap_batches_are_delivered_together_and_expensive_ones_alone():
     cheap = Delivery([parcel_of(100)], seconds=1e-6)
     assert paced(*[cheap] * 10) == [2, 4, 8, 16, 32, 64, 128, 256, 256, 256]
     assert paced(*[Delivery([parcel_of(100)], seconds=1.0)] * 3) == [1, 1, 1]
@@ -138,7 +138,7 @@ def test_cheap_batches_come_together_and_dear_ones_alone():
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_batches_that_come_together_are_those_that_came_alone(spec, workers, monkeypatch):
+def test_batches_delivered_together_equal_those_delivered_alone(spec, workers, monkeypatch):
     monkeypatch.setattr(tasks, "SECONDS", 10)
     found = []
     with wdspec.loader(spec, num_workers=workers) as loader:
@@ -157,7 +157,7 @@ def test_batches_that_come_together_are_those_that_came_alone(spec, workers, mon
 
 
 @pytest.mark.parametrize("raised", [wdspec.FieldError, ZeroDivisionError])
-def test_the_batches_before_one_that_fails_are_given(spec, monkeypatch, raised):
+def test_the_batches_before_a_failing_one_are_delivered(spec, monkeypatch, raised):
     expected = reference(spec, 1, 1, 0, BATCHES)
     monkeypatch.setattr(tasks, "SECONDS", 10)
     found = []
@@ -178,7 +178,7 @@ def test_the_batches_before_one_that_fails_are_given(spec, monkeypatch, raised):
     assert keys(found) == expected[:40]
 
 
-def test_what_cannot_be_sent_is_an_error_in_the_training_process(spec):
+def test_a_batch_that_cannot_be_sent_is_an_error_in_the_training_process(spec):
     with wdspec.loader(spec, num_workers=1) as loader:
         loader.stream.steps._loader.dataset.run.__dict__["assemble"] = lambda number, parts: [lambda: parts]
         with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):

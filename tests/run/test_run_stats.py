@@ -24,7 +24,7 @@ def spec(folder):
 
 
 @pytest.mark.parametrize(("workers", "persistent"), [(0, None), (2, True), (2, False)])
-def test_what_was_delivered_is_counted_over_workers_and_epochs(tmp_path, workers, persistent):
+def test_delivered_samples_are_counted_over_workers_and_epochs(tmp_path, workers, persistent):
     more = {} if persistent is None else {"persistent_workers": persistent}
     with wdspec.loader(spec(tmp_path), num_workers=workers, **more) as loader:
         assert loader.stats().batches == 0
@@ -42,14 +42,14 @@ def test_what_was_delivered_is_counted_over_workers_and_epochs(tmp_path, workers
         assert sum(source.delivered for source in loader.stats().sources.values()) == 160
 
 
-def test_an_epoch_left_early_counts_no_batch_that_was_not_given(tmp_path):
+def test_an_epoch_left_early_counts_only_delivered_batches(tmp_path):
     with wdspec.loader(spec(tmp_path), num_workers=2) as loader:
         for _ in zip(range(3), loader, strict=False):
             pass
         assert loader.stats().batches == 3
 
 
-def test_what_is_left_out_is_counted_by_cause(tmp_path):
+def test_samples_left_out_are_counted_by_cause(tmp_path):
     samples = [(f"k{n:02d}", {"cls": b"x" if n % 5 == 0 else b"1", "txt": b"t"}) for n in range(20)]
     write_shard(tmp_path / "c.tar", samples)
     write_shard(tmp_path / "d.tar", [(f"d{n}", {"txt": b"d"} if n % 2 else {"cls": b"2"}) for n in range(8)])
@@ -129,7 +129,7 @@ def test_a_compiled_dataset_counts_what_it_reads_in_its_process(tmp_path, batch)
     assert (copy.stats().batches, copy.stats().sources["a"].delivered) == (0, 0)
 
 
-def test_what_a_compiled_dataset_leaves_out_is_counted_behind_stages(tmp_path):
+def test_samples_that_a_compiled_dataset_leaves_out_are_counted_after_stages(tmp_path):
     write_shard(tmp_path / "c.tar", [(f"k{n}", {"cls": b"x" if n % 5 == 0 else b"1"}) for n in range(20)])
     source = {"name": "c", "shards": str(tmp_path / "c.tar"), "errors": "skip"}
     dataset = wdspec.compile({"dataset": [source], "batch": 4, "epoch": "pass"}).map(lambda batch: batch)
@@ -141,7 +141,7 @@ def test_what_a_compiled_dataset_leaves_out_is_counted_behind_stages(tmp_path):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_ended_passes_are_counted_also_where_some_workers_have_nothing_of_them(tmp_path, workers):
+def test_ended_passes_are_counted_even_if_some_workers_have_no_part_of_them(tmp_path, workers):
     write_shard(tmp_path / "c.tar", [(f"k{n}", {"cls": b"1"}) for n in range(7)])
     source = {"name": "c", "shards": str(tmp_path / "c.tar")}
     elastic = {"ranks": 1, "workers": workers}
@@ -154,7 +154,7 @@ def test_ended_passes_are_counted_also_where_some_workers_have_nothing_of_them(t
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_compiled_dataset_that_workers_read_says_that_its_counts_are_not_here(tmp_path, workers):
+def test_a_compiled_dataset_that_workers_read_reports_that_its_counts_are_elsewhere(tmp_path, workers):
     dataset = wdspec.compile(spec(tmp_path))
     for _ in DataLoader(dataset, batch_size=None, num_workers=workers):
         pass

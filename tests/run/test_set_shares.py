@@ -40,7 +40,7 @@ A, B = {"a": 1}, {"b": 1}
 
 
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, True), (2, True), (2, False)])
-def test_they_hold_from_the_next_batch_on_whatever_workers_have_read_ahead(spec, workers, persistent):
+def test_they_hold_from_the_next_batch_whatever_workers_have_read_ahead(spec, workers, persistent):
     options = {"persistent_workers": persistent, "prefetch_factor": 3} if workers else {}
     seen = []
     with wdspec.loader(spec, num_workers=workers, **options) as loader:
@@ -57,7 +57,7 @@ def test_they_hold_from_the_next_batch_on_whatever_workers_have_read_ahead(spec,
     assert {key[0] for row in seen[5:9] for key in row} == {"a"}
 
 
-def test_workers_read_nothing_again_where_it_was_set_early_enough(spec, monkeypatch):
+def test_workers_read_nothing_again_if_set_early_enough(spec, monkeypatch):
     asked = []
     loader = rotating_loader(Listed.of(load(spec)).run(Seat(), 2), 2, prefetch=2)
     take = TaskReader.__getitem__
@@ -78,7 +78,7 @@ def test_workers_read_nothing_again_where_it_was_set_early_enough(spec, monkeypa
     assert asked[12:] == [12, 13, 14, 15, 16, 17, 18, *range(16, 24)]
 
 
-def test_states_go_on_with_what_was_set_on_other_topologies(spec):
+def test_states_resume_with_set_shares_on_other_topologies(spec):
     sets = {3: {"a": 9, "b": 1}, 8: B}
     rows = [expected(spec, 20, sets, rank, 2) for rank in range(2)]
     states = []
@@ -100,7 +100,7 @@ def test_states_go_on_with_what_was_set_on_other_topologies(spec):
     assert json.loads(later["shares"]) == [[8, {"b": 1}]]
 
 
-def test_a_pipeline_and_a_foreign_worker_take_them(spec):
+def test_a_pipeline_and_a_foreign_worker_accept_them(spec):
     pipeline = wdspec.compile({**spec, "elastic": None})
     pipeline.set_shares(A, after=2)
     rows = keys(DataLoader(pipeline, batch_size=None, num_workers=1))
@@ -116,7 +116,7 @@ def test_a_pipeline_and_a_foreign_worker_take_them(spec):
     assert seen == expected(spec, 12, {5: B})
 
 
-def test_stopping_anywhere_goes_on_with_what_was_set(spec):
+def test_stopping_anywhere_resumes_with_the_set_shares(spec):
     def made():
         loader = wdspec.loader(spec, num_workers=0)
         loader.set_shares({"a": 9, "b": 1}, after=2)
@@ -126,7 +126,7 @@ def test_stopping_anywhere_goes_on_with_what_was_set(spec):
     assert_resumable(made, batches=14, stops=range(14))
 
 
-def test_ranks_that_were_given_other_shares_are_found_when_states_meet(spec):
+def test_ranks_with_other_shares_are_found_when_states_are_merged(spec):
     states = []
     for rank in range(2):
         loader = rotating_loader(Listed.of(load(spec)).run(Seat(rank, 2), 1), 1)

@@ -43,7 +43,7 @@ def whole(spec):
     return list(itertools.chain(*batches(spec)))
 
 
-def test_what_is_not_skipped_is_as_it_would_have_been(spec, whole):
+def test_steps_that_are_not_skipped_are_unchanged(spec, whole):
     first, second, third = batches({**spec, "skip": ["3..5", 11, "13..14"]})
     assert first == [*whole[:3], *whole[6:11]]
     assert second == [whole[12], *whole[15:24]]
@@ -51,7 +51,7 @@ def test_what_is_not_skipped_is_as_it_would_have_been(spec, whole):
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_workers_read_ahead_over_what_is_skipped(spec, whole, persistent):
+def test_workers_read_ahead_across_skipped_steps(spec, whole, persistent):
     spec = {**spec, "skip": ["4..7", "9..13"]}
     with wdspec.loader(spec, num_workers=2, prefetch_factor=3, persistent_workers=persistent) as loader:
         assert [batch["__key__"] for batch in loader] == [*whole[:4], whole[8]]
@@ -74,7 +74,7 @@ def test_states_are_those_of_a_run_that_skips_nothing(spec):
     assert entries[0] == entries[1]
 
 
-def test_len_is_what_the_epoch_of_the_next_batch_has(spec):
+def test_len_is_that_of_the_epoch_of_the_next_batch(spec):
     with wdspec.loader({**spec, "skip": ["2..3", "10..14"]}, num_workers=0) as loader:
         lengths = [(loader.epoch, len(loader), sum(1 for _ in loader)) for _ in range(3)]
     assert lengths == [(0, 8, 8), (1, 9, 9), (2, 12, 12)]
@@ -108,7 +108,7 @@ def test_nothing_that_is_skipped_is_decoded(tmp_path):
     ]
 
 
-def test_a_state_that_knows_nothing_of_skipping_goes_on_and_skips(spec, whole):
+def test_a_state_without_skips_resumes_and_skips(spec, whole):
     with wdspec.loader(spec, num_workers=0) as loader:
         list(itertools.islice(loader, 3))
         old = loader.state_dict()
@@ -119,7 +119,7 @@ def test_a_state_that_knows_nothing_of_skipping_goes_on_and_skips(spec, whole):
         assert json.loads(loader.state_dict()["skip"]) == [[4, 6]]  # the past is as the state had it
 
 
-def test_what_was_skipped_stays_so_whatever_the_spec_says_now(spec, whole):
+def test_skipped_steps_stay_skipped_whatever_the_spec_says_now(spec, whole):
     with wdspec.loader({**spec, "skip": "2..6"}, num_workers=0) as loader:
         list(itertools.islice(loader, 3))
         state = loader.state_dict()
@@ -130,7 +130,7 @@ def test_what_was_skipped_stays_so_whatever_the_spec_says_now(spec, whole):
         assert json.loads(loader.state_dict()["skip"]) == [[2, 7]]
 
 
-def test_a_loop_goes_back_and_skips_and_its_states_hold_what_it_said(spec, whole):
+def test_a_loop_goes_back_and_skips_and_its_states_record_the_skips(spec, whole):
     with wdspec.loader(spec, num_workers=2, prefetch_factor=4) as loader:
         items = iter(loader)
         list(itertools.islice(items, 3))
@@ -151,7 +151,7 @@ def test_a_loop_goes_back_and_skips_and_its_states_hold_what_it_said(spec, whole
         assert [batch["__key__"] for batch in loader] == [whole[9], whole[11]]
 
 
-def test_the_loop_cannot_skip_what_was_given(spec):
+def test_the_loop_cannot_skip_delivered_steps(spec):
     with wdspec.loader(spec, num_workers=0) as loader:
         list(itertools.islice(loader, 3))
         with pytest.raises(
@@ -193,7 +193,7 @@ def test_samples_one_by_one_and_several_items_a_step(spec):
     assert keys(own) == whole[11:40:2]
 
 
-def test_the_rest_of_a_step_that_was_begun_is_left_out_with_it(spec, whole):
+def test_the_rest_of_a_started_step_is_left_out_with_it(spec, whole):
     spec = {**spec, "batch": {"size": 4, "accumulate": True}}
     with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
         list(itertools.islice(loader, 7))
@@ -205,7 +205,7 @@ def test_the_rest_of_a_step_that_was_begun_is_left_out_with_it(spec, whole):
         assert next(iter(loader))["__key__"] == whole[5][:4]
 
 
-def test_shares_that_are_set_hold_from_their_step_on_skipped_or_not(spec):
+def test_shares_that_are_set_hold_from_their_step_skipped_or_not(spec):
     def seen(**more):
         loader = rotating_loader(Listed.of(load({**spec, **more})).run(Seat(), 2), 2)
         loader.set_shares({"a": 1}, after=4)
@@ -215,20 +215,20 @@ def test_shares_that_are_set_hold_from_their_step_on_skipped_or_not(spec):
     assert seen(skip="3..5") == [row for number, row in enumerate(seen()) if number not in (3, 4, 5)]
 
 
-def test_a_stage_makes_what_is_skipped(spec):
+def test_a_stage_makes_the_skipped_samples(spec):
     spec = {**spec, "stage": {"call": "picks:backwards", "every": 8}}
     assert batches({**spec, "skip": "3..5"}, 1)[0] == [
         row for number, row in enumerate(batches(spec, 1)[0]) if number not in (3, 4, 5)
     ]
 
 
-def test_stopping_anywhere_goes_on_over_what_is_skipped(spec):
+def test_stopping_anywhere_resumes_across_skipped_steps(spec):
     skipping = {**spec, "skip": ["2..3", "10..13"]}
     assert_resumable(lambda: wdspec.loader(skipping, num_workers=0), batches=14, stops=range(1, 14, 2))
 
 
 @pytest.mark.usefixtures("impatient_torch")
-def test_a_stateful_dataloader_goes_on_over_what_is_skipped(spec, whole):
+def test_a_stateful_dataloader_resumes_across_skipped_steps(spec, whole):
     spec = {**spec, "elastic": {"ranks": 1, "workers": 2}, "skip": ["3..4", "10..11"]}
 
     def made(workers):
@@ -242,7 +242,7 @@ def test_a_stateful_dataloader_goes_on_over_what_is_skipped(spec, whole):
 
 
 @pytest.mark.usefixtures("impatient_torch")
-def test_workers_of_a_dataloader_skip_only_what_keeps_their_turns(spec):
+def test_workers_of_a_dataloader_skip_only_ranges_that_keep_their_turns(spec):
     spec = {**spec, "elastic": {"ranks": 1, "workers": 4}}
 
     def read(workers, **more):
@@ -261,7 +261,7 @@ def test_workers_of_a_dataloader_skip_only_what_keeps_their_turns(spec):
         pipeline.skip_steps(14)
 
 
-def test_a_distributed_checkpoint_holds_what_was_skipped(spec, whole, tmp_path):
+def test_a_distributed_checkpoint_records_skipped_steps(spec, whole, tmp_path):
     with wdspec.loader({**spec, "skip": "1..2"}, num_workers=0) as loader:
         loader.skip_steps(5, 6)
         seen = [batch["__key__"] for batch in itertools.islice(loader, 2)]
@@ -272,7 +272,7 @@ def test_a_distributed_checkpoint_holds_what_was_skipped(spec, whole, tmp_path):
     assert seen == [whole[0], *whole[3:5], *whole[7:12]]
 
 
-def test_ranks_that_skip_different_steps_are_found_when_states_meet(spec):
+def test_ranks_that_skip_different_steps_are_found_when_states_are_merged(spec):
     states = []
     for rank in range(2):
         loader = rotating_loader(Listed.of(load(spec)).run(Seat(rank, 2), 1), 1)

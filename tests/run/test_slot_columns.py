@@ -36,12 +36,12 @@ def slots_of_a_rank(draw):
 
 @given(slots_of_a_rank())
 @settings(deadline=None)
-def test_it_gives_back_what_was_written(case):
+def test_it_reads_back_what_it_wrote(case):
     sources, slots = case
     assert decode(encode(slots), len(slots), sources) == slots
 
 
-def test_slots_that_are_alike_take_next_to_nothing():
+def test_equal_slots_take_next_to_nothing():
     fresh = [[StreamState()] * 50] * 8
     assert len(encode(fresh)) < 200
     assert len(encode([None] * 1000)) < 100
@@ -70,6 +70,6 @@ def text(*columns):
         base64.b64encode(zlib.compress(bytes(1 << 29), 1)).decode(),
     ],
 )
-def test_no_text_makes_more_than_a_value_error(hostile):
+def test_any_text_is_read_or_is_a_value_error(hostile):
     with pytest.raises((ValueError, TypeError)):
         decode(hostile, 2, 1)

@@ -57,22 +57,22 @@ def read_to_the_end(loader):
     return seen, "never refused"
 
 
-def test_in_one_process_it_goes_on_from_any_batch_of_any_epoch(spec):
+def test_in_one_process_it_resumes_from_any_batch_of_any_epoch(spec):
     assert_resumable(lambda: make(spec, 0))
 
 
-def test_persistent_workers_go_on_from_batches_of_any_epoch(spec):
+def test_persistent_workers_resume_from_batches_of_any_epoch(spec):
     assert_resumable(lambda: make(spec, 2, persistent_workers=True), stops=[0, 3, 7, 8, 13])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_persistent_workers_go_on_from_any_batch_of_any_epoch(spec, workers):
+def test_persistent_workers_resume_from_any_batch_of_any_epoch(spec, workers):
     assert_resumable(lambda: make(spec, workers, persistent_workers=True))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_other_workers_go_on_within_the_epoch(spec, workers):
+def test_other_workers_resume_within_the_epoch(spec, workers):
     assert_resumable(lambda: make(spec, workers), batches=8, stops=[0, 1, 4, 7])
 
 
@@ -91,7 +91,7 @@ def test_an_epoch_that_workers_cannot_share_is_exact_and_the_next_one_refused(sp
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_a_state_saved_behind_the_last_batch_gives_the_end_of_the_epoch_first(spec, workers):
+def test_a_state_saved_after_the_last_batch_gives_the_end_of_the_epoch_first(spec, workers):
     """As torchdata's own datasets do; with any number of workers."""
     persistent = {"persistent_workers": True} if workers else {}
     loader = make(spec, workers, **persistent)
@@ -104,7 +104,7 @@ def test_a_state_saved_behind_the_last_batch_gives_the_end_of_the_epoch_first(sp
     assert keys(seen) + keys(again) + keys(again) == expected(spec, 24)
 
 
-def test_without_workers_a_state_saved_at_an_epochs_end_begins_the_next_one(spec):
+def test_without_workers_a_state_saved_at_the_end_of_an_epoch_starts_the_next(spec):
     loader = make(spec, 0)
     seen = keys(loader)
     again = make(spec, 0)
@@ -135,7 +135,7 @@ def test_another_number_of_workers_is_refused(spec):
             next(iter(again))
 
 
-def test_a_state_saved_at_an_epochs_end_needs_persistent_workers(spec):
+def test_a_state_saved_at_the_end_of_an_epoch_needs_persistent_workers(spec):
     loader = make(spec, 2)
     assert keys(loader) == expected(spec, 8)
     again = make(spec, 2)
@@ -168,7 +168,7 @@ def test_steps_of_several_items_cannot_be_shared_by_workers(spec):
         next(iter(make(spec, 2)))
 
 
-def test_the_state_of_a_worker_is_not_taken_for_that_of_a_rank(spec):
+def test_the_state_of_a_worker_is_not_mistaken_for_that_of_a_rank(spec):
     loader = make(spec, 1)
     next(iter(loader))
     state = loader.state_dict()["_snapshot"]["_worker_snapshots"]["worker_0"]["dataset_state"]
@@ -176,7 +176,7 @@ def test_the_state_of_a_worker_is_not_taken_for_that_of_a_rank(spec):
         wdspec.compile(spec).load_state_dict(state)
 
 
-def test_a_pipeline_that_was_read_from_goes_on_in_workers_where_it_stands(spec):
+def test_a_pipeline_that_was_read_from_continues_in_workers_at_its_position(spec):
     pipeline = wdspec.compile(spec)
     seen = keys(itertools.islice(pipeline, 3))
     seen += keys(StatefulDataLoader(pipeline, batch_size=None, num_workers=2))

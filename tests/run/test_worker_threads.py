@@ -115,7 +115,7 @@ def test_leaving_early_loses_and_repeats_nothing_and_shares_may_be_set(make):
     assert len(found["threads"][0]) == 30
 
 
-def test_what_is_wrong_in_a_shard_is_raised_as_it_is_and_the_next_iteration_goes_on(make, tmp_path):
+def test_an_error_of_a_shard_is_raised_unchanged_and_the_next_iteration_continues(make, tmp_path):
     whole = (tmp_path / "a-002.tar").read_bytes()
     (tmp_path / "a-002.tar").write_bytes(whole[:3000])
     with wdspec.loader(make()) as loader:
@@ -171,7 +171,7 @@ def test_an_interrupt_while_threads_start_leaves_none_behind(make, monkeypatch):
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
-def test_nothing_is_left_of_an_iteration_that_was_left(make, is_closed):
+def test_an_abandoned_iteration_leaves_nothing(make, is_closed):
     loader = wdspec.loader(make())
     steps = iter(loader)
     next(steps)
@@ -203,13 +203,13 @@ def test_functions_are_refused_before_anything_is_read(make, keys):
     [{"prefetch_factor": n} for n in (-1, 0, True, "2")]
     + [{"timeout": n} for n in (-1, "2", float("nan"), 1e300)],
 )
-def test_numbers_that_are_none_are_refused(make, arguments):
+def test_invalid_numbers_are_refused(make, arguments):
     (name,) = arguments
     with pytest.raises(UsageError, match=f"`{name}` is a number of"):
         wdspec.loader(make(), **arguments)
 
 
-def test_what_is_for_processes_is_refused(make):
+def test_options_of_processes_are_refused(make):
     with pytest.raises(
         UsageError, match="`worker_init_fn` is for worker processes; remove it, or remove `loader:"
     ):

@@ -114,7 +114,7 @@ def read_and_kill_one_after(count, loader, found):
 
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("number", [1, 2])
-def test_after_a_killed_worker_the_next_iteration_goes_on_exactly(spec, number, persistent, monkeypatch):
+def test_after_a_killed_worker_the_next_iteration_resumes_exactly(spec, number, persistent, monkeypatch):
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
     found = []
     with wdspec.loader(spec, num_workers=number, prefetch_factor=1, persistent_workers=persistent) as loader:
@@ -153,7 +153,7 @@ class Iteration:
         (lambda: os._exit(3), "exited unexpectedly with status 3."),
     ],
 )
-def test_of_a_worker_that_has_died_its_end_the_usual_cause_and_its_memory_are_said(end, says):
+def test_errors_of_a_dead_worker_name_its_exit_the_usual_cause_and_its_memory(end, says):
     context = multiprocessing.get_context("fork")
     living, dead = context.Process(target=signal.pause), context.Process(target=end)
     living.start()
@@ -168,7 +168,7 @@ def test_of_a_worker_that_has_died_its_end_the_usual_cause_and_its_memory_are_sa
     assert "Peak memory: 3,072, 5 MiB in workers 0, 1" in said
 
 
-def test_a_loader_says_it_of_the_worker_that_was_killed(spec, monkeypatch):
+def test_a_loader_reports_this_for_a_killed_worker(spec, monkeypatch):
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
     with wdspec.loader(spec, num_workers=1, prefetch_factor=1) as loader:
         batches = iter(loader)
@@ -194,7 +194,7 @@ def test_workers_killed_between_two_epochs_are_replaced(spec, monkeypatch):
     assert keys(found) == reference(spec, 1, 2, 0, 2 * BATCHES)
 
 
-def test_after_a_time_out_the_next_iteration_goes_on_exactly(document, tmp_path, monkeypatch):
+def test_after_a_timeout_the_next_iteration_resumes_exactly(document, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
     monkeypatch.setenv("STUCK_ONCE", str(tmp_path / "was-stuck"))
     (tmp_path / "stuck_once.py").write_text(
@@ -218,7 +218,7 @@ def test_after_a_time_out_the_next_iteration_goes_on_exactly(document, tmp_path,
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_python_ends_at_once_with_a_loader_left_open(document, tmp_path, persistent):
+def test_python_exits_at_once_with_an_unclosed_loader(document, tmp_path, persistent):
     script, text = tmp_path / "left_open.py", tmp_path / "spec.json"
     text.write_text(json.dumps(document))
     script.write_text(
@@ -232,7 +232,7 @@ def test_python_ends_at_once_with_a_loader_left_open(document, tmp_path, persist
     assert len(done.stdout) > 10
 
 
-def test_the_users_worker_init_fn_is_called_too(spec, tmp_path, monkeypatch):
+def test_the_worker_init_fn_of_the_user_is_called_too(spec, tmp_path, monkeypatch):
     monkeypatch.setenv("WORKERS_STARTED", str(tmp_path))
     with wdspec.loader(spec, num_workers=2, worker_init_fn=started) as loader:
         next(iter(loader))
@@ -261,7 +261,7 @@ def test_pin_memory_reaches_the_tensors_of_a_delivery():
 
 
 @pytest.mark.parametrize("number", [0, 2])
-def test_pin_memory_and_prefetch_leave_the_order_alone(spec, number):
+def test_pin_memory_and_prefetch_keep_the_order(spec, number):
     arguments = {"prefetch_factor": 5} if number else {}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*pin_memory.*")
@@ -301,7 +301,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     "context", ["forkserver", multiprocessing.get_context("forkserver"), multiprocessing.get_context("fork")]
 )
-def test_a_server_that_forks_workers_imports_once_what_they_need(spec, monkeypatch, context):
+def test_a_forkserver_imports_what_workers_need_once(spec, monkeypatch, context):
     from multiprocessing import forkserver
 
     server = forkserver.ForkServer()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import wdspec
 from wdspec.base.errors import ShardError
 from wdspec.base.redaction import answered, harmless, masked, printable, redacted, redacted_urls
-from wdspec.cli.wording import value_meaning
+from wdspec.cli.samples import describe_value
 
 LETTERS = "abcXYZ019"
 _names = st.text("abcdefgh_-.", min_size=1, max_size=12).filter(lambda name: len(name) > 3).map("k".__add__)
@@ -171,7 +171,7 @@ def test_a_source_is_not_named_after_a_secret(form):
 )
 def test_a_value_is_redacted_before_it_is_cut_or_written_as_json(value, url):
     filled = url if value == "{}" else [url] if isinstance(value, list) else {"url": url}
-    assert "Qz7" not in value_meaning(filled).preview
+    assert "Qz7" not in describe_value(filled).preview
 
 
 def test_what_a_shell_makes_of_a_secret_is_hidden_in_what_a_program_says():

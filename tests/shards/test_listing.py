@@ -39,7 +39,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_braces_cost_no_look_at_the_disk(monkeypatch, tmp_path):
+def test_braces_do_not_touch_the_disk(monkeypatch, tmp_path):
     few, many = source_of("x-{0..1}.tar", tmp_path), source_of("gs://b/a-{000000..999999}.tar", tmp_path)
     storage = Storage.of(Environment.read({}))
     with monkeypatch.context() as patch:
@@ -75,7 +75,7 @@ def test_globs_and_directories_are_listed_in_code_point_order(folder, pattern, e
     assert texts_of(pattern, folder) == expected
 
 
-def test_a_directory_holds_the_shards_directly_in_it_and_nothing_hidden_or_half_written(tmp_path):
+def test_a_directory_has_the_shards_directly_in_it_and_nothing_hidden_or_half_written(tmp_path):
     wanted = ["A.TAR", "a.tar", "b.tar.gz", "b.tar.zst", "c.tgz", "d.tar.bz2", "e.txz", "é.tar", "\udce9.tar"]
     touch(
         tmp_path,
@@ -92,7 +92,7 @@ def test_a_directory_holds_the_shards_directly_in_it_and_nothing_hidden_or_half_
     assert texts_of(f"{tmp_path}/", "/") == [f"{tmp_path}/{name}" for name in sorted(wanted)]
 
 
-def test_any_characters_may_stand_in_a_name(tmp_path):
+def test_a_name_may_have_any_characters(tmp_path):
     names = ["a b.tar", "a#?%20.tar", "new\nline.tar", "caf\udce9.tar", "[x].tar", "{y}.tar", "a::b.tar"]
     touch(tmp_path, *names)
     assert texts_of("*", tmp_path) == sorted(names)
@@ -109,7 +109,7 @@ def test_a_name_that_exists_is_taken_literally(tmp_path):
     assert texts_of(r"wha\?.tar", tmp_path) == ["wha?.tar"]
 
 
-def test_what_is_found_under_a_rewritten_url_is_spelt_as_in_the_spec(folder):
+def test_shards_found_under_a_rewritten_url_are_spelt_as_in_the_spec(folder):
     rewrite = f"gs://bucket/={folder}/"
     assert texts_of("gs://bucket/b-*.tar", "/", rewrite) == ["gs://bucket/b-0.tar", "gs://bucket/b-1.tar"]
     assert texts_of("gs://bucket/", "/", rewrite) == [f"gs://bucket/{n}.tar" for n in ("a", "b-0", "b-1")]
@@ -117,7 +117,7 @@ def test_what_is_found_under_a_rewritten_url_is_spelt_as_in_the_spec(folder):
     assert texts_of("gs://s*/c.tar", "/", f"gs://={folder}/") == ["gs://sub/c.tar"]
 
 
-def test_a_rule_that_changes_the_names_to_be_found_is_an_error(folder):
+def test_a_rule_that_changes_the_names_in_a_listing_is_an_error(folder):
     for rewrite in (f"gs://b/.*={folder}/x.tar", rf"gs://b/(.*)\.tar={folder}/\1.tgz"):
         with pytest.raises(ShardError, match=r"the rule WDS_REWRITE rule 1: .* changes names"):
             texts_of("gs://b/*.tar", "/", rewrite)
@@ -200,7 +200,7 @@ def test_lines_of_a_list_are_relative_to_it_and_are_expanded(folder):
     ]
 
 
-def test_a_list_may_lie_where_a_rule_or_a_file_url_leads(folder):
+def test_a_list_may_be_where_a_rule_or_a_file_url_leads(folder):
     (folder / "list.txt").write_text("a.tar\nb-*.tar\n")
     expected = [f"{folder}/a.tar", f"{folder}/b-0.tar", f"{folder}/b-1.tar"]
     assert texts_of(f"@file://{folder}/list.txt", "/") == expected
@@ -259,7 +259,7 @@ def test_a_huge_list_is_an_error(tmp_path, monkeypatch):
         texts_of("@l.txt", tmp_path)
 
 
-def test_a_shard_found_twice_is_kept_and_warned_of_unless_it_was_written_twice(folder):
+def test_a_shard_found_twice_is_kept_with_a_warning_unless_it_was_written_twice(folder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert texts_of("x.tgz::x.tgz", folder) == ["x.tgz", "x.tgz"]
@@ -268,7 +268,7 @@ def test_a_shard_found_twice_is_kept_and_warned_of_unless_it_was_written_twice(f
         assert texts_of("b-*.tar::b-0*", folder) == ["b-0.tar", "b-1.tar", "b-0.tar"]
 
 
-def test_what_is_forbidden_is_so_before_anything_is_read(folder):
+def test_forbidden_urls_are_refused_before_anything_is_read(folder):
     with pytest.raises(UrlError, match="WDS_SECURE"):
         texts_of(["a.tar", "gs://b"], folder, "gs://=pipe:cat ", "1")
 
@@ -281,14 +281,14 @@ def test_a_long_list_is_one_run(tmp_path):
     assert shards[4999].text == "x-4999.tar"
 
 
-def test_a_page_in_place_of_a_list_is_no_list(tmp_path):
+def test_a_page_instead_of_a_list_is_an_error(tmp_path):
     (tmp_path / "list.txt").write_text("\n".join(["<!DOCTYPE html>", "<html>log in</html>"]))
     with pytest.raises(ShardError, match="this list is an HTML or XML page") as caught:
         texts_of("@list.txt", tmp_path)
     assert caught.value.place["line"] == 1
 
 
-def test_a_list_that_a_server_has_not_is_told_in_the_server_s_words(nginx):
+def test_a_list_missing_on_a_server_is_reported_in_the_server_s_words(nginx):
     with pytest.raises(MissingShardError, match="status 404") as caught:
         texts_of(f"@{nginx.url}/no-such-list.txt", "/")
     assert "rewrite:" in str(caught.value)

@@ -37,7 +37,7 @@ def lock(folder):
     return folder / "spec.lock.json"
 
 
-def test_what_is_no_path_is_no_lock(folder):
+def test_a_lock_must_be_a_path(folder):
     with pytest.raises(UsageError, match="`lock` is the path of a file that `wdspec lock` wrote, not True"):
         wds.plan(folder / "spec.yaml", lock=True)
 
@@ -66,7 +66,7 @@ def test_no_other_file_is_overwritten_but_a_lock_that_is_damaged(folder, lock, m
         assert lock.read_text() == whole
 
 
-def test_only_sources_that_changed_are_looked_at_again(folder, lock, monkeypatch):
+def test_only_sources_that_changed_are_checked_again(folder, lock, monkeypatch):
     asked = []
     stat = Storage.stat
     monkeypatch.setattr(Storage, "stat", lambda self, shard: asked.append(shard.text) or stat(self, shard))
@@ -81,7 +81,7 @@ def test_only_sources_that_changed_are_looked_at_again(folder, lock, monkeypatch
     assert sorted(asked) == ["a-000.tar", "a-001.tar", "c-000.tar", "c-000.tar"]
 
 
-def test_check_names_shards_that_are_new_gone_or_other_bytes(folder, lock):
+def test_check_names_shards_that_are_new_gone_or_changed(folder, lock):
     assert "as locked" in wdspec("lock", "spec.yaml", "--check", folder=folder)[0]
     (folder / "a-000.tar").unlink()
     write_source(folder, "a-x", shards=1, samples=1)
@@ -96,7 +96,7 @@ def test_check_names_shards_that_are_new_gone_or_other_bytes(folder, lock):
     assert "4 shards not as locked" in shown
 
 
-def test_a_run_with_a_lock_reads_the_shards_that_stand_there(folder, lock, monkeypatch):
+def test_a_run_with_a_lock_reads_the_shards_in_the_lock(folder, lock, monkeypatch):
     spec = folder / "spec.yaml"
     before = [shard.text for shard in wds.plan(spec).sources[0].shards]
     write_source(folder, "a-later", shards=1, samples=3)
@@ -127,7 +127,7 @@ def test_a_lock_of_another_spec_is_refused_and_validate_says_so(folder, lock, ol
     assert f"E403 the lock does not fit: {says}" in shown
 
 
-def test_validate_wants_a_lock_for_each_split(folder):
+def test_validate_requires_a_lock_for_each_split(folder):
     (folder / "spec.yaml").write_text(
         "wdspec: 1\nsplits:\n  train: {dataset: [{shards: a-*.tar}]}\n  val: {dataset: [{shards: b-*.tar}]}\n"
     )
@@ -157,7 +157,7 @@ def test_a_lock_that_was_damaged_is_refused(folder, lock, change, says):
         wds.plan(folder / "spec.yaml", lock=lock)
 
 
-def test_a_shard_that_is_not_there_is_no_lock(folder):
+def test_a_missing_shard_makes_no_lock(folder):
     (folder / "b-001.tar").unlink()
     assert "no such file" in wdspec("lock", "spec.yaml", folder=folder, code=1)[1]
     assert not (folder / "spec.lock.json").exists()
@@ -168,7 +168,7 @@ def test_no_secret_is_kept(folder):
     assert "contain a secret" in wdspec("lock", "spec.yaml", folder=folder, code=1)[1]
 
 
-def test_diff_compares_what_was_locked(folder, lock):
+def test_diff_compares_locked_shards(folder, lock):
     (folder / "old.yaml").write_text(SPEC)
     (folder / "old.lock.json").write_text(lock.read_text())
     (folder / "b-000.tar").write_bytes((folder / "b-000.tar").read_bytes() + bytes(10240))

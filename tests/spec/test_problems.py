@@ -340,16 +340,16 @@ spec.yaml:3:5: E201 unknown key `extension` in a source
 spec.yaml:2:43: E302 the probabilities of this list sum to 0.9, not to 1
   2 |   - {name: a, shards: a.tar, probability: 0.6}
     |                                           ^^^
-    = normalised they are a: 0.666666667, b: 0.333333333; or write `weight` instead of `probability`""",
+    = normalized, they are a: 0.666666667, b: 0.333333333; or write `weight` instead of `probability`""",
     "dataset:\n  - shards: gs://b/x-{000010..000001}.tar\n": """\
-spec.yaml:2:22: E213 empty brace range: 10 > 1, did you mean {000001..000010}?
+spec.yaml:2:22: E213 empty brace range: 10 > 1; did you mean {000001..000010}?
   2 |   - shards: gs://b/x-{000010..000001}.tar
     |                      ^""",
     "dataset:\n  - {shards: a-{0..3}.tar}\n": """\
 spec.yaml:2:16: E005 this map `{…}` is not closed or a comma is missing
   2 |   - {shards: a-{0..3}.tar}
     |                ^
-    = quote texts that hold `{`, `}`, `[`, `]` or `,` inside `{…}` and `[…]`: "a-{000..123}.tar\"""",
+    = inside `{…}` and `[…]`, put text with `{`, `}`, `[`, `]` or `,` in quotes: "a-{000..123}.tar\"""",
 }
 
 

@@ -42,7 +42,7 @@ FIRST, AGAIN, LONGER = shard(b"abc"), shard(b"xyz"), shard(bytes(20_000))
 @pytest.fixture(autouse=True)
 def asking_anew(monkeypatch):
     monkeypatch.setattr(changed_objects, "AGAIN", 0.0)
-    changed_objects._asked.value = changed_objects._Asked()
+    changed_objects._requests.value = changed_objects._Requests()
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_an_object_that_is_gone_is_told_of(cached, caplog, nginx):
     cached(f"{nginx.url}/going.tar")
     path.unlink()
     assert cached(f"{nginx.url}/going.tar") == FIRST
-    assert "there is no such object any more" in told(caplog)[0]
+    assert "the object no longer exists" in told(caplog)[0]
 
 
 def test_a_store_that_cannot_be_reached_is_asked_once_and_nothing_is_told(cached, caplog, nginx, monkeypatch):

@@ -94,7 +94,7 @@ def test_every_step_names_what_did_it():
     result = storage(top=[("gs://", "file:///a%20b/")]).resolve(ShardUrl("gs://o.tar", "/"))
     assert [tuple(step) for step in result.steps] == [
         ("rewrite", "file:///a%20b/o.tar", "s.yaml:9: gs:// -> file:///a%20b/"),
-        ("path", "/a b/o.tar", "what the `file:` URL stands for"),
+        ("path", "/a b/o.tar", "the path of the `file:` URL"),
     ]
     assert storage().resolve(ShardUrl("/a.tar", "/")).steps == ()
     assert storage().resolve(ShardUrl("a.tar", "/b")).steps == (("path", "/b/a.tar", "relative to /b"),)

@@ -74,7 +74,7 @@ def test_names_that_are_not_utf_8_keep_their_bytes():
         ("gs://b/./o", r"no `\.` or `\.\.`"),
         ("gs:///o", "no bucket"),
         ("gs://b@c/o", "cannot be the name of a bucket"),
-        ("gs://@a@b/c/o", "is no namespace"),
+        ("gs://@a@b/c/o", "is not a namespace"),
     ],
 )
 def test_names_that_aistore_cannot_have_are_errors(url, message):
@@ -113,11 +113,11 @@ def test_false_switches_it_off_for_all_or_for_one_source():
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({"AIS_ENDPOINT": "ftp://x"}, "AIS_ENDPOINT=ftp://x: .* is no http or https address"),
+        ({"AIS_ENDPOINT": "ftp://x"}, "AIS_ENDPOINT=ftp://x: .* is not an http or https address"),
         ({"AIS_ENDPOINT": "http://me:pw@x"}, "user name or password"),
         ({"USE_AIS_FOR": "gs:https"}, "USE_AIS_FOR=gs:https: AIStore does not serve https://"),
         ({"USE_AIS_FOR": "hf"}, "AIStore does not serve hf://"),
-        ({"AIS_READ_TIMEOUT": "soon"}, "AIS_READ_TIMEOUT=soon is no number of seconds"),
+        ({"AIS_READ_TIMEOUT": "soon"}, "AIS_READ_TIMEOUT=soon is not a number of seconds"),
     ],
 )
 def test_variables_that_cannot_be_meant_are_errors(environ, message):

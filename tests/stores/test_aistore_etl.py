@@ -87,7 +87,7 @@ def test_a_stream_that_dies_anywhere_is_an_error_and_gives_no_sample_that_is_not
 def test_an_error_text_after_a_whole_tar_is_an_error_too(double, tar):
     double.etls["upper-case"].dies_after = len(tar)
     given = []
-    with pytest.raises(ShardError, match="after the end marker come bytes other than zeros"):
+    with pytest.raises(ShardError, match="the end marker is followed by bytes other than zeros"):
         given.extend(samples(double))
     assert given == SAMPLES
 

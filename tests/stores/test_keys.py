@@ -6,8 +6,8 @@ import tempfile
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from wdspec.stores.key_listing import keys_matching, literal_start, shards_among
 from wdspec.stores.local import files_matching, shards_in
+from wdspec.stores.store import keys_matching, literal_start, shards_among
 
 NAMES = st.sampled_from(["a", "b", ".h", "a.tar", "b.tgz", "a[1].tar", "*.tar", "~x.tar", ".x.tar", "B.TAR"])
 KEYS = st.sets(st.lists(NAMES, min_size=1, max_size=4).map("/".join), max_size=8)

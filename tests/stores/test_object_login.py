@@ -129,7 +129,7 @@ def test_each_key_becomes_the_argument_of_its_scheme():
         StoreError, match=r"`storage.profile` means nothing to gs://, which takes `endpoint`, `anon"
     ):
         login(profile="lab").arguments("gs")
-    with pytest.raises(StoreError, match="says the argument `anon` twice"):
+    with pytest.raises(StoreError, match="gives the argument `anon` twice"):
         login(anonymous=True, options={"anon": False}).arguments("s3")
 
 

@@ -14,8 +14,8 @@ import wdspec
 from wdspec.base.errors import MissingShardError, ShardError, UsageError
 from wdspec.shards.listing import list_shards
 from wdspec.storage.storage import Storage
-from wdspec.stores import users as registry
-from wdspec.stores.users import user_stores
+from wdspec.stores import table as registry
+from wdspec.stores.table import user_stores
 
 PACKAGE = """\
 import io
@@ -104,7 +104,7 @@ def test_an_opener_may_replace_a_built_in_one():
 
 @pytest.mark.parametrize("scheme", ["", "file", "a b", "vault://", 3])
 def test_what_is_no_scheme_is_refused(scheme):
-    with pytest.raises(UsageError, match="is no scheme that an opener can be for"):
+    with pytest.raises(UsageError, match="cannot be the scheme of an opener"):
         wdspec.opener(scheme)
     with pytest.raises(UsageError, match="not a function"):
         wdspec.opener("vault")("open")
@@ -133,7 +133,7 @@ def test_what_its_file_gives_is_checked(data, seen):
             return data
 
     wdspec.opener("vault")(lambda url: File())
-    with opened("vault://b") as file, pytest.raises(ShardError, match=f"gave {seen} where bytes were wanted"):
+    with opened("vault://b") as file, pytest.raises(ShardError, match=f"gave {seen} instead of bytes"):
         file.read(10)
 
 
@@ -218,7 +218,7 @@ def test_a_scheme_that_nothing_opens_says_what_to_do():
     with pytest.raises(ShardError) as caught:
         opened("vault://b/o.tar")
     assert caught.value.message == (
-        'no opener for vault://; register one with `@wdspec.opener("vault")`, install a package that brings one, or '
+        'no opener for vault://; register one with `@wdspec.opener("vault")`, install a package that has one, or '
         "rewrite the URL with WDS_REWRITE or `rewrite:`"
     )
     assert not isinstance(caught.value, FileNotFoundError)
@@ -256,7 +256,7 @@ def test_validating_imports_nothing_of_a_package(package, tmp_path):
         "import sys; from wdspec.cli.main import main\n"
         "try: main(['validate', 'spec.yaml'])\n"
         "except SystemExit as end: assert not end.code, end.code\n"
-        "assert 'vaultkit' not in sys.modules and 'wdspec.stores.users' not in sys.modules\n"
+        "assert 'vaultkit' not in sys.modules and 'wdspec.stores.table' not in sys.modules\n"
     )
     subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n" + program],

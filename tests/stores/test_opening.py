@@ -38,8 +38,8 @@ def test_a_file_url_is_decoded(tmp_path):
         ),
         ("sup/x/y.tar", "no such file: `{0}` has no `sup`; did you mean `sub`?"),
         ("shard-0.tar/x", "no such file: `{0}/shard-0.tar` is not a directory"),
-        ("broken.tar", "a symbolic link to `gone`, which does not exist; mend the link"),
-        ("gs:/b/x.tar", "no such file; if `gs` is a URL's scheme, two slashes follow it: `gs://…`"),
+        ("broken.tar", "a symbolic link to `gone`, which does not exist; correct the link"),
+        ("gs:/b/x.tar", "no such file; if `gs` is the scheme of a URL, it needs two slashes: `gs://…`"),
     ],
 )
 def test_a_missing_file_is_an_error_that_says_how_far_its_path_exists(tmp_path, name, message):

@@ -189,7 +189,7 @@ def test_a_notebook_cell_that_failed_is_run_again(tmp_path, monkeypatch):
     first = wds.TarWriter(tmp_path / "a.tar")
     first.write({"__key__": "0", "txt": "old"})
     again = wds.TarWriter(tmp_path / "a.tar")  # the cell fails before `close`, and is run again
-    with pytest.raises(wds.UsageError, match="given up when another one of the same file was made"):
+    with pytest.raises(wds.UsageError, match="a newer writer of the same file has replaced this one"):
         first.write({"__key__": "1", "txt": "old"})
     again.write({"__key__": "0", "txt": "new"})
     again.close()

@@ -93,7 +93,7 @@ def test_a_killed_command_is_an_error():
 
 def test_a_command_that_does_not_exist_is_named_at_once():
     error = failure("no-such-program a.tar")
-    assert "exit status 127 (the shell finds no such program)" in error.message
+    assert "exit status 127 (the shell does not find this program)" in error.message
     assert "no-such-program" in error.message
     assert "in a row" not in error.message
     with pytest.raises(ShardError, match="`pipe:` without a command"):
@@ -135,7 +135,7 @@ def test_a_silent_command_is_an_error_and_ended(tmp_path):
     assert "the command gave nothing for 0 s" in error.message
     assert not running(tmp_path / "pid")
     error = failure(f"echo $$ >{tmp_path}/pid; printf x; exec >&-; sleep 100", retry_policy)
-    assert "closed its output, but went on" in error.message
+    assert "closed its output, but kept running" in error.message
     assert not running(tmp_path / "pid")
 
 

@@ -23,7 +23,7 @@ from wdspec.stores import read_ahead as readahead
 from wdspec.stores.read_ahead import BackgroundFetcher, ReadAhead, background_fetcher
 from wdspec.stores.resume import PIECE, ResumingStream
 from wdspec.stores.retry import RetryPolicy, TransientError
-from wdspec.stores.users import UserStore
+from wdspec.stores.table import UserStore
 from wdspec.urls.urls import ShardUrl
 
 DATA = os.urandom(3_000_000)

@@ -37,7 +37,7 @@ def test_a_shard_is_read_from_standard_input(shard):
 
 
 def test_standard_input_is_read_only_once(shard):
-    assert "standard input can be read only once, and was: give the number" in run(11, 0, shard)
+    assert "standard input can be read only once, and was read before: give the number" in run(11, 0, shard)
 
 
 def test_workers_have_no_standard_input(shard):

@@ -12,11 +12,11 @@ from servers.stores import put, use
 import wdspec
 from wdspec.base.errors import MissingShardError, ShardError
 from wdspec.storage.storage import Storage
-from wdspec.stores import users as user_stores
+from wdspec.stores import table as user_stores
 from wdspec.stores.ais_cluster import AisCluster
 from wdspec.stores.retry import RetryPolicy
 from wdspec.stores.store import ObjectStat
-from wdspec.stores.users import user_stores as users
+from wdspec.stores.table import user_stores as users
 from wdspec.urls.urls import ShardUrl
 
 QUICK = RetryPolicy(budget=1, delay=0.001, longest_delay=0.01, brief=0.05)

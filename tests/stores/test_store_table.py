@@ -52,7 +52,7 @@ def attic(tmp_path, monkeypatch):
     monkeypatch.setitem(schemes.ROWS, "attic", row)
     yield tmp_path
     sys.modules.pop("atticstore", None)
-    store_table._made.cache_clear()
+    store_table._make_store.cache_clear()
 
 
 def test_a_store_is_one_file_and_one_row(attic):
@@ -68,7 +68,7 @@ def test_a_store_is_one_file_and_one_row(attic):
 
 @pytest.mark.parametrize("row", schemes.STORES, ids=lambda row: row.schemes[0])
 def test_every_row_names_a_store(row):
-    assert isinstance(store_table._made(row.store), Store)
+    assert isinstance(store_table._make_store(row.store), Store)
 
 
 def test_a_store_that_is_not_asked_for_is_not_imported():

@@ -26,7 +26,7 @@ from wdspec.storage.storage import Storage
 from wdspec.stores import filesystems as filesystem
 from wdspec.stores import object_requests as segments
 from wdspec.stores.retry import RetryPolicy
-from wdspec.stores.users import user_stores
+from wdspec.stores.table import user_stores
 
 QUICK = RetryPolicy(budget=3, brief=0.2, delay=0.001, longest_delay=0.01)
 SHARDS = "data://pages/a-{000..002}.tar"

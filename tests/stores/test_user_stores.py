@@ -14,7 +14,7 @@ from wdspec.base.errors import FieldError, MissingShardError, ShardError, UsageE
 from wdspec.shards.listing import list_shards
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.stores import users as user_stores
+from wdspec.stores import table as user_stores
 
 OBJECTS = {}
 """URL -> bytes."""
@@ -140,7 +140,7 @@ def test_what_is_no_output_is_refused(monkeypatch):
 def test_what_is_no_store_is_refused():
     with pytest.raises(UsageError, match="has no method `open`"):
         wdspec.store("attic")(dict)
-    with pytest.raises(UsageError, match="is no scheme that"):
+    with pytest.raises(UsageError, match="cannot be the scheme of"):
         wdspec.store("file")(Attic)
 
 
@@ -213,7 +213,7 @@ def test_a_class_that_needs_arguments_is_refused():
 def test_an_opener_without_output_says_so_and_names_no_variable():
     wdspec.opener("attic")(lambda url: io.BytesIO())
     with pytest.raises(
-        UsageError, match=r"only opens, and nothing else writes to attic://; give a store"
+        UsageError, match=r"only opens, and nothing else writes to attic://; register a store"
     ) as caught:
         wdspec.TarWriter("attic://box/a.tar")
     assert "WDS_SECURE" not in str(caught.value)

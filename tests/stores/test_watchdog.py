@@ -23,7 +23,7 @@ from wdspec.cli.shard_files import ShardFiles
 from wdspec.spec.load import load
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
-from wdspec.stores import users as registry
+from wdspec.stores import table as registry
 from wdspec.stores import watchdog
 from wdspec.stores.watchdog import open_watched
 from wdspec.webdataset.tariterators import ShardReader, jsonl_to_samples
@@ -51,7 +51,7 @@ def first_sample(spec):
         reader.close()
 
 
-STALLED = r"nothing came for 0.3 s \(`errors: \{timeout: …\}`\).*\[source pages, url "
+STALLED = r"nothing arrived for 0.3 s \(`errors: \{timeout: …\}`\).*\[source pages, url "
 
 
 def test_a_server_that_stalls(nginx, proxy, monkeypatch):
@@ -135,7 +135,7 @@ def test_what_the_system_itself_holds_is_reported(tmp_path, monkeypatch):
     read, write = os.pipe()
     stream = open_watched(partial(open, read, "rb", 0), 0.2, "pages", "/dev/fifo")
     threading.Timer(1.5, lambda: os.write(write, b"late")).start()
-    with pytest.raises(ShardError, match=r"nothing came for 0.2 s"):
+    with pytest.raises(ShardError, match=r"nothing arrived for 0.2 s"):
         stream.read(4)
     assert "[source pages, url /dev/fifo]" in str(told[0])
     stream.close()
@@ -146,7 +146,7 @@ def test_an_interruption_that_comes_too_late_leaves_nothing_behind():
     program = """
 import os, sys, threading
 from functools import partial
-from wdspec.streams import watchdog
+from wdspec.stores import watchdog
 
 watchdog.STEP = 0.05
 read, write = os.pipe()
@@ -161,7 +161,7 @@ sys.setprofile(lambda *event: None)  # hangs at the next call while an interrupt
 sys.setprofile(None)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert "nothing came for 0.1 s" in done.stdout, done.stderr
+    assert "nothing arrived for 0.1 s" in done.stdout, done.stderr
     assert done.returncode == 0
 
 
@@ -206,7 +206,7 @@ def test_commands_and_stages_end_reads_that_hang(monkeypatch):
     files = ShardFiles(["sleepy://x.tar", "sleepy://x.jsonl"], storage=storage)
     reader = replace(ShardReader.here(), storage=storage)
     shard, records = files.listed()
-    said = r"nothing came for 0.3 s .*\[url sleepy://x"
+    said = r"nothing arrived for 0.3 s .*\[url sleepy://x"
     for read in (
         lambda: files.opened(shard).read(10),
         lambda: next(files.samples_of(shard)),

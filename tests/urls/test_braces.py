@@ -92,15 +92,15 @@ def test_numeric_ranges_expand_as_braceexpand_expands_them(first, span, step, ze
 @pytest.mark.parametrize(
     ("pattern", "message", "column"),
     [
-        ("a-{33..0}.tar", "empty brace range: 33 > 0, did you mean {0..33}?", 2),
-        ("a-{000033..000000}.tar", "empty brace range: 33 > 0, did you mean {000000..000033}?", 2),
-        ("a-{9..1..2}.tar", "empty brace range: 9 > 1, did you mean {1..9..2}?", 2),
-        ("x{1,{c..a}}", "empty brace range: c > a, did you mean {a..c}?", 4),
+        ("a-{33..0}.tar", "empty brace range: 33 > 0; did you mean {0..33}?", 2),
+        ("a-{000033..000000}.tar", "empty brace range: 33 > 0; did you mean {000000..000033}?", 2),
+        ("a-{9..1..2}.tar", "empty brace range: 9 > 1; did you mean {1..9..2}?", 2),
+        ("x{1,{c..a}}", "empty brace range: c > a; did you mean {a..c}?", 4),
         ("a-{0..3.tar", "this `{` is never closed; add the `}`, or write `\\{` for a literal brace", 2),
         ("{1{2,3}", "this `{` is never closed; add the `}`, or write `\\{` for a literal brace", 0),
         (
             "a-{0..3}}.tar",
-            "this `}` closes nothing; write the `{` that is missing before it, or `\\}` for a literal brace",
+            "this `}` closes nothing; add the missing `{` before it, or write `\\}` for a literal brace",
             8,
         ),
     ],
@@ -118,7 +118,9 @@ def test_a_bad_pattern_is_an_error_with_message_and_column(pattern, message, col
     "pattern", ["{0..1000000000}", "{0..9}" * 10, "{0..9}" * 50_000, "{0..99999999999999999999}"]
 )
 def test_a_pattern_for_too_many_strings_is_an_error_that_says_how_many(pattern):
-    with pytest.raises(UrlError, match=r"the braces stand for .* the limit is 1,000,000,000"):
+    with pytest.raises(
+        UrlError, match=r"the braces expand to [0-9,]+ strings( or more)?; the limit is 1,000,000,000"
+    ):
         Braces(pattern)
 
 

@@ -129,7 +129,7 @@ def test_a_url_cannot_smuggle_in_a_pipe():
 def test_text_that_cannot_be_quoted_safely_is_an_error():
     rule = Rule("gs://(.*)", r'pipe:cat "$(locate \1)"', "test")
     assert rule.apply("gs://b") == 'pipe:cat "$(locate b)"'
-    with pytest.raises(UrlError, match=r"`b; rm -r x` holds characters special to the shell"):
+    with pytest.raises(UrlError, match=r"`b; rm -r x` has characters that are special to the shell"):
         rule.apply("gs://b; rm -r x")
 
 

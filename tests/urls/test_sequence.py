@@ -89,8 +89,8 @@ def test_the_magic_of_a_glob_starts_at_a_path_segment():
 @pytest.mark.parametrize(
     ("text", "message", "column"),
     [
-        ("a::", "nothing beside a `::`", 3),
-        ("::a", "nothing beside a `::`", 0),
+        ("a::", "nothing next to a `::`", 3),
+        ("::a", "nothing next to a `::`", 0),
         ("", "an empty text", 0),
         ("b::a-{3..0}", "empty brace range: 3 > 0", 5),
         ("b::a-{3..0", "never closed", 5),

@@ -44,21 +44,21 @@ class TestConstruction:
     def test_any_generator_function_is_a_stage(self):
         assert list(wds.DataPipeline(range(3), double)) == [0, 2, 4]
 
-    def test_a_function_can_be_what_is_read_again_and_again(self):
+    def test_a_function_can_be_a_source_that_is_read_repeatedly(self):
         pipeline = wds.DataPipeline(numbers, double)
         assert list(pipeline) == list(pipeline) == [0, 2, 4, 6]
 
-    def test_none_is_left_out_and_lists_of_stages_are_opened(self):
+    def test_none_is_ignored_and_lists_of_stages_are_flattened(self):
         assert list(wds.DataPipeline([range(3).__iter__, None, double], None, [double])) == [0, 4, 8]
 
-    def test_a_list_of_items_is_what_is_read(self):
+    def test_a_list_of_items_can_be_a_source(self):
         assert list(wds.DataPipeline([1, 2, 3])) == list(wds.DataPipeline([[1, 2, 3]])) == [1, 2, 3]
 
     def test_an_iterator_that_can_be_read_only_once_is_refused(self):
         with pytest.raises(UsageError, match="only once"):
             wds.DataPipeline(numbers())
 
-    def test_a_stage_that_is_no_function_is_refused(self):
+    def test_a_stage_that_is_not_a_function_is_refused(self):
         with pytest.raises(UsageError, match="follows the first stage"):
             wds.DataPipeline([1], "shuffle")
 
@@ -90,13 +90,13 @@ class TestConstruction:
         assert list(wds.DataPipeline([1, 2]).compose(add, much=10)) == [11, 12]
         assert list(wds.DataPipeline([1, 2]).pipe(double)) == [2, 4]
 
-    def test_a_misspelt_name_is_answered_with_the_nearest(self):
+    def test_a_misspelt_name_is_reported_with_the_nearest(self):
         with pytest.raises(AttributeError, match="did you mean 'batched'"):
             wds.batch  # noqa: B018
 
 
 class TestNothingChanges:
-    def test_methods_leave_the_pipeline_as_it_was(self, tmp_path):
+    def test_methods_leave_the_pipeline_unchanged(self, tmp_path):
         dataset = wds.WebDataset(write_source(tmp_path, "a"))
         before = keys_of(dataset)
         stages = dataset.stages
@@ -115,7 +115,7 @@ class TestNothingChanges:
         with pytest.raises(TypeError, match="length of this pipeline is not known"):
             len(dataset)
 
-    def test_two_pipelines_cut_from_one_do_not_share_their_place(self):
+    def test_two_pipelines_cut_from_one_do_not_share_their_position(self):
         cut = wds.DataPipeline(range(100)).with_epoch(3)
         mapped = cut.map(plus)
         assert list(mapped) == [1, 2, 3]
@@ -124,7 +124,7 @@ class TestNothingChanges:
 
 
 class TestEpochs:
-    def test_an_epoch_goes_on_where_the_last_one_stopped_and_wraps(self):
+    def test_an_epoch_continues_where_the_last_one_stopped_and_wraps(self):
         pipeline = wds.DataPipeline(range(5)).with_epoch(3)
         assert [list(pipeline) for _ in range(4)] == [[0, 1, 2], [3, 4, 0], [1, 2, 3], [4, 0, 1]]
         assert len(pipeline) == 3
@@ -132,12 +132,12 @@ class TestEpochs:
             len(pipeline.batched(2))  # exact lengths end where the items change
         assert len(pipeline.with_length(9).batched(2)) == 9  # nominal ones stay
 
-    def test_an_iteration_left_early_is_gone_on_with(self):
+    def test_an_iteration_left_early_is_continued(self):
         pipeline = wds.DataPipeline(range(5)).with_epoch(4)
         assert next(iter(pipeline)) == 0
         assert list(pipeline) == [1, 2, 3, 4]
 
-    def test_an_older_iteration_cannot_go_on(self):
+    def test_an_older_iteration_cannot_continue(self):
         pipeline = wds.DataPipeline(range(50)).with_epoch(4)
         older = iter(pipeline)
         next(older)
@@ -146,14 +146,14 @@ class TestEpochs:
             next(older)
 
     @pytest.mark.parametrize("persistent", [False, True])
-    def test_fresh_workers_go_on_like_those_that_stay(self, tmp_path, persistent):
+    def test_fresh_workers_continue_like_persistent_ones(self, tmp_path, persistent):
         dataset = wds.WebDataset(write_source(tmp_path, "a")).with_epoch(9)
         loader = DataLoader(dataset, batch_size=None, num_workers=2, persistent_workers=persistent)
         epochs = [keys_of(loader) for _ in range(4)]
         assert [len(epoch) for epoch in epochs] == [9] * 4
         assert len({key for epoch in epochs for key in epoch}) == 36  # of 40: no sample comes twice
 
-    def test_what_comes_behind_counts_what_comes_behind(self):
+    def test_stages_after_an_epoch_count_only_its_items(self):
         pipeline = wds.DataPipeline(range(100)).with_epoch(10).batched(4, None)
         assert [len(batch) for batch in pipeline] == [4, 4, 2]
 
@@ -163,7 +163,7 @@ class TestEpochs:
         with pytest.raises(wds.ShardError, match="whole pass of the pipeline was empty"):
             list(wds.DataPipeline([]).repeat())
 
-    def test_repeating_makes_passes_of_their_own(self):
+    def test_repeating_makes_separate_passes(self):
         twice = list(wds.DataPipeline(range(50)).shuffle(50, 50).repeat(2))
         assert sorted(twice[:50]) == sorted(twice[50:]) == list(range(50))
         assert twice[:50] != twice[50:]
@@ -209,7 +209,7 @@ def expected_of_two_workers(pipeline):
     return [list(loader) for _ in range(2)]
 
 
-def test_info_shows_samples_and_passes_them_on():
+def test_info_shows_samples_and_yields_them():
     out = io.StringIO()
     items = [{"__key__": "a", "txt": b"x" * 99}, (1, "b"), 3]
     assert list(wds.DataPipeline(items).info(n=2, stream=out, width=10, name="after decode")) == items

@@ -42,7 +42,7 @@ def test_the_second_pass_reads_the_cache(dataset, path, tmp_path):
     assert len(first) == 40
 
 
-def test_one_that_others_hold_is_not_to_be_deleted(dataset, path, monkeypatch):
+def test_a_cache_that_others_use_is_not_deleted(dataset, path, monkeypatch):
     monkeypatch.setattr(dbcache, "_PATIENCE", 0.05)
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
@@ -72,7 +72,7 @@ def test_a_pass_left_early_fills_nothing(dataset, path):
     assert count(path, "samples") == 40
 
 
-def test_what_a_killed_run_left_is_not_read_and_goes(dataset, path):
+def test_leftovers_of_a_killed_run_are_not_read_and_are_deleted(dataset, path):
     cached = dataset.compose(wds.DBCache(path, 1000))
     list(cached)
     with sqlite3.connect(path) as database:
@@ -111,7 +111,7 @@ def test_another_number_of_workers_reads_the_same_samples(dataset, path, tmp_pat
     assert len(set(first)) == 30
 
 
-def test_shuffled_it_gives_another_order_in_each_pass(dataset, path):
+def test_a_shuffled_cache_has_another_order_in_each_pass(dataset, path):
     cached = dataset.compose(wds.DBCache, path, 1000, shuffle=True)
     passes = [keys_of(cached) for _ in range(3)]
     assert passes[1] != passes[2]
@@ -130,7 +130,7 @@ def test_decoded_samples_are_stored_where_they_can_be(dataset, path):
         list(dataset.map(lambda s: {**s, "x": {1, 2}}).compose(wds.DBCache(path, 11)))
 
 
-def test_nothing_in_it_is_unpickled(dataset, path, monkeypatch):
+def test_nothing_in_the_cache_is_unpickled(dataset, path, monkeypatch):
     monkeypatch.setattr(pickle, "loads", None)
     monkeypatch.setattr(pickle, "load", None)
     cached = dataset.compose(wds.DBCache(path, 1000))
@@ -154,7 +154,7 @@ def count(path, table):
         return database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
 
-def test_a_process_that_makes_the_file_while_another_looks_at_it_is_no_other_program(path, monkeypatch):
+def test_a_process_that_makes_the_file_while_another_checks_it_is_not_another_program(path, monkeypatch):
     connect, meanwhile = sqlite3.connect, []
 
     class Looking(sqlite3.Connection):

@@ -56,13 +56,13 @@ def test_names_and_extensions_decode_and_the_rest_stays() -> None:
         (["seg.jpg", "png"], {"seg.jpg", "a.seg.jpg", "png", "left.png"}),
     ],
 )
-def test_an_extension_takes_what_ends_in_it_from_a_dot_on(extensions: Any, taken: set[str]) -> None:
+def test_an_extension_matches_names_that_end_in_it_after_a_dot(extensions: Any, taken: set[str]) -> None:
     sample = dict.fromkeys(["jpg", "JPG", "seg.jpg", "a.seg.jpg", "png", "left.png", "xjpg", "jpg.bin"], b"x")
     found = Decoder(handle_extension(extensions, shout))(sample)
     assert {name for name, value in found.items() if value == "X"} == taken
 
 
-def test_the_first_handler_that_gives_something_wins() -> None:
+def test_the_first_handler_that_returns_a_value_wins() -> None:
     first = Decoder(only_bin, handle_extension("bin", shout))
     assert first({"bin": b"abc", "left.bin": b"abc"}) == {"bin": 3, "left.bin": "ABC"}
     assert Decoder(handle_extension("bin", shout), only_bin)({"bin": b"abc"}) == {"bin": "ABC"}
@@ -73,7 +73,7 @@ def test_none_from_a_function_for_an_extension_is_its_value() -> None:
     assert Decoder(handle_extension("json", lambda data: None))({"json": b"1"}) == {"json": None}
 
 
-def test_pre_comes_instead_of_unpacking_and_post_instead_of_extensions() -> None:
+def test_pre_replaces_unpacking_and_post_replaces_extensions() -> None:
     packed = gzip.compress(b"hi", mtime=0)
     assert Decoder(pre=[])({"txt.gz": packed, "cls": b"1"}) == {"txt.gz": packed, "cls": 1}
     assert Decoder(pre=[lambda key, data: key])({"txt.gz": packed}) == {"txt.gz": ".txt.gz"}
@@ -90,7 +90,7 @@ def test_only_names_whole_fields() -> None:
     assert Decoder(only=["left.cls"])(sample) == {"cls": b"1", "left.cls": 2, "txt": b"x"}
 
 
-def test_what_is_decoded_already_is_an_error_unless_partial() -> None:
+def test_decoded_fields_are_an_error_unless_partial() -> None:
     decoder = Decoder()
     with pytest.raises(FieldError, match=r"a int cannot be decoded.*partial=True.*key k, field cls"):
         decoder(decoder({"__key__": "k", "cls": b"1"}))
@@ -138,7 +138,7 @@ def test_decoders_travel_to_workers() -> None:
     assert (found["png"].shape, found["txt"], found["bin"]) == ((3, 4, 3), "X", 2)
 
 
-def test_the_names_of_the_library_are_there() -> None:
+def test_the_names_of_the_library_exist() -> None:
     for name in ("Decoder", "handle_extension", "imagehandler", "torch_audio", "torch_video"):
         assert callable(getattr(wdspec, name))
     assert wdspec.torch_audio(".jpg", b"") is None

@@ -21,7 +21,7 @@ def refused(file):
 
 @pytest.mark.parametrize("kind", ["file", "http", "pipe"])
 @pytest.mark.parametrize("read", [0, 100_000])
-def test_what_was_opened_for_reading_is_the_opener_s_alone(kind, read, tmp_path):
+def test_files_opened_for_reading_belong_to_their_process(kind, read, tmp_path):
     path = tmp_path / "shard"
     path.write_bytes(DATA)
     with EchoServer(DATA) as server:
@@ -33,7 +33,7 @@ def test_what_was_opened_for_reading_is_the_opener_s_alone(kind, read, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["file", "pipe"])
-def test_what_was_opened_for_writing_appears_once_as_its_opener_wrote_it(kind, tmp_path):
+def test_files_opened_for_writing_appear_once_as_their_process_wrote_them(kind, tmp_path):
     path = tmp_path / "made"
     file = wdspec.gopen(
         str(path) if kind == "file" else f"pipe:cat > {path}.part && mv {path}.part {path}", "wb"

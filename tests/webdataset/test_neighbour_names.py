@@ -57,7 +57,7 @@ def test_modules_of_webdataset_have_the_names_that_code_imports(module: str) -> 
         ("writer", "numpy_dumps", "TarWriter"),
     ],
 )
-def test_what_is_not_there_says_what_to_use(module: str, name: str, hint: str) -> None:
+def test_a_missing_name_says_what_to_use(module: str, name: str, hint: str) -> None:
     with pytest.raises(AttributeError, match="use ") as error:
         getattr(importlib.import_module(f"wdspec.{module}"), name)
     assert hint in str(error.value)
@@ -83,7 +83,7 @@ def test_stages_are_made_as_webdataset_makes_them() -> None:
     assert pickle.loads(pickle.dumps(stage()))  # workers are spawned with it
 
 
-def test_members_are_taken_apart_and_put_together() -> None:
+def test_members_are_split_and_grouped() -> None:
     assert wds.tariterators.base_plus_ext("a/b.seg.png") == ("a/b", "seg.png")
     assert wds.tariterators.base_plus_ext("a.b/c") == (None, None)
     assert not wds.tariterators.valid_sample({})
@@ -103,7 +103,7 @@ def test_lists_of_shards_are_texts() -> None:
     assert wds.shardlists.expand_source(lambda: iter("abc"), max_urls=2) == ["a", "b"]
 
 
-def test_resampled_shards_alone_and_by_a_seed_of_ones_own() -> None:
+def test_resampled_shards_alone_and_with_a_given_seed() -> None:
     def drawn(**more: Any) -> list[str]:
         shards = wds.ResampledShards("a-{000..999}.tar", 20, 5, **more)
         return [shard["url"] for shard in shards]
@@ -154,7 +154,7 @@ def test_files_are_opened_for_reading_and_writing(tmp_path: Path) -> None:
         wds.gopen(f"{tmp_path}/a", "ab")
 
 
-def test_batches_keep_the_kinds_of_webdataset_where_that_is_asked() -> None:
+def test_batches_keep_the_types_of_webdataset_on_request() -> None:
     samples = [(np.ones(2, "f4"), torch.ones(2), 3, "a")] * 2
     assert [type(column) for column in wds.default_collation_fn(samples)] == [torch.Tensor] * 3 + [list]
     as_there = wds.default_collation_fn(samples, combine_tensors=True)
@@ -203,7 +203,7 @@ def _items(dataset: Any, workers: int) -> int:
     return sum(1 for _ in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=workers))
 
 
-def test_an_epoch_over_workers_is_counted_as_asked_and_else_warned_of(
+def test_an_epoch_over_workers_is_counted_as_requested_or_warned_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import webdataset

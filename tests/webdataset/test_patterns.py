@@ -15,14 +15,14 @@ SAMPLES = [
 ]
 
 
-def test_extract_keys_gives_what_webdataset_gives():
+def test_extract_keys_returns_the_same_as_webdataset():
     for arguments in [("*.png", "cls"), ("*.left.png;png", "c*"), ("cls",)]:
         theirs = list(webdataset.extract_keys(*arguments)(iter(SAMPLES)))
         assert list(wds.DataPipeline(SAMPLES).extract_keys(*arguments)) == theirs
     assert list(wds.extract_keys("x", "cls", ignore_missing=True)(SAMPLES)) == [(b"2",), (b"4",)]
 
 
-def test_extract_keys_names_what_does_not_fit():
+def test_extract_keys_names_fields_that_do_not_match():
     with pytest.raises(
         wds.FieldError, match=r"no field matches `x`; the sample has: left.png, cls, json.*key a"
     ):
@@ -56,7 +56,7 @@ def test_associate_adds_fields_by_key_and_leaves_the_sample_alone():
     assert [s["y"] for s in wds.associate(lambda key: {"y": key * 2})(SAMPLES)] == ["aa", "bb"]
 
 
-def test_log_keys_appends_a_line_a_sample(tmp_path):
+def test_log_keys_appends_a_line_per_sample(tmp_path):
     pipeline = wds.DataPipeline(SAMPLES).log_keys(tmp_path / "keys")
     assert [list(pipeline), list(pipeline)] == [SAMPLES, SAMPLES]
     assert (tmp_path / "keys").read_text() == "0\t0\t0\ta\n1\t0\t0\tb\n" * 2
@@ -78,7 +78,7 @@ def test_to_tuple_may_refuse_none():
     assert list(skipping) == [({},)]
 
 
-def test_every_public_name_of_webdataset_is_here_or_says_what_is():
+def test_every_public_name_of_webdataset_exists_or_names_a_replacement():
     for name in dir(webdataset):
         value = getattr(webdataset, name)
         if name.startswith("_") or type(value).__name__ == "module":
@@ -90,7 +90,7 @@ def test_every_public_name_of_webdataset_is_here_or_says_what_is():
                 getattr(wds, name)
 
 
-def test_every_method_of_webdataset_is_here_or_says_what_is():
+def test_every_method_of_webdataset_exists_or_names_a_replacement():
     pipeline = wds.DataPipeline([1])
     own = {"create_url_iterator", "iterator1", "update_cache_info"}  # not for users
     for name in set(dir(webdataset.WebDataset)) - set(dir(wds.WebDataset)) - own:

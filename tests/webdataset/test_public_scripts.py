@@ -170,7 +170,7 @@ def contrastive_loader(urls: str, batch_size: int, num_samples: int, resampled: 
 
 
 @pytest.mark.parametrize("resampled", [False, True])
-def test_contrastive_training_gets_the_batches_it_counts_on(shards: str, resampled: bool) -> None:
+def test_contrastive_training_gets_the_batches_it_expects(shards: str, resampled: bool) -> None:
     loader = contrastive_loader(shards, 3, 48, resampled)
     for _ in range(2):
         batches = list(loader)
@@ -226,7 +226,7 @@ class TextToImage:
         self.loader.num_batches = worker_batches * workers
 
 
-def test_distillation_gets_the_batches_it_counts_on(shards: str) -> None:
+def test_distillation_gets_the_batches_it_expects(shards: str) -> None:
     data = TextToImage(shards, examples=32, batch_size=4, workers=WORKERS)
     batches = list(data.loader)
     assert len(batches) == data.loader.num_batches == 8
@@ -298,7 +298,7 @@ class PicturesWithEmbeddings(wds.DataPipeline, wds.compat.FluidInterface):
 
 
 @pytest.mark.parametrize("resample", [False, True])
-def test_a_decoder_gets_pictures_with_their_embeddings(shards: str, tmp_path: Path, resample: bool) -> None:
+def test_a_decoder_gets_images_with_their_embeddings(shards: str, tmp_path: Path, resample: bool) -> None:
     for shard in range(SHARDS - 1):  # the last shard has none
         values = np.arange(SAMPLES, dtype="f4")[:, None] + 10 * shard + np.ones(4, "f4")
         values[2] = 0  # and neither has the third sample of each

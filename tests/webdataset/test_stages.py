@@ -64,12 +64,12 @@ def test_every_stage_asks_its_handler(name):
         assert len(failing(name, wds.warn_and_stop)) == 1
 
 
-def test_an_error_in_a_function_of_the_users_says_at_which_sample():
+def test_an_error_in_a_user_function_names_the_sample():
     with pytest.raises(ValueError, match=r"1 is odd.* \[url u\.tar, key 1\]"):
         list(wds.DataPipeline(DICTS).map(odd_is_bad))
 
 
-def test_map_drops_what_becomes_none():
+def test_map_drops_samples_that_become_none():
     assert list(wds.DataPipeline(range(4)).map(lambda i: i if i % 2 else None)) == [1, 3]
 
 
@@ -81,7 +81,7 @@ def test_map_dict_changes_fields_and_leaves_the_sample_it_got():
         list(wds.DataPipeline([sample]).map_dict(c=str))
 
 
-def test_map_tuple_changes_a_prefix_and_none_leaves_a_value():
+def test_map_tuple_changes_a_prefix_and_none_keeps_a_value():
     assert list(wds.DataPipeline([(1, 2, 3)]).map_tuple(None, str)) == [(1, "2", 3)]
     with pytest.raises(FieldError, match="2 functions for a sample of 1"):
         list(wds.DataPipeline([(1,)]).map_tuple(None, str))
@@ -92,7 +92,7 @@ def test_slice_and_select_take_a_part():
     assert list(wds.DataPipeline(range(9)).select(lambda i: i > 6)) == [7, 8]
 
 
-def test_rsample_keeps_a_share_and_another_one_in_each_pass():
+def test_rsample_keeps_another_share_in_each_pass():
     pipeline = wds.DataPipeline(range(10_000)).rsample(0.3)
     first, second = list(pipeline), list(pipeline)
     assert abs(len(first) - 3000) < 200
@@ -100,7 +100,7 @@ def test_rsample_keeps_a_share_and_another_one_in_each_pass():
     assert first == list(wds.DataPipeline(range(10_000)).rsample(0.3))
 
 
-def test_rename_keys_goes_by_patterns():
+def test_rename_keys_uses_patterns():
     sample = {"__key__": "k", "left.JPG": 1, "cls": 2, "json": 3}
     pipeline = wds.DataPipeline([sample])
     assert list(pipeline.rename_keys(image="*.jpg", label="cls")) == [
@@ -117,7 +117,7 @@ def test_rename_keys_goes_by_patterns():
         list(pipeline.rename_keys(x="*s*"))
 
 
-def test_unbatching_checks_that_columns_are_alike():
+def test_unbatching_checks_that_columns_have_equal_lengths():
     with pytest.raises(FieldError, match="2 and 3 values"):
         list(wds.DataPipeline([([1, 2], [1, 2, 3])]).unbatched())
     with pytest.raises(FieldError, match="column of type int"):
@@ -142,7 +142,7 @@ class TestShards:
         assert len({tuple(urls) for urls in drawn_by}) == 8
         assert drawn_by == [drawn(*place) for place in places]
 
-    def test_resampled_epochs_in_fresh_workers_go_on_without_reading_again(self, tmp_path):
+    def test_resampled_epochs_in_fresh_workers_continue_without_reading_again(self, tmp_path):
         dataset = wds.WebDataset(
             write_source(tmp_path, "a", shards=16, samples=2), resampled=True
         ).with_epoch(10)
@@ -151,7 +151,7 @@ class TestShards:
         assert [len(epoch) for epoch in epochs] == [10] * 3
         assert epochs[0] != epochs[1] != epochs[2]
 
-    def test_a_splitter_of_ones_own_chooses_from_a_list(self):
+    def test_a_custom_splitter_chooses_from_a_list(self):
         shards = wds.ShardList("a-{0..5}.tar", splitter=lambda urls: urls[::2])
         assert [entry["url"] for entry in shards] == ["a-0.tar", "a-2.tar", "a-4.tar"]
 
@@ -160,7 +160,7 @@ class TestShards:
         assert len(wds.SimpleShardList(f"{tmp_path}/*.tar")) == len(wds.SimpleShardList(f"{tmp_path}/")) == 3
 
     @pytest.mark.parametrize("urls", [[], 7, ""])
-    def test_what_are_no_urls_is_refused(self, urls):
+    def test_values_that_are_not_urls_are_refused(self, urls):
         with pytest.raises((wds.UrlError, UsageError)):
             wds.SimpleShardList(urls)
 
@@ -192,7 +192,7 @@ class TestShards:
 
 
 class TestReading:
-    def test_the_steps_read_what_the_stage_reads(self, tmp_path):
+    def test_the_steps_read_the_same_as_the_stage(self, tmp_path):
         urls = write_source(tmp_path, "a", shards=2)
         steps = wds.DataPipeline(
             wds.SimpleShardList(urls), wds.url_opener, wds.tar_file_expander, wds.group_by_keys
@@ -215,7 +215,7 @@ class TestReading:
         with pytest.raises(ShardError, match=r"none\.tar"):
             list(wds.WebDataset(urls, **rename))
 
-    def test_no_samples_are_an_error_unless_that_is_meant(self, tmp_path):
+    def test_no_samples_are_an_error_unless_allowed(self, tmp_path):
         write_shard(tmp_path / "empty.tar", [])
         write_shard(tmp_path / "none.tar", [(".hidden", {"txt": b"x"})])
         for name, seen in (("empty", "has no members"), ("none", "contain no samples")):

@@ -12,7 +12,7 @@ SIZES = st.lists(st.integers(1, 1000), min_size=1, max_size=60)
 
 @settings(deadline=None)
 @given(st.integers(1, 500), st.integers(1, 40))
-def test_shards_of_so_many_differ_by_one_sample_at_most(samples, shards):
+def test_shards_of_n_differ_by_one_sample_at_most(samples, shards):
     counts = by_count(samples, shards=shards)
     assert sum(counts) == samples
     assert len(counts) == min(shards, samples)
@@ -31,7 +31,7 @@ def test_the_fewest_shards_that_suffice_are_filled_evenly(samples, most):
 
 @settings(deadline=None)
 @given(SIZES, st.integers(1, 12))
-def test_so_many_shards_have_about_the_same_size(sizes, shards):
+def test_n_shards_have_about_the_same_size(sizes, shards):
     counts = by_size(sizes, shards=shards)
     assert sum(counts) == len(sizes)
     assert len(counts) == min(shards, len(sizes))
@@ -45,7 +45,7 @@ def test_so_many_shards_have_about_the_same_size(sizes, shards):
 
 @settings(deadline=None)
 @given(SIZES, st.integers(1, 3000))
-def test_no_shard_is_larger_than_asked_unless_one_sample_is(sizes, most):
+def test_no_shard_is_larger_than_the_limit_unless_one_sample_is(sizes, most):
     counts = by_size(sizes, most=most)
     assert sum(counts) == len(sizes)
     begin = 0

@@ -75,7 +75,7 @@ def test_json_lines_take_arrays_as_lists_and_no_bytes():
 
 
 @pytest.mark.parametrize("format", ["cbor", "msgpack"])
-def test_a_value_that_nothing_can_hold_names_key_and_field(format):
+def test_a_value_that_no_format_can_hold_names_key_and_field(format):
     with pytest.raises(wdspec.FieldError, match=r"\[key a, field x\]"):
         written(format, {"__key__": "a", "x": object()})
     with pytest.raises(wdspec.FieldError, match=r"\[key a, field y\]"):
@@ -114,7 +114,7 @@ def test_shards_are_written_and_read_by_their_names(name, tmp_path):
 
 @pytest.mark.parametrize("suffix", ["cbors", "msgpack.gz", "jsonl", "ndjson.zst"])
 @pytest.mark.parametrize("more", [{}, {"interleave": 2}, {"order": "sequential", "shuffle": 0}])
-def test_a_run_over_records_goes_on_exactly_from_any_state(suffix, more, tmp_path):
+def test_a_run_over_records_resumes_exactly_from_any_state(suffix, more, tmp_path):
     with wdspec.ShardWriter(f"{tmp_path}/a-%d.{suffix}", maxcount=6, verbose=0) as writer:
         for n in range(18):
             writer.write({"__key__": f"{n:03d}", "cls": n})
@@ -209,7 +209,7 @@ def test_options_of_another_format_are_refused(tmp_path):
         wdspec.RecordWriter(io.BytesIO(), "tar")
 
 
-def test_the_format_can_be_said_where_the_name_does_not(tmp_path):
+def test_the_format_can_be_set_if_the_name_lacks_it(tmp_path):
     with wdspec.ShardWriter(f"{tmp_path}/a-%d.dat", format="jsonl", verbose=0) as writer:
         writer.write({"__key__": "a", "n": 1})
     assert (tmp_path / "a-0.dat").read_bytes() == b'{"__key__": "a", "n": 1}\n'
@@ -219,7 +219,7 @@ def test_the_format_can_be_said_where_the_name_does_not(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["", None, 7])
-def test_a_record_needs_a_key_that_is_text(key):
+def test_a_record_needs_a_text_key(key):
     with pytest.raises(wdspec.FieldError, match="give each sample its own text"):
         written("jsonl", {"__key__": key, "x": 1})
 

@@ -67,7 +67,7 @@ def test_post_gets_each_shard_when_it_is_complete(tmp_path):
     assert seen == [("a-0.tar", 2), ("a-1.tar", 2), ("a-2.tar", 1)]
 
 
-def test_numbers_begin_where_asked_and_the_suffix_compresses(tmp_path):
+def test_numbers_start_at_the_given_number_and_the_suffix_compresses(tmp_path):
     write(tmp_path / "a-%d.tar.gz", 3, maxcount=2, start_shard=7)
     assert sorted(os.listdir(tmp_path)) == ["a-7.tar.gz", "a-8.tar.gz"]
     assert (tmp_path / "a-7.tar.gz").read_bytes()[:2] == b"\x1f\x8b"
@@ -89,7 +89,7 @@ def test_an_opener_gives_the_files(tmp_path):
     assert [len(list(TarSamples(io.BytesIO(file.whole)))) for file in files.values()] == [2, 1]
 
 
-def test_an_exception_takes_the_current_shard_back_and_leaves_those_before(tmp_path):
+def test_an_exception_removes_the_current_shard_and_keeps_earlier_ones(tmp_path):
     def fail():
         with wdspec.ShardWriter(f"{tmp_path}/a-%d.tar", maxcount=2, verbose=0) as writer:
             for n in range(3):
@@ -117,7 +117,7 @@ def test_a_pattern_has_one_number(pattern):
         wdspec.ShardWriter(pattern)
 
 
-def test_two_writers_on_one_pattern_are_told(tmp_path):
+def test_two_writers_on_one_pattern_are_an_error(tmp_path):
     with wdspec.ShardWriter(f"{tmp_path}/a-%d.tar", verbose=0) as first:
         first.write({"__key__": "a", "cls": 1})
         second = wdspec.ShardWriter(f"{tmp_path}/a-%d.tar", verbose=0)
@@ -126,7 +126,7 @@ def test_two_writers_on_one_pattern_are_told(tmp_path):
     second.abort()
 
 
-def test_a_writer_whose_shard_was_replaced_while_it_went_on_is_told_at_the_end(tmp_path):
+def test_a_writer_whose_shard_was_replaced_meanwhile_gets_an_error_at_the_end(tmp_path):
     with wdspec.ShardWriter(f"{tmp_path}/a-%d.tar", maxcount=1, verbose=0) as first:
         first.write({"__key__": "a", "cls": 1})
         first.write({"__key__": "b", "cls": 1})
@@ -146,7 +146,7 @@ def test_a_writer_does_not_replace_what_another_finished_meanwhile(tmp_path):
     assert counts(tmp_path) == {"a-0.tar": 1, "a-1.tar": 1}
 
 
-def test_processes_with_patterns_of_their_own_write_at_once(tmp_path):
+def test_processes_with_their_own_patterns_write_at_once(tmp_path):
     code = (
         "import sys, wdspec\n"
         f"with wdspec.ShardWriter({str(tmp_path)!r} + '/' + sys.argv[1] + '-%d.tar', maxcount=10, verbose=0) as w:\n"
@@ -159,7 +159,7 @@ def test_processes_with_patterns_of_their_own_write_at_once(tmp_path):
     assert sum(found.values()) == 105
 
 
-def test_each_shard_is_told_on_standard_error_and_nothing_on_standard_output(tmp_path, capsys):
+def test_each_shard_is_reported_on_standard_error_and_nothing_on_standard_output(tmp_path, capsys):
     with wdspec.ShardWriter(f"{tmp_path}/a-%d.tar") as writer:
         writer.write({"__key__": "a", "cls": 1})
     seen = capsys.readouterr()

@@ -19,7 +19,7 @@ def key(sample):
 
 @settings(deadline=None, max_examples=40)
 @given(keys=st.lists(st.text(max_size=5), max_size=60), memory=st.integers(1, 20_000), reverse=st.booleans())
-def test_the_order_is_that_of_sorted_whatever_the_memory(keys, memory, reverse):
+def test_the_order_is_that_of_sorted_with_any_memory_limit(keys, memory, reverse):
     samples = [{"__key__": name, "n": n, "bin": b"x" * n} for n, name in enumerate(keys)]
     assert list(sorted_samples(iter(samples), memory, key, reverse)) == sorted(
         samples, key=key, reverse=reverse
@@ -36,6 +36,6 @@ def test_many_runs_are_merged_in_levels_and_nothing_is_left_on_the_disk(tmp_path
     assert os.listdir(tmp_path) == []
 
 
-def test_a_value_that_cannot_be_put_aside_is_an_error():
+def test_a_value_that_cannot_be_written_to_disk_is_an_error():
     with pytest.raises(FieldError, match=r"increase --memory \[key a\]"):
         list(sorted_samples([{"__key__": "a", "x": object()}], 1, key))

@@ -51,7 +51,7 @@ def test_the_name_says_how_the_shard_is_compressed(tmp_path, name, magic):
     assert read(tmp_path / name) == [{"__key__": "a/000", "cls": b"7", "txt": b"seven"}]
 
 
-def test_an_argument_says_it_too(tmp_path):
+def test_an_argument_sets_it_too(tmp_path):
     for compress, magic in [("gz", b"\x1f\x8b"), ("xz", b"\xfd7zXZ"), (False, b"k.cls")]:
         with wdspec.TarWriter(str(tmp_path / "a.tar.gz"), compress=compress) as writer:
             writer.write({"__key__": "k", "cls": 1})
@@ -60,7 +60,7 @@ def test_an_argument_says_it_too(tmp_path):
         wdspec.TarWriter(tmp_path / "x.tar", compress="lz4")
 
 
-def test_an_exception_takes_everything_back(tmp_path):
+def test_an_exception_removes_everything(tmp_path):
     def fail():
         with wdspec.TarWriter(tmp_path / "a.tar") as writer:
             writer.write(SAMPLE)
@@ -149,7 +149,7 @@ def test_fields_that_would_not_be_read_back_are_refused(fields, said):
         writer.write({"__key__": "a", **fields})
 
 
-def test_a_key_that_comes_twice_is_refused():
+def test_a_repeated_key_is_refused():
     writer = wdspec.TarWriter(io.BytesIO())
     writer.write(SAMPLE)
     with pytest.raises(wdspec.FieldError, match="already has a sample with the same key"):
@@ -166,7 +166,7 @@ def test_without_an_encoder_values_are_bytes_or_text():
     assert list(TarSamples(file)) == [{"__key__": "a", "bin": b"b", "png": b"p", "txt": b"t"}]
 
 
-def test_entries_that_begin_with_an_underscore_are_kept_if_asked():
+def test_entries_that_start_with_an_underscore_are_kept_on_request():
     sample = {"__key__": "a", "__url__": "u", "__source__": "s", "_note": "n", "cls": 1}
     for keep, fields in [(False, {"cls": b"1"}), (True, {"cls": b"1", "_note": b"n"})]:
         file = io.BytesIO()

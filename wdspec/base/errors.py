@@ -1,12 +1,7 @@
-"""The errors a user may meet, with the place where each one arose.
+"""The errors that users may see, with the place of each one; hints for misspelled words; warnings about user code.
 
-They live on the lowest floor so that every room can raise them. One style: the message says what was seen
-and what to do; the *place* says where, and grows as the error passes the rooms that know more (the tar
-reader knows the offset and the member, the source reader the URL and the source's name).
-
-What the user may have meant.
-
-Warnings that point at the user's own line, however many of our functions lie between.
+The message of an error says what was seen and what to do. Its *place* says where, and grows as the error passes the
+rooms that know more: the tar reader knows the offset and the member, the source reader the URL and the source's name.
 """
 
 from __future__ import annotations
@@ -38,15 +33,14 @@ _LABELS = {"offset": "byte"}
 class WdspecError(Exception):
     """Base of every error that wdspec raises for a mistake in a spec, an argument or the data.
 
-    Its text hides the passwords and signatures of URLs; ``message`` and ``place`` hold them as they are.
+    Its text hides the passwords and signatures of URLs; ``message`` and ``place`` have them unchanged.
 
     Args:
         message: what was seen and what to do, without the place.
-        place: what is known of where: ``source``, ``list`` (an `@file`), ``line`` (in it), ``url``, ``location``
-            (where its bytes come from), ``copy`` (the file of a cache that they were read
-            from), ``column`` (in a text, from 1), ``offset`` (bytes in the uncompressed
-            shard), ``key``, ``member``, ``field``.
-        code: of the kind of damage, where it is known better than the class says (`wdspec rule D107`).
+        place: whatever is known of ``source``, ``list`` (an `@file`), ``line`` (in it), ``url``, ``location`` (where
+            its bytes come from), ``copy`` (the file of a cache with these bytes), ``column`` (in a text, from 1),
+            ``offset`` (bytes in the uncompressed shard), ``key``, ``member``, ``field``.
+        code: of the kind of damage, if it is more exact than that of the class (`wdspec rule D107`).
     """
 
     code: str = ""
@@ -59,7 +53,7 @@ class WdspecError(Exception):
         self.place: dict[str, Any] = {k: v for k, v in place.items() if v is not None}
 
     def at(self, **place: Any) -> WdspecError:
-        """Adds what is known of the place, keeping what an inner room said; returns the error itself."""
+        """Add to the place, keeping what is already known; return the error itself."""
         for name, value in place.items():
             if value is not None:
                 self.place.setdefault(name, value)
@@ -79,7 +73,7 @@ class WdspecError(Exception):
 
 
 class SpecError(WdspecError, ValueError):
-    """The spec cannot be used as it stands; the message lists every problem with file, line and column.
+    """An unusable spec; the message lists every problem with file, line and column.
 
     Args:
         message: all problems as text.
@@ -99,17 +93,17 @@ class UsageError(WdspecError, ValueError):
 
 
 class UrlError(WdspecError, ValueError):
-    """A URL, brace pattern, list or rewrite rule cannot be understood."""
+    """An invalid URL, brace pattern, list or rewrite rule."""
 
     @property
     def column(self) -> int | None:
-        """Index in the text of what is wrong, from 0 (the message counts from 1); None: all of it."""
+        """Index of the fault in the text, from 0 (the message counts from 1); None: all of it."""
         shown = self.place.get("column")
         return None if shown is None else int(shown) - 1
 
 
 class ShardError(WdspecError, OSError):
-    """A shard could not be opened or read whole; nothing of the sample at fault was delivered."""
+    """A shard could not be opened or read completely; no part of the damaged sample was delivered."""
 
     code = "D102"
 
@@ -121,7 +115,7 @@ class MissingShardError(ShardError, FileNotFoundError):
 
 
 class StoreError(WdspecError):
-    """A store is set up wrongly, or not for us: none of its shards could be read, so no error policy skips it."""
+    """A store is set up wrongly, or refuses access: none of its shards could be read, so no error policy skips it."""
 
 
 class FieldError(WdspecError, ValueError):
@@ -135,7 +129,7 @@ DecodingError = FieldError
 
 
 class MissingFieldError(FieldError, KeyError):
-    """A function asks for a field that the sample has not."""
+    """A function needs a field that the sample does not have."""
 
     code = "D201"
 
@@ -144,13 +138,13 @@ for _public in (
     *(WdspecError, SpecError, UsageError, UrlError),
     *(ShardError, MissingShardError, StoreError, FieldError),
 ):
-    _public.__module__ = "wdspec"  # tracebacks name what users catch; pickle finds it there too
+    _public.__module__ = "wdspec"  # tracebacks show the name that users catch, and pickle finds it there
 
 
 def tell_place(error: Exception, **place: Any) -> None:
-    """Adds what is known of the place to what an error says; one of another library keeps its type.
+    """Add the place to an error, also to one of another library, which keeps its type.
 
-    It goes into the text of the error, or into a note where an error makes its text of something else.
+    It goes into the text of the error, or into a note if the text is made of something else.
     """
     if isinstance(error, WdspecError):
         error.at(**place)
@@ -158,7 +152,7 @@ def tell_place(error: Exception, **place: Any) -> None:
     where = str(WdspecError("", **place)).strip()
     if not where or where in str(error):
         return
-    # What the text of errors of the operating system and of codecs is made of; of others, it is the first argument.
+    # Errors of the operating system and of codecs make their text of these, others of their first argument.
     for part in ("strerror", "reason"):
         if isinstance(said := getattr(error, part, None), str):
             setattr(error, part, f"{said} {where}")
@@ -179,7 +173,7 @@ def tell_place(error: Exception, **place: Any) -> None:
 
 
 class _Unquoted(str):
-    """What a KeyError shows as it is, where it would show the `repr` of a text."""
+    """The text of a KeyError, which would otherwise show its `repr`."""
 
     def __repr__(self) -> str:
         return str(self)
@@ -194,7 +188,7 @@ def _rebuild(kind: type[WdspecError], message: str, place: dict[str, Any]) -> Wd
 
 
 def nearest(word: object, known: Iterable[str]) -> str | None:
-    """The known word most like this one, or None when none is like it."""
+    """The known word most similar to this one, or None."""
     if not isinstance(word, str) or len(word) > 60:
         return None
     import difflib
@@ -209,7 +203,7 @@ def nearest(word: object, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """A hint with the nearest known word, or nothing."""
+    """A hint with the nearest known word, or an empty text."""
     best = nearest(word, known)
     return f"did you mean `{best}`?" if best else ""
 
@@ -218,7 +212,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warns at the innermost caller that is not of this package."""
+    """Warn with the location of the innermost caller outside this package."""
     level, frame = 1, sys._getframe()
     caller: FrameType | None = frame
     while caller is not None and caller.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:

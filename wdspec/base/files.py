@@ -1,7 +1,4 @@
-"""Locks between processes that end with the process that holds them, however it ends.
-
-The base of all streams of bytes: whoever implements `read` has the rest of the protocol.
-"""
+"""Locks between processes, which end with the process that holds them, and the base of all streams of bytes."""
 
 from __future__ import annotations
 
@@ -15,27 +12,27 @@ if TYPE_CHECKING:
 try:
     import fcntl
 except ImportError:  # no such locks on this system
-    fcntl = None  # type: ignore[assignment]  # stands for the module
+    fcntl = None  # type: ignore[assignment]  # instead of the module
 
 
 class LockFile:
-    """A lock on a file of its own, released by the system when the process is killed. The file stays.
+    """A lock on a file, released by the system when the process is killed. The file stays.
 
-    A forked child does not have it; threads of a process exclude each other by it too.
+    It excludes other processes and other threads; a forked child does not have it.
 
     Args:
-        path: of the file; made if need be.
-        mode: of the file, if it is made.
+        path: of the file; made if missing.
+        mode: of a new file.
     """
 
     def __init__(self, path: str, mode: int = 0o644) -> None:
         from filelock import FileLock
 
-        # One thread may take it and another one give it back.
+        # One thread may acquire it and another one release it.
         self._lock: BaseFileLock = FileLock(path, thread_local=False, mode=mode)
 
     def try_acquire(self) -> bool:
-        """Takes the lock if nobody has it. Raises OSError where the file cannot be made or written."""
+        """Acquire the lock if it is free. Raises OSError if the file cannot be made or written."""
         from filelock import Timeout
 
         try:
@@ -56,10 +53,10 @@ class LockFile:
 
 
 def lock_open_file(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
-    """Locks an open file until it is closed; False if another process (or another opening of it) has the lock.
+    """Lock an open file until it is closed; return False if another process (or another opening of it) has the lock.
 
-    A shared lock only excludes exclusive ones. Where the system or the file system has no locks, this is True all
-    the same: nothing is excluded there.
+    A shared lock only excludes exclusive ones. If the system or the file system has no locks, this returns True and
+    excludes nothing.
     """
     if fcntl is None:
         return True
@@ -76,7 +73,7 @@ _PIECE = 256 * 1024
 
 
 class RawStream(io.RawIOBase):
-    """A readable stream by its `read(size)`, which gives b"" at the end only, and for -1 returns `readall()`."""
+    """A readable stream based on `read(size)`, which returns b"" only at the end, and `readall()` for -1."""
 
     def readable(self) -> bool:
         return True
@@ -91,5 +88,5 @@ class RawStream(io.RawIOBase):
 
 
 def expand_home(path: str, home: str) -> str:
-    """A path with the home directory in place of a `~` at its start."""
+    """A path with a `~` at its start replaced by the home directory."""
     return home + path[1:] if path == "~" or path.startswith("~/") else path

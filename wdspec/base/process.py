@@ -1,4 +1,4 @@
-"""What belongs to one process: values that its forked children must not share, its cores, its memory."""
+"""Values of one process that its forked children must not share; its cores and its memory."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 MOST_WORKERS = 4096
-"""Worker processes of one rank: more is a slip of the finger."""
+"""Most worker processes of one rank; a larger number is a typo."""
 
 
 class PerProcess(Generic[T]):
-    """One value a process, made at once, and made anew in a forked child.
+    """One value per process, made at once, and made again in a forked child.
 
-    A copy of the parent's value is of no use there: its threads do not run, its sockets are the parent's, and its
-    locks may be held by threads that do not exist. For module-level values only: they live as long as the process.
+    A copy of the parent's value is useless there: its threads do not run, its sockets are the parent's, and its locks
+    may be held by threads that do not exist. For module-level values only: they live as long as the process.
 
     Args:
         make: makes the value; cheap, and starts no thread.
@@ -41,7 +41,7 @@ class PerProcess(Generic[T]):
 
 
 class Owner:
-    """Which process something belongs to that a fork must not share: a descriptor, and so its place in the file."""
+    """The process that owns something that a fork must not share, such as a descriptor and its position."""
 
     __slots__ = ("_process",)
 
@@ -50,7 +50,7 @@ class Owner:
 
     @property
     def is_other(self) -> bool:
-        """Whether this is another process, forked from the one that made this."""
+        """Whether this process was forked from the owner."""
         return os.getpid() != self._process
 
 
@@ -62,7 +62,7 @@ class KeyedValues(Generic[K, T]):
         self._values: dict[K, T] = {}
 
     def get(self, key: K, make: Callable[[], T]) -> T:
-        """The value of a key. Raises what `make` raises, and then has none."""
+        """The value of a key. Raises what `make` raises, and then keeps no value."""
         with self._lock:
             if key not in self._values:
                 self._values[key] = make()
@@ -70,7 +70,7 @@ class KeyedValues(Generic[K, T]):
 
 
 def cores() -> int:
-    """Those that it is bound to, where the system can say; else all."""
+    """The number of cores that this process may use, if the system says it; otherwise of all cores."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -79,5 +79,5 @@ MEMORY_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def memory_peak() -> int:
-    """The most memory that this process ever had, in bytes."""
+    """The most memory that this process ever used, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MEMORY_UNIT

@@ -1,4 +1,4 @@
-"""Progress bars on standard error, where that is a terminal; elsewhere nothing but the notes."""
+"""Progress bars on standard error, if it is a terminal; otherwise only notes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ T = TypeVar("T")
 
 
 class Progress:
-    """Work under way, with a bar of rich's or without one."""
+    """Work in progress, with a bar of rich or without one."""
 
     def __init__(self, bar: Any = None, task: Any = None) -> None:
         self._bar, self._task = bar, task
 
     def advance(self, count: int = 1, **fields: Any) -> None:
-        """So much more is done; `fields` are shown in the columns made for them."""
+        """Add to the work done; `fields` are shown in their columns."""
         if self._bar is not None:
             self._bar.update(self._task, advance=count, **fields)
 
     def note(self, text: str) -> None:
-        """Prints a line above the bar, or on standard error where there is none; what cannot be printed is escaped."""
+        """Print a line above the bar, or on standard error without a bar; unprintable characters are escaped."""
         if self._bar is not None:
             self._bar.console.print(printable(text), markup=False, highlight=False)
         else:
@@ -33,7 +33,7 @@ class Progress:
 
 
 def is_terminal() -> bool:
-    """Whether bars are drawn: a terminal that can, and of several ranks the first."""
+    """Whether to draw bars: on a terminal that can, and only for the first rank."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and os.environ.get("RANK", "0") == "0"
 
 
@@ -41,11 +41,11 @@ def is_terminal() -> bool:
 def progress(
     what: str, total: float | None, *, drawn: bool = True, **fields: tuple[str, Any]
 ) -> Iterator[Progress]:
-    """Shows how far work is, while the context lasts.
+    """Show the progress of work while the context lasts.
 
     Args:
-        what: names the work.
-        total: units of it; None where that is not known.
+        what: the name of the work.
+        total: its units; None if unknown.
         drawn: False for work so short that a bar would only flicker.
         fields: further columns: name -> (format of the value, the first value).
     """
@@ -66,7 +66,7 @@ def progress(
 def with_progress(
     items: Iterable[T], what: str, size: Callable[[T], int] = lambda item: 1, total: int | None = None
 ) -> Iterator[T]:
-    """The items, with a bar that counts them, or their sizes."""
+    """The items, with a bar that counts them or their sizes."""
     with progress(what, total) as bar:
         for item in items:
             yield item

@@ -1,14 +1,12 @@
-"""Keeps passwords, tokens and signatures out of everything that is printed, logged or kept.
+"""Keeps passwords, tokens and signatures out of everything that is printed, logged or saved.
 
-Secrets are told by where they stand, not by what they are called: whatever comes before the `@` of a URL, every value
-after its `?` but those of keys that are known to be harmless, and in a command every value of an option or of a
-variable. So a name that nobody has thought of hides nothing less.
+Secrets are recognized by their place, not by their name: whatever comes before the `@` of a URL, every value after its
+`?` except those of harmless keys, and in a command every value of an option or a variable. So an unknown name cannot
+leak a secret.
 
-Hides the secrets of a spec's text where it is shown as it is written: escapes, folded lines and all.
-
-What a quoted text means is not what stands in the file: `\"` within `"…"` is a quote, `''` within `'…'` another, `\\/`
-a slash. So what it means is asked for secrets; where one begins, all to the end of the text is hidden, unless both are
-the same.
+The text of a spec is masked as it is written. A quoted text may differ from its value: `\"` within `"…"` is a quote,
+`''` within `'…'` another, `\\/` a slash. So secrets are searched for in the value. From the start of the first one, the
+rest of the text is hidden, unless text and value are equal.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ _HARMLESS = re.compile(
     r"shard|size|sp|split|spr|sr|st|sv|timeout|uploads|version|versionid|x-amz-algorithm|x-amz-date|"
     r"x-amz-expires|x-amz-signedheaders|x-goog-algorithm|x-goog-date|x-goog-expires|x-goog-signedheaders|x-id"
 )
-"""Keys of queries whose values say which bytes are meant, or until when, and open nothing."""
+"""Keys of queries whose values say which bytes to read, or until when, and open nothing."""
 
 _SCHEME = re.compile(r"(?<![A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]*)://")
 _TOKEN = re.compile(r"\S*")
@@ -42,16 +40,16 @@ _NAMED = re.compile(
     r"jwt|authorization|cookie|\bsig)[\w.-]*(?<!_file)(?<!_dir)[\"']?\s?[=:]\s?[\"']?(?:(?:bearer|basic)\s+)?"
     r"(?!anon\b|[~./`…])([^\s&;,\"'<>\]`]{3,})"
 )
-"""What libraries and servers call by its name, where nothing else tells it: the only list of such names."""
+"""Names used by libraries and servers, for secrets without another mark: the only list of such names."""
 _HEADER = re.compile(r"(?i)\b(?:bearer|basic)\s+([\w.~+/=-]{8,})")
 _KNOWN_FORMS = re.compile(r"\beyJ[\w-]{8,}\.[\w.-]+|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")
 _PLAIN_VALUE = re.compile(r"[\w.,:/+ -]{0,64}")
 _PLAIN_NAME = re.compile(r"[\w.~\[\]-]{1,40}")
 _COMMAND = re.compile(r"(?i)(?<!\w)pipe:(?=[^\s`])[^\n]*")
 _WORD = re.compile(r"(?:'[^']*(?:'|$)|\"(?:\\.|[^\"\\])*(?:\"|$)|\\.|[^\s'\"\\;|&<>()])+|[;|&<>()]+")
-_MADE = re.compile(r"\$\(|`")
-_WORD_OF_MADE = re.compile(r"[^\s'\"`$()|;&<>=:]{4,}")
-"""What a shell makes of a secret is some of its words."""
+_SUBSTITUTION = re.compile(r"\$\(|`")
+_WORD_OF_SUBSTITUTION = re.compile(r"[^\s'\"`$()|;&<>=:]{4,}")
+"""The output of a shell's substitution repeats some of its words."""
 _ASSIGNED = re.compile(r"[^=]+(?==)")
 _PLAIN_FLAGS = re.compile(r"-[fsSLvkqcdzxjJrnigE0-9]+|-{1,2}|--[\w-]+|-\w")
 _PATH = re.compile(
@@ -64,22 +62,22 @@ _RANDOM = re.compile(
 
 
 def redacted(text: str) -> str:
-    """A message without the secrets of the URLs, commands and headers in it."""
+    """A message without the secrets of its URLs, commands and headers."""
     return _without(text, _secrets(text, in_prose=True))
 
 
 def redacted_urls(text: str) -> str:
-    """A text without the secrets of its URLs and commands; for data, in which `basic` is a word like any other."""
+    """A text without the secrets of its URLs and commands; for data, where `basic` is an ordinary word."""
     return _without(text, _secrets(text, in_prose=False))
 
 
 def secrets_in(text: str) -> list[Span]:
-    """From where to where the secrets of a text go, in order, none within another."""
+    """The secrets of a text as (start, end), in order and without overlaps."""
     return _secrets(text, in_prose=True)
 
 
 def printable(text: str) -> str:
-    """Text to show: without the secrets of URLs, and with control characters and undecodable bytes escaped."""
+    """Text to show, without the secrets of URLs, and with control characters and undecodable bytes escaped."""
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
         for each in redacted_urls(text)
@@ -87,13 +85,13 @@ def printable(text: str) -> str:
 
 
 def answered(said: str, *sent: str) -> str:
-    """What somebody else says, without what was sent to them: servers and programs repeat logins and signatures.
+    """The text of a server or a program, without the secrets sent to it: they repeat logins and signatures.
 
-    Long words that look drawn at random are hidden as well: what a server makes of a secret is no text.
+    Long words that look random are hidden too: they may be made of a secret.
 
     Args:
         said: a body, a header, the standard error of a program.
-        sent: URLs, commands and tokens that it answers to.
+        sent: the URLs, commands and tokens of the request.
     """
     for secret in sorted({each for text in sent for each in _forms_of(text)}, key=len, reverse=True):
         said = said.replace(secret, HIDDEN)
@@ -101,7 +99,7 @@ def answered(said: str, *sent: str) -> str:
 
 
 class WithoutSecrets(logging.Filter):
-    """Takes the secrets out of what is logged, whoever gave it to the logger."""
+    """Removes secrets from everything that is logged."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = redacted(record.getMessage()), ()
@@ -114,9 +112,9 @@ logging.getLogger("wdspec").addFilter(WithoutSecrets())
 
 
 def harmless(error: BaseException) -> BaseException:
-    """An error of a library to name as the cause of ours: itself, or one that says the same without the secrets.
+    """An error of a library to use as the cause of ours: itself, or a copy without secrets.
 
-    Tracebacks show what caused an error, and libraries put whole URLs into their messages.
+    Tracebacks show the cause of an error, and libraries put whole URLs into their messages.
     """
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     inner = harmless(before) if before is not None else None
@@ -137,11 +135,16 @@ def _without(text: str, spans: list[Span]) -> str:
 
 
 def _forms_of(sent: str) -> Iterator[str]:
-    """The secrets of what was sent, as they may be repeated."""
+    """The secrets of a request, in the forms in which they may be repeated."""
     found = [sent[start:end] for start, end in _secrets(sent, in_prose=True)]
     if not found and re.fullmatch(r"[^\s:]+", sent):
         found = [sent]  # a token
-    found += [word for secret in found if _MADE.search(secret) for word in _WORD_OF_MADE.findall(secret)]
+    found += [
+        word
+        for secret in found
+        if _SUBSTITUTION.search(secret)
+        for word in _WORD_OF_SUBSTITUTION.findall(secret)
+    ]
     for secret in found:
         _, colon, password = secret.partition(":")
         for part in (secret, password) if colon else (secret,):
@@ -152,7 +155,7 @@ def _forms_of(sent: str) -> Iterator[str]:
 
 
 def _secrets(text: str, in_prose: bool) -> list[Span]:
-    """Where the secrets of a text stand, in order, none within another."""
+    """The secrets of a text, in order and without overlaps."""
     if "=" not in text and ":" not in text and not in_prose:
         return []
     found = list(_in_urls(text))
@@ -178,7 +181,7 @@ def _is_hidden(text: str, start: int, end: int) -> bool:
 
 
 def _end_of_token(text: str, start: int) -> int:
-    """Where what has no blanks ends, but for the marks of the sentence around it."""
+    """The end of a word without blanks, not counting the punctuation of the sentence around it."""
     match = _TOKEN.match(text, start)
     assert match is not None
     return start + len(match.group().rstrip(_CLOSING))
@@ -193,7 +196,7 @@ def _in_urls(text: str) -> Iterator[Span]:
             yield start, start + user_end
             start += user_end
         query = _QUERY.search(text, start, end)
-        # Elsewhere a `?` without `=` is a glob, or a letter of a name.
+        # In other URLs a `?` without `=` is a glob, or part of a name.
         if query is not None and (web or re.search(r"(?i)=|%3D", text[query.end() : end])):
             yield from _in_query(text, query.end(), end)
         elif web and (fragment := text.find("#", start, end)) >= 0:
@@ -201,9 +204,9 @@ def _in_urls(text: str) -> Iterator[Span]:
 
 
 def _end_of_login(rest: str) -> int:
-    """How long `user:password` is, of what follows `://`; -1 where there is none.
+    """The length of `user:password@` after `://`, without the `@`; -1 if there is none.
 
-    A password that should have been escaped may hold `/`, `?` and `#`; then what comes before these is no port.
+    A password that should have been escaped may contain `/`, `?` and `#`; then the text before these is not a port.
     """
     authority = re.match(r"[^/?#]*", rest)
     assert authority is not None
@@ -227,7 +230,7 @@ def _in_query(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def secrets_of_command(text: str, start: int, end: int) -> Iterator[Span]:
-    """The values of options and variables, and what looks like a login or drawn at random."""
+    """The values of options and variables, and words that look like a login or random."""
     option = ""
     for match in _WORD.finditer(text, start, end):
         word, at = match.group(), match.start()
@@ -242,7 +245,7 @@ def secrets_of_command(text: str, start: int, end: int) -> Iterator[Span]:
         if word[0] in "'\"" and " " in plain and option in ("", "-c"):
             yield from secrets_of_command(text, at + 1, match.end())  # of another shell
         elif "://" in word or word[0] in ";|&<>()":
-            pass  # `_in_urls` has seen to it
+            pass  # see `_in_urls`
         elif assigned:
             skipped = len(word) - len(word.lstrip("'\"")) + assigned.end() + 1
             if not _is_plain(word[skipped:].strip("'\"")):
@@ -257,7 +260,7 @@ def secrets_of_command(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _is_plain(value: str) -> bool:
-    """Whether a value in a command is a path or a number, which tell nothing."""
+    """Whether a value in a command is a path or a number, which reveal nothing."""
     return bool(_NUMBER.fullmatch(value) or (_PATH.fullmatch(value) and not _RANDOM.search(value)))
 
 
@@ -273,11 +276,11 @@ _FOLD = re.compile(r"\s*\n\s*")
 _PLAIN_COMMAND = re.compile(r"(?i)(?<![\w\"'])@?pipe:")
 _PLACE = re.compile(r"[ \t]*(?:-[ \t]+)*")
 _BEFORE = 100
-"""Lines in which the beginning of a text is looked for that is written on several."""
+"""How many lines before a line to search for the start of a text on several lines."""
 
 
 def masked(text: str) -> str:
-    """Lines of a spec with a `*` for each character of a secret, so that all else stays in its column."""
+    """Lines of a spec with a `*` for each character of a secret, so that everything else keeps its column."""
     characters = list(text)
     for start, end in [*secrets_in(text), *_quoted(text), *_plain(text)]:
         characters[start:end] = [each if each.isspace() else "*" for each in text[start:end]]
@@ -285,7 +288,7 @@ def masked(text: str) -> str:
 
 
 def masked_line(lines: Sequence[str], number: int) -> str:
-    """One line of a spec, counted from 0, without what is secret in the text that it belongs to."""
+    """One line of a spec, counted from 0, without the secrets of the text that it belongs to."""
     for first in range(number - 1, max(-1, number - 1 - _BEFORE), -1):
         if not _START.search(lines[first]):
             continue
@@ -297,7 +300,7 @@ def masked_line(lines: Sequence[str], number: int) -> str:
 
 
 def _texts(text: str, limit: int) -> Iterator[Span]:
-    """From where to where the texts with URLs and commands go that begin before a place."""
+    """The texts with URLs and commands that start before a place, as (start, end)."""
     for opening in _OPENING.finditer(text, 0, limit):
         yield opening.end(), _end_of_quoted(text, opening)
     for match in _PLAIN_COMMAND.finditer(text, 0, limit):
@@ -308,15 +311,15 @@ def _quoted(text: str) -> Iterator[Span]:
     for opening in _OPENING.finditer(text):
         start, end = opening.end(), _end_of_quoted(text, opening)
         body = text[start:end]
-        meant = body.replace("''", "'") if opening[0] == "'" else _ESCAPED.sub(_meant, body)
-        meant = _FOLD.sub(" ", meant)
-        found = secrets_in(meant)
+        value = body.replace("''", "'") if opening[0] == "'" else _ESCAPED.sub(_unescape, body)
+        value = _FOLD.sub(" ", value)
+        found = secrets_in(value)
         if found:
-            alike = next((i for i, (a, b) in enumerate(zip(body, meant, strict=False)) if a != b), len(meant))
-            if alike == len(body):
+            same = next((i for i, (a, b) in enumerate(zip(body, value, strict=False)) if a != b), len(value))
+            if same == len(body):
                 yield from ((start + first, start + last) for first, last in found)
             else:
-                yield start + min(alike, found[0][0]), end
+                yield start + min(same, found[0][0]), end
 
 
 def _plain(text: str) -> Iterator[Span]:
@@ -331,7 +334,7 @@ def _end_of_quoted(text: str, opening: re.Match[str]) -> int:
 
 
 def _end_of_plain(text: str, start: int) -> int:
-    """Where a text without quotes ends: before the first line that is not indented more than what it belongs to."""
+    """The end of a text without quotes: before the first line that is not indented more than its owner."""
     line = text.rfind("\n", 0, start) + 1
     place = _PLACE.match(text, line)
     assert place is not None
@@ -349,7 +352,7 @@ def _end_of_plain(text: str, start: int) -> int:
     return len(text)
 
 
-def _meant(escape: re.Match[str]) -> str:
+def _unescape(escape: re.Match[str]) -> str:
     code = escape[1] or escape[2] or escape[3]
     if code:
         return chr(int(code, 16)) if int(code, 16) < 0x110000 else "?"

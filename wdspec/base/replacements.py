@@ -1,4 +1,4 @@
-"""Names of webdataset that wdspec does not have, and what replaces them: for the errors that mention them."""
+"""Names of webdataset that wdspec does not have, and their replacements, for error messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = {
 
 
 def missing_name(module: str, name: str) -> NoReturn:
-    """Raise AttributeError for a name that one of webdataset's inner modules has, and say what to use instead."""
+    """Raise AttributeError for a name of one of webdataset's inner modules, with its replacement."""
     hint = NAMES.get(name) or INNER.get(name)
     remedy = (
         f"use {hint}" if hint else "webdataset's internals are missing here; docs/python.md lists what to use"

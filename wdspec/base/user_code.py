@@ -1,7 +1,4 @@
-"""Users' own code by its name: what `map`, `select`, `decode` and packages' entry points point at.
-
-``WDS_SECURE``: whether programs and the code that a spec or a caller names are forbidden.
-"""
+"""User functions by name, as in `map`, `select`, `decode` and the entry points of packages; and ``WDS_SECURE``."""
 
 from __future__ import annotations
 
@@ -18,21 +15,20 @@ from wdspec.base.errors import SpecError, did_you_mean
 
 
 class _TakenNameError(Exception):
-    """The process has imported another module of the name."""
+    """The process has already imported another module of this name."""
 
 
 def import_function(name: str, key: str, folder: str = "") -> Callable[..., Any]:
-    """Imports a function, or a class, by its name: from the spec's folder, from Python's path, or else from the
-    working directory.
+    """Import a function or a class by its name: from the spec's folder, Python's path, or else the working directory.
 
     Args:
         name: ``package.module:attribute.path``.
-        key: what names it, for the message: ``map``, say.
-        folder: the spec's; empty if there is none.
+        key: the key that names it, for the message, such as ``map``.
+        folder: of the spec; empty if there is none.
 
     Raises:
-        SpecError: it cannot be imported, or cannot be called. What the import itself raised is the cause. It is no
-            error of a sample or a shard, so that no error policy skips it.
+        SpecError: it cannot be imported or called. The error of the import is the cause. It is not an error of a
+            sample or a shard, so no error policy skips it.
     """
     module, _, attribute = name.partition(":")
     try:
@@ -44,22 +40,22 @@ def import_function(name: str, key: str, folder: str = "") -> Callable[..., Any]
         if isinstance(cause, AttributeError) and module in sys.modules:
             raise SpecError(f"`{key}: {name}`: module `{module}` has no `{attribute}`") from cause
         raise SpecError(
-            f"cannot import `{module}` for `{key}: {name}`: {type(cause).__name__}: {cause}; it is written "
-            "`package.module:function`: is it beside the spec, installed, or on PYTHONPATH, in every worker too?"
+            f"cannot import `{module}` for `{key}: {name}`: {type(cause).__name__}: {cause}; write it as "
+            "`package.module:function`, and put it next to the spec, install it, or set PYTHONPATH, in every worker too"
         ) from cause
     if not callable(found):
         raise SpecError(
             f"`{key}: {name}` is a {type(found).__name__}, which cannot be called"
         ) from TypeError(f"{type(found).__name__!r} object is not callable")
-    return found  # type: ignore[no-any-return]  # callable is all that can be known of it
+    return found  # type: ignore[no-any-return]  # nothing else is known about it
 
 
 def file_of_module(name: str, folder: str) -> str | None:
-    """The file that a module's package, or the module, would be imported from; None if there is none. Imports nothing.
+    """The file that a module, or its package, would be imported from; None if there is none. Imports nothing.
 
     Args:
         name: of a function, ``package.module:attribute``.
-        folder: the spec's.
+        folder: of the spec.
     """
     top = name.partition(":")[0].partition(".")[0]
     _, found = _find(top, folder)
@@ -69,13 +65,13 @@ def file_of_module(name: str, folder: str) -> str | None:
 
 
 def _find(top: str, folder: str) -> tuple[str | None, ModuleSpec | None]:
-    """Where a module lies, and what it is imported by: in the spec's folder, on Python's path (None), or in the working
-    directory. As for Python, a folder without `__init__.py` counts where there is nothing else of the name.
+    """The place and the module spec of a module: in the spec's folder, on Python's path (None), or in the working
+    directory. As in Python, a folder without `__init__.py` counts only if there is nothing else of the name.
     """
-    beside = [folder] if folder and top not in sys.stdlib_module_names else []
+    own = [folder] if folder and top not in sys.stdlib_module_names else []
     places = [
         (place, found)
-        for place in (*beside, None, os.getcwd())
+        for place in (*own, None, os.getcwd())
         if (found := PathFinder.find_spec(top, None if place is None else [place])) is not None
     ]
     whole = (each for each in places if each[1].origin is not None)
@@ -83,11 +79,10 @@ def _find(top: str, folder: str) -> tuple[str | None, ModuleSpec | None]:
 
 
 def _prepare(top: str, key: str, folder: str) -> None:
-    """Imports a module, or package, that lies in the spec's folder from there; otherwise lets Python find it.
+    """Import a module or package of the spec's folder from there; otherwise let Python find it.
 
     Raises:
-        _TakenNameError: another one of this name was imported before.
-        Exception: what importing it raises.
+        _TakenNameError: another module of this name was imported before. Also what the import raises.
     """
     place, found = _find(top, folder)
     if place is None or found is None or found.origin is None or found.loader is None or place != folder:
@@ -99,12 +94,12 @@ def _prepare(top: str, key: str, folder: str) -> None:
         origin = getattr(loaded, "__file__", None)
         if origin is None or not os.path.samefile(origin, found.origin):
             raise _TakenNameError(
-                f"`{key}`: beside the spec is {found.origin}, but this process has imported another module of that "
+                f"`{key}`: next to the spec is {found.origin}, but this process has imported another module of that "
                 f"name, from {origin or 'elsewhere'}: rename one of them"
             )
         return
     if folder not in sys.path:
-        sys.path.append(folder)  # for what the module imports itself
+        sys.path.append(folder)  # for its own imports
     module = importlib.util.module_from_spec(found)
     sys.modules[top] = module
     try:
@@ -117,16 +112,16 @@ def _prepare(top: str, key: str, folder: str) -> None:
 def check_arguments(
     function: Callable[..., Any], key: str, given: int = 0, named: Mapping[str, Any] | None = None
 ) -> None:
-    """Checks, before anything is read, that a function of the user's can be called as a spec will have it called.
+    """Check, before anything is read, that a user function accepts the arguments that the spec gives it.
 
     Args:
-        function: what `import_function` found.
-        key: what names it, with the name: ``map: package.module:function``.
-        given: how many positional arguments it gets.
+        function: as returned by `import_function`.
+        key: the key and the name, for the message: ``map: package.module:function``.
+        given: number of positional arguments.
         named: the arguments of `args`.
 
     Raises:
-        SpecError: it does not take them, or wants more. Functions that do not tell what they take are believed.
+        SpecError: it does not accept them, or needs more. A function without a signature is not checked.
     """
     named = named or {}
     try:
@@ -136,7 +131,7 @@ def check_arguments(
     try:
         signature.bind(*[None] * given, **named)
     except TypeError as cause:
-        said = f"cannot be called as the spec has it: {cause}"
+        said = f"cannot be called as the spec says: {cause}"
         names = [each.name for each in list(signature.parameters.values())[given:]]
         for name in named:
             if name not in signature.parameters:
@@ -145,11 +140,11 @@ def check_arguments(
                     f"has no argument `{name}`, which `args` gives it; {did_you_mean(name, names) or takes}"
                 )
                 break
-        raise SpecError(f"`{key}` {said}; {_written(function)}{signature}`") from cause
+        raise SpecError(f"`{key}` {said}; {_definition(function)}{signature}`") from cause
 
 
-def _written(function: Callable[..., Any]) -> str:
-    """Where a function is written, if it is in Python, and its name, to which its arguments are put."""
+def _definition(function: Callable[..., Any]) -> str:
+    """Where a function is defined, if in Python, and its name, to be followed by its arguments."""
     name = getattr(function, "__name__", type(function).__name__)
     try:
         place = f"{inspect.getsourcefile(function)}, line {inspect.getsourcelines(function)[1]}, has `"
@@ -164,9 +159,9 @@ _OFF = frozenset({"", "0", "false", "no", "off"})
 def secure_mode(environ: Mapping[str, str] | None = None) -> bool:
     """Whether ``WDS_SECURE`` forbids programs (`pipe:`), user code and pickle.
 
-    Any value forbids, but empty, 0, false, no and off in upper or lower case: who misspells it is kept safe. It is read
-    where a spec is loaded, where the environment is read (`storage.environment`), and where a decoder is made outside
-    of a spec; from there the answer is handed on as a value, so that all workers and ranks agree.
+    Any value does, except empty, 0, false, no and off in upper or lower case, so that a typo is safe. It is read when a
+    spec is loaded, when the environment is read (`storage.environment`), and when a decoder is made outside of a spec.
+    From there it is passed on as a value, so that all workers and ranks agree.
 
     Args:
         environ: ``os.environ`` by default.

@@ -1,9 +1,7 @@
-"""Ends a process that multiprocessing started once the process that started it is gone, however that ended.
+"""Ending processes together with the process that started them, and counters for DataLoader workers.
 
-Nothing else ends it for sure: a queue's feeder may sit in the write to a pipe whose reading end it has inherited too,
-and then neither the closed pipe nor the wait for its threads lets a worker go.
-
-Integers that the DataLoader workers of a rank leave to those that come after them, such as passes begun.
+Nothing else ends a worker reliably. A queue's feeder may block in writing to a pipe whose reading end it has inherited
+too; then neither the closed pipe nor the wait for its threads lets the worker end.
 """
 
 from __future__ import annotations
@@ -23,37 +21,37 @@ from wdspec.base.errors import UsageError
 from wdspec.base.process import MOST_WORKERS, PerProcess
 
 PERIOD = 1.0
-"""Seconds between two looks, where the system tells no better."""
+"""Seconds between two looks, if the system does not notify."""
 
 _PR_SET_PDEATHSIG = 1
 
 
 class ParentWatch:
-    """The process that started this one, watched by what each system and start method has.
+    """The process that started this one, watched by all means of the system and the start method.
 
-    The sentinel of multiprocessing alone does not do: under fork, siblings hold its other end. Nor does the number of
-    the parent: under forkserver that is the server's.
+    The sentinel of multiprocessing alone is not enough: under fork, siblings hold its other end. Neither is the pid of
+    the parent: under forkserver it is that of the server.
     """
 
     def __init__(self) -> None:
         self._pid = 0
-        """Of the parent; 0 as long as nobody watches it."""
+        """Of the parent; 0 if it is not watched."""
         self._handles: list[int] = []
-        """Ready to be read when it has ended."""
+        """Readable after the parent has ended."""
         self._is_child = False
 
     @property
     def is_gone(self) -> bool:
-        """Whether the parent has ended. False as long as it is not watched."""
+        """Whether the parent has ended. False if it is not watched."""
         return bool(self._pid) and self._is_gone(0)
 
     def start(self, tied: bool = False) -> None:
-        """Ends this process within seconds of its parent from now on. Only the first call counts, and only in a
+        """From now on, end this process within seconds of its parent. Only the first call counts, and only in a
         process that multiprocessing has started.
 
         Args:
-            tied: have the system kill this process together with the thread that started it, where it can: at once,
-                and whatever this process is doing. Only for what the parent's main thread has started.
+            tied: let the system kill this process together with the thread that started it, if it can: at once, and
+                whatever this process is doing. Only for a process that the parent's main thread has started.
         """
         parent = multiprocessing.parent_process()
         if self._pid or parent is None or parent.pid is None:
@@ -75,9 +73,7 @@ class ParentWatch:
     def _watch(self) -> None:
         while not self._is_gone(PERIOD):
             pass
-        os._exit(
-            1
-        )  # at once: nobody is left to take what it has, and to wait for its threads may be for ever
+        os._exit(1)  # at once: there is no one to take results, and waiting for threads may take forever
 
     def _is_gone(self, seconds: float) -> bool:
         return bool(wait(self._handles, seconds)) or (self._is_child and os.getppid() != self._pid)
@@ -92,18 +88,18 @@ def parent_watch() -> ParentWatch:
 
 
 def end_with_parent() -> None:
-    """Ends this process within seconds of the one that started it; an initializer for pools of processes."""
+    """End this process within seconds of the one that started it; an initializer for pools of processes."""
     parent_watch().start()
 
 
 class WorkerCounters:
     """A few integers for each DataLoader worker, and for the process itself, in shared memory; all 0 at first.
 
-    Fresh worker processes find what the ones before them left. Under fork and spawn they are shared; a copy by
-    pickle alone starts with the values of the original.
+    New worker processes find the values of those before them, such as the number of passes. Under fork and spawn they
+    are shared; a copy by pickle alone starts with the values of the original.
 
     Args:
-        names: how many integers each has.
+        names: number of integers of each.
     """
 
     def __init__(self, names: int = 1) -> None:
@@ -111,11 +107,7 @@ class WorkerCounters:
         self._values: Any = _zeros(names)
 
     def slot(self) -> int:
-        """Where the integers of this process begin.
-
-        Raises:
-            UsageError: this is a worker beyond the number that there are counters for.
-        """
+        """The index of the first integer of this process. Raises UsageError if there are too many workers."""
         from torch.utils.data import get_worker_info
 
         info = get_worker_info()
@@ -135,11 +127,11 @@ class WorkerCounters:
         self._values[index] = value
 
     def any(self) -> bool:
-        """Whether some process has counted since."""
+        """Whether any process has counted."""
         return any(bytes(self._values))
 
     def clear(self) -> None:
-        """Sets all of them back to 0, for every process."""
+        """Set all of them to 0, for every process."""
         ctypes.memset(self._values, 0, ctypes.sizeof(self._values))
 
     def __getstate__(self) -> dict[str, Any]:

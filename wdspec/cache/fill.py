@@ -1,12 +1,8 @@
-"""Fills the cache with one shard: the process that has its lock fetches all of it, at the pace of the store.
+"""Making the copy of one shard: the process that has its lock fetches all of it, at the speed of the store.
 
-Never at the pace of a reader. A worker that has filled its queue waits for the training loop, and the loop for
-another worker; if that one waited for a copy which the first only makes as fast as it reads, none would go on. So the
-background thread makes it, and every reader, the first too, reads behind it from the growing file.
-
-The fills that this process has under way, and how they end.
-
-A store's stream read by offsets: what a reader goes on with when no copy is made.
+Never at the speed of a reader. A worker whose queue is full waits for the training loop, and the loop for another
+worker. If that one waited for a copy which the first makes only as fast as it reads, both would wait forever. So the
+background thread makes the copy, and every reader, also the first, reads from the growing file (`follower.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
+import json
 import logging
 import os
 import threading
@@ -25,17 +22,104 @@ from typing import BinaryIO
 from wdspec.base.errors import ShardError
 from wdspec.base.files import LockFile
 from wdspec.base.process import PerProcess
-from wdspec.base.redaction import redacted
-from wdspec.cache.copy_check import CopyCheck
+from wdspec.base.redaction import answered, redacted
 from wdspec.cache.index import Content, Index, key_of, mark_in_use
 from wdspec.cache.names import Copies
+from wdspec.formats.blocks import BLOCK
 from wdspec.formats.compression import format_of
+from wdspec.formats.decompress import IntegrityCheck
+from wdspec.formats.tar.headers import ZERO_BLOCK, read_header
 from wdspec.stores.read_ahead import background_fetcher
 from wdspec.stores.resume import PIECE
 
+_KEPT = 64 * 1024
+"""Bytes of each end that are checked; a longer last line is not."""
+
+
+class CopyCheck:
+    """Checks the bytes of a file as they arrive, and at its end whether it is a complete shard.
+
+    Compressed data must be complete and match its checksums; a tar needs a header at its start and its end marker; the
+    last of JSON lines must be complete. CBOR and MessagePack cannot be checked before they are read.
+
+    Args:
+        url: of the file, which a server may repeat in an error page.
+        format: `tar`, `jsonl`, `cbor` or `msgpack`.
+        lenient_end: whether a tar may lack its end marker.
+        may_be_empty: whether the file may be empty.
+    """
+
+    def __init__(self, url: str, format: str, *, lenient_end: bool, may_be_empty: bool) -> None:
+        self._url, self._format, self._lenient_end = url, format, lenient_end
+        self._may_be_empty = may_be_empty and format != "tar"
+        self._content = IntegrityCheck(_KEPT)
+        self._size = 0
+
+    def feed(self, piece: bytes) -> None:
+        """Add bytes. Raises ShardError if they are damaged."""
+        self._size += len(piece)
+        self._content.feed(piece)
+
+    def finish(self, total: int | None) -> None:
+        """Check the whole file. Raises ShardError.
+
+        Args:
+            total: the length of the file in bytes, as announced by the store.
+        """
+        if total is not None and self._size != total:
+            raise ShardError(f"{self._size} bytes arrived, but {total} were announced", code="D107")
+        content = self._content
+        content.finish()
+        if not content.known or (not content.size and self._may_be_empty):
+            return
+        start = content.start[:BLOCK]
+        if _begins_tar(start):
+            self._check_end(content)
+        elif self._format == "tar" or not start or start.lstrip()[:1] == b"<":
+            seen = f"begins with {answered(repr(start[:40]), self._url)}" if start else "is empty"
+            raise ShardError(
+                f"not a shard: it {seen}; no copy was made. Does the URL lead to the file itself, and does "
+                "the server need a login?",
+                code="D106",
+            )
+        elif self._format == "jsonl":
+            _check_last_line(content)
+
+    def _check_end(self, content: IntegrityCheck) -> None:
+        if self._lenient_end or (not content.size % BLOCK and content.end.endswith(2 * ZERO_BLOCK)):
+            return
+        raise ShardError(
+            "truncated: the tar does not end with its end marker, two blocks of zeros; write the shard again, or "
+            "set `tar: {end: lenient}` if it is known to lack one",
+            code="D109",
+        )
+
+
+def _check_last_line(content: IntegrityCheck) -> None:
+    last = content.end.rpartition(b"\n")[2]
+    if not last.strip() or (len(last) == _KEPT and content.size > _KEPT):
+        return
+    try:
+        json.loads(last)
+    except (ValueError, RecursionError):
+        raise ShardError(
+            f"truncated: the last line is not complete JSON: {last[:40]!r}…; fetch or write the shard again",
+            code="D107",
+        ) from None
+
+
+def _begins_tar(start: bytes) -> bool:
+    """Whether a block is the header of a tar's first member, or the end marker of an empty tar."""
+    if start == ZERO_BLOCK:
+        return True
+    try:
+        return len(start) == BLOCK and read_header(start) is not None
+    except ShardError:
+        return False
+
 
 class PositionedStream:
-    """A store's stream, from `at` on: first what was taken from it already, then the stream itself.
+    """A store's stream read by offsets, for readers of a shard without a copy.
 
     Args:
         stream: closed by `close`.
@@ -51,12 +135,12 @@ class PositionedStream:
         return self._stream.seekable()
 
     def length(self) -> int:
-        """The length of the shard, of a stream that can seek."""
+        """The length of the shard, if the stream can seek."""
         self.at, self._pending = self._stream.seek(0, os.SEEK_END), b""
         return self.at
 
     def read_at(self, position: int, size: int) -> bytes:
-        """At most so many bytes from a position on; b"" at the end. Raises ShardError."""
+        """At most `size` bytes from a position on; b"" at the end. Raises ShardError."""
         if position != self.at and self.seekable:
             self._stream.seek(position)
             self.at, self._pending = position, b""
@@ -82,55 +166,55 @@ class PositionedStream:
 
 log = logging.getLogger("wdspec")
 _FIRST_STEP = 1024 * 1024
-"""Bytes set aside at first for a shard of unknown length; doubled when they are used up."""
+"""Bytes reserved at first for a shard of unknown length; doubled when they are used up."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True)
 class CopyRules:
-    """What holds for the copies of one source."""
+    """The rules for the copies of one source."""
 
     limit: int | None = None
-    """Bytes that all of ours in the directory may take."""
+    """Most bytes of wdspec's files in the directory."""
     format: str = "auto"
     """Of its shards; `auto` is a tar, unless the name says otherwise."""
     lenient_end: bool = False
     """Whether they may lack the end marker."""
     may_be_empty: bool = False
-    """Whether they may have no bytes, where their format has such shards."""
+    """Whether they may be empty, in formats that allow it."""
 
 
 class Fill:
     """One copy being made by this process; a task of the background fetcher.
 
     Args:
-        copies: where it goes.
+        copies: the place for it.
         fetch: opens the shard at its store.
         rules: of the source.
-        filling: the copy's lock, held.
+        filling: the lock of the copy, held.
     """
 
     def __init__(
         self, copies: Copies, fetch: Callable[[], BinaryIO], rules: CopyRules, filling: LockFile
     ) -> None:
         self.lock = threading.Lock()
-        """Held by whoever fetches: the background thread, or a reader."""
+        """Held while a piece is fetched, by the background thread or a reader."""
         self.advanced = threading.Condition()
         """Notified after each piece."""
         self.done = False
         self.error: Exception | None = None
-        """Why there is no copy: the store's error, or that of the check."""
+        """Why there is no copy: an error of the store, or of the check."""
         self.total: int | None = None
-        """Bytes of the shard, once known from the store."""
+        """Bytes of the shard, if the store says it."""
         self.seekable = False
-        """Whether the store serves any part of the shard."""
+        """Whether the store serves ranges of the shard."""
         self.uncached = False
-        """Whether it is not kept, for want of room or of permission."""
+        """Whether no copy is kept, for lack of room or permission."""
         self.started = False
         """Whether the growing file exists, for readers to open."""
         self.written = 0
         self.reached = 0
-        """How far the furthest reader in this process is."""
+        """The position of the furthest reader in this process."""
         self._copies, self._fetch, self._rules, self._filling = copies, fetch, rules, filling
         self._check = CopyCheck(
             copies.url,
@@ -145,7 +229,7 @@ class Fill:
         self._reserved: int | None = None
         self._part = -1
         self._abandoned = False
-        self._pending: bytes | memoryview = b""  # what came last and is not written yet
+        self._pending: bytes | memoryview = b""  # the last piece, as far as not written yet
 
     @property
     def buffered(self) -> int:
@@ -156,7 +240,7 @@ class Fill:
         return not self._abandoned
 
     def fetch_piece(self) -> None:
-        """Fetches one piece; whoever calls holds the lock."""
+        """Fetch one piece; the caller holds the lock."""
         if self.done:
             return
         try:
@@ -174,31 +258,31 @@ class Fill:
             self.advanced.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Waits until a piece has come, or fetches one where nobody else does."""
+        """Wait until a piece has arrived, or fetch one if no other thread does."""
         if self.lock.acquire(blocking=False):
             try:
                 self.fetch_piece()
             finally:
                 self.lock.release()
-            background_fetcher().wake()  # it passed this fill by while it was locked
+            background_fetcher().wake()  # it skipped this fill while it was locked
         else:
             self.watch(seconds)
 
     def watch(self, seconds: float) -> None:
-        """Waits until a piece has come, and fetches nothing."""
+        """Wait until a piece has arrived, and fetch nothing."""
         with self.advanced:
             if not self.done:
                 self.advanced.wait(seconds)
 
     def open(self) -> int:
-        """A descriptor of the growing file, for a reader; -1 where it does not exist any more."""
+        """A descriptor of the growing file, for a reader; -1 if it no longer exists."""
         with self.advanced:
             return os.dup(self._part) if self._part >= 0 else -1
 
     def take_direct(self) -> tuple[PositionedStream, int] | None:
-        """For a shard that is not kept: the store's stream at its position, for the first reader that asks.
+        """For a shard that is not kept, give the first reader that calls this the store's stream at its position.
 
-        With it comes a descriptor of the file that has what went before, or -1 if that is nothing.
+        Also returns a descriptor of the file with the bytes before, or -1 if there are none.
         """
         with self.lock:
             if self._direct is None:
@@ -215,7 +299,7 @@ class Fill:
                 os.close(self._part)
 
     def abandon(self) -> None:
-        """Gives the copy up because the process ends; leaves one that is stuck to whoever comes next."""
+        """Give the copy up because the process ends; if its fetch hangs, another process will take it over."""
         self._abandoned = True  # or the background thread would take the lock again at once
         if self.lock.acquire(timeout=0.1):
             try:
@@ -225,7 +309,7 @@ class Fill:
                 self.lock.release()
 
     def forget(self) -> None:
-        """In a forked child: the copy is its parent's."""
+        """In a forked child, leave the copy to the parent."""
         self.done, self._stream, self._direct = True, None, None
         if self._part >= 0:
             os.close(self._part)
@@ -242,10 +326,10 @@ class Fill:
         return self._stream.read(PIECE)
 
     def _put(self, piece: bytes) -> None:
-        """Writes a piece, or ends the copy at the empty one. Raises OSError of the cache's file system."""
+        """Write a piece, or finish the copy at an empty one. Raises OSError of the cache's file system."""
         self._pending = piece
         if self._part < 0:
-            self._begin(len(piece))
+            self._start(len(piece))
         if not piece:
             self._finish()
             return
@@ -259,9 +343,9 @@ class Fill:
             self.written += count
             self._pending = memoryview(self._pending)[count:]
 
-    def _begin(self, size: int) -> None:
+    def _start(self, size: int) -> None:
         index = self._index
-        index.drop(self._key, None)  # what a killed process left
+        index.drop(self._key, None)  # left by a killed process
         if self.total is None:
             self._reserve(max(size, _FIRST_STEP), size)
         else:
@@ -292,7 +376,7 @@ class Fill:
         self._end()
 
     def _stop_caching(self, error: OSError) -> None:
-        """Lets the readers go on with the stream where it stands."""
+        """Let the readers continue with the stream at its position."""
         warn_once(self._copies.directory, error)
         assert self._stream is not None
         self._direct = PositionedStream(self._stream, self.written, bytes(self._pending))
@@ -317,16 +401,16 @@ _warned: set[tuple[str, int | None]] = set()
 
 
 def warn_once(directory: str, error: OSError) -> None:
-    """Says, once in a process, why shards are read without being kept."""
+    """Log once per process why shards are read without being kept."""
     if (directory, error.errno) in _warned:
         return
     _warned.add((directory, error.errno))
     if error.errno in _FULL:
         hint = "free some, raise `size`, or make it smaller with `wdspec cache prune`"
     elif error.errno in (errno.ENOTDIR, errno.EEXIST):
-        hint = "a file stands there: give a directory in `cache:` or WDS_CACHE"
+        hint = "there is a file of this name: give a directory in `cache:` or WDS_CACHE"
     elif error.errno == errno.ENOENT:
-        hint = "no directory can be made there: choose another in `cache:` or WDS_CACHE"
+        hint = "the directory cannot be made: choose another in `cache:` or WDS_CACHE"
     else:
         hint = "give the user write permission, choose another `cache:`, or switch it off: `cache: false`"
     log.warning(
@@ -338,7 +422,7 @@ def warn_once(directory: str, error: OSError) -> None:
 
 
 GRACE = 1.0
-"""Seconds that a process which ends spends on copies that are nearly made, so that none is fetched twice."""
+"""Seconds that an ending process spends on copies that are nearly complete, so that none is fetched twice."""
 
 
 class _RunningFills:
@@ -348,7 +432,7 @@ class _RunningFills:
         self.end_with_process = False
 
     def forget(self) -> None:
-        """In a forked child: what the parent makes is not ours."""
+        """In a forked child, leave the copies to the parent."""
         for fill in self.by_path.values():
             fill.forget()
 
@@ -357,11 +441,7 @@ _running = PerProcess(_RunningFills, _RunningFills.forget)
 
 
 def start_fill(copies: Copies, fetch: Callable[[], BinaryIO], rules: CopyRules) -> Fill | None:
-    """Begins to make a copy, if no other process does and none exists yet.
-
-    Raises:
-        OSError: the directory cannot be written.
-    """
+    """Start to make a copy, unless another process does or it exists. Raises OSError if the directory is read-only."""
     running = _running.value
     with running.guard:
         for path in [path for path, fill in running.by_path.items() if fill.done]:
@@ -386,7 +466,7 @@ def start_fill(copies: Copies, fetch: Callable[[], BinaryIO], rules: CopyRules) 
 
 
 def finish() -> None:
-    """Ends all copies: those that are nearly made are made, the others abandoned."""
+    """End all copies: complete those that are nearly complete, and abandon the others."""
     deadline = time.monotonic() + GRACE
     running = _running.value
     with running.guard:
@@ -402,7 +482,7 @@ def finish() -> None:
 
 def _finish_with_process() -> None:
     atexit.register(finish)
-    # Worker processes leave without the functions of `atexit`.
+    # Worker processes end without the functions of `atexit`.
     from multiprocessing.util import Finalize
 
     Finalize(None, finish, exitpriority=10)

@@ -1,4 +1,4 @@
-"""Reads a copy while it is made, by this process or by another."""
+"""Reading a copy while this process or another makes it."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from wdspec.stores.resume import PIECE
 POLL = 0.01
 """Seconds between two looks at a file that another process writes."""
 TAKE_OVER = 0.1
-"""Seconds between two looks whether that process still lives."""
+"""Seconds between two looks whether that process is still alive."""
 STALLED = 300.0
-"""Seconds after which a process that lives and writes nothing is waited for no longer; beyond all time-outs."""
+"""Seconds to wait for a process that is alive and writes nothing; longer than all timeouts."""
 _MOST = 16 * PIECE
 
 
 class Follower(RawStream):
-    """The bytes of a shard behind whoever makes its copy; becomes that itself when nobody does.
+    """The bytes of a shard while its copy is made by another reader or process, or by this one if no other does.
 
-    `read` gives b"" only once the copy is complete and checked. When its maker dies, is refused the room, or fills up
-    the file system, reading goes on: from a copy made anew, or from the store. What was read before is then compared
-    with what comes now.
+    `read` returns b"" only after the copy is complete and checked. If its maker dies, gets no room, or fills the file
+    system, reading continues from a new copy or from the store. The bytes read before are then compared with the new
+    ones.
 
     Args:
-        copies: where the copy is going to be.
+        copies: the place of the copy.
         fetch: opens the shard at its store.
         rules: of the source.
 
     Raises:
-        ShardError, MissingShardError: on `read` and `seek`: what the store raises, or what came is no complete shard.
+        ShardError, MissingShardError: on `read` and `seek`: what the store raises, or the shard is not complete.
     """
 
     def __init__(self, copies: Copies, fetch: Callable[[], BinaryIO], rules: CopyRules) -> None:
@@ -52,7 +52,7 @@ class Follower(RawStream):
         self._file = -1  # the growing file, or the copy
         self._complete = False
         self._before = -1  # the file of a maker that did not finish, until it is compared
-        # Where no copy is made; the file then has what comes before `_direct_from`.
+        # If no copy is made; the file then has the bytes before `_direct_from`.
         self._direct: PositionedStream | None = None
         self._direct_from = 0
         self._position = self._reached = 0
@@ -63,12 +63,12 @@ class Follower(RawStream):
 
     @property
     def name(self) -> str:
-        """The path of the copy, which need not exist yet."""
+        """The path of the copy, which may not exist yet."""
         return self._copies.path
 
     @property
     def nearly_fetched(self) -> bool:
-        """Whether this process has no bytes of it left to fetch, or only few."""
+        """Whether this process has nothing, or little, left to fetch."""
         fill = self._fill
         if self._direct is not None or fill is None or fill.done:
             return self._direct is None
@@ -119,15 +119,15 @@ class Follower(RawStream):
         self._file = self._before = -1
 
     def _available(self, size: int) -> bytes | None:
-        """Bytes at the position; b"" at the end of the shard, None where they have not come yet."""
+        """Bytes at the position; b"" at the end of the shard, None if they have not arrived yet."""
         direct = self._direct
         if direct is not None and self._position >= self._direct_from:
             return direct.read_at(self._position, size)
         if self._file < 0:
             return None
-        # Looked at first: bytes may come before it becomes so.
+        # Checked first: bytes may arrive before the copy is complete.
         complete = direct is None and self._is_complete()
-        if self._before >= 0 and not self._is_the_same(complete):
+        if self._before >= 0 and not self._matches_before(complete):
             return None
         if direct is not None:
             size = min(size, self._direct_from - self._position)
@@ -145,25 +145,25 @@ class Follower(RawStream):
             self._step()
 
     def _is_complete(self) -> bool:
-        """Whether the open file has the name of the copy."""
+        """Whether the open file is the finished copy."""
         if not self._complete:
             with contextlib.suppress(OSError):
                 self._complete = os.path.samestat(os.stat(self._copies.path), os.fstat(self._file))
         return self._complete
 
     def _step(self) -> None:
-        """Brings more bytes nearer, or waits a moment for those who do.
+        """Fetch more bytes, or wait a moment for the process that does.
 
         Raises:
-            ShardError, MissingShardError: the copy could not be made, and why.
+            ShardError, MissingShardError: the reason why the copy could not be made.
         """
-        if self._pid != os.getpid():  # a fill is of the process that began it
+        if self._pid != os.getpid():  # a fill belongs to the process that started it
             self._pid, self._fill = os.getpid(), None
         fill = self._fill
         if fill is None:
             self._follow_others()
         elif fill.done:
-            self._end_of(fill)
+            self._continue_after(fill)
         else:
             fill.wait(0.1)
             if self._file < 0 and fill.started:
@@ -188,7 +188,7 @@ class Follower(RawStream):
         time.sleep(POLL)
 
     def _become_maker(self) -> bool:
-        """Makes the copy if nobody does; True if something has changed."""
+        """Make the copy if no process does; return whether anything has changed."""
         try:
             self._fill = start_fill(self._copies, self._fetch, self._rules)
         except OSError as error:
@@ -204,10 +204,10 @@ class Follower(RawStream):
             return False
         return True
 
-    def _end_of(self, fill: Fill) -> None:
-        """Goes on after a fill of this process that gave no copy, or one that is gone."""
+    def _continue_after(self, fill: Fill) -> None:
+        """Continue after a fill of this process that made no copy, or one that is gone."""
         if fill.error is not None:
-            raise _again(fill.error)
+            raise _rebuild(fill.error)
         taken = fill.take_direct()
         if taken is not None:
             self._direct, written = taken
@@ -233,7 +233,7 @@ class Follower(RawStream):
         self._compare_direct()
 
     def _attach(self) -> bool:
-        """Opens the finished copy, or the growing file."""
+        """Open the finished copy, or the growing file."""
         for path in (self._part, self._copies.path):
             try:
                 self._file = open_marked(path)
@@ -244,7 +244,7 @@ class Follower(RawStream):
         return False
 
     def _leave_file(self) -> None:
-        """Gives the open file up; what was read from it is kept for comparison."""
+        """Leave the open file; bytes read from it are kept for comparison."""
         if self._file >= 0:
             if self._before < 0 and self._reached:
                 self._before = self._file
@@ -252,42 +252,42 @@ class Follower(RawStream):
                 os.close(self._file)
         self._file, self._complete = -1, False
 
-    def _is_the_same(self, complete: bool) -> bool:
-        """Whether the file has come as far as was read before; then it must be the same so far."""
+    def _matches_before(self, complete: bool) -> bool:
+        """Whether the file has all bytes that were read before. Raises ShardError if they differ."""
         if os.fstat(self._file).st_size < self._reached and not complete:
             return False
         for at in range(0, self._reached, PIECE):
             size = min(PIECE, self._reached - at)
             if os.pread(self._file, size, at) != os.pread(self._before, size, at):
-                raise self._changed(at)
+                raise self._change_error(at)
         os.close(self._before)
         self._before = -1
         return True
 
     def _compare_direct(self) -> None:
-        """The same for what the store gives now; the old file then serves what was read before."""
+        """Compare the bytes of the store with those read before, which the old file then serves."""
         if self._before < 0 or self._direct is None:
             return
-        if self._file >= 0:  # the same stream went into this file, as far as `_direct_from`
-            self._is_the_same(complete=True)
+        if self._file >= 0:  # this file has the bytes of the same stream up to `_direct_from`
+            self._matches_before(complete=True)
             return
         while self._direct.at < self._reached:
             at = self._direct.at
             piece = self._direct.read_at(at, min(PIECE, self._reached - at))
             if not piece or piece != os.pread(self._before, len(piece), at):
-                raise self._changed(at)
+                raise self._change_error(at)
         self._file, self._before, self._direct_from = self._before, -1, self._reached
 
-    def _changed(self, at: int) -> ShardError:
+    def _change_error(self, at: int) -> ShardError:
         return ShardError(
-            f"the object changed while it was read: not the same bytes within {PIECE} of byte {at}; start again "
-            "from a saved state",
+            f"the object changed while it was read: other bytes within {PIECE} of byte {at}; start again from a saved "
+            "state",
             url=self._copies.url,
         )
 
 
-def _again(error: Exception) -> Exception:
-    """The same error for another reader: a raised one carries the first reader's frames."""
+def _rebuild(error: Exception) -> Exception:
+    """The same error for another reader: a raised one has the frames of the first reader."""
     if isinstance(error, WdspecError):
         rebuild, arguments = error.__reduce__()[:2]
         again: Exception = rebuild(*arguments)

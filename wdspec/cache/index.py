@@ -1,18 +1,14 @@
-"""What a cache directory holds of ours, and the room that all of it may take.
+"""The copies that wdspec keeps in a cache directory, and the room that they may take together.
 
-Whoever changes an entry takes the directory's lock, which guards the sum, and the sum is kept in a file: a new copy
-costs the same however many there are. After a kill in between it is counted anew; too much may be counted then, never
-too little.
+`.wdspec/index/<key>-<bytes>` is one file per copy, or per room reserved for one. It has the name and the URL of the
+copy, and the validator of the object; its time is that of the last use. There is no database that a kill could damage,
+or that a network file system would have to lock: making, renaming and deleting a file are atomic everywhere, and one
+listing of the directory gives every size and time.
 
-The files of a cache's index: one for each copy, or for the bytes set aside for one.
+The sum of all entries is kept in a file, so that a new copy costs the same however many there are. It is guarded by the
+lock of the directory. After a kill it is computed again; it may be too large then, never too small.
 
-`.wdspec/index/<key>-<bytes>` holds the copy's name and URL, and what the store said of the object; its time is that of
-the last use. There is no database that a kill could damage, or that a network file system would have to lock: making,
-renaming and deleting a file are atomic everywhere, and one directory listing gives every size and time.
-
-The bytes that all entries of an index stand for, kept in a file: nobody has to list them for each new copy.
-
-Copies that are being read, marked so that nobody deletes them: by a lock that ends with their reader.
+Copies that are being read have a lock that ends with their reader, so that no process deletes them.
 """
 
 from __future__ import annotations
@@ -35,10 +31,10 @@ from wdspec.cache.names import OWN_FOLDER, TAG
 
 @dataclass(frozen=True)
 class Permissions:
-    """The modes of what wdspec makes in a cache directory.
+    """The modes of wdspec's files in a cache directory.
 
-    Copies may be private data, so they are the owner's alone, whatever the umask; but a directory that its group may
-    write to is one that people share, and then so is everything in it.
+    Copies may be private data, so they are the owner's alone, whatever the umask. But a directory that its group may
+    write to is shared, and then all its files are.
     """
 
     folders: int = 0o700
@@ -46,14 +42,14 @@ class Permissions:
 
     @classmethod
     def of(cls, directory: str) -> Permissions:
-        """Those for a directory; it need not exist."""
+        """The modes for a directory, which may not exist."""
         with contextlib.suppress(OSError):
             if os.stat(directory).st_mode & stat.S_IWGRP:
                 return cls(0o770, 0o660)
         return cls()
 
     def make_folders(self, path: str) -> None:
-        """Makes a directory and those above it that are missing. Raises OSError."""
+        """Make a directory and missing ones above it. Raises OSError."""
         missing = []
         while path and not os.path.isdir(path):
             missing.append(path)
@@ -65,35 +61,34 @@ class Permissions:
                 if not os.path.isdir(each):
                     raise
             else:
-                os.chmod(
-                    each, self.folders | (stat.S_ISGID & os.stat(each).st_mode)
-                )  # the umask took some away
+                # The umask took some of them.
+                os.chmod(each, self.folders | (stat.S_ISGID & os.stat(each).st_mode))
 
     def open(self, path: str, flags: int) -> int:
-        """Opens a file, perhaps a new one; gives its descriptor. Raises OSError."""
+        """Open a file, which may be new; return its descriptor. Raises OSError."""
         descriptor = os.open(path, flags | os.O_CLOEXEC, self.files)
         if self.files & stat.S_IRGRP:
-            with contextlib.suppress(OSError):  # another one's, whose own modes are right
+            with contextlib.suppress(OSError):  # another user's, with the right modes
                 os.chmod(path, self.files)
         return descriptor
 
     def close_to_others(self, folder: str) -> None:
-        """Takes a folder of ours from everybody else: older versions of wdspec left it open."""
+        """Close a folder of wdspec to other users: older versions left it open."""
         with contextlib.suppress(OSError):
             if os.stat(folder).st_mode & 0o777 & ~self.folders:
                 os.chmod(folder, self.folders)
 
 
 class Entry(NamedTuple):
-    """One copy, or the room kept for one that is being fetched."""
+    """One copy, or the room reserved for one."""
 
     key: str
     size: int
-    """Bytes of the copy, or set aside for it."""
+    """Bytes of the copy, or reserved for it."""
     own: int
     """Bytes of the index file."""
     used: int
-    """When it was used last, in nanoseconds since 1970."""
+    """The time of the last use, in nanoseconds since 1970."""
     path: str
     """Of the index file."""
 
@@ -103,14 +98,14 @@ class Entry(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What an index file says."""
+    """The text of an index file."""
 
     name: str
     """Of the copy, relative to the cache directory."""
     url: str
     """Without its secrets."""
     made_of: str = ""
-    """What the store said of the object, as its ETag or the time of its last change; "" where it said nothing."""
+    """The validator of the object, as its ETag or the time of its last change; "" if the store gave none."""
 
 
 def key_of(name: str) -> str:
@@ -119,11 +114,11 @@ def key_of(name: str) -> str:
 
 
 class Entries:
-    """All entries of one index. What changes them returns by how many bytes they then stand for more, or less.
+    """All entries of one index. Methods that change them return the change of their total size.
 
     Args:
-        folder: where they are; need not exist yet.
-        permissions: of those that are made.
+        folder: need not exist yet.
+        permissions: of new entries.
     """
 
     def __init__(self, folder: str, permissions: Permissions) -> None:
@@ -133,7 +128,7 @@ class Entries:
         return os.path.join(self.folder, f"{key}-{size}")
 
     def by_use(self) -> list[Entry]:
-        """All entries, those used last at the end."""
+        """All entries, in the order of their last use."""
         found = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as listed:
             for each in listed:
@@ -145,7 +140,7 @@ class Entries:
         return sorted(found, key=lambda entry: entry.used)
 
     def content(self, key: str, path: str) -> Content | None:
-        """What an index file says; None if it is gone, or damaged."""
+        """The text of an index file; None if it is gone or damaged."""
         try:
             with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
                 name, _, said = file.read().partition("\n")
@@ -155,7 +150,7 @@ class Entries:
         return Content(name, url, made_of) if key_of(name) == key else None
 
     def add(self, key: str, size: int, text: bytes) -> int:
-        """Raises OSError, and then has added nothing."""
+        """Add an entry, or nothing if this raises OSError."""
         path = self.path(key, size)
         before = bytes_of(path)
         try:
@@ -167,7 +162,7 @@ class Entries:
         return size + len(text) - before
 
     def resize(self, key: str, before: int, size: int) -> int:
-        """Raises OSError."""
+        """Change the size of an entry. Raises OSError."""
         if size == before:
             return 0
         path = self.path(key, size)
@@ -176,14 +171,14 @@ class Entries:
         return size - before - replaced
 
     def touch(self, key: str, size: int) -> None:
-        """Notes that a copy is used now."""
+        """Note that a copy is used now."""
         now = time.time_ns()
-        with contextlib.suppress(OSError):  # not ours, another user's, or read-only
+        with contextlib.suppress(OSError):  # not wdspec's, another user's, or read-only
             os.utime(self.path(key, size), ns=(now, now))
 
 
 def bytes_of(path: str) -> int:
-    """What an index file stands for, itself included; 0 if it does not exist."""
+    """The bytes of an entry: of the copy and of the index file; 0 if it does not exist."""
     try:
         return int(path.rpartition("-")[2]) + os.stat(path).st_size
     except FileNotFoundError:
@@ -199,72 +194,31 @@ def last_use(path: str) -> int | None:
 
 
 def remove(path: str) -> int:
-    """Removes an index file, if it exists. Returns the change of what all entries stand for: a negative number."""
+    """Remove an index file, if it exists. Returns the change of the total size, a negative number."""
     size = bytes_of(path)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     return -size
 
 
-MOST_BYTES = 64
-"""Bytes that the file may take itself."""
-
-
-class RunningTotal:
-    """A number in a file, valid only for the index directory as it is; whoever uses it holds the directory's lock.
-
-    `begin_change` makes it invalid until `set`, so that after a kill in between it is counted again. Changes that are
-    made without it (by a user, or by a version of wdspec that did not keep a total) show in the directory's time.
-
-    Args:
-        path: of the file.
-        entries: the directory of the entries.
-        permissions: of the file.
-    """
-
-    def __init__(self, path: str, entries: str, permissions: Permissions) -> None:
-        self._path, self._entries, self._permissions = path, entries, permissions
-
-    def get(self) -> int | None:
-        """The total; None where the entries have to be counted."""
-        with contextlib.suppress(OSError, ValueError):
-            with open(self._path, encoding="ascii") as file:
-                total, time = map(int, file.read(MOST_BYTES).split())
-            if time == os.stat(self._entries).st_mtime_ns:
-                return total
-        return None
-
-    def begin_change(self) -> None:
-        """Says that entries are about to change. Raises OSError where the directory cannot be written."""
-        open(self._path, "w", opener=self._permissions.open).close()
-
-    def set(self, total: int) -> None:
-        """Says what the entries stand for as they are now."""
-        with (
-            contextlib.suppress(OSError),
-            open(self._path, "w", encoding="ascii", opener=self._permissions.open) as file,
-        ):
-            file.write(f"{total} {os.stat(self._entries).st_mtime_ns}")
-
-
 def mark_in_use(descriptor: int) -> bool:
-    """Marks an open file as being read, until it is closed; False if it was deleted before that."""
-    # Without locks in the file system, whoever has a file open keeps its bytes all the same, if that is a local one.
+    """Mark an open file as being read until it is closed; return False if it was deleted before."""
+    # On a local file system without locks, an open file keeps its bytes all the same.
     lock_open_file(descriptor, shared=True, wait=True)
     return os.fstat(descriptor).st_nlink > 0
 
 
 def is_in_use(descriptor: int) -> bool:
-    """Whether any process reads the open file; if not, none marks it before the descriptor is closed."""
+    """Whether a process is reading the open file; if not, none can mark it before the descriptor is closed."""
     return not lock_open_file(descriptor)
 
 
 def open_marked(path: str) -> int:
-    """Opens a file and marks it as being read; gives its descriptor.
+    """Open a file and mark it as being read; return its descriptor.
 
     Raises:
-        FileNotFoundError: it does not exist, or was deleted just now.
-        OSError: it cannot be read, or is no file.
+        FileNotFoundError: it does not exist, or was just deleted.
+        OSError: it cannot be read, or is not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # or a named pipe would wait
     try:
@@ -283,10 +237,12 @@ Signature: 8a477f597d28d172789f06886806bc55
 # This directory holds copies of shards that wdspec made; they may be deleted at any time.
 # See https://bford.info/cachedir/
 """
-BASE = len(_SIGNATURE) + MOST_BYTES
-"""Bytes of ours that stand for no copy."""
+_MOST_BYTES = 64
+"""Most bytes of the file with the total."""
+BASE = len(_SIGNATURE) + _MOST_BYTES
+"""Bytes of wdspec's files that belong to no copy."""
 _FEWEST_KEPT, _PART_KEPT = 64, 16
-"""Of the entries listed for want of room, so many, and one in so many, are remembered as those to be deleted next."""
+"""How many of the entries listed to make room are remembered as the next to delete: at least, and one in how many."""
 
 
 @dataclass
@@ -295,22 +251,18 @@ class _Count:
 
 
 _oldest: PerProcess[dict[str, deque[Entry]]] = PerProcess(dict)
-"""Directory → the entries to be deleted next, the oldest first; used under the directory's lock."""
+"""Directory → the entries to delete next, the oldest first; used under the directory's lock."""
 
 
 class Index:
-    """The copies of ours in a cache directory.
-
-    Args:
-        directory: absolute; need not exist yet.
-    """
+    """The copies of wdspec in a cache directory, given as an absolute path; it need not exist yet."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self._folder = os.path.join(directory, OWN_FOLDER)
         self.permissions = Permissions.of(directory)
         self.entries = Entries(os.path.join(self._folder, "index"), self.permissions)
-        self._total = RunningTotal(os.path.join(self._folder, "total"), self.entries.folder, self.permissions)
+        self._total = os.path.join(self._folder, "total")
 
     @property
     def is_marked(self) -> bool:
@@ -318,16 +270,16 @@ class Index:
         return os.path.isdir(self.entries.folder)
 
     def ready(self) -> None:
-        """Sees to it that copies can be made, by nobody else seen. Raises OSError."""
+        """Prepare the directory for copies, closed to other users. Raises OSError."""
         if self.is_marked:
             self.permissions.close_to_others(self._folder)
         else:
             self.make()
 
     def make(self) -> None:
-        """Makes the directory with its marks. Raises OSError.
+        """Make the directory and its marks. Raises OSError.
 
-        Only one that was empty gets the tag, which keeps backup programs away: others hold more than copies.
+        Only an empty directory gets the tag, which keeps backup programs away: others have more than copies.
         """
         tag = os.path.join(self.directory, TAG)
         with contextlib.suppress(FileNotFoundError):
@@ -342,20 +294,20 @@ class Index:
         self.permissions.make_folders(self.entries.folder)
 
     def part(self, key: str) -> str:
-        """The path of a copy while it is made."""
+        """The path of an unfinished copy."""
         return os.path.join(self._folder, "parts", key)
 
     def filling(self, key: str) -> LockFile:
-        """The lock of whoever makes a copy."""
+        """The lock for making a copy."""
         return LockFile(os.path.join(self._folder, "locks", key), self.permissions.files)
 
     def reserve(self, key: str, content: Content, size: int, before: int | None, limit: int | None) -> bool:
-        """Sets room aside for a copy, deleting those longest unused that nobody reads; False if there is none.
+        """Reserve room for a copy, deleting the oldest unused ones; return False if there is not enough.
 
         Args:
             size: bytes of the copy, as far as known.
-            before: what was set aside for it already, by whoever holds its lock.
-            limit: bytes that all of ours may take.
+            before: bytes that were already reserved for it, by the holder of its lock.
+            limit: most bytes of all copies.
         """
         text = "\n".join(content).encode("utf-8", "surrogateescape")
         if limit is not None and BASE + size + len(text) > limit:
@@ -371,9 +323,9 @@ class Index:
         return True
 
     def commit(self, key: str, name: str, size: int, before: int) -> None:
-        """Gives a finished part the name of its copy. Raises OSError.
+        """Give a finished part the name of its copy; the caller holds its lock. Raises OSError.
 
-        Whoever holds the copy's lock calls it. A file that somebody put there meanwhile stays.
+        If another file has that name meanwhile, that file stays.
         """
         final = os.path.join(self.directory, name)
         self.permissions.make_folders(os.path.dirname(final))
@@ -381,7 +333,7 @@ class Index:
             self.drop(key, before)
             return
         with self._counting() as count:
-            # The size first: a kill in between must not leave a copy under a wrong size.
+            # The size first: a kill in between must not leave a copy with a wrong size.
             count.total += self.entries.resize(key, before, size)
             try:
                 os.replace(self.part(key), final)
@@ -391,31 +343,31 @@ class Index:
         self.entries.touch(key, size)
 
     def drop(self, key: str, before: int | None) -> None:
-        """Removes a part and the room set aside for it."""
+        """Remove a part and the room reserved for it."""
         _unlink(self.part(key))
         if before is not None:
             with self._counting() as count:
                 count.total += remove(self.entries.path(key, before))
 
     def make_room(self, limit: int) -> None:
-        """Deletes what has been unused longest until ours takes no more than the limit, if that can be."""
+        """Delete the oldest unused copies until the rest is within the limit, if possible."""
         with self._counting() as count:
             self._make_room(count, limit)
 
     def delete(self, entry: Entry) -> None:
-        """Deletes a copy, unless it is being read or made."""
+        """Delete a copy, unless it is being read or made."""
         with self._counting() as count:
             self._delete(count, entry)
 
     def delete_unused(self, since: int) -> None:
-        """Deletes what was not used since then (nanoseconds since 1970), unless it is being read or made."""
+        """Delete copies not used since a time (nanoseconds since 1970), unless they are being read or made."""
         with self._counting() as count:
             for entry in self.entries.by_use():
                 if entry.used < since:
                     self._delete(count, entry)
 
     def sweep(self) -> None:
-        """Deletes parts that nobody makes and that no entry stands for."""
+        """Delete parts without an entry, unless they are being made."""
         with self._lock():
             known = {entry.key for entry in self.entries.by_use()}
             for key in os.listdir(os.path.join(self._folder, "parts")):
@@ -423,23 +375,38 @@ class Index:
                     self._delete_unmade(Entry(key, 0, 0, 0, self.entries.path(key, 0)))
 
     def _lock(self) -> LockFile:
-        """The lock of whoever counts."""
+        """The lock of the directory."""
         return LockFile(os.path.join(self._folder, "lock"), self.permissions.files)
 
     @contextlib.contextmanager
     def _counting(self) -> Iterator[_Count]:
-        """The directory's lock, and what all entries stand for: whoever changes the ones changes the other."""
+        """Hold the directory's lock, and keep the total of all entries, which must change along with them.
+
+        The file with the total is empty during a change, so that the total is computed again after a kill. Changes made
+        without it (by a user, or by a version of wdspec without a total) show in the time of the directory.
+        """
         with self._lock():
-            total = self._total.get()
-            if total is None:
-                total = sum(entry.total for entry in self._newest())
-            count = _Count(total)
-            self._total.begin_change()
+            total = self._read_total()
+            count = _Count(sum(entry.total for entry in self._newest()) if total is None else total)
+            open(self._total, "w", opener=self.permissions.open).close()
             yield count
-            self._total.set(count.total)
+            with (
+                contextlib.suppress(OSError),
+                open(self._total, "w", encoding="ascii", opener=self.permissions.open) as file,
+            ):
+                file.write(f"{count.total} {os.stat(self.entries.folder).st_mtime_ns}")
+
+    def _read_total(self) -> int | None:
+        """The total in the file; None if it is not that of the present entries."""
+        with contextlib.suppress(OSError, ValueError):
+            with open(self._total, encoding="ascii") as file:
+                total, time = map(int, file.read(_MOST_BYTES).split())
+            if time == os.stat(self.entries.folder).st_mtime_ns:
+                return total
+        return None
 
     def _newest(self) -> list[Entry]:
-        """The entries by use, one for each key: older ones were left by killed processes."""
+        """The entries by use, one per key: older ones were left by killed processes."""
         newest: dict[str, Entry] = {}
         for entry in self.entries.by_use():
             if entry.key in newest:
@@ -448,14 +415,14 @@ class Index:
         return list(newest.values())
 
     def _make_room(self, count: _Count, limit: int, key: str = "", before: int | None = None) -> bool:
-        """Deletes what has been unused longest, until no more than the limit is left; False if that cannot be.
+        """Delete the oldest unused copies until no more than the limit is left; return False if impossible.
 
-        Entries are listed only when those that the last listing found oldest are used up: until they are used again,
-        they are the oldest still.
+        Entries are listed only when the oldest of the last listing are used up: until they are used again, they are
+        still the oldest.
 
         Args:
-            key: of the copy that room is made for, which is not deleted itself.
-            before: what is set aside for it; other entries of this key were left by a killed process.
+            key: of the copy that needs the room, which is not deleted itself.
+            before: bytes reserved for it; other entries of this key were left by a killed process.
         """
         limit -= BASE
         oldest = _oldest.value.setdefault(self.directory, deque())
@@ -504,7 +471,7 @@ class Index:
         return True
 
     def _delete_unmade(self, entry: Entry) -> bool:
-        """Deletes what a killed process left of a copy; not if another one makes it now."""
+        """Delete what a killed process left of a copy, unless another process makes it now."""
         lock = self.filling(entry.key)
         try:
             if not lock.try_acquire():

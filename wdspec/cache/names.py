@@ -1,6 +1,6 @@
-"""Where the copies of remote shards stand in a cache directory: pure naming.
+"""The names of copies of remote shards in a cache directory.
 
-wdspec writes `<dir>/<scheme>/<host or bucket>/<path>`. What somebody else put there is found under two more names:
+wdspec writes `<dir>/<scheme>/<host or bucket>/<path>`. Copies that users put there may have two more names:
 `<dir>/<bucket>/<path>` and `<dir>/<file name>`.
 """
 
@@ -18,9 +18,9 @@ from wdspec.base.redaction import HIDDEN, redacted_urls
 from wdspec.urls.urls import ShardUrl, is_command, path_of_file_url, row_of, scheme_of
 
 OWN_FOLDER = ".wdspec"
-"""The folder of a cache directory that holds wdspec's index of it."""
+"""The folder of a cache directory with wdspec's index."""
 TAG = "CACHEDIR.TAG"
-"""The file that tells backup programs, and us, that a directory is a cache."""
+"""The file that marks a directory as a cache, for backup programs and for wdspec."""
 
 _LONGEST_PART = 200
 _LONGEST_NAME = 1000
@@ -30,21 +30,21 @@ _QUERY = re.compile(r"[?#]")
 
 
 class Copies(NamedTuple):
-    """Where copies of one shard may stand, as paths relative to the cache directory."""
+    """The possible places of copies of one shard, as paths relative to the cache directory."""
 
     directory: str
     own: str
-    """Where wdspec writes it."""
+    """The one that wdspec writes."""
     filled: tuple[str, ...]
-    """Where somebody else may have put it, the first that exists counts."""
+    """Those that a user may have written; the first that exists is used."""
     url: str
-    """What the name was made from."""
+    """The URL from which the name was made."""
     written: str
-    """The URL as the spec writes it, whose end says the format."""
+    """The URL as the spec writes it; its end shows the format."""
 
     @property
     def path(self) -> str:
-        """The absolute path that wdspec writes."""
+        """The absolute path of wdspec's own copy."""
         return os.path.join(self.directory, self.own)
 
 
@@ -52,22 +52,23 @@ class Copies(NamedTuple):
 class CacheNames:
     """Names the copies in one cache directory. Pure; pickles.
 
-    ``ambiguous`` are the file names of the plan's shards that two URLs share, as far as the directory has such
-    files; None means that it has no file that was put there under its bare name, and then none is looked for.
+    ``ambiguous`` are the file names in the directory that two URLs of the plan share. None means that the directory
+    has no files directly in it, so that none is looked for.
     """
 
     directory: str
     folds_case: bool = False
-    """Whether `A.tar` and `a.tar` are one file there."""
+    """Whether `A.tar` and `a.tar` are the same file there."""
     ambiguous: frozenset[str] | None = None
 
     def __call__(self, url: ShardUrl, rewritten: str, variant: str = "") -> Copies:
-        """Where the copies of a shard may stand.
+        """The possible places of the copies of a shard.
 
         Args:
             url: as written in the spec.
-            rewritten: the URL after rewriting, before AIS: the key, but for a `pipe:`, whose key is what was written.
-            variant: what else decides the bytes, such as an ETL; copies of the plain object are then not looked for.
+            rewritten: the URL after rewriting and before AIS, from which the name is made; but a URL that is
+                rewritten to a command keeps the name of the written URL.
+            variant: what else decides the bytes, such as an ETL; then copies of the plain object are not used.
         """
         key = rewritten
         if is_command(rewritten) and not is_command(url.text):
@@ -88,11 +89,10 @@ class CacheNames:
             yield name
 
     def survey(self, urls: Iterable[ShardUrl]) -> CacheNames:
-        """These names for the shards of a plan, with what is in the directory; creates nothing.
+        """These names for the shards of a plan and the files in the directory; creates nothing.
 
-        Files that somebody put into the directory under their bare names are used only if no two shards of the plan
-        have that name. Where there are such files, all the plan's URLs are gone through once, about a second for a
-        million; where there are none, as in directories that only wdspec fills, nothing is.
+        Files that users put directly into the directory are used only if no two shards of the plan have that name. If
+        there are any, this goes through all URLs of the plan, which takes about a second for a million.
         """
         flat: set[str] = set()
         with contextlib.suppress(OSError), os.scandir(self.directory) as listed:
@@ -105,11 +105,10 @@ class CacheNames:
 
 
 def own_name(url: str, variant: str = "", folds_case: bool = False) -> str:
-    """The relative path under which wdspec keeps the copy of a URL; different for different URLs.
+    """The relative path of wdspec's copy of a URL; different for different URLs.
 
-    It has no `..`, begins with the scheme, and spells the URL where that is a good file name. Where it is not (a
-    query, an empty segment, control characters, too long, capitals where these do not count), a hash of the whole
-    URL is added.
+    It has no `..`, starts with the scheme, and spells the URL if that is a good file name. Otherwise (a query, an empty
+    segment, control characters, too long, capitals where case does not matter) it also has a hash of the whole URL.
     """
     scheme = scheme_of(url)
     shown = redacted_urls(url)
@@ -137,7 +136,7 @@ def own_name(url: str, variant: str = "", folds_case: bool = False) -> str:
 
 
 def file_name(written: str) -> str | None:
-    """The name under which somebody may have put a shard flat into a directory; None where there is none."""
+    """The name under which a user may have put a shard directly into a directory, if it has one."""
     row = row_of(written)
     if row.is_command or written == "-":
         return None
@@ -149,7 +148,7 @@ def file_name(written: str) -> str | None:
 
 
 def shared_names(urls: Iterable[ShardUrl], among: Container[str]) -> frozenset[str]:
-    """The file names that two different URLs share, of those that are ``among`` the ones asked for."""
+    """Those of the names ``among`` that two different URLs share."""
     owners: dict[str, ShardUrl] = {}
     shared: set[str] = set()
     for url in urls:
@@ -162,7 +161,7 @@ def shared_names(urls: Iterable[ShardUrl], among: Container[str]) -> frozenset[s
 
 
 def _is_plain(part: str) -> bool:
-    """Whether a segment of a URL can be the name of a file as it stands."""
+    """Whether a segment of a URL can be the name of a file without changes."""
     return (
         part not in ("", ".", "..") and not _UNPRINTABLE.search(part) and len(part.encode()) <= _LONGEST_PART
     )

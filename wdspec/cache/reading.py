@@ -1,4 +1,4 @@
-"""Shards that are read from copies: where a copy turns out to be damaged, the store is asked once more."""
+"""Samples read from a copy: if the copy is damaged, the shard is read from its store."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ log = logging.getLogger("wdspec")
 
 _PIECE = 1024 * 1024
 _faithful: PerProcess[set[str]] = PerProcess(set)
-"""Copies with the same fault as what their store gives."""
+"""Copies with the same fault as the object in their store."""
 
 
 def is_faithful(path: str) -> bool:
-    """Whether the store of a copy was found to give what the copy has, faults and all."""
+    """Whether the store is known to have the same bytes as a copy, including faults."""
     return path in _faithful.value
 
 
 def hold_for_faithful(path: str) -> None:
-    """From now on faults of this copy are not looked for in its store."""
+    """Stop comparing faults of this copy with its store."""
     _faithful.value.add(path)
 
 
 class CopySamples(RawSamples):
-    """The samples of a shard out of its copy; from the first fault of the copy on, those of the store.
+    """The samples of a shard from its copy; from the first fault of the copy on, from the store.
 
-    What was read before the fault must be the same there, byte for byte. If the store's bytes have no such fault, the
-    copy is deleted where it is ours; if they have, the shard itself is at fault, which is reported as anywhere else.
-    What is reported of a copy names it.
+    The bytes before the fault must be the same in the store. If the store's bytes have no such fault, the copy is
+    deleted if it is wdspec's. If they have it, the shard itself is damaged, which is reported as for any shard. Errors
+    about a copy name it.
 
     Args:
         samples_of: the samples of an open shard, as it is stored; takes `offset`, `index`, `on_error` as `RawSamples`.
-        copy: the file, of which nothing has been read.
+        copy: the file, not read yet.
         fetch: opens the shard at its store.
         on_error: as for `RawSamples`.
     """
@@ -62,22 +62,23 @@ class CopySamples(RawSamples):
         self._samples_of, self._copy, self._fetch, self._report_to = samples_of, copy, fetch, on_error
         self._path = str(copy.name)
         self._fault: ShardError | None = None
-        self._begin = {"offset": offset, "index": index}
+        self._start = {"offset": offset, "index": index}
         self._given = 0
         self.next_offset, self.next_index = offset, index
         self._samples: RawSamples | None = None
         try:
-            self._samples = samples_of(raw, **self._begin, on_error=self._of_copy)
+            self._samples = samples_of(raw, **self._start, on_error=self._on_copy_error)
         except ShardError as error:  # its first bytes are damaged
             raw.close()
             if is_faithful(self._path):
                 raise
-            self._fault = self._placed_in_copy(error)
+            error.at(copy=self._path)
+            self._fault = error
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         if self._samples is not None:
             try:
-                for sample in self._counted(self._samples):
+                for sample in self._count(self._samples):
                     self._given += 1
                     yield sample
                 return
@@ -85,14 +86,14 @@ class CopySamples(RawSamples):
                 self._fault = damage.error
                 self._samples.close()
         try:
-            self._samples = self._reopened()
+            self._samples = self._reopen()
         except (WdspecError, OSError) as error:
             assert self._fault is not None
             self._fault.message += f"; and the store cannot be read in its place: {error}"
             self._report_to(self._fault)
             return
-        # From the same start as before: only so are keys that come back noticed again.
-        for sample in islice(self._counted(self._samples), self._given, None):
+        # From the same start as before, or duplicate keys would not be noticed again.
+        for sample in islice(self._count(self._samples), self._given, None):
             self._settle()
             yield sample
         self._settle()
@@ -107,7 +108,7 @@ class CopySamples(RawSamples):
         if not self._copy.closed:
             self._copy.close()
 
-    def _counted(self, samples: RawSamples) -> Iterator[dict[str, Any]]:
+    def _count(self, samples: RawSamples) -> Iterator[dict[str, Any]]:
         for sample in samples:
             if samples.next_index > self.next_index:
                 self.next_offset, self.next_index = samples.next_offset, samples.next_index
@@ -115,31 +116,27 @@ class CopySamples(RawSamples):
         self.next_offset, self.next_index = samples.next_offset, samples.next_index
         self.broken = samples.broken
 
-    def _of_copy(self, error: ShardError) -> None:
-        self._placed_in_copy(error)
+    def _on_copy_error(self, error: ShardError) -> None:
+        error.at(copy=self._path)
         if is_faithful(self._path):
             self._report_to(error)
         else:
             raise _DamagedCopyError(error)
 
-    def _of_store(self, error: ShardError) -> None:
+    def _on_store_error(self, error: ShardError) -> None:
         if self._fault is not None and error.message == self._fault.message:
             hold_for_faithful(self._path)
             self._fault = None
         self._report_to(error)
 
-    def _placed_in_copy(self, error: ShardError) -> ShardError:
-        error.at(copy=self._path)
-        return error
-
     def _settle(self) -> None:
-        """The store's bytes are without the fault: the copy is at fault."""
+        """Blame the copy: the store's bytes do not have the fault."""
         if self._fault is not None:
             self._fault = None
             self._copy.discard()
 
-    def _reopened(self) -> RawSamples:
-        """The same samples from the store, from where the copy's end; what was read before is compared."""
+    def _reopen(self) -> RawSamples:
+        """The same samples from the store; bytes read before are compared."""
         log.warning("a copy is damaged, so its shard is read from the store again: %s", self._fault)
         if self.next_offset:
             with (
@@ -147,7 +144,7 @@ class CopySamples(RawSamples):
                 closing(decompressed(_file(self._path))) as here,
             ):
                 _compare(there, here, self.next_offset, self._path)
-        return self._samples_of(self._fetch(), **self._begin, on_error=self._of_store)
+        return self._samples_of(self._fetch(), **self._start, on_error=self._on_store_error)
 
 
 def _file(path: str) -> BinaryIO:
@@ -164,9 +161,9 @@ def _compare(there: BinaryIO, here: BinaryIO, size: int, path: str) -> None:
         most = min(map(len, rest))
         if not most or rest[0][:most] != rest[1][:most]:
             raise ShardError(
-                f"within {_PIECE} bytes of byte {at} the store gives other bytes than the copy {path}, of which "
-                "samples have been read: it is damaged, or the object has changed; delete it, and go on from a saved "
-                "state"
+                f"within {_PIECE} bytes of byte {at} the store has other bytes than the copy {path}, of which "
+                "samples have been read: the copy is damaged, or the object has changed; delete the copy, and resume "
+                "from a saved state"
             )
         rest = [each[most:] for each in rest]
         at += most

@@ -1,8 +1,6 @@
 """The cache of one source: copies of remote shards in a local directory, made while they are read.
 
-What the parent looks up about cache directories before anything is read, so that all workers name copies alike.
-
-Finished copies: plain local files that note when they were used.
+An object that changes after its copy was made is noticed in the background and reported as a warning.
 """
 
 from __future__ import annotations
@@ -32,20 +30,20 @@ log = logging.getLogger("wdspec")
 
 
 class CopyFile(io.FileIO):
-    """A finished copy of a shard, ours or one that somebody put there. Reads are the file's own."""
+    """A finished copy of a shard, made by wdspec or by a user."""
 
     @property
     def copy_file(self) -> CopyFile:
-        """Itself; also through what is laid around it."""
+        """This file; streams around it have the same attribute."""
         return self
 
     def discard(self) -> None:
-        """Closes it, and deletes it if it is ours and nobody else reads it: it is damaged."""
+        """Close a damaged copy; if it is wdspec's, delete it unless it is being read."""
         self.close()
 
 
 class Copy(CopyFile):
-    """A finished copy of ours; it is not deleted while it is open."""
+    """A finished copy that wdspec made; it is not deleted while it is open."""
 
     def __init__(self, descriptor: int, copies: Copies) -> None:
         super().__init__(descriptor, "rb")
@@ -55,7 +53,7 @@ class Copy(CopyFile):
 
     @property
     def made_of(self) -> tuple[int, str]:
-        """Its length in bytes, and what the store said of the object that it was made of; see `Content.made_of`."""
+        """Its length in bytes, and the validator of the object; see `Content.made_of`."""
         size, entries = os.fstat(self.fileno()).st_size, Index(self._copies.directory).entries
         key = key_of(self._copies.own)
         content = entries.content(key, entries.path(key, size))
@@ -77,7 +75,7 @@ class Copy(CopyFile):
     def _delete(self) -> None:
         index, key = Index(self._copies.directory), key_of(self._copies.own)
         with contextlib.suppress(OSError):  # read-only, or another user's
-            for entry in index.entries.by_use():  # its length may not be what it was
+            for entry in index.entries.by_use():  # its length may have changed
                 if entry.key == key:
                     index.delete(entry)
 
@@ -89,12 +87,12 @@ _condemned: PerProcess[set[str]] = PerProcess(set)
 
 
 def condemn(path: str) -> None:
-    """Has a copy of ours deleted when this process is done with it: it is damaged."""
+    """Delete a damaged copy of wdspec when this process closes it."""
     _condemned.value.add(path)
 
 
 def find_copy(copies: Copies) -> CopyFile | None:
-    """The finished copy of a shard, ours or one that somebody put there; None if none can be read."""
+    """The finished copy of a shard, made by wdspec or by a user; None if none can be read."""
     with contextlib.suppress(OSError):
         return Copy(open_marked(copies.path), copies)
     for path in _filled(copies):
@@ -104,7 +102,7 @@ def find_copy(copies: Copies) -> CopyFile | None:
 
 
 def path_of_copy(copies: Copies) -> str | None:
-    """Where `find_copy` would find it; opens nothing."""
+    """The path that `find_copy` would open, if any."""
     return copies.path if os.path.isfile(copies.path) else next(_filled(copies), None)
 
 
@@ -117,16 +115,16 @@ def _filled(copies: Copies) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class ShardCache:
-    """Describes only, and pickles. With a limit of 0 copies are used but none is made."""
+    """A description only; pickles. With a limit of 0, copies are used but none is made."""
 
     names: CacheNames
     rules: CopyRules = field(default_factory=CopyRules)
 
     def open(self, copies: Copies, fetch: Callable[[], BinaryIO]) -> BinaryIO:
-        """The bytes of a shard: of its copy, or of the store while a copy is made.
+        """The bytes of a shard, from its copy, or from the store while a copy is made.
 
         Args:
-            copies: where it may stand.
+            copies: the possible places of the copy.
             fetch: opens the shard at its store.
 
         Raises:
@@ -147,7 +145,7 @@ _kept_to: PerProcess[set[tuple[str, int]]] = PerProcess(set)
 
 
 def _keep_to(limit: int, directory: str) -> None:
-    """Once in a process: the limit may be lower than it was when the directory was filled."""
+    """Once per process: the limit may be lower than when the directory was filled."""
     if (directory, limit) not in _kept_to.value:
         _kept_to.value.add((directory, limit))
         index = Index(directory)
@@ -157,25 +155,25 @@ def _keep_to(limit: int, directory: str) -> None:
 
 
 AGAIN = 600.0
-"""Seconds in which a store is asked of one copy no second time by the same process, nor after it was fetched."""
+"""Seconds in which a process does not ask the store about one copy again, also after it was fetched."""
 _NAMED = re.compile(r"(ais-[a-z-]+|etag) ([^\s,]+)")
-GONE = "there is no such object any more"
+GONE = "the object no longer exists"
 
 
 def change_since(made_of: str, size: int, now: ObjectStat) -> str | None:
-    """What shows that an object is not the one that a copy was made of; None where nothing does.
+    """Why an object cannot be the one that a copy was made of; None if nothing shows a change.
 
     Args:
-        made_of: what the store said of it when it was fetched; "" where it said nothing.
+        made_of: the validator of the object when it was fetched; "" if unknown.
         size: bytes of the copy.
-        now: what the store says of it now.
+        now: the present size and validator.
     """
     if now.size is not None and now.size != size:
         return f"it has {now.size:,} bytes there and {size:,} in the copy"
     if not made_of or now.validator is None:
         return None
     before, after = dict(_NAMED.findall(made_of)), dict(_NAMED.findall(now.validator))
-    if before and after:  # a store may say more of an object that it has had for a while
+    if before and after:  # a store may add properties to an object after a while
         same = all(before[name] == after[name] for name in before.keys() & after.keys())
     else:
         same = made_of == now.validator
@@ -183,63 +181,62 @@ def change_since(made_of: str, size: int, now: ObjectStat) -> str | None:
 
 
 def look_for_change(copy: Copy, location: str, url: str, stat: Callable[[], ObjectStat]) -> None:
-    """Has the store asked, in the background, whether its object is still what a copy was made of.
+    """Ask the store in the background whether its object has changed since the copy was made, and warn if it has.
 
-    Warns where it is not. A store that does not answer is not asked again by this process: a cache is also for those
-    who cannot reach their store.
+    A store that does not answer is not asked again by this process: a cache is also for machines that cannot reach
+    their store.
 
     Args:
         copy: just opened.
         location: of the object.
-        url: as the spec spells it, for warnings.
+        url: as the spec writes it, for warnings.
         stat: asks the store, once.
     """
-    asked, now = _asked.value, time.monotonic()
-    if _host(location) in asked.silent or now < asked.again.get(copy.name, 0.0):
+    requests, now = _requests.value, time.monotonic()
+    if _host(location) in requests.silent or now < requests.again.get(copy.name, 0.0):
         return
-    asked.again[copy.name] = now + AGAIN
+    requests.again[copy.name] = now + AGAIN
     if 0 <= time.time() - os.fstat(copy.fileno()).st_mtime < AGAIN:
         return
     background_fetcher().call(partial(_look, copy.name, *copy.made_of, location, url, stat))
 
 
-class _Asked:
-    """What this process has asked of stores."""
+class _Requests:
+    """Questions of this process to stores."""
 
     def __init__(self) -> None:
         self.again: dict[str, float] = {}
-        """By the path of a copy: when its store may be asked again."""
+        """Path of a copy → when its store may be asked again."""
         self.silent: set[str] = set()
         """Hosts that did not answer."""
         self.changed: set[str] = set()
-        """Copies of which it was told that their objects have changed."""
+        """Copies whose objects were reported as changed."""
 
 
-_asked = PerProcess(_Asked)
+_requests = PerProcess(_Requests)
 
 
 def _look(
     path: str, size: int, made_of: str, location: str, url: str, stat: Callable[[], ObjectStat]
 ) -> None:
-    """Asks a store of one object."""
-    asked = _asked.value
-    if _host(location) in asked.silent:
+    requests = _requests.value
+    if _host(location) in requests.silent:
         return
     try:
         change = change_since(made_of, size, stat())
     except MissingShardError:
         change = GONE
     except (WdspecError, OSError) as error:
-        asked.silent.add(_host(location))
+        requests.silent.add(_host(location))
         log.debug("objects of %s are not compared with their copies: %s", _host(location), error)
         return
-    if change is not None and path not in asked.changed:
-        asked.changed.add(path)
-        count = len(asked.changed)
+    if change is not None and path not in requests.changed:
+        requests.changed.add(path)
+        count = len(requests.changed)
         if count <= 3 or not count & (count - 1):
             log.warning(
-                "an object has changed since its copy was made (no. %d): %s: %s; the copy %s goes on being read. "
-                "Give new data new names, or delete the copy and begin a new run",
+                "an object has changed since its copy was made (no. %d): %s: %s; the copy %s is still used. Give new "
+                "data new names, or delete the copy and start a new run",
                 count,
                 redacted(url),
                 change,
@@ -248,5 +245,5 @@ def _look(
 
 
 def _host(location: str) -> str:
-    """Scheme and host or bucket: what answers for all objects in it, or for none."""
+    """Scheme and host or bucket, which answers for all its objects or for none."""
     return redacted("/".join(location.split("/", 3)[:3]))

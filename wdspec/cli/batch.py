@@ -1,8 +1,7 @@
-"""`wdspec batch`: which samples a step of a run was made of, or will be.
+"""`wdspec batch`: the samples of a step of a run, past or future.
 
-Which samples a step of a run was made of, or will be: found by reading headers, as the run itself reads.
-
-Sources read by their headers alone: which samples come, and when, without a byte of them.
+They are found by running the reader on headers alone. Only sources that drop samples because of their content are
+decoded.
 """
 
 from __future__ import annotations
@@ -18,22 +17,21 @@ import click
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.progress import progress
 from wdspec.cli.report import Block, Table, show_report
-from wdspec.cli.samples import read_like_training
+from wdspec.cli.samples import HEADINGS, FieldValue, describe_fields, log_skipped_errors
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
-from wdspec.cli.state import the_state_in
-from wdspec.cli.wording import HEADINGS, FieldValue, describe_fields
+from wdspec.cli.state import read_state
 from wdspec.planning.topology import Seat, Topology
 from wdspec.read.budget import Budget
 from wdspec.read.reader import Reader
 from wdspec.read.shard import Piece, ShardOpener
-from wdspec.read.transform import MapSteps, Process, SourceParts, Transform
+from wdspec.read.transform import Process, SourceParts, Transform, UserFunctions
 from wdspec.run.position import Position
 from wdspec.run.run import Run, make_run
 from wdspec.run.state import check_undamaged
 from wdspec.shards.shards import list_readable_shards
 from wdspec.spec.language.options import Elastic
 from wdspec.spec.language.values import MASK
-from wdspec.spec.spec import Spec
+from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 
 _ORIGIN = {"__source__", "__url__", "__key__"}
@@ -41,12 +39,14 @@ _ORIGIN = {"__source__", "__url__", "__key__"}
 
 @click.command()
 @choosing
-@click.option("--step", type=click.IntRange(min=0), required=True, help="Global batch, from 0.")
-@click.option("--epoch", type=click.IntRange(min=0), help="Count the step in this epoch, from 0.")
-@topology_options
-@click.option("--rank", type=click.IntRange(min=0), help="Only what this rank gets.")
+@click.option("--step", type=click.IntRange(min=0), required=True, help="Number of the global batch, from 0.")
 @click.option(
-    "--state", "saved", metavar="FILE", help="A saved state of the run: its topology, and where to begin."
+    "--epoch", type=click.IntRange(min=0), help="Count the step from the start of this epoch (from 0)."
+)
+@topology_options
+@click.option("--rank", type=click.IntRange(min=0), help="Show only the samples of this rank.")
+@click.option(
+    "--state", "saved", metavar="FILE", help="Start from this saved state, with the topology of its run."
 )
 @click.option("--samples", "decoded", is_flag=True, help="Decode the samples, and show their fields.")
 def batch(
@@ -60,34 +60,34 @@ def batch(
     saved: str | None,
     decoded: bool,
 ) -> None:
-    """Show which samples a step of a run was made of, or will be: source, key, shard, index and byte offset of each.
+    """Show the samples of any step of a run: source, key, shard, index and byte offset.
 
-    Reads the headers of what comes before the step in its slots, or, with `epoch: pass`, nothing. A source that leaves
-    samples out by what is in them (`select`, `missing: skip`, `errors: skip`) is read and decoded up to there.
-    --state goes on from a state that was saved before the step, and knows the topology of the run.
+    The headers of all earlier samples of the same slots are read, or none with `epoch: pass`. Sources that drop samples
+    because of their content (`select`, `missing: skip`, `errors: skip`) are read and decoded up to the step. A --state
+    that was saved before the step shortens this.
     """
-    read_like_training()
-    state = None if saved is None else the_state_in(saved)
+    log_skipped_errors()
+    state = None if saved is None else read_state(saved)
     trace = trace_step(
         choice.load(), step, epoch=epoch, ranks=ranks, workers=workers, state=state, decoded=decoded
     )
     samples = [sample for sample in trace.samples if rank is None or sample.rank == rank]
     if not samples:
-        raise click.UsageError(f"there is no rank {rank}; there are {trace.samples[-1].rank + 1}")
+        raise click.UsageError(f"unknown rank {rank}; the number of ranks is {trace.samples[-1].rank + 1}")
     show_report(StepReport(trace._replace(samples=samples), decoded), form)
 
 
-def needs_samples(spec: Spec, parts: SourceParts) -> bool:
-    """Whether it takes the samples themselves to know which of them are left out."""
-    return spec.stage is not None or parts.chooses
-
-
 @dataclass(frozen=True)
-class _AsItIs(Transform):
-    """Leaves samples as they are."""
+class _Unchanged(Transform):
+    """Yields samples as they are."""
 
     def build(
-        self, budget: Budget, seed: int, slot: int, maps: MapSteps, shards: ShardOpener | None = None
+        self,
+        budget: Budget,
+        seed: int,
+        slot: int,
+        functions: UserFunctions,
+        shards: ShardOpener | None = None,
     ) -> Process:
         def process(raw: dict[str, Any], ordinal: int) -> dict[str, Any]:
             budget.delivered += 1
@@ -96,36 +96,41 @@ class _AsItIs(Transform):
         return process
 
 
+def needs_samples(spec: Spec, source: Source) -> bool:
+    """Whether samples must be read and decoded to know which of them are dropped."""
+    return spec.stage is not None or source.drops_samples
+
+
 class TracedSample(NamedTuple):
     """A sample of a global batch."""
 
     rank: int
-    """Of the run that it came to."""
+    """The rank that gets it."""
     place: int
-    """In what that rank got of the batch, from 0."""
+    """Its index in the rank's part of the batch."""
     source: str
-    """Empty, as the others, of a sample that a `stage` has made."""
+    """Source, key and URL are empty for a sample that a `stage` created."""
     key: str
     url: str
     number: int | None
-    """Its index in the shard, and"""
+    """Its index in the shard. This and `offset` are None if the shard no longer has the sample."""
     offset: int | None
-    """byte offset there, uncompressed; None where the shard has no such sample any more."""
+    """Its byte offset in the uncompressed shard."""
     is_padding: bool
     """Whether it only fills up the last batch of a pass."""
     sample: dict[str, Any]
-    """As the run gets it, where that was asked for; else what its headers say."""
+    """The decoded sample, if requested; else what its headers tell."""
 
 
 class Trace(NamedTuple):
-    """A step, and its samples."""
+    """A step and its samples."""
 
     batch: int
-    """J of the global batch, counted from the beginning of the run."""
+    """J of the global batch, counted from the start of the run."""
     epoch: int
     samples: list[TracedSample]
     is_skipped: bool
-    """Whether the run leaves it out, so that these come to nobody."""
+    """Whether the run skips the step."""
 
 
 def trace_step(
@@ -138,22 +143,19 @@ def trace_step(
     state: Mapping[str, Any] | None = None,
     decoded: bool = False,
 ) -> Trace:
-    """The samples of a global batch, of all ranks.
-
-    Reads the headers of what comes before it in its slots (from the state on, if that is before it), and the samples
-    themselves of sources that leave some out by what is in them; a pass is gone into at once.
+    """Find the samples of a global batch, of all ranks.
 
     Args:
         spec: the spec.
-        step: number of the global batch, from 0: of the run, or of the epoch that is given.
+        step: number of the global batch, from 0, in the run or in `epoch`.
         epoch: from 0.
-        ranks: those of the run; by default as many as the state, or `elastic`, has, else 1.
-        workers: of each rank; by default as the state, or `elastic`, has, else the spec's.
+        ranks: of the run; by default those of the state or of `elastic`, else 1.
+        workers: of each rank; by default those of the state or of `elastic`, else the spec's.
         state: a state of the run, saved before or after the step.
-        decoded: whether samples are to be decoded, as the run gets them.
+        decoded: whether to decode the samples.
 
     Raises:
-        UsageError: the epoch has no such step, or the spec no epochs; the topology or the state do not fit.
+        UsageError: the epoch does not have this step, the spec has no epochs, or the topology or state do not fit.
         WdspecError: shards cannot be listed or read.
     """
     run_ranks, spec = _canonical(spec, ranks, workers, state)
@@ -161,20 +163,20 @@ def trace_step(
     number = _number(run, step, epoch)
     position = Position() if state is None else Position.from_state(state, run)
     is_skipped = number in position.all_skipped(run)
-    if position.step > number:  # from the start, with the shares that were set since
+    if position.step > number:  # start again, with the shares that were set since
         position = Position(shares=position.shares)
     segments = run.segments(position.shares)
-    scouting = {
-        name: each
-        if needs_samples(spec, each)
-        else replace(each, open=each.open.headers, transform=_AsItIs(each.transform.fields))
-        for name, each in run.parts.items()
-    }
+    scouting = dict(run.parts)
+    for source in spec.sources:
+        if not needs_samples(spec, source):
+            each = run.parts[source.name]
+            reading = _Unchanged(each.transform.fields)
+            scouting[source.name] = replace(each, open=each.open.headers, transform=reading)
     reader = replace(run, parts=scouting).reader()
     try:
         reader.draw_by(segments)
         reader.restore(position.slots)
-        _go_to(reader, run, position.step, number)
+        _read_up_to(number, reader, run, position.step)
         if decoded:
             reader, scout = run.reader(), reader
             reader.draw_by(segments)
@@ -191,12 +193,12 @@ def trace_step(
 def _canonical(
     spec: Spec, ranks: int | None, workers: int | None, state: Mapping[str, Any] | None
 ) -> tuple[int, Spec]:
-    """The ranks of the run, and the spec with the topology that its order is of."""
+    """The ranks of the run, and the spec with the canonical topology of its order."""
     elastic = spec.elastic
     if state is not None:
         check_undamaged(state)
-        said = json.loads(state["order"])["elastic"]
-        elastic = elastic or Elastic(ranks=said["ranks"], workers=said["workers"])
+        saved = json.loads(state["order"])["elastic"]
+        elastic = elastic or Elastic(ranks=saved["ranks"], workers=saved["workers"])
     if elastic is None:
         elastic = Elastic(
             ranks=ranks or 1, workers=max(1, spec.loader.workers if workers is None else workers)
@@ -212,22 +214,20 @@ def _number(run: Run, step: int, epoch: int | None) -> int:
     if epoch is None:
         return step
     if length is None:
-        raise UsageError(
-            "the spec has no `epoch`, so that steps are counted from its beginning: leave out --epoch"
-        )
+        raise UsageError("the spec has no `epoch`, so steps are counted from its start: omit --epoch")
     if step >= length:
         raise UsageError(
-            f"an epoch has {length:,} steps, from 0 to {length - 1:,}; there is no step {step:,}"
+            f"an epoch has {length:,} steps, from 0 to {length - 1:,}; step {step:,} is not one of them"
         )
     return epoch * length + step
 
 
-def _go_to(reader: Reader, run: Run, begun: int, number: int) -> None:
-    """Reads what comes before the batch in its slots; others need not be read."""
+def _read_up_to(number: int, reader: Reader, run: Run, start: int) -> None:
+    """Read the earlier batches of the same slots; a pass needs none of them."""
     if run.plan.finite is not None:
         return
-    k_of = run.plan.topology.workers
-    before = range(begun + (number - begun) % k_of, number, k_of)
+    workers = run.plan.topology.workers
+    before = range(start + (number - start) % workers, number, workers)
     with progress("steps before", len(before), drawn=len(before) > 100) as bar:
         for each in before:
             reader.batch(each)
@@ -235,25 +235,25 @@ def _go_to(reader: Reader, run: Run, begun: int, number: int) -> None:
 
 
 def _placed(samples: list[dict[str, Any]], ranks: int, run: Run) -> Iterable[TracedSample]:
-    each = len(samples) // ranks
-    wanted: dict[tuple[str, str], set[str]] = {}
+    per_rank = len(samples) // ranks
+    keys: dict[tuple[str, str], set[str]] = {}
     for sample in samples:
         if sample.keys() >= _ORIGIN:
-            wanted.setdefault((sample["__source__"], sample["__url__"]), set()).add(sample["__key__"])
-    found = {}
-    for (source, url), keys in wanted.items():
+            keys.setdefault((sample["__source__"], sample["__url__"]), set()).add(sample["__key__"])
+    places = {}
+    for (source, url), of_shard in keys.items():
         shard = next(shard for shard in run.shards.lists[source] if shard.text == url)
-        found[source, url] = _offsets(run.parts[source], shard, keys)
-    for place, sample in enumerate(samples):
+        places[source, url] = _find_offsets(run.parts[source], shard, of_shard)
+    for number, sample in enumerate(samples):
         source, url, key = (str(sample.get(name, "")) for name in ("__source__", "__url__", "__key__"))
-        index, offset = found.get((source, url), {}).get(key, (None, None))
+        index, offset = places.get((source, url), {}).get(key, (None, None))
         is_padding = sample.get(MASK) is False
-        yield TracedSample(place // each, place % each, source, key, url, index, offset, is_padding, sample)
+        yield TracedSample(*divmod(number, per_rank), source, key, url, index, offset, is_padding, sample)
 
 
-def _offsets(parts: SourceParts, shard: ShardUrl, keys: set[str]) -> dict[str, tuple[int, int]]:
+def _find_offsets(parts: SourceParts, shard: ShardUrl, keys: set[str]) -> dict[str, tuple[int, int]]:
     """Index and offset of the samples with these keys."""
-    found: dict[str, tuple[int, int]] = {}
+    places: dict[str, tuple[int, int]] = {}
     # Damage was reported when the batch was read.
     with (
         suppress(ShardError),
@@ -262,11 +262,11 @@ def _offsets(parts: SourceParts, shard: ShardUrl, keys: set[str]) -> dict[str, t
         offset = 0
         for sample in headers:
             if sample["__key__"] in keys:
-                found.setdefault(sample["__key__"], (headers.next_index - 1, offset))
-                if len(found) == len(keys):
+                places.setdefault(sample["__key__"], (headers.next_index - 1, offset))
+                if len(places) == len(keys):
                     break
             offset = headers.next_offset
-    return found
+    return places
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class StepReport:
     """Whether to show their fields."""
 
     def blocks(self) -> Iterator[Block]:
-        """What is shown of them."""
+        """The samples, and their fields if requested."""
         trace = self.trace
         rows = [
             (
@@ -286,7 +286,7 @@ class StepReport:
                 str(each.place),
                 each.source,
                 each.key,
-                each.url or "made by `stage`",
+                each.url or "created by `stage`",
                 _text(each, each.number),
                 _text(each, each.offset),
             )
@@ -295,10 +295,10 @@ class StepReport:
         headings = ("rank>", "#>", "source", "key", "shard", "index>", "byte>")
         yield Table(headings, rows, title=f"step {trace.batch:,}, epoch {trace.epoch:,}")
         if trace.is_skipped:
-            yield "this step is skipped (`skip`): nobody gets these samples"
+            yield "this step is skipped (`skip`): no rank gets these samples"
         padding = sum(each.is_padding for each in trace.samples)
         if padding:
-            yield f"{padding:,} of these only fill up the batch (`__mask__` is false)"
+            yield f"{padding:,} of these are padding (`__mask__` is false)"
         if self.decoded:
             fields = [
                 (str(each.rank), str(each.place), *field.row)
@@ -308,7 +308,7 @@ class StepReport:
             yield Table(("rank>", "#>", *HEADINGS), fields)
 
     def as_json(self) -> dict[str, Any]:
-        """The same as values."""
+        """The report as JSON values."""
         samples = [
             {
                 "rank": each.rank,

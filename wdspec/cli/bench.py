@@ -1,8 +1,6 @@
-"""`wdspec bench`: how fast a spec reads here, where the time goes, and how many workers pay.
+"""`wdspec bench`: how fast this machine reads a spec, where the time goes, and how many workers help.
 
-Which trials a spec is timed by, and what their figures say: where time goes, how many workers pay.
-
-One trial: reads a spec, or a part of its work, for some seconds in a process of its own, and counts.
+Each trial reads the spec, or does a part of its work, for some seconds in a fresh process, and counts.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context, get_start_method, set_start_method
 from typing import Any, Literal
 
@@ -20,35 +18,38 @@ import click
 from wdspec.base.errors import UsageError
 from wdspec.base.process import cores
 from wdspec.base.progress import progress
-from wdspec.cli.report import Block, Table, Warning, show_report, to_json
+from wdspec.cli.report import Block, Table, Warning, counted, show_report, to_json
 from wdspec.cli.samples import decoded, files_of, samples_of, user_errors
 from wdspec.cli.spec_options import SpecChoice, choosing
-from wdspec.cli.wording import counted
 from wdspec.spec.spec import Spec
 
 Part = Literal["read", "decode", "map", "batch", "loader", "webdataset"]
-"""How far a trial goes: files as bytes; decoded; through the user's functions; batches; handed over by workers. And the
-files as webdataset reads them."""
+"""How far a trial goes: files as bytes; decoded; through user functions; batches; batches from workers. `webdataset`
+reads the same files with webdataset."""
 _ITEMS = 2
 """Items that are always read."""
 ENOUGH = 0.95
-"""Of the best rate, from which on fewer workers are recommended."""
+"""Fraction of the best rate that is good enough to recommend fewer workers."""
 _PARTS: tuple[Part, ...] = ("read", "decode", "map", "batch")
 
 
 @click.command()
 @choosing
 @click.option(
-    "--seconds", type=click.FloatRange(0.1, 3600), default=3.0, show_default=True, help="Of each trial."
+    "--seconds",
+    type=click.FloatRange(0.1, 3600),
+    default=3.0,
+    show_default=True,
+    help="Duration of each trial.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(0, 1024),
     multiple=True,
-    help="Workers to try; repeatable (default: none, 1, 2, 4, … up to the cores, and the spec's).",
+    help="Number of workers to try. Repeatable (default: 0, 1, 2, 4, … up to the cores, and the spec's).",
 )
 @click.option(
-    "--compare", type=click.Choice(["webdataset"]), help="Also read the same files by this library."
+    "--compare", type=click.Choice(["webdataset"]), help="Also read the same files with this library."
 )
 @click.option(
     "--profile", metavar="FILE", help="Also write a flame graph: FILE.html, or FILE.json for speedscope."
@@ -61,19 +62,19 @@ def bench(
     compare: str | None,
     profile: str | None,
 ) -> None:
-    """Time a spec on this machine: samples and bytes a second, the time to the first batch, what reading, decoding,
-    functions, batches and the hand-over from workers take, and how many workers pay.
+    """Measure how fast this machine reads a spec: samples and bytes per second, the time to the first batch, the cost
+    of reading, decoding, functions, batches and the transfer from workers, and how many workers help.
 
-    Every trial reads for some seconds in a process of its own. Nothing else should run meanwhile. It runs the functions
-    that the spec names; WDS_SECURE=1 forbids them.
+    Each trial reads for some seconds in a fresh process; nothing else should run at the same time. Trials run the
+    functions that the spec names; WDS_SECURE=1 forbids them.
     """
     spec = choice.load()
-    _check(compare, profile)
+    _check_libraries(compare, profile)
     tried = worker_counts(workers, spec.loader.workers)
     with user_errors(), progress("trials", trial_count(spec, tried, compare is not None)) as bar:
-        found = bench_of(choice, spec, seconds, tried, webdataset=compare is not None, advance=bar.advance)
+        found = run_trials(choice, spec, seconds, tried, webdataset=compare is not None, advance=bar.advance)
         if profile is not None:
-            profiled(choice, seconds, profile)
+            run_in_process(Trial(choice, "loader", seconds, profile=profile))
     show_report(BenchReport(found, seconds), form)
     if profile is not None and form == "text":
         click.echo(f"{profile}: a profile of the loop without workers")
@@ -81,69 +82,69 @@ def bench(
 
 @dataclass(frozen=True)
 class Trial:
-    """What is to be timed."""
+    """What to measure."""
 
     choice: SpecChoice
     part: Part
     seconds: float
     workers: int = 0
     threads: int | None = None
-    """Of torch, in the process that reads; None leaves them as they are."""
+    """Threads of torch in the reading process; None for torch's default."""
     profile: str | None = None
-    """A file for the profile."""
+    """A file for the profile: an interactive page (.html), or a file for speedscope."""
     start_method: str = field(default_factory=get_start_method)
-    """How workers start, which the process of the trial would say otherwise."""
+    """How workers start; a fresh process would have another default."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was counted, from the first item to the last."""
+    """Counts from the first item to the last."""
 
     samples: int
     bytes: int
-    """Of the fields that are bytes."""
+    """Bytes of the fields that are bytes."""
     wall: float
     """Seconds."""
     cpu: float
-    """Seconds of processor time of this process and its workers, with their start and end."""
+    """Processor seconds of this process and its workers, including their start and end."""
     first: float
     """Seconds from opening the spec to the first item."""
     own: float
-    """Seconds of processor time of this process alone, from the first item to the last."""
+    """Processor seconds of this process alone, from the first item to the last."""
 
     @property
     def rate(self) -> float:
-        """Samples a second."""
+        """Samples per second."""
         return self.samples / self.wall if self.wall else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """The same as values."""
+        """The counts and the rate."""
         return {**asdict(self), "rate": self.rate}
 
 
-def measured(trial: Trial) -> Measured:
-    """Runs a trial in a fresh process.
+def run_in_process(trial: Trial) -> Measured:
+    """Run a trial in a fresh process.
 
     Raises:
         WdspecError: what reading raises.
-        Exception: what the user's functions raise.
+        Exception: what user functions raise.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         return pool.submit(run, trial).result()
 
 
 def run(trial: Trial) -> Measured:
-    """Runs a trial here, in a process of its own."""
+    """Run a trial in this process, which must be fresh."""
     set_start_method(trial.start_method, force=True)
     if trial.threads is not None:
         import torch
 
         torch.set_num_threads(trial.threads)
     spec = trial.choice.load()
-    if spec.epoch is None or spec.epoch.remainder is None:
+    if not spec.is_pass:
         spec = spec.model_copy(update={"epoch": None, "limit": None})
     if trial.part in ("batch", "loader"):
-        import wdspec.run.loader  # noqa: F401  importing torch is no part of what is timed
+        import wdspec.run.loader  # noqa: F401  so that importing torch is not measured
     if trial.profile is None:
         return _timed(trial, spec)
     from pyinstrument import Profiler
@@ -189,7 +190,7 @@ def _items(trial: Trial, spec: Spec) -> Any:
 
 
 def _samples(spec: Spec) -> Iterator[tuple[int, int]]:
-    """One sample at a time: 1, and the bytes that it holds; from the beginning again where a pass ends."""
+    """For each sample 1, and its bytes; starts again at the end of a pass."""
     from wdspec.api import sample_reader
 
     while True:
@@ -205,7 +206,7 @@ def _samples(spec: Spec) -> Iterator[tuple[int, int]]:
 
 
 def _batches(spec: Spec, workers: int) -> Iterator[tuple[int, int]]:
-    """What the loop gets of rank 0: as many samples as a slot gives to a batch, or 1; bytes are not counted."""
+    """For each batch of rank 0 its samples, at most those of one slot; bytes are not counted."""
     from wdspec.api import loader
 
     options: dict[str, Any] = {} if workers == spec.loader.workers else {"num_workers": workers}
@@ -221,17 +222,15 @@ def _batches(spec: Spec, workers: int) -> Iterator[tuple[int, int]]:
 
 
 def _of_webdataset(spec: Spec) -> Iterator[tuple[int, int]]:
-    """The same shards by webdataset: the files of each sample as bytes, shuffled by its usual buffers."""
+    """The same shards through webdataset: the files of each sample as bytes, shuffled by its usual buffers."""
     import webdataset
 
     from wdspec.shards.shards import check_readable, list_shards
 
     check_readable(spec)
-    listed = list_shards(spec, counts_samples=False)
+    shards = list_shards(spec, counts_samples=False)
     urls = [
-        listed.storages[name].resolve(shard).location
-        for name, shards in listed.lists.items()
-        for shard in shards
+        shards.storages[name].resolve(url).location for name, urls in shards.lists.items() for url in urls
     ]
     samples = webdataset.WebDataset(urls, resampled=True, shardshuffle=False).shuffle(1000)
     for sample in samples:
@@ -240,38 +239,38 @@ def _of_webdataset(spec: Spec) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class StageTime:
-    """What one part of the work takes."""
+    """The time of one part of the work."""
 
     part: Part
     microseconds: float
-    """A sample, in one process."""
+    """Per sample, in one process."""
     of_all: float
-    """Its part of the whole, 0 to 1."""
+    """Fraction of the total."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The figures of a spec."""
+    """The measurements of a spec."""
 
     cores: int
     parts: dict[Part, Measured]
-    """In one process, each with all that comes before it."""
+    """In one process, each including all earlier parts."""
     loaders: dict[int, Measured]
-    """What the training loop gets, by workers."""
+    """What the training loop gets, by number of workers."""
     one_thread: Measured | None = None
-    """Without workers and with one thread of torch's, where that was tried."""
+    """Without workers and with one thread of torch, if tried."""
     webdataset: Measured | None = None
-    """The same files by webdataset."""
+    """The same files through webdataset."""
 
     @property
     def bytes_per_sample(self) -> float:
-        """Of the files that are wanted."""
+        """Bytes of the requested files."""
         read = self.parts["read"]
         return read.bytes / read.samples if read.samples else 0.0
 
     @property
     def stages(self) -> list[StageTime]:
-        """What each part adds, in the order of the work; what it would take less than nothing is 0."""
+        """The time that each part adds, in the order of the work; at least 0."""
         times = {part: 1e6 / found.rate for part, found in self.parts.items() if found.rate}
         added, before = {}, 0.0
         for part, took in times.items():
@@ -281,41 +280,37 @@ class Bench:
 
     @property
     def recommended(self) -> int:
-        """The fewest workers whose rate is nearly the best."""
+        """The smallest number of workers with nearly the best rate."""
         best = max(found.rate for found in self.loaders.values())
         return min(workers for workers, found in self.loaders.items() if found.rate >= ENOUGH * best)
 
     @property
     def waiting(self) -> float:
-        """Microseconds a sample that reading alone waits, for disks and stores, in one process."""
+        """Microseconds per sample that reading alone waits for disks and stores, in one process."""
         read = self.parts["read"]
         return 1e6 * max(0.0, read.wall - read.own) / read.samples if read.samples else 0.0
 
     @property
     def hand_over(self) -> float | None:
-        """Microseconds a sample of the loop's own process that it takes to get batches from workers."""
+        """Microseconds per sample that the process of the loop spends on getting batches from workers."""
         workers = max((count for count, found in self.loaders.items() if found.samples), default=0)
         return 1e6 * self.loaders[workers].own / self.loaders[workers].samples if workers else None
 
     @property
     def reading_limit(self) -> float:
-        """Samples a second that reading alone would give, over as many processes as are recommended or cores are."""
+        """Samples per second of reading alone, over the recommended number of processes, at most one per core."""
         return self.parts["read"].rate * max(1, min(self.recommended, self.cores))
 
 
-def worker_counts(asked: tuple[int, ...], own: int) -> list[int]:
-    """The numbers of workers to try: those asked for, else none, 1, 2, 4, … up to the cores, and the spec's own."""
-    if asked:
-        return sorted(set(asked))
-    counts = {0, own, cores()}
-    power = 1
-    while power <= cores():
-        counts.add(power)
-        power *= 2
-    return sorted(counts)
+def worker_counts(requested: tuple[int, ...], of_spec: int) -> list[int]:
+    """The numbers of workers to try: those requested, else 0, 1, 2, 4, … up to the cores, and the spec's."""
+    if requested:
+        return sorted(set(requested))
+    powers = (1 << exponent for exponent in range(cores().bit_length()))
+    return sorted({0, of_spec, cores(), *powers})
 
 
-def bench_of(
+def run_trials(
     choice: SpecChoice,
     spec: Spec,
     seconds: float,
@@ -324,47 +319,44 @@ def bench_of(
     webdataset: bool = False,
     advance: Callable[[], Any] = lambda: None,
 ) -> Bench:
-    """Times a spec, each trial in a fresh process, one after the other.
+    """Run all trials of a spec, one after another.
 
     Raises:
         WdspecError: what reading raises.
     """
 
-    def timed(trial: Trial) -> Measured:
-        found = measured(trial)
+    def measure(trial: Trial) -> Measured:
+        found = run_in_process(trial)
         advance()
         return found
 
-    parts = {part: timed(Trial(choice, part, seconds)) for part in parts_of(spec)}
-    loaders = {count: timed(Trial(choice, "loader", seconds, count)) for count in workers}
-    one_thread = timed(Trial(choice, "loader", seconds, threads=1)) if tries_threads(spec, workers) else None
-    other = timed(Trial(choice, "webdataset", seconds)) if webdataset else None
+    parts = {part: measure(Trial(choice, part, seconds)) for part in parts_of(spec)}
+    loaders = {count: measure(Trial(choice, "loader", seconds, count)) for count in workers}
+    one_thread = None
+    if tries_threads(spec, workers):
+        one_thread = measure(Trial(choice, "loader", seconds, threads=1))
+    other = measure(Trial(choice, "webdataset", seconds)) if webdataset else None
     return Bench(cores(), parts, loaders, one_thread, other)
 
 
 def parts_of(spec: Spec) -> list[Part]:
-    """The parts that there are to be timed."""
-    has_functions = bool(spec.map) or any(source.map or source.select for source in spec.sources)
-    there = {"map": has_functions, "batch": spec.batch is not None}
-    return [part for part in _PARTS if there.get(part, True)]
+    """The parts of the work that the spec has."""
+    functions = spec.functions
+    has = {"map": bool(functions["map"] or functions["select"]), "batch": spec.batch is not None}
+    return [part for part in _PARTS if has.get(part, True)]
 
 
 def tries_threads(spec: Spec, workers: list[int]) -> bool:
-    """Whether torch's threads may matter: functions of the user's in the process of the loop."""
+    """Whether torch's threads may matter: user functions run in the process of the loop."""
     return "map" in parts_of(spec) and 0 in workers and cores() > 1
 
 
 def trial_count(spec: Spec, workers: list[int], webdataset: bool) -> int:
-    """How many trials `bench_of` makes."""
+    """Number of trials that `run_trials` runs."""
     return len(parts_of(spec)) + len(workers) + tries_threads(spec, workers) + webdataset
 
 
-def profiled(choice: SpecChoice, seconds: float, file: str) -> None:
-    """Writes a profile of the loop without workers: an interactive page, or a file for speedscope."""
-    measured(replace(Trial(choice, "loader", seconds), profile=file))
-
-
-def _check(compare: str | None, profile: str | None) -> None:
+def _check_libraries(compare: str | None, profile: str | None) -> None:
     if compare is not None:
         try:
             import webdataset  # noqa: F401
@@ -381,14 +373,14 @@ def _check(compare: str | None, profile: str | None) -> None:
 
 @dataclass(frozen=True)
 class BenchReport:
-    """The figures of a spec."""
+    """The measurements of a spec."""
 
     bench: Bench
     seconds: float
-    """Of each trial."""
+    """Duration of each trial."""
 
     def blocks(self) -> Iterator[Block]:
-        """What is shown of them."""
+        """Rates by workers, the time of each part, and advice."""
         bench = self.bench
         best = max(each.rate for each in bench.loaders.values())
         yield Table(
@@ -422,7 +414,7 @@ class BenchReport:
         yield from _advice(bench)
 
     def as_json(self) -> dict[str, Any]:
-        """The same as values."""
+        """The report as JSON values."""
         bench = self.bench
         return {
             "cores": bench.cores,
@@ -442,19 +434,20 @@ def _advice(bench: Bench) -> Iterator[Block]:
     rate = bench.loaders[best].rate
     yield f"waiting for disks or stores, in one process: {bench.waiting:,.1f} us a sample"
     if bench.hand_over is not None:
-        yield f"hand-over from workers, in the process of the loop: {bench.hand_over:,.1f} us a sample"
+        yield f"transfer from workers, in the process of the loop: {bench.hand_over:,.1f} us a sample"
     yield (
-        f"recommended: loader: {{workers: {best}}}, {rate:,.0f} samples/s; more give at most {1 / ENOUGH - 1:.0%} more"
+        f"recommended: loader: {{workers: {best}}}, {rate:,.0f} samples/s; more workers add at most "
+        f"{1 / ENOUGH - 1:.0%}"
     )
     yield (
-        f"headspace: reading alone, without decoding, would give about {bench.reading_limit:,.0f} samples/s over as "
+        f"upper limit: reading alone, without decoding, would give about {bench.reading_limit:,.0f} samples/s with as "
         "many processes"
     )
     one = bench.one_thread
     if one is not None and one.rate > 1.2 * bench.loaders[0].rate:
         yield Warning(
-            f"without workers, one thread of torch's gives {one.rate:,.0f} samples/s instead of "
-            f"{bench.loaders[0].rate:,.0f}: call torch.set_num_threads(1), or use workers, where it is 1"
+            f"without workers, one thread of torch gives {one.rate:,.0f} samples/s instead of "
+            f"{bench.loaders[0].rate:,.0f}: call torch.set_num_threads(1), or use workers, which have 1 thread"
         )
     if bench.webdataset is not None:
         read = bench.parts["read"].rate
@@ -469,5 +462,5 @@ def _about_pinning() -> str:
     import torch
 
     if not torch.cuda.is_available():
-        return "pin_memory: there is no GPU here to say whether it pays"
-    return "pin_memory: `loader: {pin_memory: true}` pays where batches are tensors that go to the GPU"
+        return "pin_memory: not measured, since this machine has no GPU"
+    return "pin_memory: `loader: {pin_memory: true}` helps if batches are tensors that are copied to the GPU"

@@ -1,4 +1,4 @@
-"""`wdspec cache`: what a cache directory holds, whether it is whole, making room in it, and filling it beforehand."""
+"""`wdspec cache`: list, verify, prune and fill cache directories."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from wdspec.base.errors import MissingShardError, WdspecError
 from wdspec.base.progress import progress
 from wdspec.cache.index import Content, Entry, Index
 from wdspec.cache.shard_cache import GONE, change_since
-from wdspec.cli.report import Table, print_json, show
-from wdspec.cli.spec_options import SpecChoice, choosing, form_option, is_a_spec, read_as_specs_do, read_bytes
-from wdspec.cli.wording import counted
+from wdspec.cli.report import Table, counted, print_json, show
+from wdspec.cli.spec_options import SpecChoice, choosing, form_option, is_spec_file, parse_value, read_bytes
 from wdspec.formats.compression import TAR_SUFFIXES, format_of
 from wdspec.formats.decompress import decompressed
 from wdspec.formats.tar.reader import count_samples
@@ -37,17 +36,17 @@ _WHERE = click.argument("where", metavar="[DIR|SPEC]", required=False)
 
 
 def _duration(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
-    """Seconds; days too, which the spec language has no use for."""
+    """Parse a time as specs write it, or days, which specs do not need; return seconds."""
     if text is not None and text.endswith("d") and text[:-1].isdigit():
         return int(text[:-1]) * 86_400.0
-    return None if text is None else float(read_as_specs_do(read_duration, text))
+    return None if text is None else float(parse_value(read_duration, text))
 
 
 @click.group()
 def cache() -> None:
-    """Look at, check, trim and fill directories with copies of remote shards.
+    """List, verify, prune and fill caches of remote shards.
 
-    DIR is such a directory; with a SPEC those of its sources are meant, and by default the one of WDS_CACHE.
+    The commands work on the cache directory DIR, or on the caches of a SPEC; by default on the directory in WDS_CACHE.
     """
 
 
@@ -55,7 +54,7 @@ def cache() -> None:
 @_WHERE
 @form_option
 def ls(where: str | None, form: str) -> None:
-    """List the copies, those used last at the end."""
+    """List the cached copies; the most recently used come last."""
     copies = [copy for index in _indexes(where) for copy in _list_copies(index)]
     if form == "json":
         print_json({"copies": copies})
@@ -68,19 +67,17 @@ def ls(where: str | None, form: str) -> None:
 
 @cache.command()
 @_WHERE
+@click.option("--remove", is_flag=True, help="Delete copies that are damaged, or whose objects have changed.")
 @click.option(
-    "--remove", is_flag=True, help="Delete the copies that are damaged, or whose objects have changed."
-)
-@click.option(
-    "--store", is_flag=True, help="Ask the stores of a SPEC, too, whether their objects are still the same."
+    "--store", is_flag=True, help="Also check with the stores of a SPEC whether objects have changed."
 )
 def verify(where: str | None, remove: bool, store: bool) -> None:
-    """Read all copies again: their length, and their structure from the first header to the end marker.
+    """Read all copies, and check their length and structure from the first header to the end marker.
 
-    Exits with 1 if one is damaged. The bytes of files in a tar have no checksum, so changes there are not seen.
+    Exit code: 1 if a copy is damaged. Files in a tar have no checksum, so changes within them are not detected.
     """
     bad = good = 0
-    change_of = _changes(where) if store else {}
+    change_of = _change_checks(where) if store else {}
     for index in _indexes(where):
         copies = _list_copies(index)
         with progress("checking copies", len(copies)) as bar:
@@ -95,7 +92,7 @@ def verify(where: str | None, remove: bool, store: bool) -> None:
                     if remove:
                         index.delete(copy.entry)
     what = "damaged or changed" if store else "damaged"
-    show(f"{good:,} whole, {bad:,} {what}{' and deleted' if bad and remove else ''}")
+    show(f"{good:,} intact, {bad:,} {what}{' and deleted' if bad and remove else ''}")
     if bad:
         click.get_current_context().exit(1)
 
@@ -106,18 +103,21 @@ def verify(where: str | None, remove: bool, store: bool) -> None:
     "--size",
     metavar="SIZE",
     callback=read_bytes,
-    help="Delete what was unused longest, down to so many bytes.",
+    help="Delete the least recently used copies until at most SIZE is left.",
 )
 @click.option(
     "--older-than",
     metavar="TIME",
     callback=_duration,
-    help="Delete what was not used for so long: 12h, 30d.",
+    help="Delete copies that have not been used for TIME: 12h, 30d.",
 )
 def prune(where: str | None, size: int | None, older_than: float | None) -> None:
-    """Delete copies that wdspec made, and what killed processes left; never others, nor what is being read."""
+    """Delete cached copies and leftovers of killed processes.
+
+    Other files, and copies that are being read, are never deleted.
+    """
     if size is None and older_than is None:
-        raise click.UsageError("say what may stay: --size 100GB, or --older-than 30d")
+        raise click.UsageError("give a limit: --size 100GB, or --older-than 30d")
     before = after = 0
     for index in _indexes(where):
         index.sweep()
@@ -133,45 +133,48 @@ def prune(where: str | None, size: int | None, older_than: float | None) -> None
 @cache.command()
 @choosing
 @click.option(
-    "--jobs", type=click.IntRange(min=1), default=4, show_default=True, help="Shards fetched at a time."
+    "--jobs", type=click.IntRange(min=1), default=4, show_default=True, help="Shards to fetch at a time."
 )
 def prefetch(choice: SpecChoice, form: str, jobs: int) -> None:
-    """Fetch all shards of a spec into its cache. Exits with 1 if one cannot be fetched."""
+    """Fetch all shards of a spec into its cache.
+
+    Exit code: 1 if a shard cannot be fetched.
+    """
     shards = list_shards(choice.load(), counts_samples=False)
     if all(storage.cache is None for storage in shards.storages.values()):
         raise click.UsageError("the spec has no cache; add `cache: DIR` to it, or set WDS_CACHE")
-    wanted = {
+    targets = {
         resolution.location: (storage, resolution)
         for name, storage in shards.storages.items()
         for resolution in map(storage.resolve, shards.lists[name])
     }
-    with progress("fetching shards", len(wanted)) as bar:
+    with progress("fetching shards", len(targets)) as bar:
 
         def report(each: Prefetched) -> None:
             bar.advance()
             if each.error:
                 bar.note(f"{each.url}: {each.error}")
 
-        done = fetch_all(wanted.values(), jobs, report)
+        done = fetch_all(targets.values(), jobs, report)
     if form == "json":
         print_json({"shards": done})
     else:
         counts = Counter(each.outcome for each in done)
         size = _megabytes(sum(each.size for each in done))
-        said = [f"{counts['fetched']:,} fetched ({size} MB)", f"{counts['there']:,} there already"]
-        said += [f"{counts[name]:,} {name}" for name in ("not cached", "not kept", "failed") if counts[name]]
-        show(", ".join(said))
+        parts = [f"{counts['fetched']:,} fetched ({size} MB)", f"{counts['there']:,} already cached"]
+        parts += [f"{counts[name]:,} {name}" for name in ("not cached", "not kept", "failed") if counts[name]]
+        show(", ".join(parts))
     if any(each.outcome == "failed" for each in done):
         click.get_current_context().exit(1)
 
 
 def _indexes(where: str | None) -> list[Index]:
-    """The marked cache directories that an argument stands for."""
+    """The cache directories that an argument names."""
     where = where or os.environ.get("WDS_CACHE")
     if not where:
         raise click.UsageError("name a cache directory or a spec, or set WDS_CACHE")
     directories = [os.path.abspath(os.path.expanduser(where))]
-    if is_a_spec(where):
+    if is_spec_file(where):
         spec, environment = load(where), Environment.read()
         settings = [CacheSettings.of(environment, spec, source) for source in spec.sources]
         directories = list(dict.fromkeys(each.directory for each in settings if each is not None))
@@ -181,7 +184,7 @@ def _indexes(where: str | None) -> list[Index]:
     for index in indexes:
         if not index.is_marked:
             raise click.UsageError(
-                f"{index.directory} is no cache that wdspec filled: it has no folder .wdspec/index"
+                f"{index.directory} is not a cache of wdspec: it has no folder .wdspec/index"
             )
     return indexes
 
@@ -196,7 +199,7 @@ class Copy:
 
     @property
     def path(self) -> str:
-        """Of its file."""
+        """The path of its file."""
         return os.path.join(self.index.directory, self.content.name)
 
     @property
@@ -205,23 +208,21 @@ class Copy:
         return datetime.fromtimestamp(self.entry.used / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def as_json(self) -> dict[str, Any]:
-        """The same as values."""
+        """Path, URL, size and last use."""
         return {"copy": self.path, "url": self.content.url, "bytes": self.entry.size, "used": self.used}
 
     def find_problem(self) -> str | None:
-        """What is wrong with it. A missing end marker is not: such a copy was only kept where the spec allows it."""
+        """Describe damage. A missing end marker is none: such copies are cached only if the spec allows them."""
         try:
             size = os.path.getsize(self.path)
             if size != self.entry.size:
-                return f"{size:,} bytes, where {self.entry.size:,} were fetched"
+                return f"it has {size:,} bytes, but {self.entry.size:,} were fetched"
             with open(self.path, "rb", buffering=0) as raw, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 file = decompressed(raw)
-                # A URL that was rewritten may say nothing of the format; what it says by its end holds.
+                # The name of a rewritten URL may not show the format; a suffix of tars is reliable.
                 url = self.content.url
-                if format_of(url) == "tar" and (
-                    url.lower().endswith(TAR_SUFFIXES) or _begins_as_tar(self.path)
-                ):
+                if format_of(url) == "tar" and (url.lower().endswith(TAR_SUFFIXES) or _is_tar(self.path)):
                     count_samples(file, lenient_end=True, may_be_empty=True)
                 while file.read(_PIECE):  # decompresses the rest
                     pass
@@ -240,10 +241,10 @@ def _list_copies(index: Index) -> list[Copy]:
     ]
 
 
-def _changes(where: str | None) -> dict[str, Callable[[Copy], str | None]]:
-    """By the path of a copy: says what has changed of its object, by what the store says of it."""
-    if not where or not is_a_spec(where):
-        raise click.UsageError("--store goes by the sources of a spec; name one")
+def _change_checks(where: str | None) -> dict[str, Callable[[Copy], str | None]]:
+    """By the path of a copy: a function that asks the store for changes of the object, and describes them."""
+    if not where or not is_spec_file(where):
+        raise click.UsageError("--store needs the sources of a spec; name a spec")
 
     def change(storage: Storage, location: str, copy: Copy) -> str | None:
         try:
@@ -262,7 +263,7 @@ def _changes(where: str | None) -> dict[str, Callable[[Copy], str | None]]:
     }
 
 
-def _begins_as_tar(path: str) -> bool:
+def _is_tar(path: str) -> bool:
     with open(path, "rb", buffering=0) as raw:
         file = decompressed(raw)
         start = b""

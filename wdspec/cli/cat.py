@@ -1,4 +1,4 @@
-"""`wdspec cat`: the samples of some shards, one after the other, as one shard."""
+"""`wdspec cat`: concatenate shards."""
 
 from __future__ import annotations
 
@@ -15,17 +15,14 @@ from wdspec.cli.shard_files import ShardFiles, Target, fields_options, reading, 
 @reading
 @partial(writing, default="-")
 @fields_options
-@click.option(
-    "--skip", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the first N samples."
-)
-@click.option("-n", "count", type=click.IntRange(min=0), metavar="N", help="At most N samples.")
+@click.option("--skip", type=click.IntRange(min=0), default=0, metavar="N", help="Skip the first N samples.")
+@click.option("-n", "count", type=click.IntRange(min=0), metavar="N", help="Write at most N samples.")
 def cat(
     files: ShardFiles, target: Target, extensions: str | None, skip: int, count: int | None, decode: bool
 ) -> None:
-    """Write the samples of SHARDS, whole and in order, into one shard.
+    """Concatenate the samples of SHARDS into one shard.
 
-    SHARDS are paths and URLs as in a spec: braces, globs, folders, @files. A damaged shard is an error, and so is a
-    key that comes twice.
+    SHARDS are paths and URLs as in a spec: braces, globs, folders, @files. Damaged shards and repeated keys are errors.
 
     \b
     wdspec cat 'a-{000..003}.tar' -n 10 | tar tf -

@@ -1,19 +1,20 @@
-"""`wdspec check`: look at the data before training on it; no fault ends it."""
+"""`wdspec check`: check the data before training on it. A fault never ends the check."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
 
 import click
 
 from wdspec.base.redaction import redacted_urls
-from wdspec.cli.problems import CheckedSpec, chosen_codes, github_report, junit_report, styled, summary
-from wdspec.cli.report import print_json
+from wdspec.cli.problems import CheckedSpec, github_report, junit_report, parse_ignored, summary
+from wdspec.cli.report import Block, counted, show_report
 from wdspec.cli.samples import only_source
 from wdspec.cli.spec_options import SpecChoice, choosing_engine, choosing_spec
-from wdspec.cli.wording import counted
 from wdspec.jobs.check.facts import DataProblem
 from wdspec.jobs.check.job import CheckReport, check_data
 from wdspec.jobs.check.report_file import LockedShards, ReportFile
@@ -26,31 +27,31 @@ from wdspec.spec.spec import Spec
 
 @click.command()
 @choosing_spec
-@click.option("--all", "everything", is_flag=True, help="Read all shards in full.")
+@click.option("--all", "everything", is_flag=True, help="Read every shard in full.")
 @click.option(
     "--sample",
     "most",
     type=click.IntRange(min=0),
     default=4,
     show_default=True,
-    help="Shards read in full of each source, where not all are; the others are looked for.",
+    help="Without --all: number of shards of each source to read in full. Of the others, only check that they exist.",
 )
-@click.option("--source", metavar="NAME", help="Only this source.")
+@click.option("--source", metavar="NAME", help="Check only this source.")
 @click.option(
-    "--against", metavar="SPEC", help="A spec that should have no sample of this one: train.yaml#val."
+    "--against", metavar="SPEC", help="Report samples that this other spec has too, such as train.yaml#val."
 )
 @click.option(
     "--report",
     metavar="FILE",
-    help="Keep what each shard showed; shards that it knows, unchanged, are not read again.",
+    help="Save the result of each shard in FILE. Shards that are unchanged since then are not read again.",
 )
 @click.option(
     "--changed",
     metavar="FILE",
-    help="Read only shards that changed since this report, or this file of `wdspec lock`: of them, as --sample and "
-    "--all say.",
+    help="Check only shards that changed since this report, or since this file of `wdspec lock`; --sample and --all "
+    "apply to these shards.",
 )
-@click.option("--strict", is_flag=True, help="Warnings fail the check too.")
+@click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
 @click.option("--ignore", metavar="CODE", multiple=True, help="Do not report this code. Repeatable.")
 @choosing_engine
 @click.option(
@@ -59,6 +60,7 @@ from wdspec.spec.spec import Spec
     type=click.Choice(["text", "json", "github", "junit"]),
     default="text",
     show_default=True,
+    help="Output format.",
 )
 def check(
     choice: SpecChoice,
@@ -73,12 +75,14 @@ def check(
     start_engine: Callable[[], Engine],
     form: str,
 ) -> int:
-    """Look at the data of a spec: whether every shard is there, and what is in some of them, or with --all in all.
+    """Check the data of a spec: whether every shard exists, and the contents of some shards, or with --all of all.
 
-    Reads and decodes as training does, through the functions that the spec names (WDS_SECURE=1 forbids them), and never
-    stops at a fault. Then it compares: keys and samples that come twice, fields and shapes that differ, classes, shards
-    that are sorted. Exit code: 0 if there are no errors, 1 if there are (with --strict, or warnings), 2 if the command
-    was used wrongly. `wdspec rule D107` explains a code.
+    Shards are read and decoded as in training, through the functions that the spec names (WDS_SECURE=1 forbids them).
+    A fault never ends the check. Then samples are compared: repeated keys and samples, fields and shapes that differ,
+    odd classes, sorted shards.
+
+    Exit code: 0 if there are no errors (with --strict: nor warnings), 1 if there are, 2 for wrong usage.
+    `wdspec rule D107` explains a code.
     """
     spec = choice.load()
     if source is not None:
@@ -86,30 +90,25 @@ def check(
     other = None
     if against is not None:
         other = SpecChoice(against, env=choice.env, variables=choice.variables).load()
-    ignored = chosen_codes(ignore, lambda code: code.startswith(("D", "W512")), "data")
+    ignored = parse_ignored(ignore, lambda code: code.startswith(("D", "W512")), "a data problem")
     with ExitStack() as stack:
         earlier: ReportFile | LockedShards | None = None
         if changed is not None:
             earlier = _read_lock(changed) or stack.enter_context(ReportFile(changed, must_exist=True))
         kept = None if report is None else stack.enter_context(ReportFile(report))
-        found = check_data(
-            spec,
-            start_engine(),
-            most=None if everything else most,
-            other=other,
-            kept=kept,
-            earlier=earlier,
-        ).without(ignored)
-    if form == "json":
-        print_json(found)
+        limit = None if everything else most
+        found = check_data(spec, start_engine(), most=limit, other=other, kept=kept, earlier=earlier)
+    result = DataReport(found.without(ignored))
+    if form in ("text", "json"):
+        show_report(result, form)
     else:
-        for lines in {"text": _text, "github": _github, "junit": _junit}[form](found):
+        for lines in result.annotations() if form == "github" else result.test_cases():
             click.echo(lines)
-    return 1 if any(problem.is_error or strict for problem in found.problems) else 0
+    return 1 if any(problem.is_error or strict for problem in result.found.problems) else 0
 
 
 def _read_lock(path: str) -> LockedShards | None:
-    """The shards in a lock; None for another file, or none. Raises UsageError for a lock that is damaged."""
+    """The shards of a lock; None if the file is missing or not a lock. Raises UsageError for a damaged lock."""
     try:
         with open(path, "rb") as file:
             is_json = file.read(64).lstrip().startswith(b"{")
@@ -118,43 +117,52 @@ def _read_lock(path: str) -> LockedShards | None:
     return LockedShards(Lock.read(path)) if is_json else None
 
 
-def _text(report: CheckReport) -> Iterator[str]:
-    """Problems shard by shard, with all that is known of the place; then how many there were."""
-    for checked in _by_shard(report):
-        yield from map(styled, checked.problems)
-    for code, count in sorted(report.hidden.items()):
-        yield f"{count:,} more of {code} are not listed, as they stand in shards with many of them"
-    severities = Counter("error" if problem.is_error else "warning" for problem in report.problems)
-    for code, count in report.hidden.items():
-        severities["error" if is_error(code) else "warning"] += count
-    shards = [looked for source in report.collection.own for looked in source.shards]
-    unchanged = sum(looked.facts.is_unchanged for looked in shards)
-    if unchanged:
-        yield f"{counted(unchanged, 'shard')} as locked, and not looked at"
-    yield summary(len(shards) - unchanged, severities, "shard")
+@dataclass(frozen=True)
+class DataReport:
+    """The result of a check."""
 
+    found: CheckReport
 
-def _junit(report: CheckReport) -> Iterator[str]:
-    """A test case for each shard."""
-    return junit_report(_by_shard(report), "wdspec check")
+    def blocks(self) -> Iterator[Block]:
+        """The problems of each shard, then a summary."""
+        found = self.found
+        for checked in self._by_shard():
+            yield from checked.problems
+        for code, count in sorted(found.hidden.items()):
+            yield f"{count:,} more of {code} are not listed: a shard lists only some problems of each code"
+        severities = Counter("error" if problem.is_error else "warning" for problem in found.problems)
+        for code, count in found.hidden.items():
+            severities["error" if is_error(code) else "warning"] += count
+        shards = [looked for source in found.collection.own for looked in source.shards]
+        unchanged = sum(looked.facts.is_unchanged for looked in shards)
+        if unchanged:
+            yield f"{counted(unchanged, 'shard')} as locked, not checked"
+        yield summary(len(shards) - unchanged, severities, "shard")
 
+    def as_json(self) -> dict[str, Any]:
+        """The problems, and the facts about the samples of each source."""
+        return self.found.as_json()
 
-def _github(report: CheckReport) -> Iterator[str]:
-    """Annotations of the spec, at its sources: shards are in no repository."""
-    spec = report.collection.spec
-    problems = [_at_source(problem, spec) for problem in report.problems]
-    return github_report([CheckedSpec(spec.file or "the spec", problems)])
+    def annotations(self) -> Iterator[str]:
+        """Annotations of the spec, at its sources: shards are not in the repository."""
+        spec = self.found.collection.spec
+        problems = [_at_source(problem, spec) for problem in self.found.problems]
+        return github_report([CheckedSpec(spec.file or "the spec", problems)])
 
+    def test_cases(self) -> Iterator[str]:
+        """JUnit XML, with a test case for each shard."""
+        return junit_report(self._by_shard(), "wdspec check")
 
-def _by_shard(report: CheckReport) -> Iterable[CheckedSpec]:
-    """Problems of a shard with the shard, and those of a whole source with the source."""
-    found: dict[str, list[Problem]] = {
-        looked.shard.text: [] for source in report.collection.own for looked in source.shards
-    }
-    for problem in report.problems:
-        file = problem.shard or problem.source or report.collection.spec.file or "the spec"
-        found.setdefault(file, []).append(_as_problem(problem, redacted_urls(file)))
-    return [CheckedSpec(redacted_urls(file), problems) for file, problems in found.items()]
+    def _by_shard(self) -> list[CheckedSpec]:
+        """The problems of each shard, and under the name of a source those of the whole source."""
+        data = self.found.collection
+        files: dict[str, list[Problem]] = {
+            looked.shard.text: [] for source in data.own for looked in source.shards
+        }
+        for problem in self.found.problems:
+            file = problem.shard or problem.source or data.spec.file or "the spec"
+            files.setdefault(file, []).append(_as_problem(problem, redacted_urls(file)))
+        return [CheckedSpec(redacted_urls(file), problems) for file, problems in files.items()]
 
 
 def _as_problem(problem: DataProblem, file: str, line: int = 0, column: int = 0, shard: str = "") -> Problem:

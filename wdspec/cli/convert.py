@@ -1,7 +1,4 @@
-"""`wdspec convert`: a file of another tool as a spec, with a note for each thing that cannot be said.
-
-A spec that a program made, as the text of a file.
-"""
+"""`wdspec convert`: convert a file of another tool to a spec, with a note for each thing that is lost."""
 
 from __future__ import annotations
 
@@ -26,29 +23,30 @@ from wdspec.stores.outputs import save
 
 @click.command()
 @click.argument("source", metavar="[FILE|DIR|TEXT|-]", required=False)
-@click.option("--from", "dialect", metavar="NAME", help="What it is; by default seen by what stands in it.")
-@click.option("--output", "-o", metavar="FILE", help="Where to write the spec; by default standard output.")
-@click.option("--force", is_flag=True, help="Replace the file if it is there.")
-@click.option("--list", "listed", is_flag=True, help="List what can be converted.")
+@click.option("--from", "dialect", metavar="NAME", help="Format of the input (default: detected).")
+@click.option("--output", "-o", metavar="FILE", help="File to write (default: standard output).")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@click.option("--list", "listed", is_flag=True, help="List the formats that can be converted.")
 def convert(source: str | None, dialect: str | None, output: str | None, force: bool, listed: bool) -> None:
-    """Write the mixture that a file of another tool describes as a spec, with notes of what is lost.
+    """Convert the mixture in a file of another tool to a spec.
 
-    Shares are kept, or a note says in what they differ. Each note is a comment at the top of the spec and a line on
-    standard error; the last of them say what `wdspec validate` finds in the spec. `-` is standard input, a DIR a folder
-    that Energon has prepared, and TEXT shards as OpenCLIP has them: `a-{0..9}.tar::b.tar`. Nothing is run: of Python
-    files only what is written out is read.
+    Shares are kept, or a note says how they differ. Each note is a comment at the top of the spec and a line on
+    standard error; the last ones are the findings of `wdspec validate`.
+
+    `-` is standard input, a DIR a folder prepared by Energon, and TEXT a list of shards as in OpenCLIP:
+    `a-{0..9}.tar::b.tar`. No code runs: only literal values of Python files are read.
     """
     if listed:
         show(Table(("name", "what it is"), [(each.name, each.title) for each in DIALECTS]))
         return
     if source is None:
-        raise click.UsageError("name the file to convert; `wdspec convert --list` says which there are")
-    given = _given(source)
-    chosen = _chosen(given, dialect, source)
+        raise click.UsageError("name the file to convert; `wdspec convert --list` lists the formats")
+    given = _read_input(source)
+    chosen = _choose_dialect(given, dialect, source)
     folder = os.path.dirname(os.path.abspath(output)) if output else os.getcwd()
     new = NewSpec(folder)
     chosen.convert(given, new)
-    notes = [redacted(note) for note in (*new.notes, *_found(new, folder))]
+    notes = [redacted(note) for note in (*new.notes, *_validate(new, folder))]
     about = f"Converted from {chosen.title} by `wdspec convert`" + (f": {given.file}" if given.file else "")
     text = spec_text(new.spec, [about, *(f"note: {note}" for note in notes)])
     for note in notes:
@@ -60,7 +58,7 @@ def convert(source: str | None, dialect: str | None, output: str | None, force: 
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what YAML 1.2 reads as the same: its numbers are not quite those of yaml's own YAML 1.1."""
+    """Writes YAML that reads the same as YAML 1.2: its numbers differ from those of YAML 1.1, which yaml writes."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -69,23 +67,23 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
 
-def _text(dumper: _Dumper, value: str) -> yaml.ScalarNode:
+def _represent_text(dumper: _Dumper, value: str) -> yaml.ScalarNode:
     style = None if parse_scalar(value) == value else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(str, _represent_text)
 
 
 def spec_text(spec: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
-    """The text of a spec, its keys in the documented order, below comments."""
+    """The text of a spec with its keys in the documented order, after comments."""
     body = yaml.dump({"wdspec": 1, **spec}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     lines = [line for comment in comments for line in comment.splitlines()]
     above = "".join(f"# {line}".rstrip() + "\n" for line in lines)
     return above + formatted(body, "spec").text
 
 
-def _given(source: str) -> Given:
+def _read_input(source: str) -> Given:
     if source == "-":
         return Given.of_text(sys.stdin.buffer.read().decode("utf-8", "replace"), os.getcwd())
     if not os.path.exists(os.path.expanduser(source)) and (".tar" in source or "--train-data" in source):
@@ -93,39 +91,38 @@ def _given(source: str) -> Given:
     return Given.read(source)
 
 
-def _chosen(given: Given, name: str | None, source: str) -> Dialect:
+def _choose_dialect(given: Given, name: str | None, source: str) -> Dialect:
     if name is None:
         found = recognised(given)
         if found is not None:
             return found
-        what = (
-            "of no tool that is known"
-            if given.value is not None
-            else "neither YAML, JSON nor a command that is known"
-        )
         if given.value is None and given.fault:
             raise UsageError(f"this cannot be read: {given.fault}", file=source)
-        what = "a spec of wdspec already" if "dataset" in given.top or "wdspec" in given.top else what
+        what = (
+            "not a format of a known tool" if given.value is not None else "not YAML, JSON or a known command"
+        )
+        if "dataset" in given.top or "wdspec" in given.top:
+            what = "already a spec of wdspec"
         raise UsageError(
-            f"this is {what}; `wdspec convert --list` says what can be converted, --from chooses", file=source
+            f"this is {what}; `wdspec convert --list` lists the formats, choose with --from", file=source
         )
     names = {each.name: each for each in DIALECTS}
     if name not in names:
         hint = did_you_mean(name, names) or "`wdspec convert --list` lists them"
-        raise click.UsageError(f"no dialect `{name}`; {hint}")
+        raise click.UsageError(f"unknown format `{name}`; {hint}")
     if not names[name].recognises(given):
         raise UsageError(
-            f"this does not look like {names[name].title}; leave out --from to have it seen", file=source
+            f"this does not look like {names[name].title}; omit --from to detect the format", file=source
         )
     return names[name]
 
 
-def _found(new: NewSpec, folder: str) -> list[str]:
-    """What the validator says of the spec."""
+def _validate(new: NewSpec, folder: str) -> list[str]:
+    """The findings of `wdspec validate` about the spec."""
     before = os.getcwd()
     os.chdir(folder)  # a dict's paths start at the working directory
     try:
-        found = (f"`wdspec validate` says {each.code}: {each.message}" for each in check(new.spec)[1])
-        return list(dict.fromkeys(found))
+        notes = (f"`wdspec validate` reports {each.code}: {each.message}" for each in check(new.spec)[1])
+        return list(dict.fromkeys(notes))
     finally:
         os.chdir(before)

@@ -1,4 +1,4 @@
-"""`wdspec create`: shards of the files in a folder, of a recipe, or of a manifest."""
+"""`wdspec create`: create shards from the files in a folder, from a recipe, or from a manifest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from wdspec.base.errors import UsageError
 from wdspec.base.progress import with_progress
 from wdspec.cli.shard_files import Target, key_option, limit_options, os_errors_reported, writing
-from wdspec.cli.spec_options import assigned
+from wdspec.cli.spec_options import parse_assignments
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.write import recipes as sources
@@ -30,34 +30,43 @@ Kind = Literal["folder", "recipe", "manifest"]
     "--as",
     "kind",
     type=click.Choice(["folder", "recipe", "manifest"]),
-    help="What it is (default: a folder is one; .csv, .tsv and .jsonl are manifests; all else is a recipe).",
+    help="Kind of input (default: by name; .csv, .tsv and .jsonl files are manifests, other files are recipes).",
 )
-@click.option("--shards", type=click.IntRange(min=1), metavar="N", help="Fill N shards.")
+@click.option("--shards", type=click.IntRange(min=1), metavar="N", help="Create N shards.")
 @limit_options
 @click.option(
-    "--by", type=click.Choice(["count", "size"]), help="With --shards: what is to be equal (default: count)."
+    "--by",
+    type=click.Choice(["count", "size"]),
+    help="With --shards: balance the samples or the bytes (default: count).",
 )
-@click.option(
-    "--shuffle", type=int, metavar="SEED", help="Shuffle the samples, the same way for the same seed."
-)
+@click.option("--shuffle", type=int, metavar="SEED", help="Shuffle the samples with this seed.")
 @click.option(
     "--key-column", metavar="COLUMN", help="Manifest: the column of keys (default: __key__, else numbers)."
 )
 @click.option(
-    "--value", "values", multiple=True, metavar="FIELD=COLUMN", help="Manifest: store the column's values."
+    "--value",
+    "values",
+    multiple=True,
+    metavar="FIELD=COLUMN",
+    help="Manifest: store the values of a column. Repeatable.",
 )
 @click.option(
     "--file",
     "files",
     multiple=True,
     metavar="FIELD=COLUMN",
-    help="Manifest: store the files the column names.",
+    help="Manifest: store the files that a column names. Repeatable.",
 )
 @click.option(
-    "--classes", is_flag=True, help="A folder of classes: each sample gets the number and name of its folder."
+    "--classes",
+    is_flag=True,
+    help="Folder: each sample gets the number and the name of its folder as its class.",
 )
 @click.option(
-    "--base", metavar="FOLDER", default=".", help="What paths in it are relative to (default: here)."
+    "--base",
+    metavar="FOLDER",
+    default=".",
+    help="Folder that relative paths start at (default: the working directory).",
 )
 @click.option(
     "--run-pipes", is_flag=True, help="Run the commands (`pipe:`) of a recipe. WDS_SECURE=1 forbids it."
@@ -80,36 +89,34 @@ def create(
     run_pipes: bool,
     key: Literal["first_dot", "last_dot"],
 ) -> None:
-    """Write shards of the files in a folder, of a recipe, or of a manifest.
+    """Create shards from the files in a folder, from a recipe, or from a manifest.
 
     \b
-    A folder    a sample for each key (`a/1.jpg` and `a/1.cls` are the sample `a/1`), sorted.
-                With --classes the folders in it are classes, as ImageFolder has them: each sample
+    A folder    has a sample for each key (`a/1.jpg` and `a/1.cls` are the sample `a/1`), sorted.
+                With --classes its folders are classes, as for ImageFolder: each sample
                 gets `cls`, the number of its class in the order of names, and `label.txt`, the name.
-    A recipe    lines `name.ext source`, as `tarp create` reads them; a source is a file,
-                `text:...` or `pipe:command`. `-` reads it from standard input.
-    A manifest  a row for each sample: CSV or TSV with a heading, or JSON lines.
+    A recipe    has lines `name.ext source`, as for `tarp create`; a source is a file,
+                `text:...` or `pipe:command`. `-` is standard input.
+    A manifest  has a row for each sample: CSV or TSV with a heading, or JSON lines.
 
     \b
     wdspec create photos/ -o 'photos-%06d.tar' --maxsize 1GB --shuffle 1
     wdspec create imagenet/train/ -o 'train-%06d.tar' --classes --maxcount 10000 --shuffle 1
     wdspec create index.csv -o 'data-%04d.tar' --shards 8 --key-column id --file jpg=path --value cls=label
 
-    Shards come out balanced: the limits say how many there must be, and the samples are spread evenly over them.
+    The limits determine the number of shards, and the samples are spread evenly over them.
     """
     if run_pipes and Environment.read().secure:
-        raise UsageError(
-            "WDS_SECURE forbids running the commands of a recipe; unset it if you trust the recipe"
-        )
+        raise UsageError("WDS_SECURE forbids the commands of a recipe; unset it if you trust the recipe")
     check_limits(shards, maxcount, maxsize)
     if by is not None and shards is None:
-        raise click.UsageError("--by goes with --shards")
+        raise click.UsageError("--by needs --shards")
     if (shards, maxcount, maxsize) != (None, None, None):
         target.check_several()
     with os_errors_reported():
         recipes = _recipes(what, kind, base, key, run_pipes, key_column, values, files, classes)
         if not recipes:
-            raise UsageError("there is nothing in it to make samples of", location=what)
+            raise UsageError("it contains no samples", location=what)
         if shuffle is not None:
             random.Random(shuffle).shuffle(recipes)
         if maxsize is not None or by == "size":
@@ -136,18 +143,20 @@ def _recipes(
         is_table = what.lower().endswith((".csv", ".tsv", ".jsonl", ".ndjson"))
         kind = "folder" if os.path.isdir(what) else "manifest" if is_table else "recipe"
     if kind != "manifest" and (key_column or values or files):
-        raise click.UsageError("--key-column, --value and --file go with a manifest")
+        raise click.UsageError("--key-column, --value and --file are for a manifest")
     if classes and kind != "folder":
-        raise click.UsageError("--classes goes with a folder")
+        raise click.UsageError("--classes is for a folder")
     if kind == "folder":
         recipes = list(sources.recipes_of_folder(what, rule, classes))
         if not classes and sources.looks_like_classes(recipes):
-            click.echo("the folders look like classes; --classes gives each sample its own", err=True)
+            click.echo("the folders look like classes; --classes adds the class to each sample", err=True)
         return recipes
     with _lines(what) as lines:
         if kind == "recipe":
             return list(sources.recipes_of_lines(lines, what, base, rule, run_pipes))
-        columns = sources.Columns(key_column, assigned(values, "--value"), assigned(files, "--file"))
+        columns = sources.Columns(
+            key_column, parse_assignments(values, "--value"), parse_assignments(files, "--file")
+        )
         return list(sources.recipes_of_manifest(lines, what, columns, base))
 
 
@@ -161,7 +170,7 @@ def _lines(path: str) -> AbstractContextManager[TextIO]:
 
 
 def _check_free(target: Target, shards: int) -> None:
-    """Says before hours of work, and not in their midst, that a name is taken."""
+    """Refuse existing outputs now, and not after hours of work."""
     output = target.output
     if target.force or output == "-":
         return

@@ -1,14 +1,14 @@
-"""`wdspec croissant`: a spec as metadata for catalogues and reviewers, in MLCommons' Croissant 1.1.
+"""`wdspec croissant`: metadata of a spec for catalogues and reviewers, in MLCommons' Croissant 1.1.
 
-A spec as a Croissant document: what its sources are made of, under what licence, and in what shares.
-
-What a data set's people say of how it came to be, in the words of Croissant's RAI vocabulary.
+The document lists the files, fields, licences and shares of the sources, and statements of the Responsible AI (RAI)
+vocabulary, which a YAML file provides.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -24,11 +24,11 @@ from wdspec.cli.spec_options import SpecChoice, choosing_spec
 from wdspec.shards.lock import Lock
 from wdspec.spec.spec import Source
 from wdspec.stores.outputs import save
-from wdspec.urls.urls import UrlSequence, scheme_of
+from wdspec.urls.urls import UrlSequence, is_command
 
 VERSION = "http://mlcommons.org/croissant/1.1"
 _MOST_NAMES = 1000
-"""Shards that are named one by one; of more the patterns are given."""
+"""Shards that are listed by name; longer lists are given as patterns."""
 _NOT = re.compile(r"[^\w./-]+")
 _KINDS = {
     "sc:ImageObject": ("jpg", "jpeg", "png", "webp", "gif", "tif", "tiff", "bmp", "ppm", "pgm"),
@@ -72,7 +72,7 @@ CONTEXT: dict[str, Any] = {
     **{name: f"cr:{name}" for name in _TERMS.split()},
 }
 CONTEXT = dict(sorted(CONTEXT.items()))
-"""The terms of Croissant 1.1, as its specification has them."""
+"""The terms of Croissant 1.1, from its specification."""
 ONE = [
     "dataCollection",
     "dataCollectionMissingData",
@@ -83,7 +83,7 @@ ONE = [
     "dataSocialImpact",
     "dataReleaseMaintenancePlan",
 ]
-"""Statements of the RAI vocabulary that are one text."""
+"""Statements of the RAI vocabulary with one text."""
 MANY = [
     "dataCollectionType",
     "dataCollectionTimeframe",
@@ -98,26 +98,29 @@ MANY = [
     "dataLimitations",
     "personalSensitiveInformation",
 ]
-"""Those that may be several."""
+"""Statements with one or more texts."""
 REQUIRED = ("dataCollection", "dataBiases", "dataLimitations", "personalSensitiveInformation", "dataUseCases")
-"""What reviewers of data sets ask for, and no spec can say."""
+"""Statements that reviewers of data sets require, but that a spec cannot have."""
 
 
 @click.command()
 @choosing_spec
 @click.option(
-    "--lock", "lock_file", metavar="FILE", help="Take the shards from a lock, instead of listing them."
+    "--lock", "lock_file", metavar="FILE", help="Read the shards from a lock instead of listing them."
 )
 @click.option(
-    "--rai", "rai_file", metavar="FILE", help="YAML with statements of the RAI vocabulary (dataBiases, …)."
+    "--rai",
+    "rai_file",
+    metavar="FILE",
+    help="YAML file with statements of the RAI vocabulary (dataBiases, …).",
 )
-@click.option("--url", help="Page of the data set; by default the first `homepage` of a source.")
-@click.option("--license", help="Licence of the whole; by default those of its sources.")
-@click.option("--creator", help="Who made it.")
-@click.option("--version", help="Its version, as 1.0.0.")
-@click.option("--date", "date_published", metavar="YYYY-MM-DD", help="When it was published.")
-@click.option("--cite-as", help="How to cite it, as BibTeX.")
-@click.option("--output", "-o", metavar="FILE", help="Where to write; by default standard output.")
+@click.option("--url", help="Web page of the data set (default: the first `homepage` of a source).")
+@click.option("--license", help="Licence of the whole mixture (default: those of its sources).")
+@click.option("--creator", help="Creator of the data set.")
+@click.option("--version", help="Version of the data set, such as 1.0.0.")
+@click.option("--date", "date_published", metavar="YYYY-MM-DD", help="Date of publication.")
+@click.option("--cite-as", help="Citation in BibTeX.")
+@click.option("--output", "-o", metavar="FILE", help="File to write (default: standard output).")
 def croissant(
     choice: SpecChoice,
     lock_file: str | None,
@@ -127,16 +130,17 @@ def croissant(
 ) -> None:
     """Describe a mixture in Croissant 1.1 (JSON-LD): its sources, shards, fields, licences and shares.
 
-    `name` and `description` of the spec and `license`, `homepage` and `revision` of its sources go into it; what only
-    people know, such as biases and personal data, is given by --rai. What is missing that catalogues or reviewers want
-    is said on standard error. Lists globs and directories as `wdspec explain` does; reads no samples.
+    The document uses `name` and `description` of the spec and `license`, `homepage` and `revision` of its sources.
+    Statements that only people can make, such as about biases and personal data, come from --rai. Missing entries that
+    catalogues or reviewers expect are listed on standard error. Globs and directories are listed as in `wdspec
+    explain`; no samples are read.
     """
     spec = choice.load()
     frozen = None if lock_file is None else Lock.read(lock_file).shards(spec, lock_file)
     explanation = explain_spec(spec, None, None, 1, probe=False, frozen=frozen)
     statements = {} if rai_file is None else read_statements(rai_file)
-    document = croissant_of(explanation, statements, given)
-    wanted = {
+    document = build_document(explanation, statements, given)
+    expected = {
         "url": "--url",
         "license": "--license, or `license:` of the sources",
         "datePublished": "--date",
@@ -144,7 +148,7 @@ def croissant(
         "citeAs": "--cite-as",
         **{f"rai:{name}": "--rai" for name in REQUIRED},
     }
-    for key, where in wanted.items():
+    for key, where in expected.items():
         if key not in document:
             click.echo(f"note: `{key}` is missing ({where})", err=True)
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
@@ -154,14 +158,15 @@ def croissant(
     save(output, text.encode())
 
 
-def croissant_of(
+def build_document(
     explanation: Explanation, statements: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The document.
+    """Build the document.
 
     Args:
+        explanation: the spec, planned.
         statements: of the RAI vocabulary.
-        given: `url`, `license`, `creator`, `version`, `date_published`, `cite_as`, where they are known.
+        given: `url`, `license`, `creator`, `version`, `date_published` and `cite_as`, if known.
     """
     spec = explanation.spec
     leaves = {source.name: source for source in spec.sources}
@@ -176,7 +181,7 @@ def croissant_of(
         distribution += _distribution(source, each.field_list or (), shards[source.name])
         tables += _records(source, each.field_list or ())
     steps = [f"{source.name}: {each.steps}" for source, each in sources if each.steps]
-    said = {"dataPreprocessingProtocol": steps} if steps else {}
+    rai = ({"dataPreprocessingProtocol": steps} if steps else {}) | dict(statements)
     document: dict[str, Any] = {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
@@ -189,7 +194,7 @@ def croissant_of(
         "datePublished": given.get("date_published"),
         "creator": {"@type": "sc:Organization", "name": given["creator"]} if given.get("creator") else None,
         "citeAs": given.get("cite_as"),
-        **{f"rai:{key}": value for key, value in {**said, **statements}.items()},
+        **{f"rai:{key}": value for key, value in rai.items()},
         "distribution": distribution,
         "recordSet": tables,
     }
@@ -199,7 +204,7 @@ def croissant_of(
 def _distribution(
     source: Source, fields: Sequence[ExplainedField], shards: Sequence[Any]
 ) -> list[dict[str, Any]]:
-    """The place of a source, its shards in there, and the files of each field in the shards."""
+    """The location of a source, its shards there, and the files of each field in the shards."""
     texts = [each.text for each in islice(shards, _MOST_NAMES + 1)]
     place = _place([redacted_urls(text) for text in texts])
     name = _name(source.name)
@@ -212,7 +217,7 @@ def _distribution(
         "@type": "cr:FileObject",
         "@id": name,
         "name": name,
-        "description": f"Where the shards of `{source.name}` are{about}. The checksum is of the list of their names.",
+        "description": f"Location of the shards of `{source.name}`{about}. The checksum is of the list of their names.",
         "contentUrl": place,
         "encodingFormat": "application/x-directory",
         "sha256": listing,
@@ -244,8 +249,8 @@ def _distribution(
 
 
 def _records(source: Source, fields: Sequence[ExplainedField]) -> list[dict[str, Any]]:
-    """A table of key and content for each field; those of one sample have one key."""
-    made: list[dict[str, Any]] = []
+    """A table of key and content for each field; the entries of a sample have the same key."""
+    tables: list[dict[str, Any]] = []
     first = None
     for field in fields:
         table = f"{_name(source.name)}/{_name(field.name)}"
@@ -274,7 +279,7 @@ def _records(source: Source, fields: Sequence[ExplainedField]) -> list[dict[str,
             "source": {**files, "extract": {"fileProperty": "content"}},
         }
         count = f"{source.samples:,} samples" if source.samples else "samples"
-        made.append(
+        tables.append(
             {
                 "@type": "cr:RecordSet",
                 "@id": table,
@@ -284,17 +289,17 @@ def _records(source: Source, fields: Sequence[ExplainedField]) -> list[dict[str,
                 "field": [key, content],
             }
         )
-    return made
+    return tables
 
 
 def _mixture(sources: Sequence[tuple[Source, ExplainedSource]]) -> dict[str, Any]:
-    """The shares of the sources, as records that stand in the document."""
+    """The shares of the sources, as records in the document."""
     columns = {"source": "sc:Text", "share": "sc:Float", "shards": "sc:Integer", "license": "sc:Text"}
     return {
         "@type": "cr:RecordSet",
         "@id": "mixture",
         "name": "mixture",
-        "description": "What part of the samples comes from each source.",
+        "description": "The share of each source in the samples.",
         "key": {"@id": "mixture/source"},
         "field": [
             {"@type": "cr:Field", "@id": f"mixture/{key}", "name": f"mixture/{key}", "dataType": kind}
@@ -313,14 +318,11 @@ def _mixture(sources: Sequence[tuple[Source, ExplainedSource]]) -> dict[str, Any
 
 
 def _place(texts: Sequence[str]) -> str:
-    """What the URLs of a source have in common, to its last slash."""
-    if not texts or scheme_of(texts[0]) == "pipe":
+    """The common prefix of the URLs of a source, up to its last slash."""
+    if not texts or is_command(texts[0]):
         return ""
-    first, last = min(texts), max(texts)
-    same = next(
-        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))
-    )
-    return first[: first.rfind("/", 0, same) + 1] or "./"
+    common = os.path.commonprefix(list(texts))  # noqa: RUF071 - of characters
+    return common[: common.rfind("/") + 1] or "./"
 
 
 def _license(text: str) -> str:
@@ -333,7 +335,7 @@ def _kind(field: ExplainedField) -> str:
 
 
 def _name(text: str) -> str:
-    """A name as Croissant may have it, also in an `@id`."""
+    """A name that is valid in Croissant, also in an `@id`."""
     return _NOT.sub("-", text).strip("-/") or "source"
 
 
@@ -342,29 +344,29 @@ def _distinct(texts: Any) -> list[str]:
 
 
 def read_statements(path: str) -> dict[str, Any]:
-    """The statements of a YAML or JSON file, by the names of the vocabulary.
+    """Read the statements of a YAML or JSON file, by the names of the vocabulary.
 
     Raises:
-        UsageError: the file is no map of them, or has others.
+        UsageError: the file is not a map of known statements.
         OSError: it cannot be read.
     """
     with open(path, encoding="utf-8") as file:
         try:
-            said = yaml.safe_load(file)
+            content = yaml.safe_load(file)
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UsageError(f"this is no YAML: {error}", file=path) from None
-    if not isinstance(said, dict):
-        raise UsageError("this is no map of statements, such as `dataBiases: [...]`", file=path)
-    made: dict[str, Any] = {}
-    for key, value in said.items():
+            raise UsageError(f"this is not YAML: {error}", file=path) from None
+    if not isinstance(content, dict):
+        raise UsageError("this is not a map of statements, such as `dataBiases: [...]`", file=path)
+    statements: dict[str, Any] = {}
+    for key, value in content.items():
         name = str(key).removeprefix("rai:")
         if name not in (*ONE, *MANY):
-            hint = did_you_mean(name, (*ONE, *MANY)) or f"there are {', '.join((*ONE, *MANY))}"
-            raise UsageError(f"`{key}` is no statement of Croissant's RAI vocabulary; {hint}", file=path)
+            hint = did_you_mean(name, (*ONE, *MANY)) or f"the statements are {', '.join((*ONE, *MANY))}"
+            raise UsageError(f"`{key}` is not a statement of Croissant's RAI vocabulary; {hint}", file=path)
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, list) or not texts or not all(isinstance(each, str) for each in texts):
             raise UsageError(f"`{key}` takes a text, or a list of texts", file=path)
         if name in ONE and len(texts) > 1:
             raise UsageError(f"`{key}` takes one text, not {len(texts)}", file=path)
-        made[name] = texts[0] if name in ONE else texts
-    return made
+        statements[name] = texts[0] if name in ONE else texts
+    return statements

@@ -1,6 +1,6 @@
-"""`wdspec demo`: a small project to play with, written, checked, explained and read.
+"""`wdspec demo`: create a small project, then check, explain and read it.
 
-The small project that `wdspec demo` writes: three collections of drawn pictures, and a spec that mixes them.
+The project has three collections of generated images, and a spec that mixes them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from wdspec.base.progress import is_terminal, progress
 from wdspec.cli.explain import ExplainReport
 from wdspec.cli.explain_facts import Explanation, explain_spec
 from wdspec.cli.problems import summary
-from wdspec.cli.report import Row, Table, show
+from wdspec.cli.report import Row, Table, number, percent, show, size
 from wdspec.cli.samples import first_samples
-from wdspec.cli.wording import number, percent, size
 from wdspec.spec.load import check, load
 from wdspec.stores.outputs import LocalOutput, save
 from wdspec.write.tar_writer import TarWriter
@@ -47,10 +46,10 @@ wdspec: 1
 name: demo
 seed: 17                            # same seed, same order
 
-defaults:                           # for every source that does not say otherwise
-  extensions: png cls json          # the files of a sample that are wanted; others are never read
-  rename: {image: png, label: cls}  # what your training calls them
-  decode: {image: rgb8}             # height x width x 3, 0..255; cls and json go by their names
+defaults:                           # for every source that does not override them
+  extensions: png cls json          # the files of a sample to read; others are never read
+  rename: {image: png, label: cls}  # the names in your training code
+  decode: {image: rgb8}             # height x width x 3, 0..255; cls and json are decoded by their names
 
 dataset:
   - name: digits
@@ -64,11 +63,11 @@ dataset:
     probability: 0.2                # a small collection, read more often
 
 batch: 32
-epoch: 2048                         # samples; the next epoch goes on where this one stops
+epoch: 2048                         # samples; the next epoch continues where this one stops
 loader: {workers: 0}                # reading processes
 """
 MARK = ".wdspec-demo"
-"""A file that says that `wdspec demo` made the folder."""
+"""A file that marks a folder of `wdspec demo`."""
 _NEXT = """\
 What to try next:
   wdspec head {spec}
@@ -84,17 +83,17 @@ Train from it:
 
 @click.command()
 @click.argument("folder", default="wdspec-demo")
-@click.option("--force", is_flag=True, help="Write into the folder whatever is in it.")
+@click.option("--force", is_flag=True, help="Write into the folder even if it has other files.")
 def demo(folder: str, force: bool) -> None:
-    """Write a small spec with shards into FOLDER (./wdspec-demo), check and explain it, and read an epoch.
+    """Create a small spec with shards in FOLDER (default: ./wdspec-demo), check and explain it, and read one epoch.
 
-    Everything is drawn here; nothing is downloaded.
+    The data is generated; nothing is downloaded.
     """
     if not force:
-        _refuse_what_is_not_ours(folder)
-    os.environ.pop("WDSPEC_ENV", None)  # meant for another spec
+        _check_folder(folder)
+    os.environ.pop("WDSPEC_ENV", None)  # meant for other specs
     os.makedirs(folder, exist_ok=True)
-    save(os.path.join(folder, MARK), b"`wdspec demo` made this folder, and may write it anew.\n")
+    save(os.path.join(folder, MARK), b"`wdspec demo` created this folder, and may overwrite it.\n")
     shards, samples, written = write_project(folder)
     file = os.path.join(folder, "spec.yaml")
     show(f"wrote {folder}: spec.yaml and {shards} shards with {samples:,} samples, {size(written)}")
@@ -109,14 +108,14 @@ def demo(folder: str, force: bool) -> None:
     total = explanation.plan.epoch_samples or 0
     drawn: Counter[str] = Counter()
     if has_torch:
-        import torch  # noqa: F401  # so that the clock measures reading alone
+        import torch  # noqa: F401  # so that only reading is measured
     began = time.perf_counter()
     for names in _with_progress(_batches(file) if has_torch else _singles(file, total), total):
         drawn.update(names)
     seconds = time.perf_counter() - began
     click.echo()
     show(
-        _realised(explanation, drawn),
+        _shares_table(explanation, drawn),
         f"{drawn.total():,} samples in {seconds:.2g} s: {number(drawn.total() / seconds)} samples/s",
     )
     show("", _NEXT.format(spec=file))
@@ -126,17 +125,17 @@ def demo(folder: str, force: bool) -> None:
 
 @dataclass(frozen=True)
 class Collection:
-    """Shards of one kind of picture."""
+    """Shards with one kind of image."""
 
     name: str
     shards: int
     per_shard: int
     draw: Callable[[random.Random], tuple[Image.Image, int, dict[str, str | int]]]
-    """Gives a picture, its class and what else is known of it."""
+    """Returns an image, its class and its metadata."""
 
 
 def write_project(folder: str) -> tuple[int, int, int]:
-    """Writes `spec.yaml` and the shards; the same bytes each time, each file whole or not at all.
+    """Write `spec.yaml` and the shards, with the same bytes every time. Each file is written atomically.
 
     Returns:
         Shards, samples and bytes written.
@@ -157,7 +156,7 @@ def write_project(folder: str) -> tuple[int, int, int]:
 
 
 def _digit(source: random.Random) -> tuple[Image.Image, int, dict[str, str | int]]:
-    """A digit as pocket calculators show it: no font is needed, so it looks the same everywhere."""
+    """A seven-segment digit: it needs no font, so it looks the same everywhere."""
     digit, angle, ink = source.randrange(10), source.randrange(-20, 21), source.randrange(20, 90)
     left, right, width = source.randrange(8, 11), source.randrange(20, 24), source.randrange(2, 5)
     top, bottom = source.randrange(4, 7), source.randrange(25, 28)
@@ -218,16 +217,15 @@ COLLECTIONS = (
 )
 
 
-def _refuse_what_is_not_ours(folder: str) -> None:
-    if not os.path.exists(folder):
-        return
-    if not os.path.isdir(folder):
+def _check_folder(folder: str) -> None:
+    """Refuse a folder with files that are not from `wdspec demo`, or have been edited."""
+    if os.path.exists(folder) and not os.path.isdir(folder):
         raise click.UsageError(f"{folder} is a file; name a folder")
-    if not os.listdir(folder):
+    if not os.path.exists(folder) or not os.listdir(folder):
         return
     if not os.path.exists(os.path.join(folder, MARK)):
         raise click.UsageError(
-            f"{folder} is not empty, and `wdspec demo` did not make it; name another folder, or use --force"
+            f"{folder} is not empty, and not from `wdspec demo`; name another folder, or use --force"
         )
     file = os.path.join(folder, "spec.yaml")
     if os.path.exists(file):
@@ -253,7 +251,7 @@ def _singles(file: str, count: int) -> Iterator[list[str]]:
 
 
 def _with_progress(pieces: Iterable[list[str]], total: int) -> Iterator[list[str]]:
-    """A bar on a terminal, a line each quarter elsewhere."""
+    """Show a bar on a terminal, else a line for each quarter."""
     if is_terminal():
         with progress("samples", total) as bar:
             for piece in pieces:
@@ -269,13 +267,12 @@ def _with_progress(pieces: Iterable[list[str]], total: int) -> Iterator[list[str
             click.echo(f"  {done:,} of {total:,} samples")
 
 
-def _realised(explanation: Explanation, drawn: Counter[str]) -> Table:
-    """The shares asked for beside those that came."""
+def _shares_table(explanation: Explanation, drawn: Counter[str]) -> Table:
+    """The shares of the spec next to those of the epoch."""
     rows: list[Row] = []
     for source in explanation.plan.sources:
-        asked, came = float(source.share), drawn[source.name] / drawn.total()
-        difference = drawn[source.name] - asked * drawn.total()
-        rows.append(
-            (source.name, percent(asked), percent(came), f"{drawn[source.name]:,}", f"{difference:+.1f}")
-        )
-    return Table(("source", "asked>", "realised>", "samples>", "difference>"), rows)
+        share, count = float(source.share), drawn[source.name]
+        difference = count - share * drawn.total()
+        parts = percent(share), percent(count / drawn.total())
+        rows.append((source.name, *parts, f"{count:,}", f"{difference:+.1f}"))
+    return Table(("source", "share>", "realised>", "samples>", "difference>"), rows)

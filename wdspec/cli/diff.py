@@ -1,6 +1,6 @@
-"""`wdspec diff`: what a change to a spec does to the mixture, the order, and runs that have started.
+"""`wdspec diff`: how a change to a spec affects the mixture, the order, and runs that have started.
 
-Specs as they were at a revision of git: `main:train.yaml`, with what they extend and the lists that they name.
+Specs can be read from a revision of git (`main:train.yaml`), with the files that they extend and the lists they name.
 """
 
 from __future__ import annotations
@@ -18,9 +18,18 @@ import click
 from wdspec.base.errors import SpecError, UsageError
 from wdspec.cli.diff_facts import KeyChange, Side, SourceChange, SpecDiff, StateFate, fate_of_state
 from wdspec.cli.explain_facts import PER_UNENDING, ExplainedSource, explain_spec
-from wdspec.cli.report import Block, Table, Warning, show_report, table_of, to_markdown
+from wdspec.cli.report import (
+    Block,
+    Table,
+    Warning,
+    counted,
+    number,
+    percent,
+    show_report,
+    table_of,
+    to_markdown,
+)
 from wdspec.cli.spec_options import SpecChoice, choosing_options, topology_options
-from wdspec.cli.wording import counted, number, percent
 from wdspec.shards.lock import Lock, lock_name
 from wdspec.spec.files import MOST_BESIDE, ReadFile, read_from_disk
 from wdspec.spec.spec import Source, Spec
@@ -30,11 +39,11 @@ from wdspec.storage.storage import Storage
 from wdspec.stores.outputs import save
 from wdspec.urls.urls import local_path
 
-_GOES_ON = {
-    "exactly": "A saved state goes on exactly",
-    "other samples": "A saved state goes on, with other samples",
-    "if allowed": "A saved state goes on only with `allow_changed=True`",
-    "no": "A saved state does not go on",
+_RESUMES = {
+    "exactly": "A saved state resumes exactly",
+    "other samples": "A saved state resumes, with other samples",
+    "if allowed": "A saved state resumes only with `allow_changed=True`",
+    "no": "A saved state cannot resume",
 }
 _MOST_LINES = 40
 _MOST_BARS = 40
@@ -43,14 +52,19 @@ _MOST_BARS = 40
 @click.command()
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
-@choosing_options("Split of both specs; SPEC#NAME chooses one's own.")
+@choosing_options("Split of both specs; SPEC#NAME chooses it for one of them.")
 @topology_options
-@click.option("--state", "state_file", metavar="FILE", help="Also say what becomes of this saved state.")
+@click.option("--state", "state_file", metavar="FILE", help="Also show how this saved state would resume.")
 @click.option(
-    "--format", "form", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="Output format.",
 )
-@click.option("--chart", metavar="FILE.svg", help="Also draw the shares before and after.")
-@click.option("--exit-code", is_flag=True, help="End with 1 if anything differs.")
+@click.option("--chart", metavar="FILE.svg", help="Also draw a chart of the shares before and after.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 if anything differs.")
 def diff(
     old: str,
     new: str,
@@ -62,12 +76,13 @@ def diff(
     chart: str | None,
     exit_code: bool,
 ) -> None:
-    """Show what changes from one spec to another: settings, sources, shares, shards, passes, order.
+    """Show what changes from one spec to another: settings, sources, shares, shards, passes, order, and whether saved
+    states can resume.
 
-    OLD and NEW are files, or files at a revision of git, as in `wdspec diff main:train.yaml train.yaml`. What the spec
-    extends and the lists it names are read from that revision too; globs and folders are looked up as they are now, or
-    stand in the lock beside the spec (`wdspec lock`), which also tells of shards that were written anew.
-    With the order the answer to the question is given whether a saved state can go on, of --state FILE for its sources.
+    OLD and NEW are files, or files at a revision of git, as in `wdspec diff main:train.yaml train.yaml`. Files that the
+    spec extends and lists that it names are read from the same revision. Globs and folders are listed as they are now,
+    unless a lock is next to the spec (`wdspec lock`), which also shows rewritten shards. --state FILE shows for each
+    source how a saved state would resume.
     """
     found = SpecDiff(*(_side(choose(name), ranks, workers) for name in (old, new)))
     report = DiffReport(found, fate_of_state(found, state_file))
@@ -93,33 +108,33 @@ class GitFiles:
 
     @classmethod
     def at(cls, revision: str, folder: str) -> GitFiles:
-        """The files of a revision of the repository around a folder.
+        """The files of a revision of the repository that contains a folder.
 
         Raises:
-            UsageError: git is not installed, the folder is in no repository, or there is no such revision.
+            UsageError: git is not installed, the folder is not in a repository, or the revision is unknown.
         """
         root = _git(folder, "rev-parse", "--show-toplevel")
         if root is None:
             raise UsageError(
-                f"`{revision}:…` names a revision of git, but {folder} is in no repository; name two files"
+                f"`{revision}:…` names a revision of git, but {folder} is not in a repository; name two files"
             )
         found = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
         if found is None:
             raise UsageError(
-                f"git knows no revision `{revision}` here; `git fetch` may bring it (in CI, check out with its history)"
+                f"git has no revision `{revision}` here; `git fetch` may get it (in CI, check out the history)"
             )
         return cls(revision, found.decode().strip(), os.path.realpath(os.fsdecode(root.rstrip(b"\n"))))
 
     def read(self, path: str, only_regular: bool = True, most: int = MAX_BYTES) -> bytes:
-        """A file as it was then; what is outside the repository is read from the disk.
+        """Read a file of the revision, or from the disk if it is outside the repository.
 
         Args:
             path: absolute.
-            only_regular: of a file on the disk: whether it must be no pipe,
-            most: and how many bytes of it are wanted.
+            only_regular: for a file on the disk: whether to refuse pipes and devices.
+            most: for a file on the disk: bytes to read at most.
 
         Raises:
-            OSError: it was not there, or was a folder.
+            OSError: the file did not exist, or was a folder.
         """
         name = self._name(path)
         if name is None:
@@ -133,17 +148,17 @@ class GitFiles:
         return data
 
     def has(self, path: str) -> bool:
-        """Whether a path was a file of the repository then."""
+        """Whether the revision has a file at this path."""
         name = self._name(path)
         kind = None if name is None else _git(self.root, "cat-file", "-t", f"{self.commit}:{name}")
         return kind is not None and kind.strip() == b"blob"
 
     def has_spec(self, path: str) -> bool:
-        """The same for a relative path, perhaps with a split."""
+        """Whether the revision has a spec at this relative path, which may have a split."""
         return self.has(os.path.abspath(path.partition("#")[0]))
 
     def _name(self, path: str) -> str | None:
-        """The path within the repository; None for one outside it."""
+        """The path within the repository; None for a path outside it."""
         folder, name = os.path.split(path)
         whole = os.path.join(os.path.realpath(folder), name)
         return os.path.relpath(whole, self.root) if whole.startswith(self.root + os.sep) else None
@@ -151,8 +166,10 @@ class GitFiles:
 
 @dataclass(frozen=True)
 class RevisionStorage(Storage):
-    """Reaches bytes as training does, but files of the repository as they were: so the lists of a spec are those of
-    its revision. What matches a glob or lies in a folder is looked up on the disk, where the shards are."""
+    """Reads files of the repository, such as the lists that a spec names, from a revision, and the rest as usual.
+
+    Globs and folders are listed on the disk, where the shards are.
+    """
 
     files: GitFiles | None = None
 
@@ -165,9 +182,9 @@ class RevisionStorage(Storage):
 
 
 def split_revision(argument: str) -> tuple[str, str] | None:
-    """Revision and path of `main:train.yaml`; None for what names a file.
+    """Split `main:train.yaml` into revision and path; None for an existing file.
 
-    As git reads it, the path starts at the repository's top folder, or with `./` at the working directory.
+    As in git, the path starts at the repository's top folder, or with `./` at the working directory.
     """
     revision, colon, path = argument.partition(":")
     if not colon or not revision or not path or os.path.exists(argument.partition("#")[0]):
@@ -176,11 +193,11 @@ def split_revision(argument: str) -> tuple[str, str] | None:
 
 
 def _git(folder: str, *arguments: str) -> bytes | None:
-    """What git prints; None where it fails. Raises UsageError where it is not installed."""
+    """The output of a git command; None if it fails. Raises UsageError if git is not installed."""
     try:
         done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, check=False)
     except FileNotFoundError:
-        raise UsageError("revisions are read by `git`, which is not installed; name two files") from None
+        raise UsageError("reading revisions needs `git`, which is not installed; name two files") from None
     return done.stdout if done.returncode == 0 else None
 
 
@@ -218,14 +235,14 @@ def _explain_side(
     read: ReadFile,
     storage_of: Callable[[Environment, Spec, Source], Storage] = Storage.of,
 ) -> Side:
-    """A side, whose shards are those of the lock beside its spec, if there is one that fits."""
+    """Plan one side. Its shards are those of the lock next to its spec, if that fits."""
     lock, stale = None, ""
     path = lock_name(choice.file, choice.split)
     try:
         lock = Lock.of_text(read(os.path.abspath(path), True, MOST_BESIDE), path)
         frozen = lock.shards(spec, path)
     except UsageError as error:
-        lock, frozen, stale = None, None, f"shards are looked up as they are now: {error}"
+        lock, frozen, stale = None, None, f"shards are listed as they are now: {error}"
     except OSError:
         frozen = None
     explained = explain_spec(spec, ranks, workers, 1, storage_of=storage_of, frozen=frozen)
@@ -234,37 +251,37 @@ def _explain_side(
 
 @dataclass(frozen=True)
 class DiffReport:
-    """In what two specs differ, and what becomes of a state."""
+    """The differences of two specs, and how a state resumes."""
 
     diff: SpecDiff
     fate: StateFate
 
     def blocks(self) -> Iterator[Block]:
-        """What is shown of it."""
+        """Keys, mixture and order before and after, warnings, and the state."""
         diff, fate = self.diff, self.fate
         yield f"{diff.old.label} → {diff.new.label}"
         yield from (Warning(f"{side.label}: {side.stale}") for side in (diff.old, diff.new) if side.stale)
         if diff.is_empty:
-            yield "nothing differs"
+            yield "no differences"
         else:
             yield from _tables(diff)
             for old, new in diff.renamed():
                 yield Warning(
-                    f"`{new}` has the shards of `{old}`: a source is known by its name, so its order begins anew"
+                    f"`{new}` has the shards of `{old}`; sources are identified by name, so it starts with a new order"
                 )
             for side in (diff.old, diff.new):
                 yield from (Warning(f"{side.label}: {error}") for error in side.explanation.found)
-        yield f"{_GOES_ON[fate.goes_on]}: {fate.why}."
+        yield f"{_RESUMES[fate.resumes]}: {fate.why}."
         if fate.sources:
-            yield Table(("source", "what becomes of it"), list(fate.sources.items()))
+            yield Table(("source", "with `allow_changed=True`"), list(fate.sources.items()))
         if fate.state is not None:
             given = [(each["source"], number(each["samples"])) for each in fate.state["sources"]]
             batches = counted(fate.state["batch"], "global batch", "global batches")
             title = f"the state: after {batches}, {fate.state['samples']:,} samples"
-            yield Table(("source", "samples given, or left out>"), given, title)
+            yield Table(("source", "samples yielded or dropped>"), given, title)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, as values; `null` where a side has no such thing."""
+        """The report as JSON values; `null` if a side does not have a source."""
         diff, fate = self.diff, self.fate
         return {
             "old": diff.old.label,
@@ -289,7 +306,7 @@ class DiffReport:
             "order": {"same": not diff.order_changes, "changes": diff.order_changes},
             "samples": {"same": not diff.samples_change},
             "state": {
-                "goes_on": fate.goes_on,
+                "goes_on": fate.resumes,
                 "why": fate.why,
                 "sources": fate.sources,
                 "saved": fate.state,
@@ -310,9 +327,9 @@ def _tables(diff: SpecDiff) -> Iterator[Block]:
         yield Table(("source", "key", "before", "after"), [_key_row(name, key) for name, key in rows])
     if changed:
         yield _mixture(diff, changed)
-        alike = len(diff.sources) - len(changed)
-        if alike:
-            yield f"{counted(alike, 'source')} as before"
+        unchanged = len(diff.sources) - len(changed)
+        if unchanged:
+            yield f"{counted(unchanged, 'source')} unchanged"
     lines = [*diff.order_changes[:_MOST_LINES]]
     if len(diff.order_changes) > _MOST_LINES:
         lines.append(f"and {len(diff.order_changes) - _MOST_LINES:,} more")
@@ -337,7 +354,7 @@ def _mixture(diff: SpecDiff, changed: list[SourceChange]) -> Table:
 
 
 def _both(cell: Callable[[ExplainedSource], str]) -> Callable[[SourceChange], str]:
-    """`before → after`, or one of them where they are the same or only one is there."""
+    """`before → after`, or one cell if both are the same or only one exists."""
 
     def show(each: SourceChange) -> str:
         old, new = (None if side is None else cell(side) for side in (each.old, each.new))
@@ -366,10 +383,10 @@ def _key_row(source: str, change: KeyChange) -> tuple[str, ...]:
 
 
 def draw(diff: SpecDiff, file: str) -> None:
-    """Writes the chart; the sources whose shares differ most come first.
+    """Draw the chart; the sources whose shares differ most come first.
 
     Raises:
-        UsageError: matplotlib is not installed, or the file is no SVG.
+        UsageError: matplotlib is not installed, or the file is not named *.svg.
     """
     if not file.endswith(".svg"):
         raise UsageError(f"--chart draws SVG; name a file that ends in .svg, not {file}")

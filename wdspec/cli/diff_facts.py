@@ -1,7 +1,4 @@
-"""Two specs, planned, and all in which they differ: settings, sources, order.
-
-What becomes of a run that was begun with the older spec: whether its state goes on, and each source with it.
-"""
+"""The differences of two planned specs, and how states of the old one resume with the new one."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from wdspec.cli.explain_facts import ExplainedSource, Explanation
-from wdspec.cli.state import described, the_state_in
-from wdspec.cli.wording import without_secrets
+from wdspec.cli.report import without_secrets
+from wdspec.cli.state import describe_state, read_state
 from wdspec.planning.digest import EXPAND_UP_TO, describe_order, describe_samples, differences, reads_alike
 from wdspec.shards.lock import Lock, difference
 from wdspec.spec.spec import Source, Spec
@@ -27,7 +24,7 @@ _SHOWN_ELSEWHERE = {"dataset", "file", "split", "environment", "base", "where", 
 
 @dataclass(frozen=True)
 class KeyChange:
-    """A key whose value differs; None where a side has no such key."""
+    """A key whose value differs; None if a side does not have the key."""
 
     key: str
     old: str | None
@@ -42,17 +39,17 @@ class SourceChange:
     old: ExplainedSource | None
     new: ExplainedSource | None
     added_shards: int | None = None
-    """Shards that the new side alone has; None where there are too many to compare one by one."""
+    """Shards that only the new side has; None if there are too many to compare."""
     removed_shards: int | None = None
     rewritten_shards: int | None = None
-    """Shards that have other bytes than before; None where there are no locks to tell."""
+    """Shards whose bytes changed; None without locks, which record that."""
     keys: tuple[KeyChange, ...] = ()
 
     @property
     def either(self) -> ExplainedSource:
-        """The source on the new side, or the old one if it is only there."""
+        """The source on the new side, else on the old side."""
         source = self.new or self.old
-        assert source is not None, "it is on one side at least"
+        assert source is not None, "at least one side has it"
         return source
 
     @property
@@ -73,9 +70,9 @@ class Side:
     label: str
     explanation: Explanation
     lock: Lock | None = None
-    """The lock of the spec at that time, if there is one."""
+    """The lock of the spec at that time, if it has one."""
     stale: str = ""
-    """Why the lock that is there was not used."""
+    """Why the lock was not used."""
 
     @property
     def spec(self) -> Spec:
@@ -84,25 +81,24 @@ class Side:
 
     @cached_property
     def order(self) -> Mapping[str, Any]:
-        """What its order depends on, as a state has it: as JSON values."""
-        described: Mapping[str, Any] = json.loads(
-            json.dumps(describe_order(self.spec, self.explanation.plan))
-        )
-        return described
+        """What its order depends on, as JSON values, as in a state."""
+        text = json.dumps(describe_order(self.spec, self.explanation.plan))
+        order: Mapping[str, Any] = json.loads(text)
+        return order
 
     @cached_property
     def sources(self) -> Mapping[str, ExplainedSource]:
-        """By name, nested mixes too."""
+        """Sources and nested mixes by name."""
         return {each.name: each for each in self.explanation.sources}
 
     @cached_property
     def keys(self) -> Mapping[str, Source]:
-        """The keys of each source, and nested mix, by name."""
+        """The keys of sources and nested mixes, by name."""
         everything = [*self.spec.sources, *(mix for source in self.spec.dataset for mix in source.mixes)]
         return {each.name: each for each in everything}
 
     def shards(self, name: str) -> UrlSequence:
-        """The shards of a source; none of one that is not read."""
+        """The shards of a source; none if it is not read."""
         for source in self.explanation.plan.sources:
             if source.name == name and isinstance(source.shards, UrlSequence):
                 return source.shards
@@ -118,27 +114,27 @@ class SpecDiff:
 
     @cached_property
     def settings(self) -> list[KeyChange]:
-        """Keys at the top whose values differ."""
+        """Top-level keys whose values differ."""
         return list(_changed_keys(self.old.spec, self.new.spec))
 
     @cached_property
     def sources(self) -> list[SourceChange]:
-        """In the order of the new spec, those that it lacks last."""
+        """In the order of the new spec; removed sources last."""
         return [self._source(name) for name in dict.fromkeys((*self.new.sources, *self.old.sources))]
 
     @cached_property
     def order_changes(self) -> list[str]:
-        """One line for each thing that changes the order; none if both give the same samples in the same order."""
+        """A line for each change of the order; none if both yield the same samples in the same order."""
         return list(differences(self.old.order, self.new.order))
 
     @cached_property
     def samples_change(self) -> bool:
-        """Whether decoding or another step makes other samples of the same bytes."""
+        """Whether decoding or another step turns the same bytes into other samples."""
         return describe_samples(self.old.spec) != describe_samples(self.new.spec)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing at all differs."""
+        """Whether nothing differs."""
         return not (
             self.settings
             or self.order_changes
@@ -147,7 +143,7 @@ class SpecDiff:
         )
 
     def renamed(self) -> Iterator[tuple[str, str]]:
-        """Removed and added sources with the same shards: old and new name."""
+        """Old and new name of removed and added sources with the same shards."""
         old, new = self.old.order["sources"], self.new.order["sources"]
         changes = {each.name: each.change for each in self.sources}
         gone = {old[name]["shards"]: name for name in changes if changes[name] == "removed" and name in old}
@@ -164,7 +160,7 @@ class SpecDiff:
         return SourceChange(name, old, new, added, removed, self._rewritten(name), keys)
 
     def _rewritten(self, name: str) -> int | None:
-        """How many shards of a source that both sides have are not the same bytes, by their locks."""
+        """Number of shards on both sides whose bytes differ according to the locks."""
         if self.old.lock is None or self.new.lock is None:
             return None
         before, now = self.old.lock.sources.get(name), self.new.lock.sources.get(name)
@@ -177,7 +173,7 @@ class SpecDiff:
 
 
 def _moved(old: UrlSequence, new: UrlSequence) -> tuple[int | None, int | None]:
-    """How many shards were added and removed; None where there are too many to count."""
+    """Number of shards that were added and removed; None if there are too many to count."""
     if old == new:
         return 0, 0
     if max(len(old), len(new)) > 16 * EXPAND_UP_TO:
@@ -194,7 +190,7 @@ def _changed_keys(old: BaseModel, new: BaseModel) -> Iterator[KeyChange]:
 
 
 def _flat(value: Any, key: str = "") -> dict[str, str]:
-    """The values of a dumped model as texts, by dotted key; without those that are empty or null."""
+    """The values of a dumped model as texts, by dotted key; without empty values."""
     if isinstance(value, dict):
         parts = (_flat(each, f"{key}.{name}" if key else name) for name, each in value.items())
         return {name: text for part in parts for name, text in part.items()}
@@ -206,47 +202,49 @@ def _flat(value: Any, key: str = "") -> dict[str, str]:
 
 @dataclass(frozen=True)
 class StateFate:
-    """Whether a state goes on with the new spec, and how."""
+    """Whether a state resumes with the new spec, and how."""
 
-    goes_on: str
+    resumes: str
     """`exactly`; `other samples`: in the same order; `if allowed`: with `allow_changed=True`; `no`."""
     why: str
     sources: Mapping[str, str]
-    """What becomes of each source; empty where all go on exactly, or none does."""
+    """How each source resumes; empty if all resume exactly, or none does."""
     state: Mapping[str, Any] | None = None
-    """What the saved state says of itself, if one was given."""
+    """Description of the saved state, if given."""
 
 
 def fate_of_state(diff: SpecDiff, file: str | None = None) -> StateFate:
-    """What becomes of a saved state, or of any that the older spec gave.
+    """How a saved state resumes with the new spec, or any state of the old spec.
 
     Raises:
-        UsageError: the file holds no state, or more than one, or a damaged one.
+        UsageError: the file has no state, states of several runs, or a damaged state.
     """
-    before, now, says = diff.old.order, diff.new.order, None
+    before, now, description = diff.old.order, diff.new.order, None
     samples = describe_samples(diff.old.spec)
     if file is not None:
-        saved = the_state_in(file)
-        before, samples, says = json.loads(saved["order"]), saved["samples"], described(saved)
+        saved = read_state(file)
+        before, samples = json.loads(saved["order"]), saved["samples"]
+        description = describe_state(saved)
     if before["elastic"] != now["elastic"]:
         was = "`elastic: {{ranks: {ranks}, workers: {workers}}}`".format(**before["elastic"])
         why = f"the canonical topology differs: write {was} in the new spec, or --ranks"
-        return StateFate("no", why, {}, says)
+        return StateFate("no", why, {}, description)
     if not any(differences(before, now)):
         if samples == describe_samples(diff.new.spec):
-            return StateFate("exactly", "same order, same samples", {}, says)
-        return StateFate("other samples", "same order, but decoding or a step makes other samples", {}, says)
+            return StateFate("exactly", "same order, same samples", {}, description)
+        why = "same order, but decoding or a step produces other samples"
+        return StateFate("other samples", why, {}, description)
     names = dict.fromkeys((*now["sources"], *before["sources"]))
     fates = {name: _fate(name, before, now) for name in names}
-    return StateFate("if allowed", "the order differs", fates, says)
+    return StateFate("if allowed", "the order differs", fates, description)
 
 
 def _fate(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What `allow_changed` does to one source; see `Position.from_state`."""
+    """How a source resumes with `allow_changed`; see `Position.from_state`."""
     if name not in before["sources"]:
-        return "begins at its first sample"
+        return "starts at its first sample"
     if name not in now["sources"]:
-        return "is dropped where it stands"
+        return "is removed"
     if not reads_alike(name, before, now):
-        return "goes on at the start of the shards it was reading: some samples come again"
-    return "goes on where it stands, nothing lost or repeated"
+        return "resumes at the start of the shards it was reading: some samples are repeated"
+    return "resumes exactly: no sample is lost or repeated"

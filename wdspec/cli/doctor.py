@@ -1,4 +1,4 @@
-"""`wdspec doctor`: what there is to know about this machine when something does not work."""
+"""`wdspec doctor`: facts about this machine that help if something does not work."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from wdspec.base.errors import WdspecError, nearest
 from wdspec.base.process import cores
 from wdspec.base.progress import with_progress
 from wdspec.base.redaction import redacted_urls
-from wdspec.cli.report import Block, Row, Table, Warning, show_report
+from wdspec.cli.report import Block, Row, Table, Warning, counted, show_report, size
 from wdspec.cli.spec_options import SpecChoice, choosing_options, form_option
-from wdspec.cli.wording import counted, size
 from wdspec.shards.listing import shards_of
 from wdspec.spec.spec import Spec
 from wdspec.storage.environment import Environment
@@ -33,36 +32,36 @@ _FOR_DEVELOPERS = frozenset({"test", "fuzz", "frameworks", "ray", "docs"})
 LITTLE_SHARED_MEMORY = 1 << 30
 FEW_FILES = 4096
 MEANINGS = {
-    "WDS_REWRITE": "rewrite rules, before those of specs",
-    "GOPEN_REWRITE": "the same, where WDS_REWRITE is unset",
+    "WDS_REWRITE": "rewrite rules, applied before those of specs",
+    "GOPEN_REWRITE": "the same, if WDS_REWRITE is not set",
     "WDS_SECURE": "forbids programs, user code and pickle",
-    "WDS_CACHE": "folder that keeps copies of remote shards",
-    "WDS_CACHE_SIZE": "how large it may grow",
+    "WDS_CACHE": "folder for cached copies of remote shards",
+    "WDS_CACHE_SIZE": "size limit of this folder",
     "WDS_SEED": "seed of `WebDataset(…)`",
     "WDSPEC_ENV": "environment of specs",
     "AIS_ENDPOINT": "gateway of AIStore",
     "USE_AIS_FOR": "schemes that AIStore serves",
-    "AIS_AUTHN_TOKEN": "login of AIStore",
-    "AIS_AUTHN_TOKEN_FILE": "file with the login of AIStore",
-    "AIS_CLIENT_CA": "certificates that AIStore is checked by",
+    "AIS_AUTHN_TOKEN": "token for AIStore",
+    "AIS_AUTHN_TOKEN_FILE": "file with the token for AIStore",
+    "AIS_CLIENT_CA": "certificates to verify AIStore with",
     "AIS_CRT": "client certificate for AIStore",
-    "AIS_CRT_KEY": "its key",
-    "AIS_SKIP_VERIFY_CRT": "leaves AIStore's certificate unchecked",
-    "AIS_CONNECT_TIMEOUT": "seconds for a connection to AIStore",
-    "AIS_READ_TIMEOUT": "seconds for an answer of AIStore",
+    "AIS_CRT_KEY": "key of the client certificate",
+    "AIS_SKIP_VERIFY_CRT": "skips verification of AIStore's certificate",
+    "AIS_CONNECT_TIMEOUT": "timeout in seconds for connecting to AIStore",
+    "AIS_READ_TIMEOUT": "timeout in seconds for a response of AIStore",
     "HTTP_PROXY": "proxy for http://",
     "HTTPS_PROXY": "proxy for https://",
     "ALL_PROXY": "proxy for both",
-    "NO_PROXY": "hosts that are asked directly",
+    "NO_PROXY": "hosts that are accessed without a proxy",
     "SSL_CERT_FILE": "certificates to trust",
     "SSL_CERT_DIR": "folder of certificates to trust",
-    "REQUESTS_CA_BUNDLE": "the same as SSL_CERT_FILE, where that is unset",
-    "CURL_CA_BUNDLE": "the same, after that",
+    "REQUESTS_CA_BUNDLE": "the same as SSL_CERT_FILE, if that is not set",
+    "CURL_CA_BUNDLE": "the same, if neither is set",
     "NETRC": "file with logins of hosts",
     "RANK": "rank of this process",
-    "WORLD_SIZE": "processes of the job",
-    "SLURM_PROCID": "rank of this process, where RANK is unset",
-    "SLURM_NTASKS": "processes of the job, likewise",
+    "WORLD_SIZE": "number of processes of the job",
+    "SLURM_PROCID": "rank of this process, if RANK is not set",
+    "SLURM_NTASKS": "number of processes of the job, if WORLD_SIZE is not set",
 }
 _SECRET = frozenset({"AIS_AUTHN_TOKEN"})
 _OURS = ("WDS", "AIS_", "USE_AIS")
@@ -73,11 +72,12 @@ _OURS = ("WDS", "AIS_", "USE_AIS")
 @choosing_options()
 @form_option
 def doctor(file: str | None, choose: Callable[[str], SpecChoice], form: str) -> int:
-    """Show versions, optional libraries, limits of this machine and the variables that matter.
+    """Show versions, optional libraries, limits of this machine, and environment variables that matter.
 
-    Given a SPEC, also opens the first shard of each of its sources, as training would, to see whether its store
-    answers; that runs the command of a `pipe:`. Prints no secrets, so that it can go into a report. Exit code: 1 if a
-    variable cannot be understood, or a store does not answer.
+    With a SPEC, the first shard of each source is opened as in training, to check that its store answers; this runs the
+    command of a `pipe:`. The output contains no secrets, so you can post it in a bug report.
+
+    Exit code: 1 if a variable is invalid, or a store does not answer.
     """
     reached: list[Reached] = []
     if file is not None:
@@ -89,7 +89,7 @@ def doctor(file: str | None, choose: Callable[[str], SpecChoice], form: str) -> 
 
 @dataclass(frozen=True)
 class Health:
-    """What was found out about the machine."""
+    """Facts about the machine."""
 
     programs: dict[str, str]
     libraries: list[Installed]
@@ -98,7 +98,7 @@ class Health:
     sources: list[Reached]
 
     def blocks(self) -> Iterator[Block]:
-        """What is shown of it."""
+        """Versions, limits, libraries, variables and sources, and warnings."""
         yield Table((), [*self.programs.items(), *((each.name, each.value) for each in self.limits)])
         yield Table(("extra", "libraries"), list(_extras(self.libraries)))
         if self.variables:
@@ -107,7 +107,7 @@ class Health:
                 [(each.name, each.value, each.meaning) for each in self.variables],
             )
         else:
-            yield "no variable that matters is set"
+            yield "no relevant variable is set"
         if self.sources:
             yield Table(
                 ("source", "shards>", "first one", "read from", "answer>"),
@@ -132,7 +132,7 @@ class Health:
 
 
 def _extras(libraries: list[Installed]) -> Iterator[Row]:
-    """`fast` with `isal 1.7.2, orjson not installed`."""
+    """Rows such as `fast`, `isal 1.7.2, orjson not installed`."""
     ordered = sorted(libraries, key=lambda each: each.extra)
     for extra, group in groupby(ordered, key=lambda each: each.extra):
         shown = ", ".join(f"{each.library} {each.version or 'not installed'}" for each in group)
@@ -143,14 +143,14 @@ class Installed(NamedTuple):
     """A library that wdspec can use."""
 
     extra: str
-    """The extra of wdspec that brings it; "" for those that it always has."""
+    """The extra of wdspec that installs it; "" for required libraries."""
     library: str
     version: str | None
-    """None: not installed."""
+    """None if not installed."""
 
 
 class Limit(NamedTuple):
-    """A limit of the machine, and what follows from it if it is low."""
+    """A limit of the machine, with advice if it is low."""
 
     name: str
     value: str
@@ -158,7 +158,7 @@ class Limit(NamedTuple):
 
 
 def installed() -> Iterator[Installed]:
-    """The libraries that wdspec names in its metadata, those it always has first."""
+    """The libraries in wdspec's metadata, required ones first."""
     seen = set()
     for text in metadata.requires("wdspec") or ():
         found = _REQUIREMENT.match(text)
@@ -180,14 +180,14 @@ def programs() -> dict[str, str]:
 
 
 def limits() -> Iterator[Limit]:
-    """Processors, memory, shared memory, open files, how workers start."""
+    """Processors, memory, shared memory and open files."""
     yield Limit("processors", str(cores()))
     if hasattr(os, "sysconf"):
         yield Limit("memory", size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
     if os.path.isdir("/dev/shm"):
         free = shutil.disk_usage("/dev/shm").free
         advice = (
-            "workers hand batches over in it; give the container more (`docker run --shm-size=8g`)"
+            "workers pass batches through it; give the container more (`docker run --shm-size=8g`)"
             if free < LITTLE_SHARED_MEMORY
             else ""
         )
@@ -198,7 +198,9 @@ def limits() -> Iterator[Limit]:
         return
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     few = files != resource.RLIM_INFINITY and files < FEW_FILES
-    advice = "many sources with many shards in turn may need more; raise it with `ulimit -n`" if few else ""
+    advice = (
+        "many sources that interleave many shards may need more; raise it with `ulimit -n`" if few else ""
+    )
     yield Limit("open files", "no limit" if files == resource.RLIM_INFINITY else f"{files:,}", advice)
 
 
@@ -210,7 +212,7 @@ def _version(library: str) -> str | None:
 
 
 class Reached(NamedTuple):
-    """What came of one source."""
+    """The result of opening a source."""
 
     source: str
     shards: int
@@ -218,12 +220,12 @@ class Reached(NamedTuple):
     location: str
     """Where its bytes come from, after rewriting."""
     seconds: float
-    """Until the first bytes were there."""
+    """Time to the first byte."""
     error: str | None = None
 
 
 def reach(spec: Spec) -> Iterator[Reached]:
-    """Opens the first shard of each source as training would, without the cache; runs the commands of `pipe:`."""
+    """Open the first shard of each source as in training, but without the cache; runs the commands of `pipe:`."""
     for source in spec.sources:
         found, url, location, error = 0, "", "", None
         began = time.perf_counter()
@@ -243,7 +245,7 @@ def reach(spec: Spec) -> Iterator[Reached]:
 
 
 class Variable(NamedTuple):
-    """A variable that is set."""
+    """An environment variable that is set."""
 
     name: str
     value: str
@@ -251,11 +253,11 @@ class Variable(NamedTuple):
     meaning: str
     advice: str = ""
     is_wrong: bool = False
-    """Whether nothing can be read with it."""
+    """Whether its value is invalid."""
 
 
 def set_variables(environ: Mapping[str, str] | None = None) -> Iterator[Variable]:
-    """Those that are set, in the order of `MEANINGS`; then names that look like them, and what cannot be understood."""
+    """The variables that are set, in the order of `MEANINGS`; then similar names, and invalid values."""
     environ = os.environ if environ is None else environ
     for name, meaning in MEANINGS.items():
         for spelling in dict.fromkeys((name, name.lower() if name.endswith("_PROXY") else name)):
@@ -266,21 +268,21 @@ def set_variables(environ: Mapping[str, str] | None = None) -> Iterator[Variable
         if name.startswith(_OURS) and name not in MEANINGS:
             near = nearest(name, map(str.lower, MEANINGS))
             if near:
-                yield Variable(name, "(set)", "nothing here looks at it", f"did you mean {near.upper()}?")
+                yield Variable(name, "(set)", "is not used", f"did you mean {near.upper()}?")
     try:
         Environment.read(environ)
     except WdspecError as error:
         text = error.message
-        # The longest: WDS_CACHE_SIZE begins as WDS_CACHE does.
+        # The longest: WDS_CACHE_SIZE starts with WDS_CACHE.
         name = max((name for name in MEANINGS if text.startswith(name)), key=len, default="variables")
-        yield Variable(name, "(wrong)", "cannot be understood", text.removeprefix(f"{name}: "), True)
+        yield Variable(name, "(wrong)", "is invalid", text.removeprefix(f"{name}: "), True)
 
 
 def _advice(name: str, environ: Mapping[str, str]) -> str:
     if name == "GOPEN_REWRITE" and "WDS_REWRITE" in environ:
         return "it has no effect, since WDS_REWRITE is set"
     if name == "AIS_ENDPOINT" and not environ.get("USE_AIS_FOR", "").strip():
-        return "only `ais://` goes there; USE_AIS_FOR names other schemes"
+        return "only `ais://` uses it; name other schemes in USE_AIS_FOR"
     if name == "USE_AIS_FOR" and not environ.get("AIS_ENDPOINT", "").strip():
-        return "AIS_ENDPOINT is not set, so specs have to name the cluster"
+        return "AIS_ENDPOINT is not set, so specs must name the cluster"
     return ""

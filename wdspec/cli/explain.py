@@ -1,10 +1,10 @@
-"""`wdspec explain`: what a spec means, on the topology that reads it."""
+"""`wdspec explain`: what a spec means on a topology."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -20,25 +20,35 @@ from wdspec.cli.explain_facts import (
     draw_in_words,
     explain_spec,
 )
-from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
+from wdspec.cli.report import (
+    Block,
+    Row,
+    Table,
+    Warning,
+    counted,
+    listed,
+    number,
+    percent,
+    show_report,
+    size,
+    table_of,
+)
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
-from wdspec.cli.wording import counted, listed, number, percent, size
-from wdspec.shards.shards import functions_of
-from wdspec.spec.language.steps import steps_in
 from wdspec.spec.spec import Spec
 
 
 @click.command()
 @choosing
 @topology_options
-@click.option("--slots", type=click.IntRange(min=0), help="Slots whose first shards are shown.")
+@click.option("--slots", type=click.IntRange(min=0), help="Number of slots to show, with their first shards.")
 def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | None, slots: int | None) -> int:
-    """Show what a spec means: shares, shards, samples and passes per epoch, batches, who reads what.
+    """Explain a spec: shares, shards, samples and passes per epoch, batches, who reads what.
 
-    Lists globs, directories and @files, and reads the headers of the first shard of each source if it is local, to
-    estimate (~) how many samples there are, and looks whether local shards exist. Opens nothing else and runs no code
-    of yours, but for the command of an `@pipe:` list, which WDS_SECURE=1 forbids. Exit code: 1 if local shards are
-    missing.
+    Globs, directories and @files are listed. The headers of the first shard of each local source are read to estimate
+    (~) the number of samples, and local shards are checked for existence. Nothing else is opened, and none of your code
+    runs except the command of an `@pipe:` list, which WDS_SECURE=1 forbids.
+
+    Exit code: 1 if local shards are missing.
     """
     explanation = explain_spec(choice.load(), ranks, workers, slots)
     show_report(ExplainReport(explanation), form)
@@ -52,7 +62,7 @@ class ExplainReport:
     explanation: Explanation
 
     def blocks(self) -> Iterator[Block]:
-        """What is shown of it."""
+        """A summary, the sources, their fields, the first shards of some slots, and warnings."""
         spec = self.explanation.spec
         chosen = [f"split {spec.split}"] if spec.split else []
         chosen += [f"environment {spec.environment}"] if spec.environment else []
@@ -65,7 +75,7 @@ class ExplainReport:
         yield from map(Warning, self.explanation.warnings())
 
     def as_json(self) -> dict[str, Any]:
-        """The same as values."""
+        """The report as JSON values."""
         explanation, plan, run = self.explanation, self.explanation.plan, self.explanation.run
         size = plan.batching.global_size
         epoch = {"batches_per_rank": plan.epoch_batches, "samples": plan.epoch_samples}
@@ -74,7 +84,7 @@ class ExplainReport:
             "run": {"ranks": run.ranks, "workers": run.workers},
             "batch": {"per_rank": size // run.ranks, "global": size} if plan.batching.batched else None,
             "epoch": None if plan.epoch_batches is None else epoch,
-            "skip": [[first, stop - 1] for first, stop in steps_in(explanation.spec.skip).ranges],
+            "skip": [[first, stop - 1] for first, stop in explanation.spec.skipped_steps.ranges],
             "expected_of": plan.epoch_samples or PER_UNENDING,
             "sources": explanation.sources,
             "slots": explanation.slots,
@@ -108,8 +118,7 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
             else counted(plan.epoch_batches * run.canonical_ranks, "sample")
         )
         yield "epoch", f"{steps} a rank = {counted(plan.epoch_samples or 0, 'sample')}{over_all}"
-    if spec.skip:
-        skipped = steps_in(spec.skip)
+    if skipped := spec.skipped_steps:
         yield "skip", f"steps {skipped}: {counted(skipped.count, 'global batch', 'global batches')}"
     yield "draw", draw_in_words(plan)
     if plan.schedule:
@@ -117,7 +126,7 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
     if spec.map:
         yield "map", calls_in_words(spec.map)
     if spec.stage is not None:
-        yield "stage", f"{spec.stage.call}, begun anew every {spec.stage.every:,} samples of a slot"
+        yield "stage", f"{spec.stage.call}, restarted every {spec.stage.every:,} samples of a slot"
     yield from _code(spec)
     if spec.fields is not None:
         yield "fields", " ".join(spec.fields)
@@ -127,29 +136,29 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
         yield "limit", f"{spec.limit:,} samples"
     unknown = explanation.unmeasured
     held = f"about {size(explanation.held_bytes)} of samples held for shuffling in a worker, "
-    besides = f", besides the samples of {counted(unknown, 'source')} not measured" if unknown else ""
+    excluded = f", excluding the samples of {counted(unknown, 'source')} of unknown size" if unknown else ""
     buffers = f"{size(explanation.buffer_bytes)} in the buffers of its open shards"
-    yield "memory", (held if explanation.held_bytes else "") + buffers + besides
+    yield "memory", (held if explanation.held_bytes else "") + buffers + excluded
 
 
 def _schedule(explanation: Explanation) -> str:
-    """When shares change; the table of sources has their means."""
+    """When shares change; the table of sources shows their means."""
     size, starts = explanation.plan.batching.global_size, [s.start for s in explanation.plan.schedule[1:]]
     if not starts:
         return "one step"
     shown = ", ".join(f"{start * size:,} (batch {start:,})" for start in starts[:3])
     more = f" and {len(starts) - 3} more" if len(starts) > 3 else ""
     span = "an epoch" if explanation.plan.epoch_batches else f"{PER_UNENDING:,} samples"
-    return f"shares change at sample {shown}{more}; below, their means over {span}"
+    return f"shares change at sample {shown}{more}; the table shows their means over {span}"
 
 
 def _code(spec: Spec) -> Iterator[Row]:
-    """Where each module with user functions would be imported from."""
-    names = [name for named in functions_of(spec).values() for name in named]
+    """Where each module with user functions is imported from."""
+    names = [name for named in spec.functions.values() for name in named]
     for module in dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in names):
         where = file_of_module(module, spec.folder)
         if where is None:
-            where = "found neither beside the spec, nor on Python's path, nor in the working directory"
+            where = "not found next to the spec, on Python's path, or in the working directory"
         elif os.path.isabs(where) and not os.path.relpath(where).startswith(os.pardir):
             where = os.path.relpath(where)
         yield "code", f"`{module}`: {where}"
@@ -179,17 +188,17 @@ def _sources(explanation: Explanation) -> Table:
     if all(each.interleave == 1 for each in explanation.active):
         del columns["in turn>"]
     faint = frozenset(row for row, each in enumerate(explanation.sources) if each.is_off)
-    return replace(table_of(explanation.sources, columns), faint=faint)
+    return table_of(explanation.sources, columns)._replace(faint=faint)
 
 
 def _fields(explanation: Explanation) -> Table:
-    """Sources with the same fields and steps share a row."""
-    alike: dict[tuple[str, str], list[str]] = {}
+    """A row for all sources with the same fields and steps."""
+    groups: dict[tuple[str, str], list[str]] = {}
     for each in explanation.sources:
         if not each.nested:
-            alike.setdefault((each.fields, each.steps), []).append(each.name)
-    rows: list[Row] = [(listed(names), fields, steps) for (fields, steps), names in alike.items()]
-    if not any(steps for _, steps in alike):
+            groups.setdefault((each.fields, each.steps), []).append(each.name)
+    rows: list[Row] = [(listed(names), fields, steps) for (fields, steps), names in groups.items()]
+    if not any(steps for _, steps in groups):
         return Table(("source", "fields"), [row[:2] for row in rows])
     return Table(("source", "fields", "then"), rows)
 
@@ -198,7 +207,7 @@ def _slots(explanation: Explanation) -> Table:
     total, sources = explanation.plan.topology.slots, len(explanation.plan.sources)
     shown = len(explanation.slots) // sources
     more = f" (slots {shown} of {total:,}, see --slots)" if shown < total else ""
-    in_full = {  # the last parts of their URLs do not distinguish the shards
+    in_full = {  # sources whose shards have the same file name
         source.name
         for source in explanation.plan.sources
         if len(source.shards) > 1 and _file_name(source.shards[0].text) == _file_name(source.shards[-1].text)
@@ -218,5 +227,5 @@ def _slots(explanation: Explanation) -> Table:
 
 
 def _file_name(url: str) -> str:
-    """The last part of a URL, redacted first: in the part alone a secret would not be recognised."""
+    """The last part of a URL. The URL is redacted first: a secret is not recognised in a part of it."""
     return redacted_urls(url).rstrip("/").rpartition("/")[2]

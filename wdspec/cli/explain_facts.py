@@ -1,6 +1,6 @@
-"""What a spec means on a topology, as values: its shards listed, planned, and one local shard of each source measured.
+"""What a spec means on a topology: `explain_spec` lists its shards, plans, and measures a local shard of each source.
 
-`explain_spec` makes an `Explanation`, which `explain`, `simulate`, `diff`, `preview` and `croissant` show.
+The resulting `Explanation` is what `explain`, `simulate`, `diff`, `preview` and `croissant` show.
 """
 
 from __future__ import annotations
@@ -12,16 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from wdspec.base.errors import MissingShardError, UsageError, WdspecError
-from wdspec.cli.explain_data import (
-    Advice,
-    Measure,
-    advice_on_data,
-    advice_on_epoch,
-    measure,
-    measured_before,
-    memory_of_machine,
-)
-from wdspec.cli.wording import counted, listed, size, without_secrets
+from wdspec.cli import explain_data
+from wdspec.cli.explain_data import Advice, Measure
+from wdspec.cli.report import counted, listed, size, without_secrets
 from wdspec.fields.codecs.image_decoder import ImageDecoder
 from wdspec.fields.decode import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.samples import SampleFields
@@ -37,54 +30,54 @@ from wdspec.storage.storage import Storage
 from wdspec.urls.urls import UrlSequence
 
 PER_UNENDING = 1000
-"""Samples for which the expected draws are given where the spec has no epoch."""
+"""Expected draws are per this many samples if the spec has no epoch."""
 TURNS = 3
-"""First shards named of each slot and source."""
+"""First shards shown of each slot and source."""
 
 
 @dataclass(frozen=True)
 class ExplainedField:
-    """One field of a source's samples, as far as the spec alone shows it."""
+    """One field of a source's samples, as far as the spec shows it."""
 
     name: str
     files: tuple[str, ...]
-    """Suffixes or globs; the first that a sample has is taken."""
+    """Suffixes or globs; the first one that a sample has is used."""
     decoder: str
-    """`bytes` where nothing decodes it; `a/b` where it depends on the file."""
+    """`bytes` if nothing decodes it; `a/b` if it depends on the file."""
 
     def __str__(self) -> str:
-        made_of = "" if self.files == (self.name,) else f" = {'|'.join(self.files)}"
-        return f"{self.name}{made_of}" + ("" if self.decoder in self.files else f" ({self.decoder})")
+        files = "" if self.files == (self.name,) else f" = {'|'.join(self.files)}"
+        return f"{self.name}{files}" + ("" if self.decoder in self.files else f" ({self.decoder})")
 
 
 @dataclass(frozen=True)
 class ExplainedSource:
-    """One source with shards, or what a nested mix comes to."""
+    """One source with shards, or a nested mix."""
 
     name: str
     path: tuple[str, ...] = ()
-    """Names of the nested mixes it is in, the outermost first."""
+    """Names of the nested mixes that contain it, the outermost first."""
     share: float = 0.0
-    """Of the whole mix; 0 for a source that is off."""
+    """Share of the whole mix; 0 for a source that is off."""
     shards: int | None = None
-    """None: not listed, since the source is off."""
+    """None if not listed, since the source is off."""
     samples: float | None = None
-    """Per pass; None where neither the spec nor a local shard says."""
+    """Samples of a pass; None if neither the spec nor a local shard tells."""
     estimated: bool = False
     """Whether samples are an estimate."""
     expected: float = 0.0
-    """Samples drawn in an epoch, or of a thousand without one."""
+    """Samples drawn per epoch, or per `PER_UNENDING` samples."""
     held: int | None = None
-    """Samples shuffled together in each slot; None for a nested mix and a source that is off."""
+    """Samples shuffled together in each slot; None for a nested mix and for a source that is off."""
     held_bytes: float | None = None
     """Bytes of these, if known."""
     interleave: int = 1
     """Shards that a slot reads in turn."""
     open_shards: int = 1
-    """Shards that a slot has open at a time: as many as it reads in turn, or all that it has of a pass."""
+    """Shards that a slot has open at a time: at most the shards that it has in a pass."""
     order: str = ""
     parts_per_shard: int = 1
-    """Over 1 where there are fewer shards than slots."""
+    """More than 1 if there are fewer shards than slots."""
     fields: str = ""
     field_list: tuple[ExplainedField, ...] = ()
     steps: str = ""
@@ -92,7 +85,7 @@ class ExplainedSource:
     """Whether it is a nested mix."""
 
     def as_json(self) -> dict[str, Any]:
-        """All of this as values."""
+        """The fields, and `passes`."""
         return {**vars(self), "passes": self.passes}
 
     @property
@@ -102,34 +95,34 @@ class ExplainedSource:
 
     @property
     def indented(self) -> str:
-        """The name, further in the deeper it is nested."""
+        """The name, indented by its depth."""
         return "  " * len(self.path) + self.name
 
     @property
     def samples_in_words(self) -> str:
-        """`1,797`, `~800` of an estimate, `?` where they are not known."""
+        """`1,797`, `~800` for an estimate, `?` if unknown."""
         return "?" if self.samples is None else f"{'~' * self.estimated}{round(self.samples):,}"
 
     @property
     def passes(self) -> float | None:
-        """How often an epoch reads the source; None where that is not known."""
+        """Number of passes over the source in an epoch; None if unknown."""
         return self.expected / self.samples if self.samples else None
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What a slot reads of a source at one of its turns."""
+    """The shard, or part of a shard, that a slot reads at one of its turns."""
 
     url: str
     part: int
-    """Which of the shard's parts, from 0."""
+    """Index of the part of the shard."""
     parts: int
     """1 unless there are fewer shards than slots."""
 
 
 @dataclass(frozen=True)
 class ExplainedSlot:
-    """The first turns of one slot at one source."""
+    """The first turns of a slot at a source."""
 
     rank: int
     worker: int
@@ -139,20 +132,20 @@ class ExplainedSlot:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """The canonical topology, and the ranks and workers that it is described on."""
+    """The canonical topology, and the ranks and workers that read it."""
 
     topology: Topology
     ranks: int
     workers: int
     """Reading processes per rank, at least 1."""
     why: str
-    """Where the numbers come from."""
+    """The origin of the numbers."""
     shared: int = 1
     """As `Batching.shared`."""
 
     @property
     def canonical_ranks(self) -> int:
-        """How many canonical ranks one rank reads at most, whole or in part."""
+        """Canonical ranks that one rank reads at most, whole or in part."""
         return self.topology.most_read(self.ranks, self.shared)
 
     @property
@@ -169,7 +162,7 @@ class PlannedRun:
 
     @property
     def slots_per_worker(self) -> int:
-        """How many slots one reading process holds."""
+        """Slots of one reading process."""
         return self.canonical_ranks * self.topology.workers // self.workers
 
 
@@ -181,11 +174,11 @@ class Explanation:
     plan: Plan
     run: PlannedRun
     sources: tuple[ExplainedSource, ...]
-    """In file order; a nested mix stands before its sources."""
+    """In file order; a nested mix comes before its sources."""
     slots: tuple[ExplainedSlot, ...]
-    """Of the first slots."""
+    """The first slots."""
     found: tuple[Advice, ...]
-    """What was found about its data."""
+    """Findings about the data."""
 
     @property
     def active(self) -> list[ExplainedSource]:
@@ -194,61 +187,62 @@ class Explanation:
 
     @property
     def lacks_shards(self) -> bool:
-        """Whether shards of this machine are missing."""
+        """Whether local shards are missing."""
         return any(each.code == "W501" for each in self.found)
 
     @property
     def samples(self) -> float | None:
-        """Samples of all sources together; None where those of one are not known."""
-        sizes = [each.samples for each in self.active]
-        return None if None in sizes else sum(size for size in sizes if size is not None)
+        """Samples of all sources together; None if unknown."""
+        return sum_known(each.samples for each in self.active)
 
     @property
     def unmeasured(self) -> int:
-        """How many of them hold samples of a size that is not known."""
+        """Number of sources whose samples have an unknown size."""
         return sum(each.held_bytes is None for each in self.active)
 
     @property
     def held_bytes(self) -> float:
-        """Bytes of the samples that one reading process holds for shuffling on average, as far as they are known."""
+        """Mean number of bytes that one reading process holds for shuffling, as far as they are known."""
         return sum(each.held_bytes or 0.0 for each in self.active) * self.run.slots_per_worker
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes that one reading process holds of its open shards; of small shards less."""
+        """Bytes that one reading process buffers of its open shards; less for small shards."""
         opened = [each.open_shards for each in self.active]
-        each_slot = sum(opened) if self.plan.finite is None else 1  # a pass is read source after source
+        each_slot = sum(opened) if self.plan.finite is None else 1  # a pass reads one source after another
         return each_slot * self.run.slots_per_worker * CHUNK
 
     def warnings(self) -> Iterator[str]:
-        """What the user of this spec on this topology should think about."""
+        """Findings about this spec on this topology."""
         plan, spec = self.plan, self.spec
         yield from map(str, self.found)
-        yield from map(str, advice_on_epoch(spec, self.samples))
-        asked = spec.epoch.samples if spec.epoch is not None else None
+        yield from map(str, explain_data.advice_on_epoch(spec, self.samples))
+        requested = spec.epoch.samples if spec.epoch is not None else None
         epoch = plan.epoch_samples
-        if asked and epoch and spec.limit is None and asked > epoch:
+        if requested and epoch and spec.limit is None and requested > epoch:
             yield (
-                f"W511 epoch: {asked} is no whole number of batches of {plan.batching.global_size:,}; an epoch is "
-                f"{epoch:,} samples, and the next one goes on from there"
+                f"W511 epoch: {requested} is not a multiple of the batch of {plan.batching.global_size:,}; an epoch is "
+                f"{epoch:,} samples, and the next epoch continues from there"
             )
         parts = [f"{each.name} in {each.parts_per_shard}" for each in self.active if each.parts_per_shard > 1]
         if parts:
             yield (
                 f"W512 fewer shards than the {plan.topology.slots:,} slots, so each shard is read in parts "
-                f"({listed(parts)}), every part by a walk through all of it; more and smaller shards read faster"
+                f"({listed(parts)}), and reading a part walks through the whole shard; more and smaller shards read "
+                "faster"
             )
         workers = self.run.workers
-        memory, held = memory_of_machine(), (self.held_bytes + self.buffer_bytes) * workers
+        memory = explain_data.memory_of_machine()
+        held = (self.held_bytes + self.buffer_bytes) * workers
         if memory and held > memory / 4:
             remedy = "`shuffle`" if self.held_bytes > self.buffer_bytes else "`interleave`, or run more ranks"
             yield (
-                f"W513 the shuffling and the buffers of {counted(workers, 'worker')} hold {size(held)}, over a quarter "
-                f"of this machine's {size(memory)}; lower {remedy}"
+                f"W513 shuffling and buffers of {counted(workers, 'worker')} hold {size(held)}, more than a quarter of "
+                f"this machine's {size(memory)}; lower {remedy}"
             )
 
     def heading(self, **more: Any) -> dict[str, Any]:
-        """The beginning of the JSON of a report: which spec this is, how it draws (`more` too), on which topology."""
+        """The first entries of a report's JSON: the spec, how it draws, `more`, and the topology."""
         spec, topology = self.spec, self.plan.topology
         return {
             "name": spec.name,
@@ -271,20 +265,20 @@ def explain_spec(
     storage_of: Callable[[Environment, Spec, Source], Storage] = Storage.of,
     frozen: Mapping[str, UrlSequence] | None = None,
 ) -> Explanation:
-    """Lists the shards, plans, and reads the headers of one local shard a source. Runs nothing.
+    """List the shards, plan, and read the headers of one local shard of each source. Runs no code.
 
-    For `epoch: pass` the headers of all shards are read, as planning needs them.
+    With `epoch: pass` the headers of all shards are read, as planning needs them.
 
     Args:
         spec: the spec.
-        ranks, workers: the topology; by default that of the running job and the spec's.
-        slots: how many slots to describe; by default some that fit a screen.
-        probe: False: reads no shard, so that sizes are known only where the spec declares them.
+        ranks, workers: the topology; by default that of the running job, and the spec's.
+        slots: number of slots to describe; by default a few.
+        probe: whether to read headers; otherwise only sizes that the spec declares are known.
         storage_of: makes the storage of a source.
-        frozen: the shards of every source, where they are known.
+        frozen: the shards of every source, if known.
 
     Raises:
-        WdspecError: as planning and listing raise.
+        WdspecError: what planning and listing raise.
     """
     run = _run(spec, ranks, workers)
     shards = list_shards(spec, storage_of=storage_of, frozen=frozen)
@@ -295,9 +289,8 @@ def explain_spec(
     measurements = _measurements(spec)
     leaves: dict[str, ExplainedSource] = {}
     for source in spec.sources:
-        fields = SampleFields.of(
-            source, allow=spec.allow, secure=shards.storages[source.name].environment.secure
-        )
+        storage = shards.storages[source.name]
+        fields = SampleFields.of(source, allow=spec.allow, secure=storage.environment.secure)
         leaf = ExplainedSource(
             source.name,
             samples=source.samples,
@@ -307,40 +300,48 @@ def explain_spec(
             steps=steps_in_words(source),
         )
         if source.name in planned:
-            storage = shards.storages[source.name]
-            measured = measure(source, shards.lists[source.name], storage, fields.field_of) if probe else None
+            measured = None
+            if probe:
+                urls = shards.lists[source.name]
+                measured = explain_data.measure(source, urls, storage, fields.field_of)
             if isinstance(measured, WdspecError):
-                if not isinstance(measured, MissingShardError):  # W501 says so of all that are missing
+                if not isinstance(measured, MissingShardError):  # W501 reports all missing shards
                     advice.append(Advice("W502", str(measured), source))
                 measured = None
             totals = None if measurements is None else measurements.standing_for(spec, source)
             if measured is None and totals is not None:
-                measured = measured_before(totals, fields.field_of)
+                measured = explain_data.measured_before(totals, fields.field_of)
             if measured is not None:
                 measures[source.name] = measured
             leaf = _planned(leaf, planned[source.name], plan, measured)
         leaves[source.name] = leaf
     if slots is None:
         slots = max(1, min(4, 8 // len(plan.sources)))
-    return Explanation(
-        spec,
-        plan,
-        run,
-        tuple(_outline(spec.dataset, (), leaves)),
-        tuple(_slots(plan, slots)),
-        (*advice, *(advice_on_data(spec, shards, measures) if probe else ())),
-    )
+    if probe:
+        advice += explain_data.advice_on_data(spec, shards, measures)
+    outline = tuple(_outline(spec.dataset, (), leaves))
+    return Explanation(spec, plan, run, outline, tuple(_slots(plan, slots)), tuple(advice))
 
 
 def _measurements(spec: Spec) -> Measurements | None:
-    """What `wdspec stats` has found out about the sources, if the spec says where that is."""
-    with suppress(OSError, UsageError):  # of which W104 warns
+    """The file of `wdspec stats` that the spec names."""
+    with suppress(OSError, UsageError):  # W104 warns about it
         return None if spec.stats is None else Measurements.read(spec.stats, shards=False)
     return None
 
 
+def sum_known(numbers: Iterable[float | None]) -> float | None:
+    """The sum; None if a number is unknown."""
+    total: float = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total
+
+
 def _run(spec: Spec, ranks: int | None, workers: int | None) -> PlannedRun:
-    """The run that is described: as asked, else as this process would run, else as `elastic` says."""
+    """The run to describe: from the options, else as this process would run, else from `elastic`."""
     seat = find_seat() if ranks is None else Seat(0, ranks)
     rank_why = (
         "--ranks" if ranks is not None else "of the running job" if seat.world_size > 1 else "one process"
@@ -348,17 +349,17 @@ def _run(spec: Spec, ranks: int | None, workers: int | None) -> PlannedRun:
     elastic = spec.elastic
     if elastic is None:
         worker_why = "--workers" if workers is not None else f"loader.workers is {spec.loader.workers}"
-        own = spec.loader.workers if workers is None else workers
-        topology = Topology(seat.world_size, max(1, own))
+        workers = spec.loader.workers if workers is None else workers
+        topology = Topology(seat.world_size, max(1, workers))
         return PlannedRun(topology, topology.ranks, topology.workers, f"{rank_why}, {worker_why}")
     topology = Topology(elastic.ranks, elastic.workers)
     if ranks is None and seat.world_size == 1:
         seat = Seat(0, topology.ranks)
     shared = choose_batching(spec, topology.ranks).shared
     seat.places(topology, shared)
-    own = topology.workers if workers is None else workers
-    topology.check_workers(own)
-    return PlannedRun(topology, seat.world_size, max(1, own), "elastic", shared)
+    workers = topology.workers if workers is None else workers
+    topology.check_workers(workers)
+    return PlannedRun(topology, seat.world_size, max(1, workers), "elastic", shared)
 
 
 def _planned(
@@ -391,26 +392,25 @@ def _planned(
 def _outline(
     dataset: tuple[Source, ...], path: tuple[str, ...], leaves: dict[str, ExplainedSource]
 ) -> Iterator[ExplainedSource]:
-    """The sources of a mix in order, each nested mix before its own."""
+    """The sources of a mix in order, each nested mix before its sources."""
     for source in dataset:
         if source.dataset is None:
             yield replace(leaves[source.name], path=path)
             continue
-        inner = list(_outline(source.dataset, (*path, source.name), leaves))
-        own = [each for each in inner if not each.nested]
-        listed = [each.shards for each in own if each.shards is not None]
-        sizes = [each.samples for each in own if each.samples is not None]
+        inside = list(_outline(source.dataset, (*path, source.name), leaves))
+        sources = [each for each in inside if not each.nested]
+        shards = [each.shards for each in sources if each.shards is not None]
         yield ExplainedSource(
             source.name,
             path,
-            share=sum(each.share for each in own),
-            shards=sum(listed) if listed else None,
-            samples=sum(sizes) if len(sizes) == len(own) else None,
-            estimated=any(each.estimated for each in own),
-            expected=sum(each.expected for each in own),
+            share=sum(each.share for each in sources),
+            shards=sum(shards) if shards else None,
+            samples=sum_known(each.samples for each in sources),
+            estimated=any(each.estimated for each in sources),
+            expected=sum(each.expected for each in sources),
             nested=True,
         )
-        yield from inner
+        yield from inside
 
 
 def _slots(plan: Plan, most: int) -> Iterator[ExplainedSlot]:
@@ -428,9 +428,9 @@ def _slots(plan: Plan, most: int) -> Iterator[ExplainedSlot]:
 
 
 def explained_fields(source: Source, fields: SampleFields) -> list[ExplainedField]:
-    """The fields of a source by `extensions`, `rename` and `decode`.
+    """The fields of a source, from `extensions`, `rename` and `decode`.
 
-    Without `extensions` only the renamed ones are known: the others are whatever files a sample has.
+    Without `extensions` only the renamed fields are known; the others depend on the files of a sample.
     """
     entries = fields.naming.extensions.entries or ()
     files = {
@@ -440,21 +440,21 @@ def explained_fields(source: Source, fields: SampleFields) -> list[ExplainedFiel
     renamed: dict[str, tuple[str, ...]] = {}
     used: set[str] = set()
     for new, olds in source.rename.items():
-        found: list[str] = []
+        suffixes: list[str] = []
         for old in olds:
             name = lowered.get(old.lower())
-            found += (old,) if name is None else files[name]
+            suffixes += (old,) if name is None else files[name]
             used.add(name or old)
-        renamed[new] = tuple(found)
-    kept = {name: suffixes for name, suffixes in files.items() if name not in used}
+        renamed[new] = tuple(suffixes)
+    others = {name: suffixes for name, suffixes in files.items() if name not in used}
     return [
         ExplainedField(name, tuple(dict.fromkeys(suffixes)), _decoders(name, suffixes, fields.rules))
-        for name, suffixes in {**renamed, **kept}.items()
+        for name, suffixes in {**renamed, **others}.items()
     ]
 
 
 def fields_in_words(source: Source, fields: SampleFields) -> str:
-    """`image = jpg|png (rgb8), label = cls`."""
+    """Show the fields of a source: `image = jpg|png (rgb8), label = cls`."""
     known = [str(each) for each in explained_fields(source, fields)]
     if source.extensions is None:
         known.append("all other files under their suffixes" if known else "every file under its suffix")
@@ -464,14 +464,13 @@ def fields_in_words(source: Source, fields: SampleFields) -> str:
 
 
 def steps_in_words(source: Source) -> str:
-    """`scale 0.5 to 2 (0.3 of samples), select m:f, map m:g, tags {"a": 1}`."""
+    """Show the steps of a source: `scale 0.5 to 2 (0.3 of samples), select m:f, map m:g, tags {"a": 1}`."""
     steps: list[str] = []
     if source.scale is not None:
         low, high = source.scale
         factor = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-        steps.append(
-            f"scale {factor}" + ("" if source.scaleprob == 1 else f" ({source.scaleprob:.4g} of samples)")
-        )
+        part = "" if source.scaleprob == 1 else f" ({source.scaleprob:.4g} of samples)"
+        steps.append(f"scale {factor}{part}")
     if source.select is not None:
         steps.append(f"select {source.select}")
     if source.map:
@@ -484,7 +483,7 @@ def steps_in_words(source: Source) -> str:
 
 
 def calls_in_words(calls: Iterable[Call]) -> str:
-    """`m:f, m:Class(side=16), text: m:Tokenizer(name='a').encode(limit=8)`."""
+    """Show calls of user functions: `m:f, m:Class(side=16), text: m:Tokenizer(name='a').encode(limit=8)`."""
     return ", ".join(
         (f"{call.field}: " if call.field else "")
         + f"{call.call}{_arguments(call.args)}"
@@ -510,5 +509,5 @@ def _label(decoder: FieldDecoder | None) -> str:
 
 
 def draw_in_words(plan: Plan) -> str:
-    """`even, one source a batch`."""
+    """Show how samples are drawn: `even, one source a batch`."""
     return plan.draw + (", one source a batch" if plan.unit == "batch" else "")

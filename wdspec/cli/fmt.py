@@ -1,4 +1,4 @@
-"""`wdspec fmt`: the keys of specs in the documented order, comments and all else as they were written."""
+"""`wdspec fmt`: sort the keys of specs into the documented order; comments and all else stay as written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from wdspec.base.redaction import masked, printable
 from wdspec.cli.lint_files import find_files
-from wdspec.cli.wording import counted
+from wdspec.cli.report import counted
 from wdspec.spec.files import STANDARD_INPUT, STANDARD_INPUT_NAME
 from wdspec.spec.format import formatted
 from wdspec.stores.outputs import save
@@ -18,17 +18,18 @@ from wdspec.stores.outputs import save
 
 @click.command()
 @click.argument("paths", metavar="[FILE|DIR|GLOB|-]...", nargs=-1)
-@click.option("--check", is_flag=True, help="Write nothing; end with 1 if a file would change.")
-@click.option("--diff", "show_diff", is_flag=True, help="Write nothing; show what would change.")
+@click.option("--check", is_flag=True, help="Do not write files; exit with 1 if a file would change.")
+@click.option("--diff", "show_diff", is_flag=True, help="Do not write files; show the changes.")
 @click.option(
-    "--exclude", metavar="PATTERN", multiple=True, help="Leave out files, as .gitignore does. Repeatable."
+    "--exclude", metavar="PATTERN", multiple=True, help="Exclude files, as in .gitignore. Repeatable."
 )
 def fmt(paths: tuple[str, ...], check: bool, show_diff: bool, exclude: tuple[str, ...]) -> int:
-    """Put the keys of specs in the order of the reference, and take away blanks at the ends of lines.
+    """Sort the keys of specs into the order of the reference, and remove trailing spaces.
 
-    Comments stay with the key that they stand above or beside; nothing else is written anew. What a file says stays
-    the same, which is checked before it is written. `-` formats standard input. Files are found as `wdspec validate`
-    finds them. Exit code: 0, or with --check 1 if a file would change; 1 for files that are no YAML.
+    Comments stay with their keys, and nothing else changes. Before a file is written, wdspec checks that its meaning is
+    the same. Files are found as by `wdspec validate`; `-` formats standard input.
+
+    Exit code: 0; with --check 1 if a file would change; 1 for files that are not YAML.
     """
     changed = failed = 0
     for file in find_files(paths, exclude, "format")[1].specs:
@@ -38,7 +39,7 @@ def fmt(paths: tuple[str, ...], check: bool, show_diff: bool, exclude: tuple[str
         for problem in done.problems:
             click.echo(printable(str(problem)), err=True)
         if done.left:
-            click.echo(printable(f"{name}: left as it is: {done.left}"), err=True)
+            click.echo(printable(f"{name}: not formatted: {done.left}"), err=True)
         failed += bool(done.problems)
         differs = done.text != text
         changed += differs
@@ -75,10 +76,10 @@ def _text(file: str) -> str:
 
 
 def _path(file: str) -> str:
-    """The file of a spec that was named with its split."""
+    """The file of a spec, without its split."""
     return file if os.path.exists(file) else file.rpartition("#")[0]
 
 
 def _replace(file: str, text: str) -> None:
-    """Puts the new text in the place of the old, whole or not at all; a link stays one."""
+    """Replace a file atomically; a symbolic link is kept."""
     save(os.path.realpath(_path(file)), text.encode("utf-8"))

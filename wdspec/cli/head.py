@@ -1,4 +1,4 @@
-"""`wdspec head`: the first samples, as training would get them."""
+"""`wdspec head`: the first samples as training gets them."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ from typing import Any
 import click
 
 from wdspec.cli.report import Block, Row, Table, show_report
-from wdspec.cli.samples import first_batch, first_samples, only_source
+from wdspec.cli.samples import HEADINGS, FieldValue, describe_fields, first_batch, first_samples, only_source
 from wdspec.cli.spec_options import SpecChoice, choosing
-from wdspec.cli.wording import HEADINGS, FieldValue, describe_fields
 
 _ORIGIN = ("__key__", "__source__", "__url__")
-"""Entries that say where a sample comes from."""
+"""Fields with the origin of a sample."""
 
 
 @click.command()
 @choosing
-@click.option("-n", "count", type=click.IntRange(min=1), default=5, show_default=True, help="Samples shown.")
-@click.option("--source", metavar="NAME", help="Only samples of this source, even if its share is 0.")
+@click.option(
+    "-n", "count", type=click.IntRange(min=1), default=5, show_default=True, help="Number of samples to show."
+)
+@click.option("--source", metavar="NAME", help="Show only samples of this source, even if its share is 0.")
 @click.option(
     "--workers",
     type=click.IntRange(min=0),
-    help="Show the order of so many workers, where `elastic` does not say (default: one process).",
+    help="Show the order of this many workers if the spec has no `elastic` (default: one process).",
 )
-@click.option("--batch", "as_batch", is_flag=True, help="Show the first batch instead, as the loop gets it.")
+@click.option(
+    "--batch", "as_batch", is_flag=True, help="Show the first batch instead, as the training loop gets it."
+)
 def head(
     choice: SpecChoice, form: str, count: int, source: str | None, workers: int | None, as_batch: bool
 ) -> None:
-    """Show the first samples as training gets them, before they are batched: keys, types, shapes, sizes.
+    """Show the first samples as training gets them, before batching: keys, types, shapes, sizes.
 
-    Reads shards and runs the functions that the spec names (`map`, `select`, decoders), which are also looked for in
-    the working directory; WDS_SECURE=1 forbids them.
+    This reads shards and runs the functions that the spec names (`map`, `select`, decoders), which may also be in the
+    working directory; WDS_SECURE=1 forbids them.
     """
     spec = choice.load()
     if source is not None:
@@ -45,7 +48,7 @@ def head(
     try:
         for sample in first_samples(spec, count, workers, drawn=True):
             report.samples.append(sample)
-    finally:  # what came before an error helps to understand it
+    finally:  # the samples before an error help to understand it
         show_report(report, form)
 
 
@@ -56,7 +59,7 @@ class BatchHead:
     fields: list[FieldValue]
 
     def blocks(self) -> Iterator[Block]:
-        """What is shown of them."""
+        """A table of the columns."""
         yield Table(HEADINGS, [field.row for field in self.fields])
 
 
@@ -67,7 +70,7 @@ class Head:
     samples: list[dict[str, Any]]
 
     def blocks(self) -> Iterator[Block]:
-        """What is shown of them."""
+        """A table of their fields."""
         rows: list[Row | None] = []
         for number, sample in enumerate(self.samples):
             if number:
@@ -79,7 +82,7 @@ class Head:
             yield Table(("#", *HEADINGS), rows)
 
     def as_json(self) -> dict[str, Any]:
-        """The same as values."""
+        """The report as JSON values."""
         return {
             "samples": [
                 {

@@ -1,7 +1,4 @@
-"""Which files `wdspec validate` and `wdspec fmt` work on, and the settings of a repository for them.
-
-Files are those named on the command line, and the specs below folders; `[tool.wdspec]` in pyproject.toml has settings.
-"""
+"""The files of `wdspec validate` and `wdspec fmt`, and their settings in `[tool.wdspec]` of pyproject.toml."""
 
 from __future__ import annotations
 
@@ -22,44 +19,44 @@ _SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
 
 
 class LintSettings(NamedTuple):
-    """What pyproject.toml says; the fields are its keys, options of `validate` go before them."""
+    """The settings in pyproject.toml; options of `validate` override them. All fields except `root` are keys."""
 
     paths: tuple[str, ...] = ()
-    """What is checked where a command names nothing."""
+    """Files and folders for commands without arguments."""
     exclude: tuple[str, ...] = ()
-    """Patterns as in `.gitignore` of what is left out."""
+    """Files to exclude, as in `.gitignore`."""
     ignore: tuple[str, ...] = ()
     """Codes of warnings that are not reported."""
     strict: bool = False
-    """Whether warnings fail a check as errors do."""
+    """Whether warnings fail a check."""
     env: str | None = None
     """The environment to check."""
     root: str = "."
-    """The folder of pyproject.toml; no key."""
+    """The folder of pyproject.toml."""
 
 
 _KEYS = tuple(name for name in LintSettings._fields if name != "root")
 
 
 class Discovery(NamedTuple):
-    """What was found."""
+    """Files to work on."""
 
     specs: list[str]
-    """In the order given; those of a folder in order of code points."""
+    """In the given order; files of a folder are sorted by code point."""
     others: int
-    """YAML files below folders that nothing marks as specs."""
+    """Number of YAML files below folders that are not marked as specs."""
 
 
 def find_files(paths: Sequence[str], exclude: Sequence[str], purpose: str) -> tuple[LintSettings, Discovery]:
-    """The settings, and the files that a command works on: those named, or else those that the settings name.
+    """Return the settings and the files for a command: those of the command line, else those of the settings.
 
     Args:
         paths: on the command line.
-        exclude: patterns as in `.gitignore`, besides those of the settings.
-        purpose: the verb for what the command does.
+        exclude: patterns as in `.gitignore`, in addition to those of the settings.
+        purpose: the verb of the command, for messages.
 
     Raises:
-        click.UsageError: nothing is named, or nothing is there.
+        click.UsageError: no path is given, or a path does not exist.
     """
     settings = lint_settings()
     paths = paths or [os.path.relpath(os.path.join(settings.root, path)) for path in settings.paths]
@@ -69,10 +66,10 @@ def find_files(paths: Sequence[str], exclude: Sequence[str], purpose: str) -> tu
 
 
 def lint_settings(start: str = ".") -> LintSettings:
-    """The settings of the nearest pyproject.toml with `[tool.wdspec]`, from a folder upwards.
+    """The settings in the nearest pyproject.toml with `[tool.wdspec]`, from a folder upwards.
 
     Raises:
-        click.UsageError: it cannot be read, or has other keys or kinds of values.
+        click.UsageError: the file cannot be read, or has unknown keys or invalid values.
     """
     folder = os.path.abspath(start)
     while True:
@@ -101,37 +98,38 @@ def _read_table(path: str) -> Any:
 def _check_settings(table: Any, path: str) -> LintSettings:
     where = f"[tool.wdspec] in {path}"
     if not isinstance(table, Mapping):
-        raise click.UsageError(f"{where} is no table")
+        raise click.UsageError(f"{where} is not a table")
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key not in _KEYS:
             hint = did_you_mean(key, _KEYS) or f"its keys: {', '.join(_KEYS)}"
             raise click.UsageError(f"{where}: unknown key {key!r}; {hint}")
         if key == "strict":
-            kind, is_right = "true or false", isinstance(value, bool)
+            kind, is_valid = "true or false", isinstance(value, bool)
         elif key == "env":
-            kind, is_right = "a text", isinstance(value, str)
+            kind, is_valid = "a text", isinstance(value, str)
         else:
             kind = "a list of texts"
-            is_right = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        if not is_right:
+            is_valid = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        if not is_valid:
             raise click.UsageError(f"{where}: {key} takes {kind}, not {value!r}")
         values[key] = tuple(value) if isinstance(value, list) else value
     return LintSettings(**values)
 
 
 def find_specs(paths: Iterable[str], exclude: Sequence[str] = (), root: str = ".") -> Discovery:
-    """The files that paths stand for, each once.
+    """Find the specs at some paths, each once.
 
-    A file is taken as given, `-` is standard input, and what is no file may be a glob. Of a folder, files count
-    as specs if they are named `*.wdspec.yaml`, or have the key `wdspec:`; hidden folders are left out.
+    A path is a file, `-` for standard input, a glob, or a folder. Files in a folder are specs if they are named
+    `*.wdspec.yaml`, or have the key `wdspec:`; hidden folders are skipped.
 
     Args:
-        exclude: patterns as in `.gitignore`; what they match is left out, however it was given.
-        root: what these patterns are relative to.
+        paths: on the command line, or in the settings.
+        exclude: patterns as in `.gitignore` of files to exclude, even if they are given as paths.
+        root: the folder that these patterns are relative to.
 
     Raises:
-        click.UsageError: nothing is there.
+        click.UsageError: a path does not exist, or a folder has no specs.
     """
     specs: dict[str, None] = {}
     others = 0
@@ -146,7 +144,7 @@ def find_specs(paths: Iterable[str], exclude: Sequence[str] = (), root: str = ".
                     f"its {len(below)} YAML files have no key `wdspec:`" if below else "it has no YAML files"
                 )
                 raise click.UsageError(
-                    f"there is no spec below {path}: {what}; add `wdspec: 1`, or call a spec *.wdspec.yaml"
+                    f"no specs below {path}: {what}; add `wdspec: 1`, or name a spec *.wdspec.yaml"
                 )
         elif path == STANDARD_INPUT or os.path.exists(path) or os.path.exists(path.rpartition("#")[0]):
             found = list(filter(is_kept, [path]))
@@ -161,7 +159,7 @@ def _expand_glob(pattern: str) -> list[str]:
 
     found = sorted(each for each in glob.glob(pattern, recursive=True) if os.path.isfile(each))
     if not found:
-        what = "no file matches" if glob.has_magic(pattern) else "there is no file or directory"
+        what = "no file matches" if glob.has_magic(pattern) else "no such file or directory:"
         raise click.UsageError(f"{what} {pattern}")
     return found
 
@@ -179,7 +177,7 @@ def _has_version(file: str) -> bool:
         with open(file, "rb") as text:
             return _VERSION_KEY.search(text.read()) is not None
     except OSError:
-        return True  # the check says what is wrong with it
+        return True  # the check reports the error
 
 
 def _build_filter(patterns: Sequence[str], root: str) -> Callable[[str], bool]:

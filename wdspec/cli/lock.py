@@ -1,12 +1,11 @@
-"""`wdspec lock`: write down the shards of a spec as they are now, or compare them with what was written."""
+"""`wdspec lock`: record the current shards of a spec, or compare them with the record."""
 
 from __future__ import annotations
 
 import click
 
-from wdspec.cli.report import Table, show
+from wdspec.cli.report import Table, counted, show, size
 from wdspec.cli.spec_options import SpecChoice, choosing_spec
-from wdspec.cli.wording import counted, size
 from wdspec.jobs.job import read_earlier
 from wdspec.jobs.lock import find_changes, lock_spec
 from wdspec.shards.lock import Lock, lock_name
@@ -16,19 +15,21 @@ from wdspec.stores.outputs import save
 @click.command()
 @choosing_spec
 @click.option(
-    "--output", "-o", metavar="FILE", help="Where to write; by default SPEC.lock.json beside the spec."
+    "--output", "-o", metavar="FILE", help="File to write (default: SPEC.lock.json next to the spec)."
 )
-@click.option("--update", is_flag=True, help="Look at all sources again, not only at those that changed.")
+@click.option("--update", is_flag=True, help="Update all sources, not only those that changed in the spec.")
 @click.option(
-    "--check", is_flag=True, help="Write nothing; compare with the stores, and end with 1 if shards differ."
+    "--check", is_flag=True, help="Write nothing; compare with the stores, and exit with 1 if shards differ."
 )
 def lock(choice: SpecChoice, output: str | None, update: bool, check: bool) -> int:
-    """Write down what a spec comes to now: its shards, with the size of each and its ETag or time.
+    """Record the shards of a spec in a lock file: the URL, size, and ETag or time of each.
 
-    Lists globs, directories and @files, and asks each store about each shard; nothing is read. Where there is a lock
-    already, only sources that ask for other shards, or elsewhere, are looked at again. `wdspec validate --locked` says
-    whether a lock fits its spec, and `loader(…, lock=…)` reads just these shards. Without --split each split has a lock
-    of its own.
+    Globs, directories and @files are listed, and stores are asked about each shard; no shard is read. An existing lock
+    is updated only for sources whose shards or location have changed in the spec. Without --split, each split gets its
+    own lock. `wdspec validate --locked` checks that a lock fits its spec, and `loader(…, lock=…)` reads exactly its
+    shards.
+
+    Exit code: with --check 1 if shards differ.
     """
     differs = False
     for split, spec in choice.load_splits(output, "lock"):
@@ -37,7 +38,7 @@ def lock(choice: SpecChoice, output: str | None, update: bool, check: bool) -> i
             changes = [(each.source, each.url, each.what) for each in find_changes(Lock.read(path), spec)]
             differs = differs or bool(changes)
             table = [Table(("source", "shard", "what"), changes)] if changes else []
-            said = f"{counted(len(changes), 'shard')} not as locked" if changes else "as locked"
+            summary = f"{counted(len(changes), 'shard')} not as locked" if changes else "as locked"
         else:
             before, _ = read_earlier(path, b'"lock":', "lock", lambda text: Lock.of_text(text, "the lock"))
             found = lock_spec(spec, None if update else before)
@@ -46,7 +47,7 @@ def lock(choice: SpecChoice, output: str | None, update: bool, check: bool) -> i
             sizes = [each.size for each in found.sources.values()]
             total = sum(each for each in sizes if each is not None)
             whole = size(total) if None not in sizes else f"at least {size(total)}"
-            table, said = [], f"{counted(shards, 'shard')}, {whole}, digest {found.digest}"
+            table, summary = [], f"{counted(shards, 'shard')}, {whole}, digest {found.digest}"
         show(*table)
-        show(f"{path}: {said}")
+        show(f"{path}: {summary}")
     return 1 if differs else 0

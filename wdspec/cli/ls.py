@@ -1,4 +1,4 @@
-"""`wdspec ls`: what is in shards: samples, members, or totals."""
+"""`wdspec ls`: list the samples or members of shards, or their totals."""
 
 from __future__ import annotations
 
@@ -9,28 +9,27 @@ import click
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.redaction import printable
-from wdspec.cli.report import Row, Table, print_json, show
+from wdspec.cli.report import Row, Table, listed, print_json, show, size
 from wdspec.cli.shard_files import ShardFiles, fields_of, reading
 from wdspec.cli.spec_options import form_option
-from wdspec.cli.wording import listed, size
 from wdspec.urls.urls import ShardUrl
 
 
 @click.command()
 @reading
 @click.option(
-    "--members", is_flag=True, help="The members of tars: name, size, type, and where the data begins."
+    "--members", is_flag=True, help="List the members of tars: name, size, type, and offset of the data."
 )
-@click.option("-s", "--summary", is_flag=True, help="One line for each shard: samples, bytes, fields.")
+@click.option("-s", "--summary", is_flag=True, help="Show one line for each shard: samples, bytes, fields.")
 @form_option
 def ls(files: ShardFiles, members: bool, summary: bool, form: str) -> int:
     """List the samples of SHARDS: keys, fields, sizes.
 
-    Every shard is read whole and strictly. One that cannot be read is named on standard error, what comes before the
-    damage is listed, and the next ones follow; the exit code is then 1.
+    Every shard is read to its end. Of a damaged shard, the samples before the damage are listed, and the error is shown
+    on standard error. Exit code: 1 if a shard is damaged.
     """
     if members and summary:
-        raise click.UsageError("--members and --summary are two views; choose one")
+        raise click.UsageError("--members and --summary cannot be combined")
     rows: list[dict[str, Any]] = []
     errors: list[str] = []
     for shard in files.listed():
@@ -40,7 +39,7 @@ def ls(files: ShardFiles, members: bool, summary: bool, form: str) -> int:
                 _summarize(files, shard, row)
             else:
                 for row in _members(files, shard) if members else _samples(files, shard):
-                    rows.append(row)  # one by one: those before an error stay
+                    rows.append(row)  # one by one, to keep those before an error
         except ShardError as error:
             errors.append(str(error.at(url=shard.text)))
     if form == "json":
@@ -84,7 +83,7 @@ def _members(files: ShardFiles, shard: ShardUrl) -> Iterator[dict[str, Any]]:
     from wdspec.formats.tar.members import iter_members
 
     if format_of(shard.text, files.format) != "tar":
-        raise UsageError("only tars have members; leave --members out", url=shard.text)
+        raise UsageError("only tars have members; omit --members", url=shard.text)
     file = files.opened(shard)
     try:
         for member in iter_members(file, may_be_empty=True):
@@ -110,7 +109,7 @@ _TYPES = {
 
 
 def _bytes(value: Any) -> int:
-    """The size of a field; of a value in a record, that of its text."""
+    """The size of a field; for a value in a record, the size of its text."""
     if isinstance(value, bytes):
         return len(value)
     return len(value.encode("utf-8", "surrogatepass") if isinstance(value, str) else repr(value))

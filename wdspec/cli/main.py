@@ -1,4 +1,4 @@
-"""The ``wdspec`` command: finds the subcommand's module, and turns errors into one line and an exit code."""
+"""The ``wdspec`` command: imports the module of the subcommand, and turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ from wdspec.base.redaction import printable
 GROUPS = {
     "About specs": {
         "batch": "Show the samples of any step: keys, shards, offsets.",
-        "bench": "Time a spec: rates, where time goes, how many workers pay.",
-        "check": "Look at the data: every shard, and what is in them.",
-        "demo": "Write a small spec with shards, and read an epoch of it.",
+        "bench": "Measure speed: rates, where time goes, how many workers help.",
+        "check": "Check the data: find missing, damaged and repeated samples.",
+        "demo": "Create a small spec with shards, and read one epoch.",
         "doctor": "Show versions, limits, variables, and whether stores answer.",
-        "explain": "Show what a spec means: shares, passes, who reads what.",
+        "explain": "Explain a spec: shares, passes, who reads what.",
         "head": "Show the first samples: keys, types, shapes, sizes.",
-        "preview": "Write a page with the mixture and real samples of each source.",
-        "process": "Make new shards of old ones, through the spec's own steps.",
+        "preview": "Create an HTML page with the mixture and real samples.",
+        "process": "Run shards through a spec's decoders and maps into new shards.",
         "resolve": "Show step by step how URLs are opened.",
-        "simulate": "Show what a run draws: shares, passes, coverage, legal runs.",
-        "state": "Show a saved state: epoch, batch, what each source has given.",
-        "stats": "Measure the shards of a spec: samples, bytes, sizes of fields.",
+        "simulate": "Simulate a run: shares, passes, coverage, legal topologies.",
+        "state": "Show a saved state: epoch, batch, samples of each source.",
+        "stats": "Measure shards: samples, bytes, sizes of fields.",
         "validate": "Check specs: every problem, with file, line and column.",
     },
     "Specs in a team": {
-        "convert": "Write the mixture of another tool as a spec.",
+        "convert": "Convert another tool's mixture to a spec.",
         "croissant": "Describe a mixture in MLCommons' Croissant format.",
-        "diff": "Show what a change to a spec does to mixture and order.",
-        "fmt": "Put the keys of specs in the documented order.",
-        "lock": "Write down the shards of a spec, their sizes and ETags.",
+        "diff": "Show how a change to a spec affects the mixture and the order.",
+        "fmt": "Sort the keys of specs into the documented order.",
+        "lock": "Record the shards of a spec, with their sizes and ETags.",
         "rule": "Explain the code of a problem, such as E302.",
         "schema": "Print the JSON Schema of the spec language.",
     },
     "About shards": {
-        "cache": "List, check, trim and fill directories with copies of remote shards.",
-        "cat": "Write the samples of shards into one.",
-        "create": "Write shards of a folder, a recipe or a manifest.",
+        "cache": "List, verify, prune and fill caches of remote shards.",
+        "cat": "Concatenate shards into one.",
+        "create": "Create shards from a folder, a recipe or a manifest.",
         "ls": "List the samples or members of shards, with sizes.",
-        "sort": "Write the samples of shards in the order of their keys.",
-        "split": "Write the samples of shards into shards of another size.",
+        "sort": "Sort the samples of shards by key.",
+        "split": "Split shards into shards of another size.",
     },
 }
 """Headings of `wdspec --help`, with a row for each command: `NAME.py` in this folder defines the command `NAME`."""
 
 
 class _PipeClosedError(Exception):
-    """Whoever read our output has gone. (click would turn the OSError itself into exit code 1.)"""
+    """The reader of our output has closed it. (click would turn the OSError itself into exit code 1.)"""
 
 
 class _Commands(click.Group):
@@ -73,8 +73,8 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
-            hint = did_you_mean(args[0], known) or f"there are {', '.join(known)}"
-            raise click.UsageError(f"no command `{args[0]}`, {hint}", ctx)
+            hint = did_you_mean(args[0], known) or f"the commands are {', '.join(known)}"
+            raise click.UsageError(f"unknown command `{args[0]}`; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -97,23 +97,26 @@ class _Commands(click.Group):
 @click.version_option(package_name="wdspec", prog_name="wdspec")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Describe WebDataset training data in one YAML file, and train from it anywhere."""
+    """Describe WebDataset training data in one YAML file, and train from it anywhere.
+
+    Start with `wdspec demo`. `wdspec COMMAND --help` describes a command.
+    """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line, and exits.
+    """Run the command line, and exit.
 
-    Exit codes: 0 fine, 1 the spec or data has problems, 2 wrong usage, 130 Ctrl-C, 141 the output's reader left.
+    Exit codes: 0 success, 1 problems of the spec or the data, 2 wrong usage, 130 Ctrl-C, 141 closed output.
 
     Args:
-        arguments: those of the command line, by default.
+        arguments: by default those of the command line.
     """
     if sys.stdout is None:  # closed by `>&-`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # names of files may hold what the terminal's encoding has not
+        if hasattr(stream, "reconfigure"):  # file names may hold what the terminal's encoding cannot show
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
     try:
@@ -125,29 +128,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo("interrupted", err=True)
         code = 130
     except WdspecError as error:
-        _complain(str(error))
+        _print_error(str(error))
         code = 1
     except (_PipeClosedError, BrokenPipeError):
         _drop_output()
         code = 141
     except OSError as error:
-        _complain(f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
+        _print_error(f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
         _drop_output()
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _drop_output() -> None:
-    """Forgets what is still buffered: it would fail again at exit."""
+    """Drop what is still buffered: writing it would fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """One line without the place in our code, which tells users nothing."""
-    _complain(f"warning: {' '.join(str(message).split())}")
+    """Print a warning as one line, without the place in our code, which does not help users."""
+    _print_error(f"warning: {' '.join(str(message).split())}")
 
 
-def _complain(text: str) -> None:
-    """Prints to standard error, with what could steer a terminal made visible: messages quote names of files."""
+def _print_error(text: str) -> None:
+    """Print to standard error. Control characters are escaped, since messages quote names of files."""
     for line in text.split("\n"):
         click.echo(printable(line), err=True)

@@ -1,9 +1,7 @@
 """`wdspec preview`: a page with the mixture, and real samples of each source before and after its steps.
 
-The page is one file of HTML with everything in it, which runs no script and loads nothing. Charts are drawn by
-matplotlib, as SVG in the colours of the page.
-
-All that a page shows of one spec: its mixture, and the first samples of each source, as files and in training.
+The page is one self-contained HTML file without scripts. Charts are drawn by matplotlib, as SVG in the colours of the
+page.
 """
 
 from __future__ import annotations
@@ -25,10 +23,18 @@ from wdspec.base.progress import progress
 from wdspec.base.redaction import printable, redacted_urls
 from wdspec.cli.explain_facts import ExplainedSource, Explanation, explain_spec
 from wdspec.cli.preview_media import MediaBudget, ShownValue, as_array, shown_values
-from wdspec.cli.samples import files_of, first_batch, first_samples, only_source, samples_of
+from wdspec.cli.report import counted, size
+from wdspec.cli.samples import (
+    ValueMeaning,
+    describe_value,
+    files_of,
+    first_batch,
+    first_samples,
+    only_source,
+    samples_of,
+)
 from wdspec.cli.simulate_draws import drawn_sources, simulate
 from wdspec.cli.spec_options import SpecChoice, choosing_options, topology_options
-from wdspec.cli.wording import ValueMeaning, counted, size, value_meaning
 from wdspec.planning.plan import Plan
 from wdspec.spec.language.decoders import FORMAT_OF
 from wdspec.spec.spec import Spec
@@ -39,26 +45,26 @@ if TYPE_CHECKING:
 
 Sample = dict[str, Any]
 MEDIA = 3_500_000
-"""Bytes of pictures and sounds that a page may hold, over all its specs and sources."""
+"""Most bytes of images and sounds on a page, for all specs and sources."""
 _MOST_CLASSES = 50
-"""Different whole numbers in a field, above which they are no classes."""
+"""A field with more different integers is not shown as classes."""
 MOST_SOURCES = 40
-"""Sources of the mixture's chart, those with the largest shares."""
+"""Most sources in the chart of the mixture: those with the largest shares."""
 MOST_DRAWN = 1 << 20
-"""Samples drawn to see what the shares come to."""
+"""Samples drawn to compare with the shares."""
 STRIP = 2_048
-"""Samples of the strip at most."""
+"""Most samples in the strip."""
 _INK = "#0a0b0c"
-"""Stands for the page's own colour of text."""
+"""Replaced by the page's text colour."""
 _PADDING = (128, 128, 128)
 _CLASSES = 20
-"""Bars of a chart of classes."""
+"""Most bars in a chart of classes."""
 
 
 @click.command()
 @click.argument("files", metavar="SPEC [OTHER]", nargs=-1, required=True)
 @click.option(
-    "-o", "--output", metavar="PAGE.html", default="preview.html", show_default=True, help="The page."
+    "-o", "--output", metavar="PAGE.html", default="preview.html", show_default=True, help="File to write."
 )
 @click.option(
     "-n",
@@ -66,7 +72,7 @@ _CLASSES = 20
     type=click.IntRange(0, 100),
     default=6,
     show_default=True,
-    help="Samples shown of each source.",
+    help="Number of samples to show of each source.",
 )
 @click.option(
     "--samples",
@@ -74,9 +80,9 @@ _CLASSES = 20
     type=click.IntRange(1, 100_000),
     default=100,
     show_default=True,
-    help="Samples read of each source, for the charts.",
+    help="Number of samples to read of each source for the charts.",
 )
-@choosing_options("Split of the specs; SPEC#NAME chooses one's own.")
+@choosing_options("Split of the specs; SPEC#NAME chooses it for one of them.")
 @topology_options
 def preview(
     files: tuple[str, ...],
@@ -87,32 +93,38 @@ def preview(
     ranks: int | None,
     workers: int | None,
 ) -> None:
-    """Write a page of HTML that shows a spec, or two side by side: shares asked for and given, which source each sample
-    of the first batches comes from, and of each source real samples, as its shards hold them and as training gets them,
-    with the distributions of sizes, lengths and classes.
+    """Create an HTML page that shows one spec, or two side by side.
 
-    Everything is in the one file, which loads nothing and runs no script. Reads shards and runs the functions that the
-    spec names (`map`, `select`, decoders); WDS_SECURE=1 forbids them. Needs `pip install 'wdspec[charts]'`.
+    The page shows shares, the source of each sample of the first batches, and for each source real samples, as in its
+    shards and as in training, with distributions of sizes, lengths and classes. It is self-contained and runs no
+    script.
+
+    This reads shards and runs the functions that the spec names (`map`, `select`, decoders); WDS_SECURE=1 forbids them.
+    Needs `pip install 'wdspec[charts]'`.
     """
     if len(files) > 2:
-        raise click.UsageError(f"a page shows one spec, or two side by side; here are {len(files)}")
+        raise click.UsageError(f"a page shows one spec, or two side by side, not {len(files)}")
     check_libraries()
-    found = [explain_spec(choose(file).load(), ranks, workers, 1) for file in files]
-    with progress("reading sources", sum(len(each.active) for each in found)) as bar:
+    specs = [explain_spec(choose(file).load(), ranks, workers, 1) for file in files]
+    with progress("reading sources", sum(len(each.active) for each in specs)) as bar:
         previews = [
-            preview_of(file, each, count=count, cards=cards, media=MEDIA // len(found), advance=bar.advance)
-            for file, each in zip(files, found, strict=True)
+            build_preview(
+                file, each, count=count, cards=cards, media=MEDIA // len(specs), advance=bar.advance
+            )
+            for file, each in zip(files, specs, strict=True)
         ]
-    data = page(previews).encode()
+    data = render_page(previews).encode()
     save(output, data)
-    problems = sum(len(each.all_problems) for each in previews)
-    said = "no problems" if not problems else counted(problems, "problem")
-    click.echo(printable(f"{output}: {size(len(data))}, {said}; open {os.path.abspath(output)} in a browser"))
+    number = sum(len(each.all_problems) for each in previews)
+    problems = counted(number, "problem") if number else "no problems"
+    click.echo(
+        printable(f"{output}: {size(len(data))}, {problems}; open {os.path.abspath(output)} in a browser")
+    )
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """What a chart shows: values, or how often each class comes."""
+    """The data of a chart: values, or the count of each class."""
 
     title: str
     unit: str
@@ -122,23 +134,23 @@ class Distribution:
 
 @dataclass(frozen=True)
 class SampleCard:
-    """One sample, as its shard holds it and as training gets it."""
+    """One sample, as in its shard and as in training."""
 
     key: str
     url: str
     files: list[ShownValue]
     fields: list[ShownValue] | None
-    """None: it does not come through, or was not among those read."""
+    """None if it is dropped, or was not read."""
 
 
 @dataclass(frozen=True)
 class SourcePreview:
-    """One source that is read."""
+    """A source that is read."""
 
     explained: ExplainedSource
     cards: list[SampleCard]
     looked_at: int
-    """Samples that the distributions are of."""
+    """Number of samples in the distributions."""
     distributions: list[Distribution]
     problems: list[str]
 
@@ -153,15 +165,15 @@ class SpecPreview:
     batch: list[tuple[str, ValueMeaning]]
     """The columns of the first batch; empty for a spec without `batch`."""
     problems: list[str]
-    """Of the whole."""
+    """Problems of the whole spec."""
 
     @property
     def all_problems(self) -> list[str]:
-        """Those of the whole, and those of each source."""
+        """Problems of the whole spec and of each source."""
         return [*self.problems, *(problem for source in self.sources for problem in source.problems)]
 
 
-def preview_of(
+def build_preview(
     title: str,
     explanation: Explanation,
     *,
@@ -170,19 +182,17 @@ def preview_of(
     media: int = MEDIA,
     advance: Callable[[], Any] = lambda: None,
 ) -> SpecPreview:
-    """Reads the first samples of each source that is read, twice: as files, and as training gets them.
+    """Read the first samples of each source twice: as files, and as in training. Errors are listed as problems.
 
     Args:
-        title: what to call the spec.
+        title: name of the spec.
         explanation: the spec, planned.
-        count: samples read of each source.
-        cards: how many of these are shown.
-        media: bytes of pictures and sounds.
-        advance: called behind each source.
-
-    What cannot be read is among the problems, and the rest goes on.
+        count: samples to read of each source.
+        cards: samples to show of each source.
+        media: most bytes of images and sounds.
+        advance: called after each source.
     """
-    spec, problems = explanation.spec, [str(said) for said in explanation.warnings()]
+    spec, problems = explanation.spec, list(explanation.warnings())
     sources = []
     for explained in explanation.active:
         budget = MediaBudget(media // len(explanation.active))
@@ -191,7 +201,7 @@ def preview_of(
     batch: list[tuple[str, ValueMeaning]] = []
     if spec.batch is not None:
         try:
-            batch = [(name, value_meaning(column)) for name, column in first_batch(spec)]
+            batch = [(name, describe_value(column)) for name, column in first_batch(spec)]
         except WdspecError as error:
             problems.append(f"the first batch: {error}")
     return SpecPreview(title, explanation, sources, batch, [redacted_urls(each) for each in problems])
@@ -203,22 +213,16 @@ def _source(
     alone = only_source(spec, explained.name)
     problems: list[str] = []
     files = _read(files_of(alone), count, problems)
-    done = _read(samples_of(alone).model_copy(update={"to_tuple": None}), count, problems)
-    behind = {(sample["__url__"], sample["__key__"]): sample for sample in done}
+    trained = _read(samples_of(alone).model_copy(update={"to_tuple": None}), count, problems)
+    by_key = {(sample["__url__"], sample["__key__"]): sample for sample in trained}
     shown = []
     for sample in files[:cards]:
-        same = behind.get((sample["__url__"], sample["__key__"]))
-        shown.append(
-            SampleCard(
-                str(sample["__key__"]),
-                redacted_urls(str(sample["__url__"])),
-                shown_values(sample, budget),
-                None if same is None else shown_values(same, budget),
-            )
-        )
-    return SourcePreview(
-        explained, shown, len(files), [*_of_files(files), *_of_fields(done)], list(dict.fromkeys(problems))
-    )
+        same = by_key.get((sample["__url__"], sample["__key__"]))
+        url = redacted_urls(str(sample["__url__"]))
+        values = shown_values(sample, budget), None if same is None else shown_values(same, budget)
+        shown.append(SampleCard(str(sample["__key__"]), url, *values))
+    charts = [*_of_files(files), *_of_fields(trained)]
+    return SourcePreview(explained, shown, len(files), charts, list(dict.fromkeys(problems)))
 
 
 def _read(spec: Spec, count: int, problems: list[str]) -> list[Sample]:
@@ -231,15 +235,15 @@ def _read(spec: Spec, count: int, problems: list[str]) -> list[Sample]:
 
 
 def _of_files(samples: list[Sample]) -> list[Distribution]:
-    """Sizes of samples, and of their pictures, from the files."""
+    """Sizes of samples, and of their images, from the files."""
     sizes = [sum(len(file) for file in _fields(sample).values() if file is not None) for sample in samples]
-    longer = [max(size) for sample in samples for size in _picture_sizes(sample)]
+    longer = [max(size) for sample in samples for size in _image_sizes(sample)]
     found = [Distribution("size of a sample", "bytes", values=list(map(float, sizes)))]
-    found += [Distribution("longer side of a picture", "pixels", values=list(map(float, longer)))]
+    found += [Distribution("longer side of an image", "pixels", values=list(map(float, longer)))]
     return [each for each in found if each.values]
 
 
-def _picture_sizes(sample: Sample) -> Iterable[tuple[int, int]]:
+def _image_sizes(sample: Sample) -> Iterable[tuple[int, int]]:
     from PIL import Image
 
     for name, data in _fields(sample).items():
@@ -247,12 +251,12 @@ def _picture_sizes(sample: Sample) -> Iterable[tuple[int, int]]:
         if kind is not None and data is not None:
             try:
                 yield Image.open(io.BytesIO(data), formats=[kind.pillow]).size
-            except Exception:  # a damaged picture is among the problems of reading
+            except Exception:  # reading reports a damaged image
                 continue
 
 
 def _of_fields(samples: list[Sample]) -> list[Distribution]:
-    """Of each field what can be counted: lengths of texts and of lists, classes, numbers."""
+    """Lengths of texts and lists, classes and numbers of each field."""
     columns: dict[str, list[Any]] = {}
     for sample in samples:
         for name, value in _fields(sample).items():
@@ -266,7 +270,8 @@ def _of_field(name: str, values: list[Any]) -> Distribution | None:
     if all(isinstance(value, str) for value in values):
         return Distribution(f"length of {name}", "characters", values=[float(len(value)) for value in values])
     if all(isinstance(value, int) for value in values) and len(set(values)) <= _MOST_CLASSES:
-        return Distribution(f"classes of {name}", "samples", classes=_counted(values))
+        counts = {str(value): number for value, number in sorted(Counter(values).items())}
+        return Distribution(f"classes of {name}", "samples", classes=counts)
     if all(isinstance(value, (int, float)) for value in values):
         return Distribution(f"values of {name}", "", values=[float(value) for value in values])
     arrays = [as_array(value) for value in values]
@@ -278,16 +283,12 @@ def _of_field(name: str, values: list[Any]) -> Distribution | None:
     return None
 
 
-def _counted(values: list[int]) -> dict[str, int]:
-    return {str(value): number for value, number in sorted(Counter(values).items())}
-
-
 def _fields(sample: Sample) -> Sample:
     return {str(name): value for name, value in sample.items() if not str(name).startswith("__")}
 
 
 def check_libraries() -> None:
-    """Raises UsageError where a library that draws pages is not installed."""
+    """Raise UsageError if a library that draws pages is not installed."""
     try:
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
@@ -296,8 +297,8 @@ def check_libraries() -> None:
         raise UsageError(f"`wdspec preview` needs {error.name}: pip install 'wdspec[charts]'") from None
 
 
-def page(previews: Sequence[SpecPreview]) -> str:
-    """The previews of one or two specs, side by side."""
+def render_page(previews: Sequence[SpecPreview]) -> str:
+    """Render the previews of one or two specs side by side."""
     import jinja2
 
     template = resources("wdspec.cli").joinpath("preview.html.jinja").read_text(encoding="utf-8")
@@ -308,7 +309,7 @@ def page(previews: Sequence[SpecPreview]) -> str:
 
 
 def _parts(preview: SpecPreview) -> dict[str, Any]:
-    """What the template asks for of one spec."""
+    """The values of the template for one spec."""
     plan = preview.explanation.plan
     picture, batches, width = strip(plan)
     colours = dict(zip((source.name for source in plan.sources), palette(len(plan.sources)), strict=True))
@@ -336,7 +337,7 @@ def _row(source: ExplainedSource, colours: dict[str, tuple[int, int, int]]) -> d
     about = "~" if source.estimated else ""
     return {
         "name": source.name,
-        "colour": "#{:02x}{:02x}{:02x}".format(*colours[source.name]),
+        "colour": _hex(colours[source.name]),
         "share": f"{100 * source.share:.2f} %",
         "shards": f"{source.shards:,}" if source.shards is not None else "",
         "samples": f"{about}{source.samples:,.0f}" if source.samples is not None else "unknown",
@@ -347,7 +348,7 @@ def _row(source: ExplainedSource, colours: dict[str, tuple[int, int, int]]) -> d
 
 
 def palette(count: int) -> list[tuple[int, int, int]]:
-    """Colours that many sources can be told apart by, as 8-bit RGB."""
+    """Distinct colours for sources, as 8-bit RGB."""
     from matplotlib import colormaps
 
     table = colormaps["tab10" if count <= 10 else "tab20" if count <= 20 else "turbo"]
@@ -357,21 +358,22 @@ def palette(count: int) -> list[tuple[int, int, int]]:
 
 
 def mixture(plan: Plan) -> str:
-    """The shares that the spec asks for beside what the first epoch (or a million samples) gives, as SVG."""
+    """The shares of the spec next to those of the first epoch (or a million samples), as SVG."""
     size = plan.batching.global_size
     batches = max(1, min(plan.epoch_batches or MOST_DRAWN, MOST_DRAWN // size))
-    found = simulate(plan, batches)
-    asked, given = found.expected / max(1, found.expected.sum()), found.drawn / max(1, found.drawn.sum())
-    order = np.argsort(-asked, kind="stable")[:MOST_SOURCES][::-1]
+    result = simulate(plan, batches)
+    shares = result.expected / max(1, result.expected.sum())
+    drawn = result.drawn / max(1, result.drawn.sum())
+    order = np.argsort(-shares, kind="stable")[:MOST_SOURCES][::-1]
     colours = palette(len(plan.sources))
     figure = _figure(7, 0.6 + 0.42 * len(order))
     axes = figure.subplots()
     places = np.arange(len(order))
-    bars = axes.barh(places, 100 * given[order], 0.6, color=[_hex(colours[n]) for n in order])
+    bars = axes.barh(places, 100 * drawn[order], 0.6, color=[_hex(colours[n]) for n in order])
     axes.bar_label(bars, fmt="%.2f %%", padding=6, fontsize=8, color=_INK)
-    axes.scatter(100 * asked[order], places, marker="|", s=220, color=_INK, zorder=3)
+    axes.scatter(100 * shares[order], places, marker="|", s=220, color=_INK, zorder=3)
     axes.set_yticks(places, [plan.sources[n].name for n in order])
-    axes.set_xlabel("% of the samples; the line is the share asked for")
+    axes.set_xlabel("% of the samples; the line is the share in the spec")
     axes.margins(x=0.15)
     return _svg(figure, axes)
 
@@ -403,10 +405,10 @@ def distributions(found: Sequence[Distribution]) -> str:
 
 
 def strip(plan: Plan) -> tuple[str, int, int]:
-    """The first global batches as a picture, a square a sample, coloured by source; a column is a batch.
+    """Draw the first global batches: a square for each sample, coloured by source; a column is a batch.
 
     Returns:
-        a `data:` URL, how many batches, how many samples of each are shown.
+        a `data:` URL, the number of batches, and the number of samples shown of each.
     """
     from PIL import Image
 
@@ -414,7 +416,7 @@ def strip(plan: Plan) -> tuple[str, int, int]:
     batches = max(1, min(plan.epoch_batches or 64, 64, STRIP // min(size, STRIP)))
     if plan.batching.batched:
         drawn = drawn_sources(plan, batches)[:, :128]
-    else:  # a step is a sample of each rank: columns of 32 say more
+    else:  # a step is one sample of each rank, so use columns of 32
         batches = max(1, min(plan.epoch_batches or STRIP, STRIP // min(size, STRIP)))
         flat = drawn_sources(plan, batches).ravel()[:STRIP]
         drawn = np.full((-(-len(flat) // 32), 32), -1)
@@ -434,7 +436,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _svg(figure: Figure, *axes: Any) -> str:
-    """The figure as an `svg` element without a background, whose texts and lines have the page's colour."""
+    """The figure as an `svg` element without background, with texts and lines in the page's text colour."""
     for each in axes:
         each.tick_params(colors=_INK, labelsize=8)
         each.xaxis.label.set_color(_INK)

@@ -1,6 +1,6 @@
-"""One value of a sample as a browser shows it: a picture, a sound, a text, and what `wdspec head` says of it.
+"""Values of samples as a browser shows them: images, sounds, texts, and the descriptions of `wdspec head`.
 
-Pictures are made small and sounds are cut, so that a page of many samples stays small.
+Images are scaled down and sounds are cut, so that a page with many samples stays small.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from wdspec.cli.wording import ValueMeaning, value_meaning
+from wdspec.cli.samples import ValueMeaning, describe_value
 from wdspec.spec.language.decoders import FORMAT_OF
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 SIDE = 192
-"""Pixels of the longer side of a picture on the page."""
+"""Longer side of an image on the page, in pixels."""
 _SEEN = 96
-"""Pixels of the longer side up to which small pictures are enlarged."""
+"""Small images are enlarged up to this longer side, in pixels."""
 FRAMES = 4
-"""Pictures shown of a film."""
+"""Most frames shown of a video."""
 SECONDS = 3
-"""Shown of a sound."""
+"""Most seconds of a decoded sound."""
 TEXT = 600
-"""Characters shown of a text."""
+"""Most characters shown of a text."""
 _SOUNDS = {
     "wav": "audio/wav",
     "mp3": "audio/mpeg",
@@ -45,14 +45,14 @@ _TEXTS = frozenset(
 _BOXES = frozenset(("box", "boxes", "bbox", "bboxes"))
 _CHANNELS = (1, 3, 4)
 _SMALLEST = 8
-"""Pixels of a side below which an array is no picture."""
+"""An array with a shorter side, in pixels, is not shown as an image."""
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Medium:
-    """A picture or a sound within a page."""
+    """An image or a sound on a page."""
 
     kind: str
     """`image` or `audio`."""
@@ -69,23 +69,23 @@ class ShownValue:
     meaning: ValueMeaning
     media: tuple[Medium, ...] = ()
     text: str = ""
-    """What the value says, where it can be read."""
+    """The value as text, if it is readable."""
 
     @property
     def preview(self) -> str:
-        """What there is to say of a value that is neither seen nor heard nor read."""
+        """The description of a value without media and text."""
         is_opaque = self.media or self.text or self.meaning.type in ("bytes", "bytearray", "memoryview")
         return "" if is_opaque else self.meaning.preview
 
 
 class MediaBudget:
-    """How many bytes of media may still go into a page."""
+    """Limits the bytes of media on a page."""
 
     def __init__(self, size: int) -> None:
         self.left = size
 
     def take(self, media: Sequence[Medium]) -> tuple[Medium, ...]:
-        """The media, or nothing where they no longer fit."""
+        """The media, or nothing if they no longer fit."""
         needed = sum(len(medium.data) for medium in media)
         if needed > self.left:
             return ()
@@ -94,7 +94,7 @@ class MediaBudget:
 
 
 def shown_values(sample: dict[str, Any], budget: MediaBudget) -> list[ShownValue]:
-    """The fields of a sample as a page shows them; boxes are drawn into its only picture."""
+    """The fields of a sample as a page shows them; boxes are drawn on its image if it has only one."""
     fields = {str(name): value for name, value in sample.items() if not str(name).startswith("__")}
     pictures = {name: images for name, value in fields.items() if (images := list(_images(name, value)))}
     boxes = next(
@@ -111,7 +111,7 @@ def shown_values(sample: dict[str, Any], budget: MediaBudget) -> list[ShownValue
         ]
         if not media and (sound := _sound(name, value)) is not None:
             media = [sound]
-        shown.append(ShownValue(name, value_meaning(value), budget.take(media), _text(name, value)))
+        shown.append(ShownValue(name, describe_value(value), budget.take(media), _text(name, value)))
     return shown
 
 
@@ -120,20 +120,18 @@ def _suffix(name: str) -> str:
 
 
 def as_array(value: Any) -> Array | None:
-    """An array or tensor as numpy has it; None for other values."""
+    """Convert an array or tensor to numpy; return None for other values."""
     if not (hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "__array__")):
         return None
     try:
         array = np.asarray(value)
-    except (
-        Exception
-    ):  # a nested tensor, a tensor elsewhere, a library of the user's: it is described in words
+    except Exception:  # a nested tensor, a tensor on a device, another library: only described
         return None
     return array if array.dtype.kind in "buif" else None
 
 
 def _images(name: str, value: Any) -> Iterator[tuple[Image, str]]:
-    """The pictures of a value, made small, each with what is to be said of its place."""
+    """The images of a value, scaled down, each with its position in a video."""
     try:
         if isinstance(value, bytes) and _suffix(name) in FORMAT_OF:
             yield _small(_opened(value, FORMAT_OF[_suffix(name)].pillow)), ""
@@ -153,20 +151,20 @@ def _images(name: str, value: Any) -> Iterator[tuple[Image, str]]:
                 yield _small(picture), ""
     except ImportError:
         raise
-    except Exception:  # what is no picture after all is described in words
+    except Exception:  # not an image after all: only described
         return
 
 
 def _opened(data: bytes, kind: str) -> Image:
     from PIL import Image
 
-    image = Image.open(io.BytesIO(data), formats=[kind])  # of all formats, some would start other programs
+    image = Image.open(io.BytesIO(data), formats=[kind])  # some other formats start programs
     image.draft("RGB", (SIDE, SIDE))
     return image
 
 
 def _frames(film: Array) -> Iterator[tuple[Image, str]]:
-    """Some pictures of an array of frames."""
+    """Some images of an array of frames."""
     places = sorted({round(at) for at in np.linspace(0, len(film) - 1, FRAMES)}) if len(film) else []
     for place in places:
         picture = _pixels(film[place])
@@ -175,7 +173,7 @@ def _frames(film: Array) -> Iterator[tuple[Image, str]]:
 
 
 def _pixels(array: Array) -> Image | None:
-    """The picture that an array is: (H, W), (H, W, C) or (C, H, W); None if it is none."""
+    """Convert an array (H, W), (H, W, C) or (C, H, W) to an image; return None for other arrays."""
     from PIL import Image
 
     if array.ndim == 3 and array.shape[0] in _CHANNELS and array.shape[-1] not in _CHANNELS:
@@ -189,7 +187,7 @@ def _pixels(array: Array) -> Image | None:
 
 
 def _eight_bits(array: Array) -> npt.NDArray[np.uint8]:
-    """Values as shades; those that are none already are spread from their least to their greatest."""
+    """Convert values to 8 bits; values other than bytes and fractions are scaled to their range."""
     if array.dtype == np.uint8:
         return array
     values = np.nan_to_num(array.astype(np.float64))
@@ -227,7 +225,7 @@ def _boxes(name: str, value: Any) -> Array | None:
 
 
 def _draw_boxes(image: Image, boxes: Array) -> None:
-    """Draws boxes (left, top, right, bottom) that are relative to the picture; others would need its own size."""
+    """Draw boxes (left, top, right, bottom) relative to the image; boxes in pixels would need its original size."""
     from PIL import ImageDraw
 
     if boxes.min() < 0 or boxes.max() > 1:
@@ -241,7 +239,7 @@ def _draw_boxes(image: Image, boxes: Array) -> None:
 
 
 def _sound(name: str, value: Any) -> Medium | None:
-    """A file as it is, if it is short; or the beginning of decoded samples with their rate, as (samples, rate)."""
+    """An audio file as it is, or the start of a decoded sound (samples, rate)."""
     if isinstance(value, bytes):
         kind = _SOUNDS.get(_suffix(name))
         return None if kind is None else Medium("audio", _data_url(kind, value), name)
@@ -272,7 +270,7 @@ def _text(name: str, value: Any) -> str:
                 value,
                 ensure_ascii=False,
                 indent=None if is_flat else 1,
-                default=lambda inner: value_meaning(inner).type,
+                default=lambda inner: describe_value(inner).type,
             )
         except (TypeError, ValueError):
             return ""

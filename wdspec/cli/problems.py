@@ -1,13 +1,11 @@
-"""Problems of specs and data, reported: as text, for GitHub Actions, as JSON, as SARIF and as JUnit XML.
+"""Formats for problems of specs and data: text, GitHub Actions, JSON, SARIF and JUnit XML.
 
-Text and annotations are printed while files are checked; the others are one document.
+Text and annotations are printed while files are checked; the other formats are one document.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
@@ -19,7 +17,7 @@ import click
 
 import wdspec
 from wdspec.base.errors import did_you_mean
-from wdspec.cli.wording import counted
+from wdspec.cli.report import counted, show_problem
 from wdspec.spec.problems import Problem
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class CheckedSpec(NamedTuple):
-    """One file; its problems may stand in files that it extends."""
+    """A file and its problems, which may be in files that it extends."""
 
     file: str
     """As the user named it."""
@@ -37,37 +35,37 @@ class CheckedSpec(NamedTuple):
 
     @property
     def errors(self) -> list[Problem]:
-        """Those that make the spec useless."""
+        """The problems that make the spec unusable."""
         return [problem for problem in self.problems if problem.is_error]
 
 
-def chosen_codes(codes: Iterable[str], is_chosen: Callable[[str], bool], of: str) -> frozenset[str]:
-    """The codes that `--ignore` names. Raises click.UsageError for one that is not chosen.
+def parse_ignored(codes: Iterable[str], may_ignore: Callable[[str], bool], kind: str) -> frozenset[str]:
+    """Parse the codes that `--ignore` names. Raises click.UsageError for an unknown code.
 
     Args:
         codes: as they are written.
-        is_chosen: whether a code may be ignored.
-        of: what such codes are about.
+        may_ignore: whether a code can be ignored.
+        kind: the kind of codes that can be ignored, for the message.
     """
     if not codes:
         return frozenset()
     from wdspec.spec.rules import all_codes
 
-    known = list(filter(is_chosen, all_codes()))
+    known = list(filter(may_ignore, all_codes()))
     for code in codes:
         if code.upper() not in known:
             hint = did_you_mean(code.upper(), known) or "`wdspec rule` lists all codes"
-            raise click.UsageError(f"cannot ignore {code}, which is no code of {of}; {hint}")
+            raise click.UsageError(f"cannot ignore {code}, which is not the code of {kind}; {hint}")
     return frozenset(map(str.upper, codes))
 
 
 def text_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
-    """Each problem with its line of the file, in colour on a terminal; then how many there were."""
-    return _with_summary(checked, styled)
+    """Each problem with its line of the file, in colour on a terminal; then a summary."""
+    return _with_summary(checked, show_problem)
 
 
 def github_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
-    """Workflow commands, which GitHub Actions shows next to the lines of a pull request; then how many there were."""
+    """Workflow commands, which GitHub Actions shows next to the lines of a pull request; then a summary."""
     return _with_summary(checked, _annotation)
 
 
@@ -89,27 +87,6 @@ def _with_summary(checked: Iterable[CheckedSpec], show: Callable[[Problem], str]
     yield summary(files, severities)
 
 
-def styled(problem: Problem) -> str:
-    """The problem as text; in colour on a terminal, unless NO_COLOR is set."""
-    text = str(problem)
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        return text
-    colour = "red" if problem.is_error else "yellow"
-    first, *rest = text.split("\n")
-    place, _, said = first.partition(f": {problem.code} ")
-    lines = [f"{click.style(place, bold=True)}: {click.style(problem.code, fg=colour, bold=True)} {said}"]
-    for line in rest:
-        margin, bar, content = line.partition(" | ")
-        if bar:
-            carets = content.strip() != "" and set(content.strip()) == {"^"} and not margin.strip()
-            content = click.style(content, fg=colour) if carets else content
-            lines.append(click.style(margin + bar, fg="blue") + content)
-        else:
-            before, equals, hint = line.partition(" = ")
-            lines.append(click.style(before + equals, fg="blue") + hint)
-    return "\n".join(lines)
-
-
 def _annotation(problem: Problem) -> str:
     message = _escape(problem.advice)
     location = f"file={_escape_property(problem.file)}"
@@ -128,7 +105,7 @@ def _escape_property(text: str) -> str:
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 REPOSITORY_ROOT = "%SRCROOT%"
-"""What code-scanning services take for the root of the repository."""
+"""The placeholder of code-scanning services for the root of the repository."""
 
 
 def json_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
@@ -142,11 +119,10 @@ def json_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
 
 
 def sarif_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
-    """SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0): one run, with a rule for each code that is
-    used."""
+    """SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0): one run, with a rule for each code."""
     from sarif_pydantic import Run, Sarif, Tool, ToolDriver
 
-    problems = list(dict.fromkeys(_problems(checked)))  # one that stands in a shared base is reported once
+    problems = list(dict.fromkeys(_problems(checked)))  # a problem of a shared base is reported once
     codes = sorted({problem.code for problem in problems})
     rules = [_sarif_rule(code) for code in codes]
     driver = ToolDriver(name="wdspec", version=wdspec.__version__, rules=rules)
@@ -157,7 +133,7 @@ def sarif_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
 
 
 def junit_report(checked: Iterable[CheckedSpec], title: str = "wdspec validate") -> Iterator[str]:
-    """JUnit XML: a test case for each file, which fails by its errors and has its warnings as output."""
+    """JUnit XML: a test case for each file, which fails if it has errors; warnings are its output."""
     from junitparser import JUnitXml, TestSuite
 
     suite = TestSuite(title)
@@ -227,7 +203,7 @@ def _junit_case(spec: CheckedSpec) -> TestCase:
 
 
 def _xml_text(text: str) -> str:
-    """The text without the characters that XML 1.0 cannot hold."""
+    """Replace the characters that XML 1.0 cannot hold."""
     return "".join(c if c in "\t\n" or (c.isprintable() and ord(c) < 0xFFFE) else "\ufffd" for c in text)
 
 
@@ -238,4 +214,4 @@ REPORTS: dict[str, Callable[[Iterable[CheckedSpec]], Iterator[str]]] = {
     "sarif": sarif_report,
     "junit": junit_report,
 }
-"""The formats: each makes the lines of a report while files are checked."""
+"""The formats: each yields the lines of a report while files are checked."""

@@ -1,4 +1,4 @@
-"""`wdspec process`: new shards from old ones, through a spec's own steps, in parallel, retried where it failed."""
+"""`wdspec process`: process shards with the steps of a spec into new shards, in parallel and with retries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from wdspec.cli.report import Block, Row, Table, print_json, show, show_report
-from wdspec.cli.samples import read_like_training
+from wdspec.cli.samples import log_skipped_errors
 from wdspec.cli.spec_options import SpecChoice, choosing, choosing_engine
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.process import ProcessJob, ProcessTask
@@ -20,17 +20,17 @@ MOST_LISTED = 20
 
 @click.command()
 @choosing
-@click.option("--output", metavar="DIR", help="Where to write; the same as --set output=DIR.")
+@click.option("--output", metavar="DIR", help="Folder to write to; the same as --set output=DIR.")
 @choosing_engine
 @click.option(
     "--retries",
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="How often a failed shard is retried.",
+    help="Number of retries for a failed shard.",
 )
-@click.option("--force", is_flag=True, help="Do shards again whose output is there.")
-@click.option("--dry-run", is_flag=True, help="Only list what would be read and written.")
+@click.option("--force", is_flag=True, help="Process shards again whose output exists.")
+@click.option("--dry-run", is_flag=True, help="List what would be read and written, and do nothing.")
 def process(
     choice: SpecChoice,
     form: str,
@@ -40,15 +40,17 @@ def process(
     force: bool,
     dry_run: bool,
 ) -> None:
-    """Run the samples of a spec through its decoders, filters and maps into new shards, one for each shard read.
+    """Process the samples of each shard with the decoders, filters and maps of a spec, and write them to a new shard.
 
-    `output:` in the spec, or --output, says where. Shares, shuffling and batches do not apply: every shard is read
-    once, in order; `limit` is the most that is written of each. A shard appears when it is whole, and those that are
-    there already are skipped, so the same command goes on after an interruption. Exits with 1 if a shard failed.
+    The new shards are written to `output:` of the spec, or to --output. Shares, shuffling and batches do not apply:
+    every shard is read once, in order; `limit` is the maximum number of samples of each new shard. Shards appear when
+    they are complete, and existing ones are skipped, so repeat the command to resume after an interruption.
+
+    Exit code: 1 if a shard failed.
     """
     if output is not None:
         choice = replace(choice, overrides=(*choice.overrides, f"output={output}"))
-    read_like_training()
+    log_skipped_errors()
     job = ProcessJob.of(choice.load())
     if dry_run:
         if form == "json":
@@ -66,12 +68,12 @@ def process(
 
 @dataclass(frozen=True)
 class ProcessReport:
-    """What became of the shards of a job."""
+    """The results of a job."""
 
     job: ProcessJob
 
     def blocks(self) -> Iterator[Block]:
-        """What is shown of it."""
+        """Totals of each source, and failed shards."""
         job = self.job
         sources: dict[str, list[int]] = {}
         for task, done in job.done:
@@ -88,7 +90,7 @@ class ProcessReport:
             headings = ("source", "shards>", "samples>", "dropped>", "skipped>", "MB>", "failed>")
             yield Table(headings, rows)
         if job.there:
-            yield f"{len(job.there):,} shards were there already and were left as they are (--force does them again)"
+            yield f"{len(job.there):,} shards already existed and were skipped (--force processes them again)"
         if job.failed:
             failures: list[Row] = [
                 (task.shard.text, failed.cause) for task, failed in job.failed[:MOST_LISTED]
@@ -97,10 +99,10 @@ class ProcessReport:
             details = [failed.detail for _, failed in job.failed if failed.detail]
             if details:
                 yield details[0].rstrip()
-            yield "the same command tries these again, and leaves the others as they are"
+            yield "repeat the command to retry these shards; the others are skipped"
 
     def as_json(self) -> dict[str, Any]:
-        """Every task, with what became of it."""
+        """All tasks with their results."""
         job = self.job
         return {
             "done": [_describe(task) | done._asdict() for task, done in job.done],

@@ -1,7 +1,8 @@
-"""Reports: what commands find out, as values that one renderer shows as text, tables or JSON.
+"""Reports: the results of commands, as values that one renderer shows as text, tables or JSON.
 
-A report is a value with `blocks()`: tables, warnings and lines, drawn by rich on a terminal, aligned as plain text in a
-pipe. Its JSON is made of its fields, or of what its `as_json()` returns.
+A report has `blocks()`: tables, warnings, problems and lines, drawn by rich on a terminal, aligned as plain text in a
+pipe. Its JSON is built from its fields, or from what its `as_json()` returns. The functions at the end format numbers
+and amounts.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from dataclasses import fields, is_dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import click
 
 from wdspec.base.redaction import printable, redacted_urls
+from wdspec.spec.problems import Problem
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,25 +29,24 @@ Row = tuple[str, ...]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Rows of text under headings.
 
-    Cells may hold anything: what cannot be printed is escaped when shown. A heading that ends in ``>`` (not
-    shown) marks a column of numbers, which is set flush right and never broken.
+    Cells may hold anything: characters that cannot be printed are escaped. A heading that ends in ``>`` (not shown)
+    marks a column of numbers, which is aligned to the right and never broken.
     """
 
     headings: Row
-    """Empty for a table that needs none."""
+    """Empty for a table without headings."""
     rows: Sequence[Row | None]
     """None is a gap between groups of rows."""
     title: str = ""
     faint: frozenset[int] = frozenset()
-    """Rows that matter less."""
+    """Rows to draw dimmed."""
 
     @property
     def columns(self) -> list[tuple[str, bool]]:
-        """The heading of each column as shown, and whether it is flush right."""
+        """The heading of each column as shown, and whether it is aligned to the right."""
         if self.headings:
             return [(name.removesuffix(">"), name.endswith(">")) for name in self.headings]
         width = next((len(row) for row in self.rows if row is not None), 0)
@@ -52,27 +54,26 @@ class Table:
 
 
 def table_of(items: Iterable[T], columns: Mapping[str, Callable[[T], str]], title: str = "") -> Table:
-    """A table with a row for each item, whose cells are made by the functions under the headings."""
+    """Build a table with a row for each item; `columns` maps headings to the functions that make the cells."""
     cells = list(columns.values())
     return Table(tuple(columns), [tuple(cell(item) for cell in cells) for item in items], title)
 
 
-@dataclass(frozen=True)
-class Warning:
+class Warning(NamedTuple):
     """A line of advice."""
 
     text: str
 
 
-Block = Table | Warning | str
-"""What a report is made of; a `str` is a line or a paragraph."""
+Block = Table | Warning | Problem | str
+"""A part of a report; a `str` is a line or a paragraph."""
 
 
 class Report(Protocol):
-    """What a command found out."""
+    """The result of a command."""
 
     def blocks(self) -> Iterable[Block]:
-        """What is shown of it."""
+        """The parts of the text."""
         ...
 
 
@@ -103,8 +104,8 @@ def show(*blocks: Block) -> None:
         before = block
 
 
-def aligned(table: Table) -> list[str]:
-    """The lines of a table as plain text: columns two blanks apart, nothing cut, no blanks at the end."""
+def _align(table: Table) -> list[str]:
+    """The lines of a table as plain text: columns two spaces apart, nothing cut, no trailing spaces."""
     from rich.cells import cell_len
 
     columns = table.columns
@@ -124,9 +125,32 @@ def aligned(table: Table) -> list[str]:
 
 def _lines(block: Block) -> list[str]:
     if isinstance(block, Table):
-        return aligned(block)
+        return _align(block)
+    if isinstance(block, Problem):
+        return [show_problem(block)]
     text = f"warning: {block.text}" if isinstance(block, Warning) else block
     return [printable(line) for line in text.split("\n")]
+
+
+def show_problem(problem: Problem) -> str:
+    """The problem as text; in colour on a terminal, unless NO_COLOR is set."""
+    text = str(problem)
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    colour = "red" if problem.is_error else "yellow"
+    first, *rest = text.split("\n")
+    place, _, message = first.partition(f": {problem.code} ")
+    lines = [f"{click.style(place, bold=True)}: {click.style(problem.code, fg=colour, bold=True)} {message}"]
+    for line in rest:
+        margin, bar, content = line.partition(" | ")
+        if bar:
+            is_carets = set(content.strip()) == {"^"} and not margin.strip()
+            content = click.style(content, fg=colour) if is_carets else content
+            lines.append(click.style(margin + bar, fg="blue") + content)
+        else:
+            before, equals, hint = line.partition(" = ")
+            lines.append(click.style(before + equals, fg="blue") + hint)
+    return "\n".join(lines)
 
 
 def _draw(block: Block, console: Console) -> None:
@@ -136,6 +160,8 @@ def _draw(block: Block, console: Console) -> None:
         _draw_table(block, console)
     elif isinstance(block, Warning):
         console.print(Text.assemble(("warning: ", "yellow"), printable(block.text)))
+    elif isinstance(block, Problem):
+        click.echo(show_problem(block))
     else:
         for line in _lines(block):
             console.print(Text(line))
@@ -175,7 +201,7 @@ def _draw_table(table: Table, console: Console) -> None:
 
 
 def to_markdown(blocks: Iterable[Block]) -> str:
-    """Blocks as GitHub shows them in a comment."""
+    """Render blocks as Markdown for a comment on GitHub."""
     return "\n\n".join(map(_in_markdown, blocks))
 
 
@@ -192,11 +218,11 @@ def _in_markdown(block: Block) -> str:
         )
         lines += ["| " + " | ".join(map(_escaped, row)) + " |" for row in block.rows if row is not None]
         return "\n".join(lines)
-    return f"> ⚠ {_escaped(block.text)}" if isinstance(block, Warning) else _escaped(block)
+    return f"> ⚠ {_escaped(block.text)}" if isinstance(block, Warning) else _escaped(str(block))
 
 
 def _escaped(text: str) -> str:
-    """Text in which nothing is markup but what stands between backquotes, as names do in our messages."""
+    """Escape all markup except backquotes, which our messages put around names."""
     pieces = printable(text).split("`")
     plain = [_SPECIAL.sub(r"\\\g<0>", piece) for piece in pieces[::2]]
     code = [piece.replace("|", r"\|") for piece in pieces[1::2]]
@@ -206,12 +232,12 @@ def _escaped(text: str) -> str:
 
 
 def print_json(document: Any) -> None:
-    """Print a report, or other values, as JSON without the secrets of URLs: output of commands ends up in logs."""
+    """Print a report, or other values, as JSON. Secrets in URLs are removed, since outputs end up in logs."""
     click.echo(json.dumps(to_json(document), indent=2))
 
 
 def to_json(value: Any) -> Any:
-    """A value as JSON knows it: of dataclasses and named tuples their fields, or what their `as_json` returns."""
+    """Convert a value to JSON values: dataclasses and named tuples to their `as_json()`, or their fields."""
     if hasattr(value, "as_json"):
         return to_json(value.as_json())
     if is_dataclass(value):
@@ -223,3 +249,52 @@ def to_json(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_json(each) for each in value]
     return redacted_urls(value) if isinstance(value, str) else value
+
+
+def number(value: float) -> str:
+    """Format a count or an amount: `1,797`, `12.5`, `0.031`."""
+    if value == int(value) or abs(value) >= 1000:
+        return f"{round(value):,}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def number_range(low: float, high: float) -> str:
+    """Format a range: `12`, `900 to 1,000`."""
+    return number(low) if low == high else f"{number(low)} to {number(high)}"
+
+
+def percent(share: float) -> str:
+    """Format a share: `40.00 %`, `0.013 %`."""
+    return f"{100 * share:.2f} %" if share >= 0.001 or not share else f"{100 * share:.2g} %"
+
+
+def size(count: float) -> str:
+    """Format an amount of bytes: `812 B`, `1.4 kB`, `3.2 GB`."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 999.5 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" or count >= 99.5 else f"{count:.1f} {unit}"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Format a count with its noun: `1 shard`, `1,024 shards`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def listed(names: Iterable[str], most: int = 4) -> str:
+    """List names: `a, b, c`, or `a, b, c, d and 96 more`."""
+    rest = list(names)
+    shown = ", ".join(islice(rest, most))
+    return shown if len(rest) <= most else f"{shown} and {len(rest) - most} more"
+
+
+def without_secrets(value: Any) -> Any:
+    """Redact all texts in a value. Do this before it is written as JSON or cut, which both hide where a secret ends."""
+    if isinstance(value, str):
+        return redacted_urls(value)
+    if isinstance(value, dict):
+        return {name: without_secrets(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(each) for each in value]
+    return value

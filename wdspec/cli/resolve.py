@@ -1,4 +1,4 @@
-"""`wdspec resolve`: how a URL, or each source of a spec, leads to the place its bytes are read from."""
+"""`wdspec resolve`: how a URL, or each source of a spec, is resolved to the location that is read."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import click
 from wdspec.base.errors import WdspecError
 from wdspec.base.redaction import printable
 from wdspec.cache.shard_cache import path_of_copy
-from wdspec.cli.report import Block, Row, Table, show_report
-from wdspec.cli.spec_options import SpecChoice, choosing_options, form_option, is_a_spec, source_named
-from wdspec.cli.wording import counted
+from wdspec.cli.report import Block, Row, Table, counted, show_report
+from wdspec.cli.spec_options import SpecChoice, choosing_options, find_source, form_option, is_spec_file
 from wdspec.shards.listing import list_shards, shards_of
 from wdspec.spec.spec import Spec
 from wdspec.storage.environment import Environment, Resolution, ResolutionStep
@@ -24,12 +23,16 @@ from wdspec.urls.urls import UrlSequence
 
 @click.command()
 @click.argument("what", metavar="URL|SPEC")
-@click.option("--spec", "file", metavar="FILE", help="Resolve the URL under the rules of this spec.")
-@click.option("--source", metavar="NAME", help="With --spec: also under the rules of this source.")
+@click.option("--spec", "file", metavar="FILE", help="Resolve the URL with the rules of this spec.")
+@click.option("--source", metavar="NAME", help="With --spec: also use the rules of this source.")
 @choosing_options("Split of the spec.")
 @form_option
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=3, show_default=True, help="Shards shown a source."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Number of shards to show of each source.",
 )
 def resolve(
     what: str,
@@ -41,20 +44,20 @@ def resolve(
 ) -> None:
     """Show step by step where the bytes of a URL, or of each source of a spec, come from.
 
-    Opens no shard; globs, directories and @files are listed as training would list them, which runs the command of an
-    `@pipe:` list (WDS_SECURE=1 forbids that).
+    No shard is opened. Globs, directories and @files are listed as in training, which runs the command of an `@pipe:`
+    list; WDS_SECURE=1 forbids that.
     """
-    given = file if file is not None else what if is_a_spec(what) else None
+    given = file if file is not None else what if is_spec_file(what) else None
     if given is None and (source or choose("") != SpecChoice("")):
         raise click.UsageError("--source, --env, --split, --var and --set need a spec; add --spec FILE")
     if source and file is None:
-        raise click.UsageError("--source goes with a URL and --spec FILE")
+        raise click.UsageError("--source needs a URL and --spec FILE")
     environment = Environment.read()
     spec = None if given is None else choose(given).load()
     if file is None and spec is not None:
         report = Resolutions(_resolve_sources(spec, environment, limit))
     else:
-        owner = source_named(source, spec) if source and spec else None
+        owner = find_source(source, spec) if source and spec else None
         base = owner.base if owner else environment.directory
         report = Resolutions([_resolve_url(what, base, Storage.of(environment, spec, owner), limit)])
     show_report(report, form)
@@ -64,7 +67,7 @@ def resolve(
 
 @dataclass(frozen=True)
 class Resolved:
-    """The shards of one source, or of a URL given on the command line, and how the first ones are opened."""
+    """The shards of a source, or of a URL on the command line, and how the first ones are opened."""
 
     source: str | None
     shards: int
@@ -79,19 +82,19 @@ class Resolved:
         return f"{f'{self.source}: ' if self.source else ''}{counted(self.shards, 'shard')}{more}"
 
     def as_json(self) -> dict[str, Any]:
-        """The same as values."""
+        """The shards as JSON values."""
         urls = [{"url": each.url.text, "location": each.location, "steps": each.steps} for each in self.urls]
         return {"source": self.source, "shards": self.shards, "error": self.error, "urls": urls}
 
 
 @dataclass(frozen=True)
 class Resolutions:
-    """How sources, or a URL, are resolved."""
+    """How sources or a URL are resolved."""
 
     resolved: list[Resolved]
 
     def blocks(self) -> Iterator[Block]:
-        """Tables on a terminal; else a source, its URLs, and under each its steps with their results and reasons."""
+        """Tables on a terminal; else each source, its URLs, and their steps with results and reasons."""
         if sys.stdout.isatty():
             yield from self._tables()
             return
@@ -116,19 +119,18 @@ class Resolutions:
 
 
 def _resolve_sources(spec: Spec, environment: Environment, limit: int) -> list[Resolved]:
-    """All sources; the error of one is part of the result, so that the others are shown too."""
-    storages, shards, wrong = {}, {}, {}
+    """Resolve all sources; an error is part of the result, so that the other sources are shown too."""
+    storages, shards, failed = {}, {}, {}
     for source in spec.sources:
         try:
             storages[source.name] = Storage.of(environment, spec, source)
             shards[source.name] = shards_of(source, storages[source.name])
         except WdspecError as error:
-            wrong[source.name] = Resolved(source.name, 0, (), str(error))
+            failed[source.name] = Resolved(source.name, 0, (), str(error))
     storages = with_surveyed_caches(storages, shards)
     return [
-        wrong[source.name]
-        if source.name in wrong
-        else _resolve_first(source.name, shards[source.name], storages[source.name], limit)
+        failed.get(source.name)
+        or _resolve_first(source.name, shards[source.name], storages[source.name], limit)
         for source in spec.sources
     ]
 
@@ -141,12 +143,12 @@ def _resolve_url(url: str, base: str, storage: Storage, limit: int) -> Resolved:
 
 
 def _resolve_first(name: str | None, shards: UrlSequence, storage: Storage, limit: int) -> Resolved:
-    """The first shards, with how each location is opened as their last step."""
+    """Resolve the first shards; the last step says how the location is opened."""
     first = []
     for each in (storage.resolve(shards[i]) for i in range(min(limit, len(shards)))):
         copy = None if each.copies is None else path_of_copy(each.copies)
         if copy is not None:
-            opened = ResolutionStep("open", copy, "a copy in the cache")
+            opened = ResolutionStep("open", copy, "a cached copy")
         else:
             opened = ResolutionStep("open", each.location, storage.describe(each.location))
         first.append(each._replace(steps=(*each.steps, opened)))

@@ -1,4 +1,4 @@
-"""`wdspec rule`: what a problem's code means."""
+"""`wdspec rule`: explain the code of a problem."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wdspec.spec.rules import all_codes
 @click.command()
 @click.argument("codes", metavar="[CODE...]", nargs=-1)
 def rule(codes: tuple[str, ...]) -> None:
-    """Explain codes of problems, such as E302; without one, list all."""
+    """Explain codes of problems, such as E302. Without a code, list all codes."""
     known = all_codes()
     if not codes:
         for code, about in known.items():
@@ -22,7 +22,7 @@ def rule(codes: tuple[str, ...]) -> None:
     for number, code in enumerate(codes):
         if code.upper() not in known:
             hint = did_you_mean(code.upper(), known) or "`wdspec rule` lists all codes"
-            raise click.UsageError(f"there is no code {code}; {hint}")
+            raise click.UsageError(f"unknown code {code}; {hint}")
         click.echo(("\n" if number else "") + page(known[code.upper()]))
 
 

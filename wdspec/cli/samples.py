@@ -1,19 +1,23 @@
-"""Samples for commands that show or time them: the first of a spec, read in this process, and values in a line.
+"""Samples for commands that show or time them: the first samples of a spec, and one-line descriptions of values.
 
-Reading runs the functions that the spec names. Variants of a spec leave out parts of its work, so that commands can
-show or time one part after the other.
+Samples are read in this process, which runs the functions that the spec names. Variants of a spec leave out parts of
+its work, so that commands can show or time them separately.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from wdspec.base.errors import UsageError, WdspecError
 from wdspec.base.progress import progress
-from wdspec.cli.spec_options import source_named
+from wdspec.base.redaction import redacted_urls
+from wdspec.cli.report import counted, size, without_secrets
+from wdspec.cli.spec_options import find_source
 from wdspec.jobs.job import LiveCount, lines_of_user_code, skip_columns
 from wdspec.spec.language.decoders import RAW
 from wdspec.spec.language.samples import Decode
@@ -26,20 +30,20 @@ _SINGLE: dict[str, Any] = {"batch": None, "fields": None, "to_tuple": None, "sta
 def first_samples(
     spec: Spec, count: int, workers: int | None = None, *, drawn: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """The first samples of rank 0, read in this process; needs no torch.
+    """Yield the first samples of rank 0, read in this process; needs no torch.
 
     Args:
         spec: the spec.
         count: how many.
-        workers: of the topology, where `elastic` does not say.
-        drawn: whether to draw a progress bar if samples may be left out; otherwise the first ones come at once.
+        workers: of the topology, if the spec has no `elastic`.
+        drawn: whether to draw a progress bar if the spec drops samples; otherwise the first ones come at once.
 
     Raises:
         WdspecError: what training would raise. Errors of user functions become one, too.
     """
     from wdspec.api import sample_reader
 
-    read_like_training()
+    log_skipped_errors()
     count = count if spec.limit is None else min(count, spec.limit)
     reader = sample_reader(spec.model_copy(update={"limit": count}), workers=workers)
     batches = reader.plan.epoch_batches
@@ -60,19 +64,19 @@ def first_samples(
 
 
 def first_batch(spec: Spec) -> list[tuple[str, Any]]:
-    """The columns of the first batch of rank 0, in order: names and values, those of `pad` and other tuples by part.
+    """Read the first batch of rank 0; return the names and values of its columns. Tuples, as of `pad`, are split.
 
     Raises:
-        UsageError: the spec makes no batches.
+        UsageError: the spec has no `batch`.
         WdspecError: what training would raise. Errors of user functions become one, too.
     """
     from wdspec.api import compile
 
     if spec.batch is None:
         raise UsageError(
-            "the spec has no `batch`, so there are only samples: leave out --batch, or add `batch: 32`"
+            "the spec has no `batch`, so it yields single samples: omit --batch, or add `batch: 32`"
         )
-    read_like_training()
+    log_skipped_errors()
     pipeline = compile(spec, rank=0, world_size=spec.elastic.ranks if spec.elastic else 1)
     try:
         with user_errors():
@@ -90,56 +94,51 @@ def first_batch(spec: Spec) -> list[tuple[str, Any]]:
 
 
 def _split_tuples(field: str, column: Any) -> list[tuple[str, Any]]:
-    """A column by itself, or the parts of one that is a tuple: those of `pad` by their names."""
+    """A column, or the parts of a tuple under their names."""
     if not isinstance(column, tuple):
         return [(field, column)]
-    names = getattr(column, "_fields", range(len(column)))
-    parts = zip(names, column, strict=True)
-    return [found for name, part in parts for found in _split_tuples(f"{field}.{name}", part)]
+    parts = zip(getattr(column, "_fields", range(len(column))), column, strict=True)
+    return [each for name, part in parts for each in _split_tuples(f"{field}.{name}", part)]
 
 
-def read_like_training() -> None:
-    """Show skipped errors."""
+def log_skipped_errors() -> None:
+    """Print skipped errors, as training does."""
     logging.basicConfig(format="warning: %(message)s", level=logging.WARNING)
 
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Make an error of a user function one of wdspec's, with the lines of user code that led to it."""
+    """Turn an error of a user function into a WdspecError, with the lines of user code that led to it."""
     try:
         yield
     except WdspecError:
         raise
     except Exception as error:
         notes = "\n".join(getattr(error, "__notes__", ()))
-        said = "\n".join(filter(None, (f"{type(error).__name__}: {error}", notes, lines_of_user_code(error))))
-        raise WdspecError(f"a function that the spec names failed: {said}") from error
+        text = "\n".join(filter(None, (f"{type(error).__name__}: {error}", notes, lines_of_user_code(error))))
+        raise WdspecError(f"a function that the spec names failed: {text}") from error
 
 
 def only_source(spec: Spec, name: str) -> Spec:
-    """The spec with one source, whatever its share was.
-
-    Raises:
-        UsageError: there is no such source.
-    """
-    return spec.of([source_named(name, spec)])
+    """The spec with one source, whatever its share was. Raises UsageError for an unknown name."""
+    return spec.of([find_source(name, spec)])
 
 
 def files_of(spec: Spec) -> Spec:
-    """The spec without all that changes samples: the files that are wanted of each, as bytes, sample by sample."""
-    update: dict[str, Any] = {
+    """The spec without its steps: single samples, with the requested files as bytes."""
+    raw: dict[str, Any] = {
         "decode": Decode(names=(RAW,)),
         "scale": None,
         "scaleprob": 1.0,
         "rename": {},
         "tags": {},
     }
-    return _changed(spec, {**update, **_NO_FUNCTIONS}).model_copy(update=_SINGLE)
+    return _update_sources(spec, raw | _NO_FUNCTIONS).model_copy(update=_SINGLE)
 
 
 def decoded(spec: Spec) -> Spec:
-    """The spec without the user's functions of samples: what is decoded and scaled, sample by sample."""
-    return _changed(spec, _NO_FUNCTIONS).model_copy(update=_SINGLE)
+    """The spec without user functions: single samples, decoded and scaled."""
+    return _update_sources(spec, _NO_FUNCTIONS).model_copy(update=_SINGLE)
 
 
 def samples_of(spec: Spec) -> Spec:
@@ -147,12 +146,124 @@ def samples_of(spec: Spec) -> Spec:
     return spec.model_copy(update={"batch": None, "stage": None})
 
 
-def _changed(spec: Spec, update: dict[str, Any]) -> Spec:
-    """The spec with these values in all sources that have shards."""
-    return spec.model_copy(update={"dataset": tuple(_source(source, update) for source in spec.dataset)})
+M = TypeVar("M", Spec, Source)
 
 
-def _source(source: Source, update: dict[str, Any]) -> Source:
-    if source.dataset is None:
-        return source.model_copy(update=update)
-    return source.model_copy(update={"dataset": tuple(_source(inner, update) for inner in source.dataset)})
+def _update_sources(mix: M, update: dict[str, Any]) -> M:
+    """The spec, or nested mix, with these values in all sources that have shards."""
+    sources = (
+        source.model_copy(update=update) if source.dataset is None else _update_sources(source, update)
+        for source in mix.dataset or ()
+    )
+    return mix.model_copy(update={"dataset": tuple(sources)})
+
+
+PREVIEW = 60
+"""Characters of a preview."""
+_MOST_ELEMENTS = 10_000_000
+_MOST_CHARACTERS = 10_000
+
+
+class FieldValue(NamedTuple):
+    """One-line description of a field of a sample, or of a column of a batch."""
+
+    name: str
+    type: str
+    size: str
+    preview: str
+    """Type, size and preview as in `ValueMeaning`."""
+    extent: dict[str, Any]
+    """The size as numbers."""
+
+    @property
+    def row(self) -> tuple[str, str, str, str]:
+        """The cells of a table with `HEADINGS`."""
+        return self[:4]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values."""
+        return {**dict(zip(self._fields[:4], self.row, strict=True)), **self.extent}
+
+
+HEADINGS = ("field", "type", "shape or size", "value")
+
+
+def describe_fields(values: Iterable[tuple[Any, Any]]) -> list[FieldValue]:
+    """Describe fields or columns, given as pairs of name and value."""
+    return [FieldValue(str(name), *describe_value(value), extent(value)) for name, value in values]
+
+
+class ValueMeaning(NamedTuple):
+    """Description of a value."""
+
+    type: str
+    """`bytes`, `int`, `uint8 array`, `float32 tensor`, `RGB image`, …"""
+    size: str
+    """`16 x 16 x 3`, `1.2 kB`, `34 characters`; empty for a number."""
+    preview: str
+    """The number; the start of text, bytes or JSON; the range of an array."""
+
+
+def describe_value(value: Any) -> ValueMeaning:
+    """Describe any value that a decoder or a user's `map` can return."""
+    name = type(value).__name__
+    if value is None or isinstance(value, (bool, int, float)):
+        return ValueMeaning(name, "", shortened(repr(value)))
+    if isinstance(value, str):
+        return ValueMeaning(
+            name, counted(len(value), "character"), shortened(redacted_urls(value[:_MOST_CHARACTERS]))
+        )
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return ValueMeaning(name, size(len(value)), shortened(repr(bytes(value[: PREVIEW + 1]))[2:-1]))
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is not None and dtype is not None:
+        kind = "array" if type(value).__module__.split(".")[0] == "numpy" else name.lower()
+        label = f"{str(dtype).removeprefix('torch.')} {kind}"
+        return ValueMeaning(label, " x ".join(map(str, shape)) or "scalar", _range(value))
+    if hasattr(value, "mode") and isinstance(getattr(value, "size", None), tuple):
+        return ValueMeaning(f"{value.mode} image", " x ".join(map(str, value.size)), "")
+    if isinstance(value, (dict, list, tuple, set, frozenset)):
+        text = str(value) if isinstance(value, (set, frozenset)) else _json(value)
+        return ValueMeaning(name, counted(len(value), "entry", "entries"), shortened(text))
+    return ValueMeaning(name, "", shortened(repr(value)))
+
+
+def extent(value: Any) -> dict[str, Any]:
+    """The size as numbers: `shape` of an array, `length` of text, bytes or a collection; nothing for others."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return {"shape": [int(side) for side in value.shape]}
+    if isinstance(value, (str, bytes, bytearray, memoryview, dict, list, tuple, set, frozenset)):
+        return {"length": len(value)}
+    return {}
+
+
+def shortened(text: str) -> str:
+    """The start of a text, on one line."""
+    text = " ".join(text[: 4 * PREVIEW].split())
+    return text if len(text) <= PREVIEW else f"{text[:PREVIEW]}…"
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(without_secrets(value), ensure_ascii=False, default=_inner)
+    except (TypeError, ValueError):  # keys that are not texts, or a cycle
+        return repr(value)
+
+
+def _inner(value: Any) -> str:
+    """A nested value that JSON cannot hold: type and shape of an array, `repr` of others."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        meaning = describe_value(value)
+        return f"{meaning.type} {meaning.size}"
+    return repr(value)
+
+
+def _range(value: Any) -> str:
+    """The smallest and largest element of an array or tensor, if it has numbers."""
+    try:
+        if not 0 < math.prod(map(int, value.shape)) <= _MOST_ELEMENTS:
+            return ""
+        low, high = value.min().item(), value.max().item()
+        return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
+    except Exception:  # text, objects, complex numbers, or another library: no range to show
+        return ""

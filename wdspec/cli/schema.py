@@ -1,4 +1,4 @@
-"""`wdspec schema`: the spec language as JSON Schema, or as a page to read."""
+"""`wdspec schema`: the spec language as JSON Schema, or as a reference page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 
 @click.command()
 @click.option(
-    "--format", "form", type=click.Choice(["json", "markdown"]), default="json", help="What to print."
+    "--format", "form", type=click.Choice(["json", "markdown"]), default="json", help="Output format."
 )
 def schema(form: str) -> None:
     """Print the spec language: a JSON Schema for editors and other tools, or a reference in Markdown."""

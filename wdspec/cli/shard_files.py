@@ -1,7 +1,7 @@
-"""Shards named on the command line: those that a command reads, as raw samples, and those that it writes.
+"""Shards on the command line: `ShardFiles` that a command reads, as raw samples, and the `Target` that it writes.
 
-Raw samples have the spelling of their files and are not decoded. An output that is there is refused, and a shard
-appears when it is complete.
+Raw samples keep the spelling of their files and are not decoded. Existing outputs are refused, and a shard appears when
+it is complete.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any, BinaryIO
 import click
 
 from wdspec.base.errors import ShardError, UsageError, WdspecError
-from wdspec.cli.report import print_json
+from wdspec.cli.report import counted, print_json, size
 from wdspec.cli.spec_options import form_option, read_bytes
-from wdspec.cli.wording import counted, size
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.decompress import decompressed
 from wdspec.read.shard import Piece, ShardOpener
@@ -30,20 +29,20 @@ from wdspec.urls.urls import ShardUrl, UrlSequence
 from wdspec.write.shard_writer import ShardWriter, Written, open_writer
 from wdspec.write.writer import SampleWriter
 
-ABOUT_RECORDS = frozenset({"__key__", "__url__"})
-"""Entries of a raw sample that are no fields."""
+_ORIGIN = frozenset({"__key__", "__url__"})
+"""Entries of a raw sample that are not fields."""
 
 key_option = click.option(
     "--key",
     type=click.Choice(["first_dot", "last_dot"]),
     default="first_dot",
     show_default=True,
-    help="Where names of files split into key and field.",
+    help="Where file names are split into key and field.",
 )
 
 
 def reading(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command the argument SHARDS and the options that say how to read them; passes ``files``."""
+    """Give a command the argument SHARDS and the options for reading them; pass ``files``."""
 
     @click.argument("shards", metavar="SHARDS...", nargs=-1, required=True)
     @click.option(
@@ -51,7 +50,7 @@ def reading(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice(["auto", "tar", "cbor", "msgpack", "jsonl"]),
         default="auto",
         show_default=True,
-        help="What the shards are; auto goes by their names.",
+        help="Format of the shards; auto uses their names.",
     )
     @key_option
     @functools.wraps(command)
@@ -64,19 +63,21 @@ def reading(command: Callable[..., Any]) -> Callable[..., Any]:
 def fields_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options `--extensions` and `--decode`, for `ShardFiles.chosen_samples`."""
     extensions = click.option(
-        "--extensions", metavar="TEXT", help="Only these fields, as `extensions` in a spec: 'jpg;png cls'."
+        "--extensions",
+        metavar="TEXT",
+        help="Keep only these fields, as `extensions` in a spec: 'jpg;png cls'.",
     )
     decode = click.option(
         "--decode",
         is_flag=True,
-        help="Decode fields by their extension first (not images); JSON lines need that.",
+        help="Decode fields by their extension (except images); needed to write JSON lines.",
     )
     return extensions(decode(command))
 
 
 @dataclass(frozen=True)
 class ShardFiles:
-    """Shards and how to open them."""
+    """Shards and how to read them."""
 
     texts: Sequence[str]
     """Paths and URLs as in a spec: braces, globs, directories, `@file`s, `a::b`."""
@@ -85,26 +86,26 @@ class ShardFiles:
     storage: Storage = field(default_factory=lambda: Storage.of(Environment.read()))
 
     def listed(self) -> UrlSequence:
-        """The shards, in order. Raises WdspecError where there are none."""
+        """The shards, in order. Raises WdspecError if there are none."""
         return list_shards(self.texts, self.storage.environment.directory, self.storage)
 
     def samples(self, fields: Callable[[str], str | None] = str) -> Iterator[dict[str, Any]]:
-        """The raw samples of all shards, one after the other; `fields` as for `TarSamples`."""
+        """The raw samples of all shards in order; `fields` as for `TarSamples`."""
         for shard in self.listed():
             yield from self.samples_of(shard, fields)
 
     def chosen_samples(self, extensions: str | None, decode: bool) -> Iterator[dict[str, Any]]:
-        """The samples of all shards as options choose them.
+        """The samples of all shards, with the fields and values that the options choose.
 
         Args:
-            extensions: which fields to keep, as in a spec, in the spelling of the files; None keeps all.
-            decode: whether to give values instead of bytes where an extension has a decoder by default.
+            extensions: the fields to keep, as in a spec, in the spelling of the files; None keeps all.
+            decode: whether to decode fields whose extension has a default decoder.
         """
         from wdspec.fields.extensions import Extensions
 
-        asked = Extensions([extensions]) if extensions is not None else None
+        chosen = Extensions([extensions]) if extensions is not None else None
         samples = self.samples(
-            lambda suffix: suffix if asked is None or asked.field_of(suffix) is not None else None
+            lambda suffix: suffix if chosen is None or chosen.field_of(suffix) is not None else None
         )
         if not decode:
             return samples
@@ -125,7 +126,7 @@ class ShardFiles:
             yield from samples
 
     def opened(self, shard: ShardUrl) -> BinaryIO:
-        """The uncompressed bytes of a shard."""
+        """Open the uncompressed bytes of a shard."""
         raw = self.storage.watched(shard)
         try:
             return decompressed(raw)
@@ -139,13 +140,13 @@ def _raise(error: ShardError) -> None:
 
 
 def fields_of(sample: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a raw sample, without what says where it is from."""
-    return {name: value for name, value in sample.items() if name not in ABOUT_RECORDS}
+    """The fields of a raw sample, without its origin."""
+    return {name: value for name, value in sample.items() if name not in _ORIGIN}
 
 
 OUTPUT = (
-    "The shard to write, or with %06d for the number the shards; `-` is standard output. The suffix says the "
-    "format (.tar, .cbors, .msgpack, .jsonl) and compression (.gz, .bz2, .xz, .zst)."
+    "Shard to write, or shards with %06d for their number; `-` is standard output. The suffix selects the format "
+    "(.tar, .cbors, .msgpack, .jsonl) and the compression (.gz, .bz2, .xz, .zst)."
 )
 _UNLIMITED = 1 << 62
 
@@ -159,23 +160,25 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--maxsize",
         metavar="SIZE",
         callback=read_bytes,
-        help="At most so many bytes in a shard, such as 1GB.",
+        help="At most SIZE bytes in a shard, such as 1GB.",
     )
     return maxcount(maxsize(command))
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where a command writes, and how it reports that."""
+    """Where a command writes shards, and how it reports them."""
 
     output: str
     force: bool
     form: str
 
     def check_several(self) -> None:
-        """Raises UsageError for an output that is one shard where there may be several."""
+        """Raise UsageError if the output names a single shard."""
         if "%" not in self.output:
-            raise UsageError(f"`{self.output}` is the name of one shard; put %06d where their numbers belong")
+            raise UsageError(
+                f"`{self.output}` names a single shard; put %06d in place of the number of a shard"
+            )
 
     def write(
         self,
@@ -186,18 +189,20 @@ class Target:
         maxcount: int | None = None,
         maxsize: int | None = None,
     ) -> None:
-        """Write samples into the shard, or the shards, and report what was written.
+        """Write samples to the shard or shards, and report what was written.
 
-        Stopped by an exception, it deletes what it has written so far, unless it may have replaced something.
+        After an exception the shards written so far are deleted, unless `--force` may have replaced files.
 
         Args:
             samples: the samples.
-            key: where names of members split; for tars only.
-            counts: samples of each shard; without them, limits alone decide.
-            maxcount, maxsize: see `ShardWriter`; only for an output with a `%d`.
+            key: where names of members are split; for tars only.
+            counts: samples of each shard; if empty, only the limits apply.
+            maxcount, maxsize: see `ShardWriter`; only for an output with `%d`.
         """
         if self.output == "-" and sys.stdout.isatty():
-            raise UsageError("a shard on a terminal is of no use; redirect the output, or give a path to -o")
+            raise UsageError(
+                "a shard cannot be written to a terminal; redirect the output, or give a path with -o"
+            )
         if maxcount is not None or maxsize is not None:
             self.check_several()
         options: dict[str, Any] = {"overwrite": self.force, **({} if key == "first_dot" else {"key": key})}
@@ -224,8 +229,8 @@ class Target:
                     for shard in writer.shards:
                         try:
                             Storage.of(Environment.read()).delete(shard.name)
-                        except Exception as error:  # whatever a store raises; the first error is what counts
-                            click.echo(f"{shard.name} stays there: {error}", err=True)
+                        except Exception as error:  # any error of a store; the first error is raised below
+                            click.echo(f"{shard.name} cannot be deleted: {error}", err=True)
                 raise
         if isinstance(writer, ShardWriter):
             self._report(writer.shards)
@@ -244,11 +249,11 @@ class Target:
 
 
 def writing(command: Callable[..., Any], default: str | None = None) -> Callable[..., Any]:
-    """Give a command the options `-o`, `--force` and `--format`; passes ``target``."""
-    wanted: dict[str, Any] = {"required": True} if default is None else {"default": default}
+    """Give a command the options `-o`, `--force` and `--format`; pass ``target``."""
+    requirement: dict[str, Any] = {"required": True} if default is None else {"default": default}
 
-    @click.option("-o", "--output", metavar="PATH", help=OUTPUT, **wanted)
-    @click.option("--force", is_flag=True, help="Replace shards that are there.")
+    @click.option("-o", "--output", metavar="PATH", help=OUTPUT, **requirement)
+    @click.option("--force", is_flag=True, help="Overwrite existing shards.")
     @form_option
     @functools.wraps(command)
     def with_target(output: str, force: bool, form: str, **others: Any) -> Any:
@@ -259,7 +264,7 @@ def writing(command: Callable[..., Any], default: str | None = None) -> Callable
 
 @contextmanager
 def os_errors_reported() -> Iterator[None]:
-    """Make what the operating system refuses (no space, no permission) an error for users."""
+    """Turn errors of the operating system (no space, no permission) into errors for users."""
     try:
         yield
     except (WdspecError, BrokenPipeError):

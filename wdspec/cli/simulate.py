@@ -1,4 +1,4 @@
-"""`wdspec simulate`: what a run draws, counted by drawing it."""
+"""`wdspec simulate`: what a run draws, counted by drawing it without reading data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ from typing import Any
 import click
 
 from wdspec.cli.explain_facts import draw_in_words, explain_spec
-from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
+from wdspec.cli.report import (
+    Block,
+    Row,
+    Table,
+    Warning,
+    counted,
+    listed,
+    number,
+    number_range,
+    percent,
+    show_report,
+    size,
+    table_of,
+)
 from wdspec.cli.simulate_facts import (
     ENDLESS,
     MOST,
@@ -20,10 +33,9 @@ from wdspec.cli.simulate_facts import (
     simulation_result,
 )
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
-from wdspec.cli.wording import counted, listed, number, number_range, percent, size
 
 MOST_COLUMNS = 6
-"""Numbers of workers that have a column of their own."""
+"""Numbers of workers that get a column."""
 Columns = dict[str, Callable[[SimulatedSource], str]]
 """Heading → the cell of a source."""
 
@@ -31,15 +43,17 @@ Columns = dict[str, Callable[[SimulatedSource], str]]
 @click.command()
 @choosing
 @topology_options
-@click.option("--epochs", type=click.IntRange(min=1), help="Epochs to draw (default: 1).")
+@click.option("--epochs", type=click.IntRange(min=1), help="Number of epochs to draw (default: 1).")
 @click.option(
     "--batches",
     type=click.IntRange(min=1),
-    help=f"Global batches to draw (default: an epoch of at most {MOST // 10**6} million samples; "
+    help=f"Number of global batches to draw (default: an epoch, up to {MOST // 10**6} million samples; "
     f"{ENDLESS:,} batches of an endless spec).",
 )
 @click.option(
-    "--probe", is_flag=True, help="Read the headers of the first shard of each local source, for sizes."
+    "--probe",
+    is_flag=True,
+    help="Read the headers of the first shard of each local source to estimate sizes.",
 )
 def simulate(
     choice: SpecChoice,
@@ -50,16 +64,16 @@ def simulate(
     batches: int | None,
     probe: bool,
 ) -> None:
-    """Show what a run draws: shares per batch, epoch and slot, passes, coverage, open shards, memory, legal runs.
+    """Simulate a run: shares per batch, epoch and slot, passes, coverage, open shards, memory, legal topologies.
 
-    Draws as training would, but reads no data: sizes come from `samples:` in the spec, or from --probe. Globs,
-    directories and @files are listed, which runs the command of an `@pipe:` list; WDS_SECURE=1 forbids that.
+    Samples are drawn as in training, but no data is read: sizes come from `samples:` in the spec, or from --probe.
+    Globs, directories and @files are listed, which runs the command of an `@pipe:` list; WDS_SECURE=1 forbids that.
     """
     if epochs is not None and batches is not None:
-        raise click.UsageError("--epochs and --batches say the same thing; give one")
+        raise click.UsageError("--epochs and --batches both set the length; give one of them")
     explanation = explain_spec(choice.load(), ranks, workers, 0, probe=probe)
     if epochs is not None and explanation.plan.epoch_batches is None:
-        raise click.UsageError("the spec is endless (no `epoch`), so --epochs means nothing; give --batches")
+        raise click.UsageError("the spec is endless (no `epoch`), so --epochs has no meaning; give --batches")
     result = simulation_result(explanation, epochs, batches)
     show_report(SimulateReport(result), form)
 
@@ -71,7 +85,7 @@ class SimulateReport:
     result: SimulationResult
 
     def blocks(self) -> Iterator[Block]:
-        """What is shown of it."""
+        """A summary, tables of batches, totals, epochs, slots, coverage and legal runs, and warnings."""
         result, spec = self.result, self.result.explanation.spec
         title = ", ".join(filter(None, (spec.name or spec.file or "spec", spec.split)))
         yield Table((), list(_summary(result)), title)
@@ -87,7 +101,7 @@ class SimulateReport:
         yield from map(Warning, result.warnings())
 
     def as_json(self) -> dict[str, Any]:
-        """The same as values; keys are only ever added."""
+        """The report as JSON values."""
         result, explanation, simulation = self.result, self.result.explanation, self.result.simulation
         plan, run = explanation.plan, explanation.run
         epoch = {"batches": plan.epoch_batches, "samples": plan.epoch_samples}
@@ -127,7 +141,7 @@ def _summary(result: SimulationResult) -> Iterator[Row]:
         starts = [f"{segment.start:,}" for segment in plan.schedule[1:]]
         yield (
             "schedule",
-            f"shares change at batch {listed(starts)}; expected numbers are those of all that is drawn",
+            f"shares change at batch {listed(starts)}; expected numbers are for the whole simulation",
         )
     of = "batches" if plan.batching.batched else "steps"
     drawn = (
@@ -235,7 +249,7 @@ def _coverage(result: SimulationResult) -> Table:
 
 
 def _fraction(fraction: float) -> str:
-    """Rounded down, so that what is not all is not called 100 %."""
+    """Format a fraction, rounded down, so that only all of it is 100 %."""
     return f"{int(fraction * 1000 + 1e-6) / 10:.1f} %"
 
 
@@ -252,7 +266,7 @@ def _runs(result: SimulationResult) -> Table:
         rows.append((number(ranks), number(plan.batching.global_size // ranks), *slots))
     others = f" (or {', '.join(map(str, all_workers))})" if shown != all_workers else ""
     more = f"; up to {result.legal_ranks[-1]:,} ranks" if len(some) < len(result.legal_ranks) else ""
-    title = f"legal runs: samples a rank and step, and slots a worker with so many workers{others}{more}"
+    title = f"legal runs: samples per rank and step, and slots per worker by number of workers{others}{more}"
     columns = [f"{workers}>" for workers in shown]
     columns[0] = f"0, {columns[0]}"
     return Table(("ranks>", "samples>", *columns), rows, title)

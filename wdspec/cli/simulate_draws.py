@@ -1,12 +1,11 @@
-"""Counts what a plan draws, without reading anything: per global batch, epoch and slot, against the exact shares.
+"""Counting the draws of a plan without reading data: per global batch, epoch and slot, compared with the exact shares.
 
 Draws are pure functions of (seed, slot, t), so a million of them take a fraction of a second.
 
-How much of a source its slots have read after so many draws: passes, samples seen, shards touched.
-
-Shards are taken to be of one size, M / n samples, as nobody has read them: the figures are exact for shards that
-are, and expectations else; but the shards of samples that were read and are held are an expectation in any case. Slots
-read at their own speed, so some may be a pass ahead of others.
+`coverage` computes how much of a source its slots have read after n draws: passes, samples seen, shards touched. As
+the shards are not read, all are assumed to have M / n samples: the figures are exact for such shards and expectations
+otherwise. The shards of samples that are read but still held are always an expectation. Slots read at their own speed,
+so some may be a pass ahead of others.
 """
 
 from __future__ import annotations
@@ -30,30 +29,30 @@ Amounts = npt.NDArray[np.float64]
 AT_ONCE = 1 << 21
 """Draws counted between two reports of progress; the counts of their batches are held in memory."""
 A_CALL = 1024
-"""Draws of a slot asked for at a time, at least: numpy's cost per call is then small beside them."""
+"""Least number of draws of a slot in one call, which makes numpy's cost per call negligible."""
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """What was drawn of each group of sources in the batches 0..batches-1."""
+    """Samples drawn from each group of sources in the batches 0..batches-1."""
 
     batches: int
     global_size: int
     """G: samples of a global batch."""
     epochs: int
-    """Epochs begun; the last one may be cut short. 1 for an endless stream."""
+    """Epochs started; the last one may be cut short. 1 for an endless stream."""
     padding: int
     """Padding drawn with `epoch: pass`, which belongs to no source."""
     drawn: Counts
-    """Samples drawn of each group, shape (groups,)."""
+    """Samples drawn from each group, shape (groups,)."""
     expected: Amounts
-    """Samples that the shares ask for, shape (groups,)."""
+    """Samples expected from the shares, shape (groups,)."""
     batch_least: Counts
     """Fewest samples in any global batch, shape (groups,)."""
     batch_most: Counts
     """Most samples in any global batch, shape (groups,)."""
     furthest: Amounts
-    """Largest distance from what the shares ask for after any number of whole batches, shape (groups,)."""
+    """Largest distance from the expected samples after any number of whole batches, shape (groups,)."""
     by_epoch: Counts
     """Samples in each epoch, shape (epochs, groups)."""
     by_slot: Counts
@@ -73,11 +72,11 @@ def simulate(
     groups: Sequence[Sequence[int]] | None = None,
     advance: Callable[[int], Any] = lambda batches: None,
 ) -> Simulation:
-    """Draws the first global batches of a plan and counts.
+    """Draw the first global batches of a plan, and count.
 
     Args:
         plan: the plan.
-        batches: how many global batches, from J = 0 on; at least 1.
+        batches: number of global batches, from J = 0; at least 1.
         groups: sets of sources to count together, as indices into the plan's sources; by default each alone.
         advance: called with the number of batches done since the last call.
     """
@@ -97,9 +96,9 @@ def simulate(
     least, most = np.full(members.shape[1], size), np.zeros(members.shape[1], dtype=np.int64)
     done = 0
     while done < batches:
-        number, begun = divmod(done, epoch)
-        first = done if plan.finite is None else begun  # every pass is dealt alike
-        count = min(step, batches - done, epoch - begun)
+        number, inside = divmod(done, epoch)
+        first = done if plan.finite is None else inside  # every pass has the same order
+        count = min(step, batches - done, epoch - inside)
         counts = np.zeros((count, width), dtype=np.int64)
         for rank in range(topology.ranks):
             for worker in range(topology.workers):
@@ -113,10 +112,10 @@ def simulate(
         by_epoch[number] += counts.sum(axis=0)
         grouped = counts @ members
         least, most = np.minimum(least, grouped.min(axis=0)), np.maximum(most, grouped.max(axis=0))
-        asked = size * (_asked(plan, first, count) @ members)
-        distances = ahead + np.cumsum(grouped - asked, axis=0)
+        shares = size * (_shares(plan, first, count) @ members)
+        distances = ahead + np.cumsum(grouped - shares, axis=0)
         furthest = np.maximum(furthest, np.abs(distances).max(axis=0))
-        ahead, expected = distances[-1], expected + asked.sum(axis=0)
+        ahead, expected = distances[-1], expected + shares.sum(axis=0)
         done += count
         if done == min(epoch, batches):
             first_by_slot = by_slot.copy()
@@ -139,8 +138,10 @@ def simulate(
 
 
 def drawn_sources(plan: Plan, batches: int) -> IntArray:
-    """Which source each sample of the first global batches comes from, shape (batches, G): an index into the plan's
-    sources, behind the last one for padding; rank after rank, in the order in which a rank gets them."""
+    """The source of each sample of the first global batches, as an index into the plan's sources, shape (batches, G).
+
+    Padding has the index after the last source. Samples are in order, rank after rank.
+    """
     topology, size = plan.topology, plan.batching.global_size
     batches_of = plan.draws().batches if plan.finite is None else _pass_batches(plan.finite)
     drawn = np.empty((batches, size), dtype=np.int64)
@@ -153,7 +154,7 @@ def drawn_sources(plan: Plan, batches: int) -> IntArray:
 
 
 def legal_runs(plan: Plan) -> tuple[list[int], list[int]]:
-    """The ranks R and the workers W that a run of the plan may have, any R with any W."""
+    """The ranks R and the workers W with which the plan can run, any R with any W."""
     topology = plan.topology
     return legal_world_sizes(topology.ranks, plan.batching.shared), legal_workers(topology.workers)
 
@@ -171,12 +172,12 @@ def _pass_batches(finite: Pass) -> Callable[[int, int, int, int], IntArray]:
     return batches
 
 
-def _asked(plan: Plan, first: int, count: int) -> Amounts:
+def _shares(plan: Plan, first: int, count: int) -> Amounts:
     """The shares of the sources in the batches first..first+count-1, shape (count, sources + 1), 0 for padding."""
-    asked = np.zeros((count, len(plan.sources) + 1))
-    for segment in plan.segments:  # each from its start on, up to where the next one overwrites it
-        asked[max(0, segment.start - first) :, :-1] = [float(share) for share in segment.shares]
-    return asked
+    shares = np.zeros((count, len(plan.sources) + 1))
+    for segment in plan.segments:  # each from its start, until the next one overwrites it
+        shares[max(0, segment.start - first) :, :-1] = [float(share) for share in segment.shares]
+    return shares
 
 
 def _row_counts(drawn: IntArray, width: int) -> Counts:
@@ -189,37 +190,37 @@ def _row_counts(drawn: IntArray, width: int) -> Counts:
 Numbers = npt.NDArray[np.int64]
 
 _TINY = 1e-9
-"""What rounding may add to a number of turns."""
+"""Rounding error of a number of turns."""
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """What has been read of one source."""
+    """How much of a source has been read."""
 
     passes: float
     """Samples drawn / samples of the source."""
     seen: float
     """Fraction of the source's samples that were drawn at least once."""
     repeats: float
-    """Samples drawn that had been drawn before."""
+    """Samples drawn again."""
     shards_touched: float
-    """Distinct shards opened, those of samples that are held among them."""
+    """Distinct shards opened, including those of samples that are still held."""
     slot_turns: Numbers
     """Shards, or parts of them, opened by each slot, shape (slots,)."""
     slot_passes: Numbers
-    """The pass that each slot has got to, from 0, shape (slots,)."""
+    """The pass that each slot has reached, from 0, shape (slots,)."""
 
 
 def coverage(
     order: ShardOrder, delays: Delays, drawn: Numbers, samples: float, interleave: int = 1
 ) -> Coverage:
-    """Coverage of a source after its slots drew `drawn` samples each.
+    """Compute the coverage of a source after its slots drew `drawn` samples each.
 
     Args:
         order: the source's shard order.
-        delays: its delays, by which more is read than drawn.
+        delays: its delays; because of them, more is read than drawn.
         drawn: samples drawn by each slot, shape (slots,).
-        samples: M, samples of the source, over 0.
+        samples: M, samples of the source, more than 0.
         interleave: shards that a slot reads in turn.
     """
     per_turn = samples / order.per_pass
@@ -258,9 +259,10 @@ def _turns_before(order: ShardOrder, passes: Numbers | int) -> Numbers:
 
 
 def _read(delays: Delays, into: npt.NDArray[np.float64]) -> Numbers:
-    """Samples that a slot has read of its pass on average, `into` samples of which came out.
+    """Mean number of samples that a slot has read of its pass when it has yielded `into` of them.
 
-    Behind x samples, the mean delay up to x is how many are held: x - that came out. Whole blocks are read.
+    After reading x samples, a slot holds as many as the mean delay up to x, and has yielded the rest. Whole blocks are
+    read.
     """
     if delays.size == 1:
         return np.ceil(into).astype(np.int64)
@@ -276,8 +278,8 @@ def _read(delays: Delays, into: npt.NDArray[np.float64]) -> Numbers:
 def _distinct(order: ShardOrder, drawn_turns: npt.NDArray[np.float64], turns: Numbers) -> tuple[float, float]:
     """(fraction of the samples drawn, fraction of the shards opened), each counted once.
 
-    Permutations of different passes have nothing to do with each other, so what pass after pass has left out
-    multiplies. Within a pass nothing comes twice.
+    Permutations of different passes are independent, so the fractions that each pass leaves out multiply. Within a pass
+    nothing repeats.
     """
     if order.kind == "resampled":
         return _of_resampled(order.shards, drawn_turns), _of_resampled(order.shards, turns)
@@ -286,13 +288,13 @@ def _distinct(order: ShardOrder, drawn_turns: npt.NDArray[np.float64], turns: Nu
         begin, end = _turns_before(order, passes), _turns_before(order, passes + 1)
         unseen *= 1 - np.clip(drawn_turns - begin, 0, end - begin).sum() / order.per_pass
         untouched *= (1 - np.clip(turns - begin, 0, end - begin).sum() / order.per_pass) ** order.split
-        if unseen < _TINY or order.kind == "sequential":  # later passes would begin with the same shards
+        if unseen < _TINY or order.kind == "sequential":  # later passes start with the same shards
             break
     return float(min(1.0, 1 - unseen)), float(min(1.0, 1 - untouched))
 
 
 def _of_resampled(shards: int, turns: npt.NDArray[np.float64] | Numbers) -> float:
-    """The expected fraction of the shards among so many picked with replacement."""
+    """The expected fraction of the shards among `turns` picks with replacement."""
     if shards == 1:
         return float(min(1.0, turns.max()))
     return float(-np.expm1(turns.sum() * np.log1p(-1 / shards)))

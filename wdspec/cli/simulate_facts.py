@@ -1,4 +1,4 @@
-"""What simulating a spec found: everything that `wdspec simulate` says, as values."""
+"""The results of simulating a spec: everything that `wdspec simulate` shows, as values."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ import numpy.typing as npt
 
 from wdspec.base.progress import progress
 from wdspec.cli.explain_facts import ExplainedSource, Explanation
+from wdspec.cli.report import listed
 from wdspec.cli.simulate_draws import Simulation, coverage, legal_runs, simulate
-from wdspec.cli.wording import listed
 from wdspec.planning.plan import Plan, SourcePlan
 from wdspec.planning.topology import Seat
 
 ENDLESS = 1000
 """Global batches drawn of a spec without an epoch."""
 MOST = 100_000_000
-"""Samples drawn, if nobody asks for more: some ten seconds."""
+"""Samples drawn by default, at most; takes about ten seconds."""
 MOST_OPEN = 20_000
 """Open shards that are compared; of bigger jobs, those of the first workers."""
-
 BAR_FROM = 1 << 22
-"""Draws from which on a progress bar is worth it: below, they take less than half a second."""
+"""Number of draws from which a progress bar is shown; fewer take less than half a second."""
 
 
 class Covered(NamedTuple):
-    """How much of a source was drawn; expectations where shards are of unlike sizes."""
+    """How much of a source was drawn; expectations if its shards differ in size."""
 
     passes: float
     seen: float
@@ -36,12 +35,12 @@ class Covered(NamedTuple):
     first_seen: float
     """The same at the end of the first epoch."""
     repeats: float
-    """Samples drawn that had been drawn before."""
+    """Samples drawn again."""
     shards_touched: float
 
 
 class Ends(NamedTuple):
-    """The least and the most of some numbers."""
+    """The smallest and the largest of some numbers."""
 
     min: int
     max: int
@@ -66,7 +65,7 @@ class Total(NamedTuple):
     expected: float
     drawn: int
     furthest_off: float
-    """Largest distance from what the shares ask for, after any number of whole batches."""
+    """Largest distance from the expected samples, after any number of whole batches."""
 
 
 class PerSlot(NamedTuple):
@@ -78,26 +77,26 @@ class PerSlot(NamedTuple):
     shards: Ends | None = None
     """Shards (or parts of shards) that a slot opened."""
     passes_behind: Ends | None = None
-    """Passes that slots have finished; None for `order: resampled`, which has none."""
+    """Passes that slots have finished; None for `order: resampled`."""
 
 
 @dataclass(frozen=True)
 class SimulatedSource:
-    """What was drawn of one source with a share, or of a nested mix."""
+    """Samples drawn from one source with a share, or from a nested mix."""
 
     explanation: ExplainedSource
     share: float
-    """As the spec asks; with a schedule, the mean over all that was drawn."""
+    """From the spec; with a schedule, the mean over all draws."""
     per_batch: PerBatch
     total: Total
     by_epoch: tuple[int, ...]
     by_slot: tuple[int, ...]
     per_slot: PerSlot
     coverage: Covered | None = None
-    """None where the samples of the source are not known."""
+    """None if the number of samples of the source is unknown."""
 
     def as_json(self) -> dict[str, Any]:
-        """The same as values."""
+        """The values, with the main facts of the source."""
         known = self.explanation
         return {
             "name": known.name,
@@ -122,17 +121,17 @@ class SimulationResult:
     explanation: Explanation
     simulation: Simulation
     sources: tuple[SimulatedSource, ...]
-    """In file order; a nested mix stands before its sources, and sources that are off are left out."""
+    """In file order; a nested mix comes before its sources. Sources that are off are omitted."""
     held_samples: float
-    """Samples that one reading process holds for shuffling on average, in the middle of a pass."""
+    """Mean number of samples that one reading process holds for shuffling, in the middle of a pass."""
     open_shards: tuple[int, int]
-    """Shards that one reading process has open at a time at most, and how many different ones those are."""
+    """Most shards that one reading process has open at a time, and how many of them are different."""
     legal_ranks: Sequence[int]
     legal_workers: Sequence[int]
 
     @property
     def held_bytes(self) -> float | None:
-        """Bytes of these, if the size of the samples of all sources is known."""
+        """Bytes of these samples, if the sizes of all sources are known."""
         return None if self.explanation.unmeasured else self.explanation.held_bytes
 
     @property
@@ -141,13 +140,13 @@ class SimulationResult:
         return [each for each in self.sources if not each.explanation.nested]
 
     def warnings(self) -> Iterator[str]:
-        """What the user should think about."""
+        """Findings about the spec and the simulation."""
         yield from self.explanation.warnings()
         simulation, plan = self.simulation, self.explanation.plan
         unknown = [each.explanation.name for each in self.leaves if each.explanation.samples is None]
         if unknown:
             yield (
-                f"the size of {listed(unknown)} is not known, so neither are passes; declare `samples:`"
+                f"the size of {listed(unknown)} is unknown, and so are its passes; declare `samples:`"
                 " or read headers with --probe"
             )
         if plan.epoch_batches is not None and simulation.batches < plan.epoch_batches:
@@ -161,17 +160,17 @@ class SimulationResult:
         idle = [each.explanation.name for each in self.leaves if not each.per_slot.min]
         if idle:
             yield (
-                f"some slots draw no sample of {listed(idle)}: there are fewer draws than slots; a longer run, "
+                f"some slots draw no sample of {listed(idle)}: it has fewer draws than slots; a longer run, "
                 "a larger share or fewer slots would change that"
             )
 
 
 def simulation_result(explanation: Explanation, epochs: int | None, batches: int | None) -> SimulationResult:
-    """Simulates a plan.
+    """Simulate a plan.
 
     Args:
         explanation: the spec, planned.
-        epochs, batches: how much to draw; by default an epoch, or so much of it as takes seconds.
+        epochs, batches: how much to draw; by default an epoch of up to `MOST` samples.
     """
     plan = explanation.plan
     if batches is None:
@@ -217,7 +216,7 @@ def _within(leaf: ExplainedSource, outer: ExplainedSource) -> bool:
 def _source(
     explanation: ExplainedSource, source: SourcePlan, plan: Plan, simulation: Simulation, column: int
 ) -> SimulatedSource:
-    """What column of the simulation says of a leaf or a nested mix; `source` is the leaf, or the first in it."""
+    """The results in one column of the simulation; `source` is the leaf, or the first leaf of a nested mix."""
     by_slot, batches = simulation.by_slot[:, column], simulation.batches
     expected, drawn = float(simulation.expected[column]), int(simulation.drawn[column])
     share = expected / (simulation.samples - simulation.padding)
@@ -234,7 +233,7 @@ def _source(
     if explanation.nested or not explanation.samples:
         return result
     after = [simulation.first_by_slot[:, column], by_slot]
-    if plan.finite is not None:  # one walk through the source, passed on from slot to slot; each epoch afresh
+    if plan.finite is not None:  # every epoch walks once through the source, slot after slot
         after = [np.array([simulation.by_epoch[0, column]])] * 2
     first, found = (
         coverage(source.order, source.delays, samples, explanation.samples, source.interleave)
@@ -250,29 +249,29 @@ def _source(
 
 
 def _with_nested(sources: Sequence[SimulatedSource]) -> Iterator[SimulatedSource]:
-    """Adds up the coverage of the sources in each nested mix."""
+    """Add up the coverage of the sources in each nested mix."""
     leaves = [each for each in sources if not each.explanation.nested]
     for outer in sources:
-        own = [each for each in leaves if _within(each.explanation, outer.explanation)]
+        inside = [each for each in leaves if _within(each.explanation, outer.explanation)]
         covered = [
-            (each.coverage, each.explanation.samples or 0.0) for each in own if each.coverage is not None
+            (each.coverage, each.explanation.samples or 0.0) for each in inside if each.coverage is not None
         ]
-        if not outer.explanation.nested or len(covered) < len(own):
+        if not outer.explanation.nested or len(covered) < len(inside):
             yield outer
             continue
         samples = sum(size for _, size in covered)
         total = Covered(
             passes=outer.total.drawn / samples,
-            seen=sum(found.seen * size for found, size in covered) / samples,
-            first_seen=sum(found.first_seen * size for found, size in covered) / samples,
-            repeats=sum(found.repeats for found, _ in covered),
-            shards_touched=sum(found.shards_touched for found, _ in covered),
+            seen=sum(each.seen * size for each, size in covered) / samples,
+            first_seen=sum(each.first_seen * size for each, size in covered) / samples,
+            repeats=sum(each.repeats for each, _ in covered),
+            shards_touched=sum(each.shards_touched for each, _ in covered),
         )
         yield replace(outer, coverage=total)
 
 
 def _held(source: ExplainedSource, plan: Plan) -> float:
-    """Samples held in a slot; never more than its pass has."""
+    """Samples held in a slot; at most those of its pass."""
     held = source.held or 1
     if held == 1 or not source.samples:
         return held if held > 1 else 0
@@ -282,7 +281,7 @@ def _held(source: ExplainedSource, plan: Plan) -> float:
 def _open_shards(explanation: Explanation) -> tuple[int, int]:
     """(shards open at a time in a reading process, different ones among the first that it opens), the most of any."""
     plan, run = explanation.plan, explanation.run
-    if plan.finite is not None:  # slots read one source after the other
+    if plan.finite is not None:  # slots read one source after another
         return run.slots_per_worker, run.slots_per_worker
     most_opened = most_different = 0
     lanes = run.slots_per_worker * sum(source.interleave for source in plan.sources)
@@ -301,11 +300,11 @@ def _open_shards(explanation: Explanation) -> tuple[int, int]:
 
 
 def _interleaves(explanation: Explanation) -> Iterator[str]:
-    """A slot reads in turn what its pass holds, which may be fewer shards than somebody asked for."""
+    """Warn if `interleave` exceeds the shards that a slot has in a pass."""
     few, plan = [], explanation.plan
-    asked = {source.name for source in explanation.spec.sources if "interleave" in source.model_fields_set}
+    given = {source.name for source in explanation.spec.sources if "interleave" in source.model_fields_set}
     for source in plan.sources:
-        if source.name not in asked or source.order.kind == "resampled":
+        if source.name not in given or source.order.kind == "resampled":
             continue
         most = -(-source.order.per_pass // plan.topology.slots)
         if most < source.interleave:

@@ -1,4 +1,4 @@
-"""`wdspec sort`: samples in the order of their keys, with bounded memory."""
+"""`wdspec sort`: sort samples by key, with bounded memory."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _NUMBER = re.compile(r"(\d+)")
 @reading
 @writing
 @limit_options
-@click.option("--natural", is_flag=True, help="Count numbers in keys as numbers: a2 before a10.")
-@click.option("--reverse", is_flag=True, help="The largest key first.")
+@click.option("--natural", is_flag=True, help="Compare numbers in keys by value: a2 before a10.")
+@click.option("--reverse", is_flag=True, help="Sort in descending order.")
 @click.option(
     "--memory",
     default="500MB",
     show_default=True,
     metavar="SIZE",
     callback=read_bytes,
-    help="Samples held at a time; the rest waits on disk.",
+    help="Size of the samples held in memory; the rest is kept on disk.",
 )
 def sort(
     files: ShardFiles,
@@ -39,9 +39,9 @@ def sort(
     reverse: bool,
     memory: int,
 ) -> None:
-    """Write the samples of SHARDS in the order of their keys (by code point).
+    """Sort the samples of SHARDS by key (by code point).
 
-    Needs room for all samples in the temporary folder (TMPDIR), unless they fit in --memory.
+    Unless all samples fit into --memory, they need space in the temporary folder (TMPDIR).
 
     \b
     wdspec sort 'unsorted-*.tar' -o 'sorted-%06d.tar' --maxcount 10000
@@ -58,6 +58,6 @@ def _plain(sample: dict[str, Any]) -> str:
 
 
 def _natural(sample: dict[str, Any]) -> list[tuple[int, int, str]]:
-    """Numbers before text where they meet, and by value."""
+    """Sort numbers by value, and before text."""
     parts = _NUMBER.split(sample["__key__"])
     return [(0, int(part), part) if place % 2 else (1, 0, part) for place, part in enumerate(parts)]

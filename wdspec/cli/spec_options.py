@@ -1,4 +1,4 @@
-"""The options that several commands share: which spec, which topology, how to report, and which engine works."""
+"""Options that several commands share: which spec, which topology, which output format, which engine."""
 
 from __future__ import annotations
 
@@ -20,14 +20,27 @@ SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 Command = Callable[..., Any]
 
 form_option = click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Output format.",
 )
 env_option = click.option("--env", metavar="NAME", help="Environment of the spec (default: $WDSPEC_ENV).")
 var_option = click.option(
-    "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of a ${variable}; repeatable."
+    "--var",
+    "variables",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a ${variable} of the spec. Repeatable.",
 )
 set_option = click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, `a.b=value`; repeatable."
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key, as `a.b=value`. Repeatable.",
 )
 
 
@@ -36,19 +49,19 @@ def topology_options(command: Command) -> Command:
     ranks = click.option(
         "--ranks",
         type=click.IntRange(min=1),
-        help="Data-parallel ranks (default: those of the running job, or 1).",
+        help="Number of data-parallel ranks (default: those of the running job, or 1).",
     )
     workers = click.option(
         "--workers",
         type=click.IntRange(min=0),
-        help="DataLoader workers a rank (default: the spec's `loader`).",
+        help="DataLoader workers of each rank (default: the spec's `loader`).",
     )
     return ranks(workers(command))
 
 
 @dataclass(frozen=True)
 class SpecChoice:
-    """Which spec a command is about."""
+    """The spec that a command works on, and the chosen variant of it."""
 
     file: str
     split: str | None = None
@@ -57,7 +70,7 @@ class SpecChoice:
     overrides: tuple[str, ...] = ()
 
     def load(self, read: ReadFile | None = None) -> Spec:
-        """The spec, checked; read from the disk, or by a function (see `wdspec.load`).
+        """Load and check the spec, from the disk or through a function (see `wdspec.load`).
 
         Raises:
             SpecError: the spec has problems.
@@ -65,22 +78,16 @@ class SpecChoice:
         """
         from wdspec.spec.load import load
 
-        values = assigned(self.variables, "--var")
-        assigned(self.overrides, "--set")
-        return load(
-            self.file,
-            split=self.split,
-            env=self.env,
-            vars=values or None,
-            overrides=self.overrides or None,
-            read=read,
-        )
+        values = parse_assignments(self.variables, "--var") or None
+        parse_assignments(self.overrides, "--set")
+        overrides = self.overrides or None
+        return load(self.file, split=self.split, env=self.env, vars=values, overrides=overrides, read=read)
 
     def load_splits(self, output: str | None, what: str) -> Iterator[tuple[str | None, Spec]]:
-        """The chosen split, or every split of the spec, for commands that write a file for each; None without splits.
+        """Load the chosen split, or each split (None without splits), for commands that write a file of each.
 
         Args:
-            output: the file named on the command line, which only one split can have.
+            output: the file named on the command line; allowed for one split only.
             what: the kind of file.
         """
         from wdspec.shards.lock import list_splits
@@ -88,16 +95,16 @@ class SpecChoice:
         splits = list_splits(self.file, self.split)
         if output is not None and len(splits) > 1:
             raise click.UsageError(
-                f"each of {len(splits)} splits has a {what} of its own; choose one with --split"
+                f"each of {len(splits)} splits has its own {what}; choose one with --split"
             )
         for name in splits:
             yield name, replace(self, split=name).load()
 
 
 def choosing_options(
-    split_help: str = "Split of the spec; SPEC#NAME chooses it too.",
+    split_help: str = "Split of the spec; the same as SPEC#NAME.",
 ) -> Callable[[Command], Command]:
-    """Give a command the options that choose a variant of a spec; passes ``choose``, from file to `SpecChoice`."""
+    """Give a command the options that choose a variant of a spec; pass ``choose``, from file to `SpecChoice`."""
 
     def decorate(command: Command) -> Command:
         @click.option("--split", metavar="NAME", help=split_help)
@@ -120,7 +127,7 @@ def choosing_options(
 
 
 def choosing_spec(command: Command) -> Command:
-    """Give a command the argument SPEC and the options around it; passes ``choice``."""
+    """Give a command the argument SPEC and its options; pass ``choice``."""
 
     @click.argument("file", metavar="SPEC")
     @choosing_options()
@@ -132,14 +139,14 @@ def choosing_spec(command: Command) -> Command:
 
 
 def choosing(command: Command) -> Command:
-    """The same, and `--format`."""
+    """Give a command the argument SPEC, its options, and `--format`; pass ``choice`` and ``form``."""
     return form_option(choosing_spec(command))
 
 
 def choosing_engine(command: Command) -> Command:
-    """Give a command `--engine`, `--jobs` and `--scheduler`; passes ``start_engine``.
+    """Give a command `--engine`, `--jobs` and `--scheduler`; pass ``start_engine``.
 
-    That function raises UsageError where Dask is not installed, or its scheduler does not answer.
+    That function raises UsageError if Dask is not installed, or its scheduler does not answer.
     """
 
     @click.option(
@@ -148,20 +155,22 @@ def choosing_engine(command: Command) -> Command:
         type=click.Choice(["local", "dask"]),
         default="local",
         show_default=True,
-        help="Who works.",
+        help="Run on this machine, or on a Dask cluster.",
     )
     @click.option(
         "--jobs",
         type=click.IntRange(min=0),
-        help="Processes of the local engine (default: one a core); 0: this one.",
+        help="Processes of the local engine (default: one per core); 0 runs in this process.",
     )
-    @click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster: tcp://host:8786.")
+    @click.option(
+        "--scheduler", metavar="ADDRESS", help="Scheduler of the Dask cluster, such as tcp://host:8786."
+    )
     @functools.wraps(command)
     def with_engine(kind: str, jobs: int | None, scheduler: str | None, **others: Any) -> Any:
         if (kind == "dask") != (scheduler is not None):
-            raise click.UsageError("--engine dask and --scheduler ADDRESS go together")
+            raise click.UsageError("--engine dask and --scheduler ADDRESS must be given together")
         if kind == "dask" and jobs is not None:
-            raise click.UsageError("--jobs is for the local engine; the cluster has the workers that it has")
+            raise click.UsageError("--jobs is for the local engine; a Dask cluster uses all of its workers")
 
         def start_engine() -> Engine:
             from wdspec.base.process import cores
@@ -177,14 +186,14 @@ def choosing_engine(command: Command) -> Command:
 
 
 def read_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    """Callback of an option that takes an amount of bytes, as specs write it: `500MB`, `1GiB`, `4096`."""
+    """Parse an amount of bytes, as specs write it: `500MB`, `1GiB`, `4096`. The callback of an option."""
     from wdspec.spec.language.values import read_size
 
-    return None if text is None else int(read_as_specs_do(read_size, text))
+    return None if text is None else int(parse_value(read_size, text))
 
 
-def read_as_specs_do(reader: Callable[[str], Any], text: str) -> Any:
-    """The value that a reader of values in specs makes of an option's text. Raises click.BadParameter if refused."""
+def parse_value(reader: Callable[[str], Any], text: str) -> Any:
+    """Parse the text of an option with a reader of spec values. Raises click.BadParameter if it is invalid."""
     from pydantic_core import PydanticCustomError
 
     try:
@@ -194,13 +203,13 @@ def read_as_specs_do(reader: Callable[[str], Any], text: str) -> Any:
         raise click.BadParameter(f"{refusal.get('message')}; {refusal.get('hint')}") from None
 
 
-def is_a_spec(what: str) -> bool:
-    """Whether an argument that may be something else too names a spec, perhaps with its split."""
+def is_spec_file(what: str) -> bool:
+    """Whether an argument names a spec, perhaps with its split, and not a URL or a directory."""
     return what.split("#", 1)[0].endswith(SPEC_SUFFIXES)
 
 
-def source_named(name: str, spec: Spec) -> Source:
-    """The source of that name. Raises UsageError where there is none."""
+def find_source(name: str, spec: Spec) -> Source:
+    """Return the source of that name. Raises UsageError for an unknown name."""
     for source in spec.sources:
         if source.name == name:
             return source
@@ -208,12 +217,12 @@ def source_named(name: str, spec: Spec) -> Source:
     raise UsageError(f"the spec has no source `{name}`; its sources are {names}")
 
 
-def assigned(texts: Iterable[str], option: str) -> dict[str, str]:
-    """`NAME=VALUE` texts of an option, by name. Raises click.UsageError for one without `=`."""
+def parse_assignments(texts: Iterable[str], option: str) -> dict[str, str]:
+    """Parse the `NAME=VALUE` texts of an option. Raises click.UsageError for one without `=`."""
     values = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise click.UsageError(f"{option} takes NAME=VALUE, but saw `{text}`")
+            raise click.UsageError(f"{option} takes NAME=VALUE, not `{text}`")
         values[name] = value
     return values

@@ -1,4 +1,4 @@
-"""`wdspec split`: the samples of some shards in others, of so many samples or bytes."""
+"""`wdspec split`: split shards into shards of another size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ from wdspec.write.shard_writer import by_count, check_limits
 @reading
 @writing
 @click.option(
-    "--shards", "number", type=click.IntRange(min=1), metavar="N", help="Fill N shards; reads twice."
+    "--shards",
+    "number",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Write N shards; reads the input twice.",
 )
 @limit_options
 @fields_options
@@ -36,7 +40,7 @@ def split(
     extensions: str | None,
     decode: bool,
 ) -> None:
-    """Write the samples of SHARDS, in order, into shards of another size (or format).
+    """Write the samples of SHARDS, in order, to shards of another size (or format).
 
     \b
     wdspec split big.tar -o 'small-%06d.tar' --maxcount 1000
@@ -44,7 +48,9 @@ def split(
     """
     check_limits(number, maxcount, maxsize)
     if (number, maxcount, maxsize) == (None, None, None):
-        raise click.UsageError("give --shards, --maxcount or --maxsize; or use `wdspec cat` for one shard")
+        raise click.UsageError(
+            "give --shards, --maxcount or --maxsize, or use `wdspec cat` for a single shard"
+        )
     target.check_several()
     counts: Sequence[int] = ()
     if number is not None:

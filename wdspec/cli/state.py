@@ -1,7 +1,4 @@
-"""`wdspec state`: what a saved state says, in words.
-
-Saved states in files: found, checked, and told in numbers.
-"""
+"""`wdspec state`: the contents of a saved state. Also finds states in files for other commands."""
 
 from __future__ import annotations
 
@@ -14,9 +11,8 @@ import click
 
 from wdspec.api import require_torch
 from wdspec.base.errors import UsageError
-from wdspec.cli.report import Block, Row, Table, print_json, show, table_of
+from wdspec.cli.report import Block, Row, Table, counted, number, number_range, print_json, show, table_of
 from wdspec.cli.spec_options import form_option
-from wdspec.cli.wording import counted, number, number_range
 from wdspec.planning.topology import legal_workers, legal_world_sizes
 from wdspec.run.state import FORMAT, check_undamaged, merge_states, ranks_of, skipped_steps
 from wdspec.run.stats import samples_given
@@ -27,47 +23,47 @@ from wdspec.spec.language.steps import StepRanges
 @click.argument("file", metavar="FILE")
 @form_option
 def state(file: str, form: str) -> None:
-    """Show a saved state: epoch, batch, what each source has given, which topologies it can go on with.
+    """Show a saved state: epoch, batch, samples of each source, and the topologies that can resume from it.
 
-    FILE is JSON, or a checkpoint that `torch.save` wrote, with a state anywhere in it. Nothing is unpickled but
-    tensors and plain values.
+    FILE is JSON, or a checkpoint of `torch.save`, with a state anywhere in it. Only tensors and plain values are
+    unpickled.
     """
-    told = [{"at": place, **described(each)} for place, each in states_in(file)]
+    states = [{"at": place, **describe_state(each)} for place, each in find_states(file)]
     if form == "json":
-        print_json(told)
+        print_json(states)
         return
-    for each in told:
+    for each in states:
         show(*_blocks(f"{file}{each['at'] and ', ' + each['at']}", each))
 
 
-def states_in(file: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """The states anywhere in a file of JSON, or in a checkpoint that `torch.save` wrote, each with its place in it.
+def find_states(file: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Find the states in a file of JSON, or in a checkpoint that `torch.save` wrote, each with its place in it.
 
     Raises:
-        UsageError: there is none, or the file cannot be read.
+        UsageError: the file has no state, or cannot be read.
     """
-    found = list(_states(_read(file), ""))
+    found = list(_find_states(_read(file), ""))
     if not found:
         raise UsageError(
-            f"there is no state of wdspec in {file}; name the file that holds what `state_dict` or `gather_state` gave"
+            f"{file} contains no state of wdspec; name a file with the result of `state_dict` or `gather_state`"
         )
     return found
 
 
-def the_state_in(file: str) -> Mapping[str, Any]:
-    """The one state of a run in a file: of several, such as each rank's, the merged one.
+def read_state(file: str) -> Mapping[str, Any]:
+    """Read the state of a run from a file; several states, such as those of all ranks, are merged.
 
     Raises:
-        UsageError: as `states_in`; or damaged states, or those of several runs.
+        UsageError: as for `find_states`; or damaged states, or states of several runs.
     """
-    found = [state for _, state in states_in(file)]
+    found = [state for _, state in find_states(file)]
     for state in found:
         check_undamaged(state)
     return found[0] if len(found) == 1 else merge_states(found)
 
 
-def described(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """What a state says, as JSON values.
+def describe_state(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a state as JSON values.
 
     Raises:
         UsageError: it is damaged, or of another version.
@@ -84,7 +80,7 @@ def described(saved: Mapping[str, Any]) -> dict[str, Any]:
         }
         for name, counts in samples_given(saved).items()
     }
-    set_since, skipped = json.loads(saved["shares"]), skipped_steps(saved)
+    skipped = skipped_steps(saved)
     epoch, inside = divmod(batch, saved["epoch_batches"]) if saved["epoch_batches"] else (0, batch)
     return {
         "version": saved["version"],
@@ -101,7 +97,7 @@ def described(saved: Mapping[str, Any]) -> dict[str, Any]:
         "legal_workers": [0, *legal_workers(topology["workers"])],
         "digest": saved["digest"],
         "seed": order["seed"],
-        "shares": [{"batch": start, "shares": shares} for start, shares in set_since],
+        "shares": [{"batch": start, "shares": shares} for start, shares in json.loads(saved["shares"])],
         "skipped": _ends(skipped.within(0, batch)),
         "to_skip": _ends(skipped.within(batch)),
         "sources": [
@@ -119,7 +115,7 @@ def _ends(steps: StepRanges) -> list[list[int]]:
 def _read(file: str) -> Any:
     if os.path.isdir(file):
         raise UsageError(
-            f"{file} is a folder; of one that torch.distributed.checkpoint wrote, make a file first (which unpickles): "
+            f"{file} is a folder; convert a folder of torch.distributed.checkpoint to a file first (which unpickles): "
             f"`python -m torch.distributed.checkpoint.format_utils dcp_to_torch {file} state.pt`"
         )
     try:
@@ -131,7 +127,7 @@ def _read(file: str) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         if not data.startswith(b"PK"):
-            raise UsageError(f"{file} is no JSON, and no checkpoint of torch: {error}") from None
+            raise UsageError(f"{file} is neither JSON nor a checkpoint of torch: {error}") from None
     require_torch("reading a checkpoint of torch")
     import torch
 
@@ -140,13 +136,13 @@ def _read(file: str) -> Any:
     except Exception as error:  # of many kinds, and of many lines
         first = str(error).strip().split("\n")[0]
         raise UsageError(
-            f"{file} cannot be read without unpickling what is no tensor or plain value ({first}); save the state in a "
-            "file of its own, as JSON"
+            f"{file} cannot be read without unpickling more than tensors and plain values ({first}); save the state in "
+            "a separate file, as JSON"
         ) from None
 
 
-def _states(value: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The states anywhere in a checkpoint, each with its place."""
+def _find_states(value: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The states in a checkpoint, each with its place."""
     if isinstance(value, Mapping):
         if value.get("format") == FORMAT:
             yield place, value
@@ -157,52 +153,52 @@ def _states(value: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     else:
         return
     for name, each in items:
-        yield from _states(each, f"{place}.{name}" if place else str(name))
+        yield from _find_states(each, f"{place}.{name}" if place else str(name))
 
 
-def _blocks(title: str, told: dict[str, Any]) -> Iterator[Block]:
-    yield Table((), list(_summary(told)), title)
-    if told["is_pass"]:
-        yield "Slots of a pass have no state of their own: where they stand follows from the batch."
+def _blocks(title: str, state: dict[str, Any]) -> Iterator[Block]:
+    yield Table((), list(_summary(state)), title)
+    if state["is_pass"]:
+        yield "Slots of a pass have no state: their positions follow from the batch."
         return
     columns = {
         "source": lambda each: each["source"],
         "share": lambda each: each["share"],
-        "samples given, or left out>": lambda each: number(each["samples"]),
+        "samples yielded or dropped>": lambda each: number(each["samples"]),
         "of a slot, least>": lambda each: number(each["least"]),
         "most>": lambda each: number(each["most"]),
         "slots that read it>": lambda each: number(each["slots"]),
     }
-    yield table_of(told["sources"], columns, "what the sources have given")
+    yield table_of(state["sources"], columns, "sources")
 
 
-def _summary(told: dict[str, Any]) -> Iterator[Row]:
-    given, items = told["given_of_step"]
-    skipped = sum(last - first + 1 for first, last in told["skipped"])
-    held, all_ranks = told["ranks"], told["elastic"]["ranks"]
+def _summary(state: dict[str, Any]) -> Iterator[Row]:
+    given, items = state["given_of_step"]
+    skipped = sum(last - first + 1 for first, last in state["skipped"])
+    held, all_ranks = state["ranks"], state["elastic"]["ranks"]
     has_all = held == list(range(all_ranks))
-    usual = [ranks for ranks in told["legal_ranks"] if ranks <= 2 * all_ranks]
-    more = f" (up to {told['legal_ranks'][-1]:,})" if usual != told["legal_ranks"] else ""
-    goes_on = f"{_numbers(usual)} ranks{more}, with {_numbers(told['legal_workers'])} workers each"
-    yield "version", str(told["version"])
-    samples = counted(told["samples"], "sample")
-    yield "batch", f"{told['batch'] - skipped:,} global batches were given, {samples}"
+    usual = [ranks for ranks in state["legal_ranks"] if ranks <= 2 * all_ranks]
+    more = f" (up to {state['legal_ranks'][-1]:,})" if usual != state["legal_ranks"] else ""
+    resumes = f"{_numbers(usual)} ranks{more}, with {_numbers(state['legal_workers'])} workers each"
+    yield "version", str(state["version"])
+    samples = counted(state["samples"], "sample")
+    yield "batch", f"{state['batch'] - skipped:,} global batches yielded, {samples}"
     if skipped:
-        yield "skipped", f"{skipped:,} besides: {_steps(told['skipped'])}"
-    if told["to_skip"]:
-        yield "to be skipped", f"{_steps(told['to_skip'])}, as the training loop said"
+        yield "skipped", f"{skipped:,} more: {_steps(state['skipped'])}"
+    if state["to_skip"]:
+        yield "to be skipped", f"{_steps(state['to_skip'])}, as set by the training loop"
     if given:
-        yield "inside a step", f"{given} of a rank's {items} items of the next one, too"
-    length = counted(told["epoch_batches"] or 0, "batch", "batches")
-    inside = f"{told['epoch']}, {told['epoch_batch']:,} of its {length}"
-    yield "epoch", inside if told["epoch_batches"] else "endless"
-    yield "topology", f"{all_ranks} ranks x {told['elastic']['workers']} workers"
+        yield "inside a step", f"and {given} of a rank's {items} items of the next one"
+    length = counted(state["epoch_batches"] or 0, "batch", "batches")
+    inside = f"{state['epoch']}, {state['epoch_batch']:,} of its {length}"
+    yield "epoch", inside if state["epoch_batches"] else "endless"
+    yield "topology", f"{all_ranks} ranks x {state['elastic']['workers']} workers"
     yield "holds", "all canonical ranks" if has_all else f"canonical ranks {_numbers(held)}"
-    yield "goes on with", goes_on if has_all else f"{goes_on}, once the states of all ranks are merged"
-    for each in told["shares"]:
+    yield "resumes on", resumes if has_all else f"{resumes}, once the states of all ranks are merged"
+    for each in state["shares"]:
         shares = ", ".join(f"{name} {share:g}" for name, share in each["shares"].items())
-        yield "shares set", f"from global batch {each['batch']:,} on: {shares}"
-    yield "order", f"seed {told['seed']}, digest {told['digest']}"
+        yield "shares set", f"from global batch {each['batch']:,}: {shares}"
+    yield "order", f"seed {state['seed']}, digest {state['digest']}"
 
 
 def _steps(ranges: list[list[int]]) -> str:

@@ -1,4 +1,4 @@
-"""`wdspec stats`: samples, bytes and sizes of the shards of a spec, measured once, in a file beside it."""
+"""`wdspec stats`: measure the shards of a spec (samples, bytes, sizes of fields), and save the result in a file."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from typing import Any
 
 import click
 
-from wdspec.cli.report import Block, Table, Warning, print_json, show
+from wdspec.cli.report import (
+    Block,
+    Table,
+    Warning,
+    counted,
+    listed,
+    number,
+    number_range,
+    print_json,
+    show,
+    size,
+)
 from wdspec.cli.spec_options import SpecChoice, choosing, choosing_engine
-from wdspec.cli.wording import counted, listed, number, number_range, size
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.stats import StatsJob
 from wdspec.shards.lock import beside_spec
@@ -19,7 +29,7 @@ from wdspec.spec.spec import Spec
 
 SUFFIX = ".stats.json"
 MOST_SHOWN = 20
-"""Shards that are named, of those that could not be measured or are not as measured."""
+"""Shards that could not be measured are listed up to this number."""
 
 
 @click.command()
@@ -28,16 +38,16 @@ MOST_SHOWN = 20
     "--output",
     "-o",
     metavar="FILE",
-    help="Where to write; by default what `stats:` in the spec names, else SPEC.stats.json beside it.",
+    help="File to write (default: `stats:` of the spec, else SPEC.stats.json next to the spec).",
 )
 @click.option(
     "--lengths",
     is_flag=True,
-    help="Also read and decode all samples, for the lengths of texts and lists and the sides of images.",
+    help="Also decode all samples, to measure lengths of texts and lists, and sides of images.",
 )
 @click.option("--update", is_flag=True, help="Read all shards again, not only those that changed.")
 @click.option(
-    "--check", is_flag=True, help="Write nothing and read nothing; end with 1 if shards are not as measured."
+    "--check", is_flag=True, help="Only compare with the stores; exit with 1 if shards are not as measured."
 )
 @choosing_engine
 def stats(
@@ -51,13 +61,14 @@ def stats(
 ) -> int:
     """Measure the shards of a spec by their headers: samples and bytes of each shard, sizes of its fields.
 
-    The file is for `stats: FILE` in the spec: shares by samples or bytes (`mix: {by: samples}`), `explain` and
-    `epoch: pass` go by it then. Where there is a file already, only shards are read whose size, and ETag or time, are
-    not as they were. Without --split each split has a file of its own. Exit code: 0, or 1 where shards could not be
-    measured (the others are).
+    Name the file in the spec as `stats: FILE`; then shares by samples or bytes (`mix: {by: samples}`), `explain` and
+    `epoch: pass` use it. If the file exists, only shards whose size, ETag or time has changed are read. Without
+    --split, each split gets its own file.
+
+    Exit code: 1 if shards could not be measured; the others are saved.
     """
     if check and update:
-        raise click.UsageError("--check reads nothing, and --update everything; give one of them")
+        raise click.UsageError("--check reads no shard, --update all of them; give one of the options")
     specs: dict[str, Spec] = {}
     for split, spec in choice.load_splits(output, "file"):
         path = (
@@ -65,7 +76,7 @@ def stats(
         )
         if path in specs:
             raise click.UsageError(
-                f"the splits `{specs[path].split}` and `{split}` name one file with `stats:`, and each has one of its "
+                f"the splits `{specs[path].split}` and `{split}` have the same `stats:` file, but each split needs its "
                 "own; write `stats:` within each split"
             )
         specs[path] = spec
@@ -83,12 +94,12 @@ def stats(
 
 
 class StatsReport:
-    """What is known of the shards of one spec.
+    """The measurements of a spec.
 
     Args:
         path: of the file.
-        job: what measured them.
-        found: what is known now; None if shards were only compared.
+        job: the job that measured the shards.
+        found: the measurements; None if shards were only compared.
     """
 
     def __init__(self, path: str, job: StatsJob, found: Measurements | None) -> None:
@@ -101,7 +112,7 @@ class StatsReport:
         return bool(job.tasks or job.gone) if self._found is None else bool(job.faults)
 
     def blocks(self) -> Iterator[Block]:
-        """What is shown of it."""
+        """Totals of sources, sizes of fields, and shards that were not measured or have changed."""
         job = self._job
         if self._found is None:
             rows = [
@@ -110,8 +121,8 @@ class StatsReport:
             ]
             if rows:
                 yield Table(("source", "shard", "what"), rows)
-            said = f"{counted(len(rows), 'shard')} not as measured" if rows else "as measured"
-            yield f"{self._path}: {said}"
+            changed = f"{counted(len(rows), 'shard')} not as measured" if rows else "as measured"
+            yield f"{self._path}: {changed}"
             return
         yield _sources(self._found)
         yield _spreads(self._found, "field", size)
@@ -120,19 +131,17 @@ class StatsReport:
         if job.faults:
             shown = [tuple(fault) for fault in job.faults[:MOST_SHOWN]]
             yield Table(("source", "shard", "why"), shown, title=f"not measured: {len(job.faults):,}")
-        yield f"{self._path}: {counted(self._read, 'shard')} read, {job.unchanged:,} as they were"
+        yield f"{self._path}: {counted(self._read, 'shard')} read, {job.unchanged:,} unchanged"
         if job.faults:
             names = sorted({fault.source for fault in job.faults})
-            yield Warning(
-                f"the numbers of {listed(names)} are not used before all of its shards are measured"
-            )
+            yield Warning(f"the numbers of {listed(names)} are not used until all its shards are measured")
 
     @property
     def _read(self) -> int:
         return len(self._job.tasks) - len(self._job.faults)
 
     def as_json(self) -> dict[str, Any]:
-        """The totals, and what was not measured."""
+        """Totals, and the shards that were not measured."""
         job = self._job
         if self._found is None:
             return {

@@ -1,4 +1,4 @@
-"""`wdspec validate`: every problem of every file, with its place; nothing the specs name is opened or run."""
+"""`wdspec validate`: every problem of every file, with its place. Nothing that a spec names is opened or run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import click
 
 from wdspec.base.errors import UsageError
 from wdspec.cli.lint_files import find_files
-from wdspec.cli.problems import REPORTS, CheckedSpec, chosen_codes
-from wdspec.cli.spec_options import assigned, set_option, var_option
-from wdspec.cli.wording import counted
+from wdspec.cli.problems import REPORTS, CheckedSpec, parse_ignored
+from wdspec.cli.report import counted
+from wdspec.cli.spec_options import parse_assignments, set_option, var_option
 from wdspec.spec.codes import is_error
 from wdspec.spec.load import check, load
 from wdspec.spec.problems import Problem
@@ -22,16 +22,18 @@ ALL_ENVIRONMENTS = "all"
 
 @click.command()
 @click.argument("paths", metavar="[FILE|DIR|GLOB|-]...", nargs=-1)
-@click.option("--format", "form", type=click.Choice([*REPORTS]), default="text", help="How to report.")
+@click.option("--format", "form", type=click.Choice([*REPORTS]), default="text", help="Output format.")
 @click.option(
-    "--env", metavar="NAME", help="Check only this environment; by default, or with `all`, each and none."
+    "--env",
+    metavar="NAME",
+    help="Check only this environment (default, or `all`: each environment, and none).",
 )
-@click.option("--split", metavar="NAME", help="Check only this split; by default all.")
-@click.option("--strict", is_flag=True, help="Warnings fail the check too.")
-@click.option("--locked", is_flag=True, help="Each spec must have a lock that fits it (`wdspec lock`).")
+@click.option("--split", metavar="NAME", help="Check only this split (default: all splits).")
+@click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
+@click.option("--locked", is_flag=True, help="Require a valid lock for each spec (see `wdspec lock`).")
 @click.option("--ignore", metavar="CODE", multiple=True, help="Do not report this warning. Repeatable.")
 @click.option(
-    "--exclude", metavar="PATTERN", multiple=True, help="Leave out files, as .gitignore does. Repeatable."
+    "--exclude", metavar="PATTERN", multiple=True, help="Exclude files, as in .gitignore. Repeatable."
 )
 @var_option
 @set_option
@@ -47,22 +49,22 @@ def validate(
     variables: tuple[str, ...],
     overrides: tuple[str, ...],
 ) -> int:
-    """Check specs: every problem, with file, line and column.
+    """Check specs, and show every problem with file, line and column.
 
-    A DIR stands for the specs below it: *.wdspec.yaml, and other YAML files with the key `wdspec:`. `-` is standard
-    input. Exit code: 0 if there are no errors, 1 if there are, 2 if the command was used wrongly. Warnings alone
-    leave it at 0, or with --strict make it 1. `# wdspec: ignore=W301` in a line hides a warning of that line.
+    In a DIR, files named *.wdspec.yaml and other YAML files with the key `wdspec:` are checked. `-` is standard input.
+    `# wdspec: ignore=W301` in a line hides a warning of that line. Set defaults for paths, exclude, ignore, strict and
+    env in the table [tool.wdspec] of pyproject.toml.
 
-    The table [tool.wdspec] of pyproject.toml may set paths, exclude, ignore, strict and env.
+    Exit code: 0 if there are no errors (with --strict: nor warnings), 1 if there are, 2 for wrong usage.
     """
-    # Looking for plugins costs as much as a file of 100 sources.
+    # Searching for plugins takes as long as a file of 100 sources.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     settings, found = find_files(paths, exclude, "check")
-    ignored = chosen_codes((*settings.ignore, *ignore), lambda code: not is_error(code), "a warning")
+    ignored = parse_ignored((*settings.ignore, *ignore), lambda code: not is_error(code), "a warning")
     env = env or settings.env
     chosen = None if env == ALL_ENVIRONMENTS else env
-    values = assigned(variables, "--var")
-    assigned(overrides, "--set")
+    values = parse_assignments(variables, "--var")
+    parse_assignments(overrides, "--set")
     failed = False
 
     def check_files() -> Iterator[CheckedSpec]:
@@ -78,14 +80,14 @@ def validate(
     for lines in REPORTS[form](check_files()):
         click.echo(lines)
     if found.others and form == "text":
-        click.echo(f"{counted(found.others, 'other YAML file')} without the key `wdspec:` left out")
+        click.echo(f"{counted(found.others, 'other YAML file')} without the key `wdspec:` skipped")
     return int(failed)
 
 
 def _check_locks(
     file: str, split: str | None, env: str | None, vars: Mapping[str, Any], overrides: Sequence[str]
 ) -> list[Problem]:
-    """The problems of the locks of a file without other errors; opens nothing but the locks."""
+    """The problems of the locks of a file without errors. Opens nothing but the locks."""
     from wdspec.shards.lock import Lock, list_splits, lock_name
 
     found = []
@@ -98,7 +100,7 @@ def _check_locks(
         except UsageError as error:
             misfits = [error.message]
         except OSError:
-            misfits = [f"there is no `{path}`"]
+            misfits = [f"`{path}` does not exist"]
         hint = "`wdspec lock SPEC` writes it"
         found += [
             Problem("E403", f"the lock{of_split} does not fit: {each}", hint, file, 1, 1) for each in misfits

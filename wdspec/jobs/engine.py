@@ -1,4 +1,4 @@
-"""Engines: what runs the tasks of a job. Processes or threads of this machine, or the workers of a Dask cluster."""
+"""Engines run the tasks of a job: in processes or threads of this machine, or on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ W = TypeVar("W")
 R = TypeVar("R")
 
 KILLED = (
-    "the process that worked on it was killed; was memory short? `dmesg` or the scheduler's log may say, and fewer "
-    "processes at a time need less"
+    "the process that worked on it was killed, perhaps for lack of memory; see `dmesg` or the scheduler's log, and use "
+    "fewer processes"
 )
 
 PATIENCE = "10s"
-"""How long to wait for the first answer of a scheduler."""
+"""Timeout for the first answer of a scheduler."""
 
 
 class Engine(Protocol):
@@ -31,25 +31,25 @@ class Engine(Protocol):
     def run(
         self, do: Callable[[W], R], works: Sequence[W], lost: Callable[[str], R]
     ) -> Generator[tuple[W, R]]:
-        """Each task with its outcome, as they come.
+        """Yield each task with its outcome, as they finish.
 
         Args:
-            do: does one task and raises no Exception; of a module, as other processes import it.
-            works: the tasks; they pickle.
+            do: runs one task and raises no Exception; a function of a module, as other processes import it.
+            works: the tasks, which can be pickled.
             lost: makes the outcome of a task whose process ended, from the reason.
         """
         ...
 
     def close(self) -> None:
-        """Give up the tasks that are still running."""
+        """Cancel the tasks that are still running."""
         ...
 
 
 class LocalEngine:
-    """Processes of this machine, each in a pool of its own, so that one that is killed loses only its own task.
+    """Processes of this machine. Each has its own pool, so that a killed process loses only its task.
 
     Args:
-        jobs: how many; with 0 this process works itself.
+        jobs: number of processes; 0 runs tasks in this process.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -59,7 +59,7 @@ class LocalEngine:
     def run(
         self, do: Callable[[W], R], works: Sequence[W], lost: Callable[[str], R]
     ) -> Generator[tuple[W, R]]:
-        """Each task with its outcome, as they come."""
+        """Yield each task with its outcome, as they finish."""
         if not self._jobs:
             for work in works:
                 yield work, do(work)
@@ -90,7 +90,7 @@ class LocalEngine:
         self.close()
 
     def close(self) -> None:
-        """End the processes."""
+        """Terminate the processes."""
         lanes, self._lanes = self._lanes, []
         for lane in lanes:
             processes = list((lane._processes or {}).values())
@@ -111,7 +111,7 @@ class ThreadEngine:
     def run(
         self, do: Callable[[W], R], works: Sequence[W], lost: Callable[[str], R]
     ) -> Generator[tuple[W, R]]:
-        """Each task with its outcome, in order. Closing this starts no more tasks."""
+        """Yield each task with its outcome, in order. After closing this, no more tasks start."""
         with ThreadPoolExecutor(SIDES, "wdspec-stat") as pool:
             try:
                 yield from zip(works, pool.map(do, works), strict=True)
@@ -123,7 +123,7 @@ class ThreadEngine:
 
 
 class DaskEngine:
-    """The workers of a Dask cluster; wdspec and the modules with user functions must be installed there.
+    """The workers of a Dask cluster, which need wdspec and the modules with user functions.
 
     Args:
         scheduler: its address, such as `tcp://host:8786`.
@@ -148,7 +148,7 @@ class DaskEngine:
     def run(
         self, do: Callable[[W], R], works: Sequence[W], lost: Callable[[str], R]
     ) -> Generator[tuple[W, R]]:
-        """Each task with its outcome, as they come."""
+        """Yield each task with its outcome, as they finish."""
         futures = {self._client.submit(do, work, pure=False): work for work in works}
         for future in self._dask.as_completed(list(futures), loop=self._client.loop):
             work = futures.pop(future)
@@ -157,7 +157,7 @@ class DaskEngine:
             future.release()
 
     def close(self) -> None:
-        """Leave the cluster, which forgets the tasks that have not started."""
+        """Leave the cluster, which cancels the tasks that have not started."""
         self._client.close()
 
 

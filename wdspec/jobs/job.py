@@ -2,9 +2,9 @@
 
     spec ──of_spec──▶ tasks, one per shard ──▶ engine (this process, others, a cluster) ──▶ outcomes ──▶ ShardJob
 
-A job knows which tasks need no work and collects the outcomes of the others. `ShardJob.run_tasks` does the rest: it
-shows progress, tries failed shards again, and however it ends, by an error or Ctrl-C, closes the engine and lets the
-job keep what it has found so far.
+A job knows which tasks are done already, and collects the outcomes of the others. `ShardJob.run_tasks` does the rest:
+it shows progress, retries failed shards, and at the end, also after an error or Ctrl-C, closes the engine and saves the
+outcomes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from wdspec.base.progress import progress
 from wdspec.jobs.engine import Engine
 from wdspec.read.budget import Budget
 from wdspec.read.shard import Piece
-from wdspec.read.transform import MapSteps, Process, SourceParts
+from wdspec.read.transform import Process, SourceParts, UserFunctions
 from wdspec.shards.shards import Shards
 from wdspec.spec.files import MOST_BESIDE, read_from_disk, reason_of
 from wdspec.spec.spec import Source, Spec
@@ -39,13 +39,13 @@ V = TypeVar("V")
 
 
 class _MapsOfThread(threading.local):
-    """The user functions of the job that a thread works on."""
+    """The user functions of the current job of a thread."""
 
     job = ""
 
-    def of(self, job: str) -> MapSteps:
+    def of(self, job: str) -> UserFunctions:
         if job != self.job:
-            self.job, self.maps = job, MapSteps(threading.current_thread() is threading.main_thread())
+            self.job, self.maps = job, UserFunctions(threading.current_thread() is threading.main_thread())
         return self.maps
 
 
@@ -59,20 +59,20 @@ class ShardTask:
     source: str
     """Name of its source."""
     number: int
-    """Its index among the shards of the source; random numbers of its samples are keyed by it."""
+    """Its index among the shards of the source; it keys the random numbers of its samples."""
     shard: ShardUrl
 
 
 @dataclass(frozen=True)
 class ReadTask(ShardTask):
-    """A shard to read, with everything that a process on any machine needs for it; pickles."""
+    """A shard to read, with everything that a process on any machine needs; can be pickled."""
 
     parts: SourceParts
     seed: int
     job: str
-    """Different for each job: classes that `map` names are built once per job, in each thread that works on it."""
+    """Identifies the job: classes that `map` names are built once per job in each thread."""
     directory: str
-    """Appended to `sys.path`: modules with user functions may be in it."""
+    """Appended to `sys.path`, as it may contain modules with user functions."""
 
     @classmethod
     def of_spec(
@@ -82,36 +82,27 @@ class ReadTask(ShardTask):
         parts: Mapping[str, SourceParts],
         choose: Callable[[Source, int, ShardUrl], Mapping[str, Any] | None],
     ) -> list[Self]:
-        """A task for each shard of a spec, source by source.
+        """Create a task for each shard of a spec, source by source.
 
         Args:
             spec: the spec.
             shards: its shards.
             parts: how each source is read.
-            choose: from source, number and shard to the fields that a subclass adds; None for no task.
+            choose: maps source, number and shard to the fields that a subclass adds; None for no task.
         """
-        job, directory = uuid4().hex, os.getcwd()
+        common = spec.seed, uuid4().hex, os.getcwd()
         return [
-            cls(
-                source.name,
-                number,
-                shard,
-                parts[source.name],
-                spec.seed,
-                job,
-                directory,
-                **more,
-            )
+            cls(source.name, number, shard, parts[source.name], *common, **more)
             for source in spec.sources
             for number, shard in enumerate(shards.lists[source.name])
             if (more := choose(source, number, shard)) is not None
         ]
 
     def build_process(self, budget: Budget) -> tuple[Process, AbstractContextManager[object]]:
-        """The function that takes raw samples through the steps of the source, and the context to call it in.
+        """Build the function that applies the steps of the source to raw samples, and the context to call it in.
 
-        A sample's random numbers depend on the seed, its source, its shard's number and its index, and not on the
-        process that works on it, or on earlier samples.
+        A sample's random numbers depend on the seed, its source, its shard's number and its index, but not on the
+        process or on earlier samples.
         """
         if self.directory not in sys.path:
             sys.path.append(self.directory)
@@ -121,10 +112,10 @@ class ReadTask(ShardTask):
         return process, generators or nullcontext()
 
     def samples(self, budget: Budget) -> Generator[dict[str, Any]]:
-        """The samples of the shard in order, through the steps of its source. Closing this closes the shard.
+        """Yield the samples of the shard in order, after the steps of its source. Closing this closes the shard.
 
         Args:
-            budget: what happens to errors.
+            budget: handles errors.
         """
         process, lent = self.build_process(budget)
         url = self.shard.text
@@ -142,23 +133,23 @@ class ShardFailed(NamedTuple):
 
     cause: str
     detail: str = ""
-    """The lines of user code that led to it; empty for wdspec's own errors."""
+    """The lines of user code that led to it; empty for wdspec's errors."""
 
 
 class ShardJob(Generic[T, R]):
-    """A job as the driver sees it. Subclasses collect outcomes."""
+    """The base of jobs. Subclasses collect outcomes."""
 
     title = "shards"
-    """Of the progress bar."""
+    """Title of the progress bar."""
     reports_failures = False
     """Whether to print each failure at once."""
 
     def columns(self) -> Mapping[str, tuple[str, Any]]:
-        """More columns of the bar: name -> (format, a `LiveCount`)."""
+        """Additional columns of the progress bar: name -> (format, a `LiveCount`)."""
         return {}
 
     def is_done(self, task: T) -> bool:
-        """Whether a task needs no work, since its result is there already."""
+        """Whether the result of a task exists already."""
         return False
 
     def take(self, task: T, outcome: R | ShardFailed) -> None:
@@ -166,7 +157,7 @@ class ShardJob(Generic[T, R]):
         raise NotImplementedError
 
     def keep(self) -> None:
-        """Save what was collected so far; called once, however the job ends."""
+        """Save the collected outcomes; called at the end of the job, also after an error."""
 
     def run_tasks(
         self, do: Callable[[T], R], tasks: Sequence[T], engine: Engine, *, retries: int = 0
@@ -177,7 +168,7 @@ class ShardJob(Generic[T, R]):
             do: works on one shard; a function of a module, as other processes import it.
             tasks: the shards.
             engine: runs `do`; closed at the end.
-            retries: how often a failed shard is tried again, after all others.
+            retries: how often a failed shard is retried, after all others.
         """
         with progress(self.title, len(tasks), drawn=bool(tasks), **self.columns()) as bar:
             try:
@@ -199,7 +190,7 @@ class ShardJob(Generic[T, R]):
                             else:
                                 failed.append(task)
                             if isinstance(outcome, ShardFailed) and self.reports_failures:
-                                again = "" if is_final else "; will be tried again"
+                                again = "" if is_final else "; will be retried"
                                 bar.note(f"failed: {task.shard.text}: {outcome.cause}{again}")
                             bar.advance(int(is_final))
                     left = failed
@@ -209,7 +200,7 @@ class ShardJob(Generic[T, R]):
 
 
 class LiveCount:
-    """A number that is looked up each time it is shown, in a column of a progress bar."""
+    """A number in a column of a progress bar, which is computed each time it is shown."""
 
     def __init__(self, count: Callable[[], float]) -> None:
         self._count = count
@@ -219,7 +210,7 @@ class LiveCount:
 
 
 def measure_rate(count: Callable[[], int]) -> LiveCount:
-    """MB/s of a number of bytes that grows from now on."""
+    """The rate in MB/s of a growing number of bytes, from now."""
     started = time.monotonic()
     return LiveCount(lambda: count() / 1e6 / max(1e-3, time.monotonic() - started))
 
@@ -228,16 +219,13 @@ def skip_columns(
     spec: Spec, skipped: int | LiveCount = 0, dropped: int | LiveCount = 0
 ) -> dict[str, tuple[str, Any]]:
     """Columns for samples that training does not get: `skipped` if a source skips errors, `dropped` if one may drop."""
-    columns: dict[str, tuple[str, Any]] = {}
-    if any(source.errors.skip for source in spec.sources):
-        columns["skipped"] = "{:,} skipped", skipped
-    if any(source.select is not None or source.missing == "skip" for source in spec.sources):
-        columns["dropped"] = "{:,} left out", dropped
-    return columns
+    columns = {"skipped": ("{:,} skipped", skipped), "dropped": ("{:,} dropped", dropped)}
+    drops = frozenset[str]().union(*(source.drops for source in spec.sources))
+    return {name: column for name, column in columns.items() if name in drops}
 
 
 def _attempt(do: Callable[[T], R], task: T) -> R | ShardFailed:
-    """Work on one shard. Raises no Exception, so that every engine brings back what went wrong."""
+    """Work on one shard. Raises no Exception, so that every engine returns the cause of a failure."""
     try:
         return do(task)
     except WdspecError as error:
@@ -258,15 +246,15 @@ def lines_of_user_code(error: Exception) -> str:
 
 
 def read_earlier(path: str, mark: bytes, command: str, parse: Callable[[bytes], V]) -> tuple[V | None, bytes]:
-    """What an earlier run of a command wrote to a file: its value and bytes.
+    """Read the file of an earlier run of a command; return its value and bytes.
 
-    Without a file, or with a damaged one, which is going to be replaced, the value is None.
+    The value is None if the file does not exist, or is damaged and going to be replaced.
 
     Args:
         path: of the file.
-        mark: among the first 100 bytes of what the command writes.
-        command: its name.
-        parse: makes the value; raises UsageError for damaged files.
+        mark: bytes among the first 100 of such files.
+        command: name of the command.
+        parse: parses the file; raises UsageError for damaged files.
 
     Raises:
         UsageError: the file is of another kind, or cannot be read.
@@ -281,5 +269,5 @@ def read_earlier(path: str, mark: bytes, command: str, parse: Callable[[bytes], 
         return parse(text), text
     except UsageError:
         if text.strip() and mark not in text[:100]:
-            raise UsageError(f"`{path}` is no file of `wdspec {command}`; give another name") from None
+            raise UsageError(f"`{path}` is not a file of `wdspec {command}`; give another name") from None
         return None, b""

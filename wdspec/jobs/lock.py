@@ -1,4 +1,4 @@
-"""`wdspec lock`: what stores say of the shards of a spec, for a lock, and compared with one."""
+"""The job of `wdspec lock`: ask stores about the shards of a spec, to write a lock or compare with it."""
 
 from __future__ import annotations
 
@@ -19,88 +19,84 @@ from wdspec.urls.urls import UrlSequence
 
 @dataclass(frozen=True)
 class Change:
-    """A shard that is not as it was locked."""
+    """A shard that differs from the lock."""
 
     source: str
     url: str
     what: str
-    """In words: what it was, and what it is."""
+    """The change, in words."""
 
 
 def lock_spec(spec: Spec, before: Lock | None = None) -> Lock:
-    """The lock of a spec as its shards are now.
+    """Lock the current shards of a spec.
 
     Args:
         spec: the spec.
-        before: a lock whose sources are kept where the spec still names the same shards at the same place.
+        before: an earlier lock; sources with the same shards and location in the spec are kept.
 
     Raises:
-        UsageError: URLs that hold a secret.
-        WdspecError: shards that cannot be listed, or that a store does not have.
+        UsageError: URLs contain a secret.
+        WdspecError: shards cannot be listed, or a store does not have them.
     """
     environment = Environment.read()
     sources = {}
     for source in spec.sources:
         storage = Storage.of(environment, spec, source)
         old = None if before is None else before.sources.get(source.name)
-        asked, via = tuple(source.shards or ()), place_of(source, storage)
-        if old is not None and (old.asked, old.via) == (asked, via):
+        urls, via = tuple(source.shards or ()), place_of(source, storage)
+        if old is not None and (old.asked, old.via) == (urls, via):
             runs, objects = old.runs, old.objects
         else:
             shards = shards_of(source, storage)
             runs = tuple(run._replace(base="") for run in shards.parts)
             check_harmless(source.name, runs)
-            objects = tuple(
-                each or ObjectStat() for each in _ask_store(source, storage, shards, may_lack=False)
-            )
+            stats = _ask_store(source, storage, shards, allow_missing=False)
+            objects = tuple(each or ObjectStat() for each in stats)
         about = (source.samples, source.license, source.homepage, source.revision)
-        sources[source.name] = LockedSource(asked, via, runs, objects, *about)
+        sources[source.name] = LockedSource(urls, via, runs, objects, *about)
     return Lock(sources, spec.split, spec.environment)
 
 
 def find_changes(lock: Lock, spec: Spec) -> Iterator[Change]:
-    """The shards that are not as a lock says: missing, new, or with other bytes.
+    """Find the shards that differ from a lock: missing, new, or with other bytes.
 
     Raises:
         UsageError: the lock is of another spec.
-        WdspecError: shards that cannot be listed, or a store that does not answer.
+        WdspecError: shards cannot be listed, or a store does not answer.
     """
-    then = lock.shards(spec)
+    locked = lock.shards(spec)
     environment = Environment.read()
     for source in spec.sources:
-        storage, old, shards = (
-            Storage.of(environment, spec, source),
-            lock.sources[source.name],
-            then[source.name],
-        )
+        storage = Storage.of(environment, spec, source)
+        old, shards = lock.sources[source.name], locked[source.name]
         known = set(shards.texts())
         now = shards_of(source, storage).texts()
         yield from (Change(source.name, text, "new") for text in now if text not in known)
         moved = place_of(source, storage) != old.via
-        seen = _ask_store(source, storage, shards, may_lack=True)
+        seen = _ask_store(source, storage, shards, allow_missing=True)
         for text, was, each in zip(shards.texts(), old.objects, seen, strict=True):
             if (what := difference(was, each, moved)) is not None:
                 yield Change(source.name, text, what)
 
 
-class _Asking(ShardJob[ShardTask, ObjectStat | Exception]):
-    """What a store says of the shards of a source.
+class _StatJob(ShardJob[ShardTask, ObjectStat | Exception]):
+    """Collects the size and validator of each shard of a source.
 
     Args:
         source: name of the source.
-        may_lack: whether shards that the store does not have are no error.
+        allow_missing: whether the store may lack shards.
     """
 
-    def __init__(self, source: str, may_lack: bool) -> None:
+    def __init__(self, source: str, allow_missing: bool) -> None:
         self.title = f"asking about {source}"
-        self._may_lack = may_lack
+        self._allow_missing = allow_missing
         self.found: list[ObjectStat | None] = []
-        """In order; None for a shard that the store does not have."""
+        """In order; None for a missing shard."""
 
     def take(self, task: ShardTask, outcome: ObjectStat | Exception | ShardFailed) -> None:
         if isinstance(outcome, ObjectStat):
             self.found.append(outcome)
-        elif isinstance(outcome, MissingShardError) and self._may_lack:
+        elif isinstance(outcome, MissingShardError) and self._allow_missing:
             self.found.append(None)
         elif isinstance(outcome, WdspecError):
             url = task.shard.text if isinstance(outcome, MissingShardError) else None
@@ -110,7 +106,7 @@ class _Asking(ShardJob[ShardTask, ObjectStat | Exception]):
 
 
 def _ask_store(
-    source: Source, storage: Storage, shards: UrlSequence, *, may_lack: bool
+    source: Source, storage: Storage, shards: UrlSequence, *, allow_missing: bool
 ) -> list[ObjectStat | None]:
     def ask(task: ShardTask) -> ObjectStat | Exception:
         try:
@@ -118,7 +114,7 @@ def _ask_store(
         except Exception as error:
             return error
 
-    asking = _Asking(source.name, may_lack)
+    job = _StatJob(source.name, allow_missing)
     tasks = [ShardTask(source.name, number, shard) for number, shard in enumerate(shards)]
-    asking.run_tasks(ask, tasks, ThreadEngine())
-    return asking.found
+    job.run_tasks(ask, tasks, ThreadEngine())
+    return job.found

@@ -1,4 +1,4 @@
-"""`wdspec process`: new shards from a spec's shards, through its own decoders, filters and maps, one for each shard."""
+"""The job of `wdspec process`: apply the decoders, filters and maps of a spec to each shard, and write a new shard."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wdspec.storage.storage import Storage
 from wdspec.stores.ais_cluster import AisCluster
 from wdspec.stores.settings import ObjectLogin
 from wdspec.urls.rewrite import Rule
-from wdspec.urls.urls import ShardUrl, is_relative, scheme_of
+from wdspec.urls.urls import ShardUrl, is_command, is_relative
 from wdspec.write.shard_writer import open_writer
 
 
@@ -30,15 +30,15 @@ class WriteOptions(NamedTuple):
     """How the shards of a job are written."""
 
     limit: int | None
-    """The most samples written of each shard."""
+    """Most samples to write of each shard."""
     allow_pickle: bool
     outputs: Storage
-    """Where shards are written; the rewrite rules of the environment apply, not those of the spec."""
+    """Storage of the outputs; it applies the rewrite rules of the environment, but not those of the spec."""
 
 
 @dataclass(frozen=True)
 class ProcessTask(ReadTask):
-    """A shard to read, and the one to write from it."""
+    """A shard to read, and the shard to write from it."""
 
     output: str
     """Absolute path, or URL."""
@@ -46,28 +46,28 @@ class ProcessTask(ReadTask):
 
 
 class ShardDone(NamedTuple):
-    """What was written of a shard."""
+    """The result of processing a shard."""
 
     written: int
-    """Samples."""
+    """Samples written."""
     dropped: int
-    """Samples left out by `select` or `missing: skip`."""
+    """Samples dropped by `select` or `missing: skip`."""
     skipped: int
     """Errors that the policy skipped."""
     size: int
-    """Bytes of the uncompressed shard."""
+    """Bytes of the uncompressed new shard."""
     seconds: float
 
 
 @dataclass
 class ProcessJob(ShardJob[ProcessTask, ShardDone]):
-    """The shards to write for a spec, and what became of them."""
+    """The shards to write for a spec, and the results."""
 
     tasks: Sequence[ProcessTask]
     force: bool = False
-    """Whether to write shards again that are there."""
+    """Whether to overwrite existing shards."""
     there: list[ProcessTask] = field(default_factory=list)
-    """Written before; not opened."""
+    """Tasks whose output existed before."""
     done: list[tuple[ProcessTask, ShardDone]] = field(default_factory=list)
     failed: list[tuple[ProcessTask, ShardFailed]] = field(default_factory=list)
     """With the cause of the last attempt."""
@@ -79,23 +79,21 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
 
     @classmethod
     def of(cls, spec: Spec) -> ProcessJob:
-        """List the shards of a spec and choose where each is written. Sources whose share is 0 are left out.
+        """List the shards of a spec and choose the output of each. Sources whose share is 0 are omitted.
 
         Raises:
-            UsageError: the spec has no `output:`, or a `stage`; two shards would be written to one place, or one to
-                itself.
+            UsageError: the spec has no `output:`, or has a `stage`; two shards have the same output, or one would
+                overwrite itself.
             WdspecError: shards cannot be listed.
         """
         if spec.stage is not None:
             raise UsageError(
-                f"`stage: {spec.stage.call}` makes other samples of several, and `process` takes each by itself: write "
+                f"`stage: {spec.stage.call}` combines samples, but `process` handles each sample separately: write "
                 "`stage: null` in an environment for it"
             )
         output = spec.output
         if output is None:
-            raise UsageError(
-                "this spec does not say where to write; add `output: out/` to it, or give --output out/"
-            )
+            raise UsageError("the spec has no output; add `output: out/` to it, or give --output out/")
         check_readable(spec)
         shards = list_shards(spec, counts_samples=False)
         environment = Environment.read()
@@ -115,11 +113,11 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
         return cls(tasks)
 
     def run(self, engine: Engine, retries: int = 1) -> None:
-        """Write the shards that are not there yet.
+        """Write the shards that do not exist.
 
         Args:
             engine: runs the work; closed at the end.
-            retries: how often a failed shard is tried again, after all others.
+            retries: how often a failed shard is retried, after all others.
         """
         self.run_tasks(process_shard, self.tasks, engine, retries=retries)
 
@@ -145,11 +143,11 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
 
 
 def process_shard(task: ProcessTask) -> ShardDone:
-    """Read a shard in order, through the steps of its source, into a new one that appears when it is complete.
+    """Read a shard in order, apply the steps of its source, and write a new shard, which appears when it is complete.
 
     Raises:
         WdspecError: what reading, decoding or encoding raises, under the source's error policy.
-        Exception: what the user functions raise.
+        Exception: what user functions raise.
     """
     started = time.monotonic()
     budget, options = Budget(task.parts.errors, task.source), task.options
@@ -178,23 +176,22 @@ def _write(writer: Any, sample: dict[str, Any], budget: Budget) -> None:
 
 
 def output_of(output: OutputOptions, shard: ShardUrl) -> str:
-    """The path or URL at which the samples of a shard are written.
+    """The path or URL to which the samples of a shard are written.
 
     Raises:
         UsageError: `from` does not match the shard's URL, or it has no file name.
     """
     if output.dir is not None:
         name = posixpath.basename(shard.text.split("?", 1)[0] if "://" in shard.text else shard.text)
-        if not name or scheme_of(shard.text) == "pipe":
-            hint = "this shard has no file name to keep; write `output: {from: …, to: …}`"
-            raise UsageError(hint, url=shard.text)
+        if not name or is_command(shard.text):
+            raise UsageError("the shard has no file name; write `output: {from: …, to: …}`", url=shard.text)
         place = f"{output.dir.rstrip('/')}/{name}"
     else:
         rule = Rule(output.pattern or "", output.replacement or "", "`output`")
         if rule.regex.match(shard.text) is None:
             raise UsageError(
-                f"`output` has `from: {output.pattern}`, which does not match this shard; it is matched at the "
-                "start of the URL as the spec spells it",
+                f"`output` has `from: {output.pattern}`, which does not match the start of this URL, as written in the "
+                "spec",
                 url=shard.text,
             )
         place = rule.apply(shard.text)
@@ -207,13 +204,13 @@ def _check_outputs(tasks: Sequence[ProcessTask], outputs: Storage, storages: Map
     for task in tasks:
         other = taken.setdefault(outputs.destination(task.output), task)
         if other is not task:
-            twice = "the same shard is listed twice" if other.shard == task.shard else "two shards"
+            what = "a shard that is listed twice" if other.shard == task.shard else "two shards"
             raise UsageError(
-                f"{twice} would be written to `{task.output}`: `{other.shard.text}` of {other.source} and "
-                f"`{task.shard.text}` of {task.source}; tell them apart with `output: {{from: …, to: …}}`"
+                f"{what} would be written to `{task.output}`: `{other.shard.text}` of {other.source} and "
+                f"`{task.shard.text}` of {task.source}; give them different names with `output: {{from: …, to: …}}`"
             )
     written = taken.keys() | {task.output for task in tasks}
     for task in tasks:
         for place in (task.shard.text, storages[task.source].resolve(task.shard).location):
             if place in written:
-                raise UsageError(f"`{place}` would be read and written; write elsewhere with `output`")
+                raise UsageError(f"`{place}` would be read and written; choose another `output`")

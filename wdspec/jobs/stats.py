@@ -1,7 +1,7 @@
-"""`wdspec stats`: samples, bytes and sizes of the shards of a spec, from their headers; with `lengths` from values too.
+"""The job of `wdspec stats`: measure samples, bytes and field sizes of shards from headers, and lengths from values.
 
-Stores are asked about the shards that were measured before; new and changed ones are measured. The resulting file, and
-how a spec takes its numbers from there, is described in `wdspec.spec.measurements`.
+Stores are asked about shards that were measured before; new and changed shards are measured. `wdspec.spec.measurements`
+describes the file, and how a spec uses its numbers.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from wdspec.stores.outputs import save
 from wdspec.stores.store import ObjectStat
 
 SAVE_EVERY = 30.0
-"""Seconds between two savings of what was measured so far."""
+"""The file is saved about every this many seconds."""
 MOST_FIELDS = 50
-"""Fields of a shard that are told apart; where names hold numbers behind a dot there is no end of them."""
+"""Most fields of a shard; numbers in suffixes can create any number of them."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class MeasureTask(ReadTask):
     """A shard to measure."""
 
     lengths: bool
-    """Whether to read and decode its samples too, as training does."""
+    """Whether to decode its samples too, as in training."""
 
 
 class Fault(NamedTuple):
@@ -62,17 +62,17 @@ class Fault(NamedTuple):
 
 
 class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
-    """The shards of a spec that are to be measured, and what is known of all of them.
+    """The shards of a spec to measure, and all measurements.
 
     Args:
         spec: the spec; all of its sources are measured, whatever their shares.
-        path: of the file; None writes none.
-        update: whether to ignore what was measured before.
-        lengths: whether samples are decoded too, for the lengths of values; else only those of sources for which that
-            was done before, and that are still decoded in the same way.
+        path: of the file; None writes no file.
+        update: whether to ignore earlier measurements.
+        lengths: whether to decode samples of all sources, to measure the lengths of values; otherwise this is done for
+            sources that have been measured so, with the same decoders.
 
     Raises:
-        UsageError: URLs that hold a secret, which the file would keep; the file is of another kind, or another split.
+        UsageError: URLs contain a secret, which the file would keep; the file is of another kind, or another split.
         WdspecError: shards cannot be listed.
     """
 
@@ -84,14 +84,14 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         self._shards = list_shards(spec.of(spec.sources), counts_samples=False)
         self._known: dict[str, dict[str, MeasuredShard]] = {}
         self._decoding: dict[str, str] = {}
-        """How values are decoded, of the sources whose values are measured."""
+        """How values are decoded, for the sources whose values are measured."""
         self.gone: list[tuple[str, str]] = []
-        """(source, URL) of shards that were measured, and are not listed any more."""
+        """(source, URL) of measured shards that are no longer listed."""
         self.faults: list[Fault] = []
         for source in spec.sources:
             self._recall(source, None if update else before, lengths)
         self.unchanged = sum(map(len, self._known.values()))
-        """Shards that are as they were when they were measured."""
+        """Number of shards that have not changed since they were measured."""
         tasks = MeasureTask.of_spec(
             spec,
             self._shards,
@@ -101,10 +101,10 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         self.tasks: Sequence[MeasureTask] = [
             task for task in tasks if task.shard.text not in self._known[task.source]
         ]
-        """Shards that are new or have changed."""
+        """New and changed shards."""
 
     def _recall(self, source: Source, before: Measurements | None, lengths: bool) -> None:
-        """Ask the store which shards of a source are as they were measured."""
+        """Ask the store which shards of a source are unchanged."""
         shards = self._shards.lists[source.name]
         check_harmless(source.name, shards.parts, "the file")
         known = self._known[source.name] = {}
@@ -125,7 +125,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         self.gone.extend((source.name, text) for text in were if text not in texts)
 
     def run(self, engine: Engine) -> None:
-        """Measure the tasks, and write the file from time to time and at the end. Closes the engine."""
+        """Measure the tasks; save the file from time to time and at the end. Closes the engine."""
         self._samples = self._bytes = 0
         self._saved = time.monotonic()
         self.run_tasks(measure_shard, self.tasks, engine)
@@ -155,7 +155,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             self._text = text
 
     def measurements(self) -> Measurements:
-        """What is known so far."""
+        """All measurements so far."""
         shards = {
             name: {text: known[text] for text in self._shards.lists[name].texts() if text in known}
             for name, known in self._known.items()
@@ -182,18 +182,18 @@ def _read_before(path: str, split: str | None) -> tuple[Measurements | None, byt
     found, text = read_earlier(path, b'"stats":', "stats", Measurements.of_text)
     if found is not None and found.split != split:
         raise UsageError(
-            f"`{path}` is of the split `{found.split}`, and each split has a file of its own; write `stats:` within "
-            "each split, or give another name with -o"
+            f"`{path}` is of the split `{found.split}`, but each split needs its own file; write `stats:` within each "
+            "split, or give another name with -o"
         )
     return found, text
 
 
 def measure_shard(task: MeasureTask) -> MeasuredShard:
-    """Measure one shard. Puts no copy of it into a cache, since headers are a small part of the bytes."""
+    """Measure one shard. It is not cached, since headers are a small part of its bytes."""
     parts = task.parts
     bare = replace(parts.open, storage=replace(parts.open.storage, cache=None))
     stat = ObjectStat()
-    # Asked before reading: a change in between is found next time. An error is left to reading, where `errors` applies.
+    # Ask before reading: a change in between is found next time. Reading reports errors, as `errors` applies there.
     with suppress(ShardError):
         stat = bare.storage.stat(task.shard)
     sizes = _Sizes()
@@ -218,7 +218,7 @@ class _Columns:
         self._found: dict[str, array[int]] = {}
 
     def add(self, name: str, number: int) -> None:
-        """Add a number; once there are `MOST_FIELDS` fields, further ones are left out."""
+        """Add a number. More than `MOST_FIELDS` fields are ignored."""
         if name in self._found:
             self._found[name].append(number)
         elif len(self._found) < MOST_FIELDS:
@@ -226,7 +226,7 @@ class _Columns:
 
     @property
     def spreads(self) -> dict[str, Spread]:
-        """How large they are."""
+        """The spread of each field."""
         return {name: spread_of(numbers) for name, numbers in sorted(self._found.items())}
 
 
@@ -238,7 +238,7 @@ class _Sizes:
         self.total = 0
 
     def take(self, sample: dict[str, Any]) -> None:
-        """Add those of one sample, which has a dot before each suffix."""
+        """Add the sizes of one sample, which has a dot before each suffix."""
         for name, value in sample.items():
             if name[0] != ".":
                 continue
@@ -255,7 +255,7 @@ class _Sizes:
 def _measure_lengths(task: MeasureTask) -> dict[str, Spread]:
     columns, budget = _Columns(), Budget(task.parts.errors, task.source).without_log()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about what the spec allows
+        warnings.simplefilter("ignore")  # about data that the spec allows
         for sample in task.samples(budget):
             for name, value in sample.items():
                 if not name.startswith("__"):
@@ -265,10 +265,10 @@ def _measure_lengths(task: MeasureTask) -> dict[str, Spread]:
 
 
 def lengths_of(name: str, value: Any) -> Iterator[tuple[str, int]]:
-    """The lengths of a value, each with its name: characters of a text, entries of a list, sides of an array.
+    """Yield the lengths of a value with their names: characters of a text, entries of a list, sides of an array.
 
-    The sides of arrays, tensors and images are `name[0]`, `name[1]`, …, height before width; each part of a tuple, such
-    as decoded sound, has its own. Bytes, numbers and maps have none, as the sizes of files are measured anyway.
+    The sides of arrays, tensors and images are `name[0]`, `name[1]`, …, height before width. The parts of a tuple, such
+    as decoded sound, are `name.0`, …. Bytes, numbers and maps have no lengths; file sizes are measured anyway.
     """
     if isinstance(value, (str, list)):
         yield name, len(value)
@@ -282,7 +282,7 @@ def lengths_of(name: str, value: Any) -> Iterator[tuple[str, int]]:
 
 
 def spread_of(sizes: Sequence[int]) -> Spread:
-    """The spread of some sizes; its quantiles are sizes that occur."""
+    """The spread of some sizes; its quantiles are among the sizes."""
     values = np.asarray(sizes, np.int64)
     quantiles = np.quantile(values, LEVELS, method="inverted_cdf")
     return Spread(len(values), float(values.mean()), tuple(map(int, quantiles)))
@@ -297,11 +297,11 @@ def _pool_fields(spreads: Iterable[Mapping[str, Spread]]) -> dict[str, Spread]:
 
 
 def pooled(spreads: Sequence[Spread]) -> Spread:
-    """The spread of all sizes that several spreads describe.
+    """Pool several spreads into one.
 
-    Count, mean, least and greatest are exact. Each spread says which part of its sizes lies between two neighbouring
-    quantiles, and they are assumed to lie there evenly: so the part of all sizes below a quantile is off by less than
-    the largest such part, a quarter, and by nothing where all spreads are the same.
+    Count, mean, least and greatest are exact. A spread says which part of its sizes is between two neighbouring
+    quantiles; there, sizes are assumed to be distributed evenly. So the part of all sizes below a quantile is off by
+    less than the largest such part, a quarter, and exact if all spreads are the same.
     """
     if len(spreads) == 1:
         return spreads[0]
@@ -314,7 +314,7 @@ def pooled(spreads: Sequence[Spread]) -> Spread:
 
     def quantile(level: float) -> int:
         first, last = least, greatest
-        while first < last:  # the least size that this part of all sizes does not exceed
+        while first < last:  # find the smallest size with at least this part of all sizes up to it
             middle = (first + last) // 2
             if _count_below(middle, low, high, parts) >= level * total - 1e-6:
                 last = middle
@@ -328,6 +328,6 @@ def pooled(spreads: Sequence[Spread]) -> Spread:
 
 
 def _count_below(size: int, low: npt.NDArray[Any], high: npt.NDArray[Any], parts: npt.NDArray[Any]) -> float:
-    """How many sizes are at most `size`, if those of each part lie evenly between its bounds."""
+    """Number of sizes up to `size`, if those of each part are distributed evenly between its bounds."""
     width = np.maximum(high - low, 1.0)
     return float((parts * np.clip((size - low + (high == low)) / width, 0.0, 1.0)).sum())

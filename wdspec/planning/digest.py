@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from wdspec.planning.passes import Pass
@@ -62,9 +63,6 @@ IN_SOURCE = {
     "interleave": "interleave",
 }
 """Key of a source -> the entry of its description; the name is the key of that description."""
-
-GIVEN_ONLY = ("share", "shuffle", "interleave", "missing", "select", "rename", "fields", "to_tuple")
-"""Entries of a source's description by which raw samples are drawn, held or left out, but not read in another order."""
 
 _SAMPLES_OF_SOURCE = ("decode", "rename", "map", "scale", "scaleprob", "tags")
 _SAMPLES_OF_SPEC = ("map", "fields", "to_tuple")
@@ -150,10 +148,22 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
             yield f"{path}: was {json.dumps(old)}, now {json.dumps(new)}"
 
 
+@cache
+def _not_read() -> frozenset[str]:
+    """Entries of a source by which raw samples are drawn, held or dropped, but not read in another order."""
+    dropping = (
+        key.name
+        for model in (Source, Spec)
+        for key in declared_keys(model)
+        if key.drops or (key.affects and key.affects.order_if_skipping)
+    )
+    return frozenset({"share", "shuffle", "interleave", *dropping})
+
+
 def reads_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether two descriptions have the raw samples of a source in the same order in every slot."""
     before, now = (
-        {key: value for key, value in described["sources"].get(name, {}).items() if key not in GIVEN_ONLY}
+        {key: value for key, value in described["sources"].get(name, {}).items() if key not in _not_read()}
         for described in (old, new)
     )
     return old["seed"] == new["seed"] and before == now

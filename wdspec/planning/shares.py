@@ -212,7 +212,7 @@ def checked_shares(spec: Spec, shares: Any) -> dict[str, float]:
     Raises:
         UsageError: the spec draws nothing by shares, or these are no shares of its top list; says what to give.
     """
-    if spec.epoch is not None and spec.epoch.remainder is not None:
+    if spec.is_pass:
         raise UsageError("shares have no say in `epoch: pass`, which gives every sample once")
     if spec.mix.draw == "round_robin":
         raise UsageError(

@@ -1,7 +1,7 @@
-"""Samples into batches: what the training loop gets, collated where the samples were read.
+"""Batches: collating samples in the process that read them.
 
-`build_collate` chooses, once, the function that turns the samples of a step into a batch: plain stacking, columns as
-`collate` and `ragged` of the spec ask for, or a user function.
+`build_collate` chooses the function that turns the samples of a step into a batch: plain stacking, columns as `collate`
+and `ragged` of the spec define them, or a user function.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from wdspec.base.errors import FieldError, SpecError
 from wdspec.planning.keys import key64, random64
 from wdspec.read.padding import as_tensors, described, pad
 from wdspec.read.randomness import GlobalGenerators
-from wdspec.read.transform import Sample, built, missing_field, present
+from wdspec.read.transform import Sample, build_function, find_field, missing_field
 from wdspec.spec.language.batch import Batch, Collation, FieldCollation
 
 Column = Callable[[str, list[Any], Sequence[Sample]], Any]
-"""(field, its values, the samples they belong to) -> what the batch has of them."""
+"""(field, its values, the samples they belong to) → the column of the batch."""
 Collate = Callable[[Sequence[Sample], int], Any]
-"""(samples, the place of the first one in the order of the run, over all ranks) -> batch."""
+"""(samples, the place of the first one in the order of the run, over all ranks) → batch."""
 
 _LISTED = frozenset({str, bytes, bytearray, dict, list, type(None)})
-"""Types that stay a list: they are not numbers."""
+"""Types whose values stay in a list, as they are not numbers."""
 
 
 def build_collate(batch: Batch, entries: tuple[str, ...] | None, folder: str = "", seed: int = 0) -> Collate:
-    """The function that makes a batch of samples.
+    """Return the function that turns samples into a batch.
 
     Args:
-        batch: the spec's `batch`.
-        entries: the spec's `to_tuple`.
-        folder: the spec's, where user functions are looked for first.
-        seed: the spec's.
+        batch: the `batch` of the spec.
+        entries: its `to_tuple`.
+        folder: its folder, which is searched for user functions first.
+        seed: its seed.
     """
     if entries is None and batch.collate is None and batch.ragged == "error":
         return stack_samples
@@ -45,25 +45,22 @@ def build_collate(batch: Batch, entries: tuple[str, ...] | None, folder: str = "
 
 
 def stack_samples(samples: Sequence[Sample], place: int = 0) -> dict[str, Any]:
-    """A dict of field -> `strict_column`, in the order of the first sample's fields.
+    """Return a dict of field → `strict_column`, in the order of the fields of the first sample.
 
     Raises:
-        FieldError: samples that do not have the same fields, or values of a field that do not stack.
+        FieldError: the samples do not have the same fields, or the values of a field do not stack.
     """
     return {name: strict_column(name, values, samples) for name, values in _values_by_field(samples).items()}
 
 
 class BatchMaker:
-    """Samples → a dict of field → column, or a tuple of columns with `to_tuple`; or what a user function makes.
+    """Turns samples into a dict of field → column, a tuple of columns with `to_tuple`, or what a user function returns.
 
-    User functions are imported with the first batch, in the process that makes it. What they draw from torch, numpy and
-    `random` follows from the seed and the batch's place in the order.
-
-    Args:
-        seed: the spec's.
+    User functions are imported with the first batch, in the process that collates it. The random numbers they draw
+    from torch, numpy and `random` depend only on the seed and on the place of the batch in the order.
 
     Raises:
-        FieldError: samples that do not have the same fields, or values of a field that do not make a column.
+        FieldError: the samples do not have the same fields, or the values of a field do not make a column.
         SpecError: a function cannot be imported; `collate` names a field that does not exist.
     """
 
@@ -77,7 +74,7 @@ class BatchMaker:
         self._key = key64(seed, "collate")
 
     def __call__(self, samples: Sequence[Sample], place: int = 0) -> Any:
-        """The batch whose first sample has this place in the order of the run, over all ranks."""
+        """Return the batch whose first sample has this place in the order of the run, over all ranks."""
         if self._generators is None:
             return self._make(samples)
         with self._generators:
@@ -86,7 +83,7 @@ class BatchMaker:
 
     @cached_property
     def _generators(self) -> GlobalGenerators | None:
-        """What is lent to the user functions to draw from; None without user functions."""
+        """The random generators lent to user functions; None without user functions."""
         if not self._collation.functions:
             return None
         generators = GlobalGenerators()
@@ -117,13 +114,13 @@ class BatchMaker:
 
     @cached_property
     def _whole(self) -> Any:
-        """The user function of all samples, if there is one."""
+        """The user function that collates whole batches, if there is one."""
         call = self._collation.call
-        return None if call is None else built(call, "collate", {}, self._folder)
+        return None if call is None else build_function(call, "collate", {}, self._folder)
 
     @cached_property
     def _other(self) -> Column:
-        """What makes the columns of fields that the spec does not mention."""
+        """The function for the columns of fields that `collate` does not name."""
         return loose_column if self._batch.ragged == "list" else strict_column
 
     @cached_property
@@ -131,7 +128,8 @@ class BatchMaker:
         ragged = self._batch.ragged if isinstance(self._batch.ragged, tuple) else ()
         listed = {name: FieldCollation(way="list") for name in ragged}
         return {
-            name: column_of(how, self._folder) for name, how in {**listed, **self._collation.fields}.items()
+            name: build_column(how, self._folder)
+            for name, how in {**listed, **self._collation.fields}.items()
         }
 
     def _check(self, names: Sequence[str] | Sample) -> None:
@@ -140,7 +138,7 @@ class BatchMaker:
                 key = "collate" if name in self._collation.fields else "ragged"
                 known = ", ".join(name for name in names if not name.startswith("__")) or "no fields"
                 raise SpecError(
-                    f"`batch: {{{key}: …}}` names the field `{name}`, but a sample has {known}; name one of those"
+                    f"`batch: {{{key}: …}}` names the field `{name}`, but a sample has {known}; name one of these"
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -148,9 +146,9 @@ class BatchMaker:
 
 
 def collate(samples: Sequence[Sample]) -> dict[str, Any]:
-    """A dict of field -> values stacked along a new first axis, in the order of the first sample's fields.
+    """Return a dict of field → values, stacked along a new first axis, in the order of the fields of the first sample.
 
-    See `stack` for what becomes a tensor. `__key__`, `__url__` and `__source__` are lists of text.
+    See `stack` for what becomes a tensor. `__key__`, `__url__` and `__source__` are lists of strings.
 
     Raises:
         FieldError: the samples do not have the same fields; lists them by source.
@@ -159,22 +157,22 @@ def collate(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def _values_by_field(samples: Sequence[Sample]) -> dict[str, list[Any]]:
-    """Field -> its value in each sample, in the order of the first sample's fields."""
+    """Return field → its value in each sample, in the order of the fields of the first sample."""
     first = samples[0]
     if set(map(len, samples)) != {len(first)}:
-        raise unlike(samples)
+        raise _different_fields(samples)
     try:
         return {name: [sample[name] for sample in samples] for name in first}
     except KeyError:
-        raise unlike(samples) from None
+        raise _different_fields(samples) from None
 
 
 def stack(values: list[Any]) -> Any:
-    """Values of one field as a tensor of shape (len(values), …), or the list itself where they do not stack.
+    """Return the values of one field as a tensor of shape (len(values), …), or the list itself if they do not stack.
 
-    Tensors and numeric arrays of one shape and dtype keep their dtype; int becomes int64, float float64, bool
-    bool (as torch's own `default_collate` does). Text, bytes, None, dicts, images of other libraries and
-    values of unequal shape or type stay a list.
+    Tensors and numeric arrays of one shape and dtype keep their dtype. int becomes int64, float float64, bool bool, as
+    in torch's `default_collate`. Text, bytes, None, dicts, images of other libraries and values of different shapes or
+    types stay a list.
     """
     kind = type(values[0])
     if len(set(map(type, values))) > 1:
@@ -184,24 +182,24 @@ def stack(values: list[Any]) -> Any:
             return torch.tensor(
                 values, dtype={int: torch.int64, float: torch.float64, bool: torch.bool}[kind]
             )
-        except (OverflowError, RuntimeError, ValueError):  # an int beyond 64 bits
+        except (OverflowError, RuntimeError, ValueError):  # an int of more than 64 bits
             return values
     if isinstance(values[0], torch.Tensor):
-        alike = all(v.shape == values[0].shape and v.dtype == values[0].dtype for v in values)
-        return torch.stack(values) if alike else values
+        is_uniform = all(v.shape == values[0].shape and v.dtype == values[0].dtype for v in values)
+        return torch.stack(values) if is_uniform else values
     if isinstance(values[0], (np.ndarray, np.generic)):
-        alike = all(v.shape == values[0].shape and v.dtype == values[0].dtype for v in values)
-        if alike and values[0].dtype.kind in "biufc":
+        is_uniform = all(v.shape == values[0].shape and v.dtype == values[0].dtype for v in values)
+        if is_uniform and values[0].dtype.kind in "biufc":
             stacked = np.stack(values)
             try:
                 return torch.from_numpy(stacked.astype(stacked.dtype.newbyteorder("="), copy=False))
-            except TypeError:  # torch has no such type: long doubles
+            except TypeError:  # a type that torch does not have, such as long double
                 return values
     return values
 
 
 def strict_column(field: str, values: list[Any], samples: Sequence[dict[str, Any]]) -> Any:
-    """Numbers, arrays and tensors as one tensor; tuples part by part; text, bytes, dicts, lists and others as a list.
+    """Return numbers, arrays and tensors as one tensor, tuples part by part, and anything else as a list.
 
     Raises:
         FieldError: numbers, arrays, tensors or images that do not stack.
@@ -215,55 +213,55 @@ def strict_column(field: str, values: list[Any], samples: Sequence[dict[str, Any
     if tuple in kinds:
         return _parts(field, values, samples, strict_column)
     if any(map(_should_stack, values)):
-        raise unstackable(field, values, samples)
+        raise _unstackable(field, values, samples)
     return values
 
 
 def loose_column(field: str, values: list[Any], samples: Sequence[dict[str, Any]]) -> Any:
-    """The same with a list of what does not stack."""
+    """Return the `strict_column`, or a list if the values do not stack."""
     try:
         return strict_column(field, values, samples)
     except FieldError:
         return values
 
 
-def column_of(collation: FieldCollation, folder: str) -> Column:
-    """What makes a field's column as the spec says.
+def build_column(collation: FieldCollation, folder: str) -> Column:
+    """Return the function that makes the column of a field as `collate` says.
 
     Raises:
-        SpecError: a function cannot be imported, or is none.
+        SpecError: a function cannot be imported or called.
     """
     if collation.way == "call":
-        assert collation.call is not None, "a function has a name"
-        function = built(collation.call, "collate", {}, folder)
+        assert collation.call is not None, "`call` names a function"
+        function = build_function(collation.call, "collate", {}, folder)
         return lambda field, values, samples: function(values)
     if collation.way == "pad":
         padding = collation.padding
-        assert padding is not None, "`pad` says how"
+        assert padding is not None, "`pad` has options"
         return _placed(lambda values: pad(values, padding))
     return {"stack": strict_column, "list": _list_column, "nested": _placed(_nested)}[collation.way]
 
 
 def as_tuple(sample: Sample, entries: Sequence[str]) -> tuple[Any, ...]:
-    """The sample's fields in the order of `to_tuple`; of alternatives `a;b` the first present."""
+    """Return the fields of a sample in the order of `to_tuple`. Of alternatives `a;b`, the first one present counts."""
     values = []
     for entry in entries:
-        if (name := present(entry, sample)) is None:
+        if (name := find_field(entry, sample)) is None:
             raise missing_field(entry, sample)
         values.append(sample[name])
     return tuple(values)
 
 
-def unlike(samples: Sequence[Sample]) -> FieldError:
-    """The error for sources that deliver different fields, with the `rename` that would make them alike."""
+def _different_fields(samples: Sequence[Sample]) -> FieldError:
+    """Return the error for sources with different fields, with the `rename` that would make them equal."""
     layouts: dict[str, list[str]] = {}
     for sample in samples:
         names = [name for name in sample if not name.startswith("__")]
         known = layouts.setdefault(sample.get("__source__", "?"), names)
         if set(known) != set(names):
             return FieldError(
-                f"samples of one source differ in their fields ({_name_fields(known)}; {_name_fields(names)}), so they "
-                "cannot be batched; ask for the fields with `fields`, and set `missing: skip` or `none`",
+                f"samples of one source have different fields ({_name_fields(known)}; {_name_fields(names)}), so they "
+                "cannot be batched; list the fields in `fields`, and set `missing: skip` or `none`",
                 source=sample.get("__source__"),
                 url=sample.get("__url__"),
                 key=sample.get("__key__"),
@@ -277,7 +275,7 @@ def unlike(samples: Sequence[Sample]) -> FieldError:
         if lacking and len(lacking) == len(surplus):
             pairs = ", ".join(f"{new}: {old}" for new, old in zip(lacking, surplus, strict=True))
             advice.append(f"  in {source}: rename: {{{pairs}}}")
-    remedy = "perhaps:\n" + "\n".join(advice) if advice else "use `rename` and `fields` to make them alike"
+    remedy = "perhaps:\n" + "\n".join(advice) if advice else "use `rename` and `fields` to make them equal"
     return FieldError("sources with different fields cannot be batched:\n" + "\n".join(lines) + f"\n{remedy}")
 
 
@@ -285,22 +283,22 @@ def _name_fields(names: Sequence[str]) -> str:
     return ", ".join(sorted(names)) or "no fields"
 
 
-def unstackable(field: str, values: Sequence[Any], samples: Sequence[dict[str, Any]]) -> FieldError:
-    """The error for values that do not stack: which, of which samples, and what to do."""
+def _unstackable(field: str, values: Sequence[Any], samples: Sequence[dict[str, Any]]) -> FieldError:
+    """Return the error for values that do not stack: which ones, of which samples, and what to do."""
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for value, sample in zip(values, samples, strict=True):
         groups[described(value)].append(sample)
-    lines = [f"  {kind}: {_whose(found)}" for kind, found in list(groups.items())[:6]]
+    lines = [f"  {kind}: {_list_keys(found)}" for kind, found in list(groups.items())[:6]]
     if len(groups) > len(lines):
         lines.append(f"  and {len(groups) - len(lines)} more")
     axes = {getattr(value, "ndim", None) for value in values}
     whole = hasattr(values[0], "mode") or axes & {2, 3}
-    remedies = [
-        f"bring images to one size as they are decoded, `decode: {{{field}: rgb8+random_resized_crop=224}}`"
-    ] * bool(whole) + [
-        "make the values alike in `map`",
+    remedies = [f"resize images while decoding, `decode: {{{field}: rgb8+random_resized_crop=224}}`"] * bool(
+        whole
+    ) + [
+        "make the values equal in shape in `map`",
         f"pad them, `batch: {{collate: {{{field}: pad}}}}`",
-        f"or ask for a list, `batch: {{ragged: {{{field}: list}}}}`",
+        f"or keep a list, `batch: {{ragged: {{{field}: list}}}}`",
     ]
     sources = {sample.get("__source__") for sample in samples}
     return FieldError(
@@ -312,8 +310,8 @@ def unstackable(field: str, values: Sequence[Any], samples: Sequence[dict[str, A
     )
 
 
-def _whose(samples: Sequence[dict[str, Any]]) -> str:
-    """Which samples, by source and key."""
+def _list_keys(samples: Sequence[dict[str, Any]]) -> str:
+    """List samples by source and key."""
     by_source: dict[Any, list[str]] = defaultdict(list)
     for sample in samples:
         by_source[sample.get("__source__", "?")].append(str(sample.get("__key__", "?")))
@@ -324,7 +322,7 @@ def _whose(samples: Sequence[dict[str, Any]]) -> str:
 
 
 def _should_stack(value: Any) -> bool:
-    """Whether a value is of a kind of which a batch is expected to hold a tensor."""
+    """Whether users expect a batch to hold values of this type as a tensor."""
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "biufc"
     return isinstance(value, (bool, int, float, complex, torch.Tensor, np.number, np.bool_)) or (
@@ -333,15 +331,15 @@ def _should_stack(value: Any) -> bool:
 
 
 def _parts(field: str, values: list[Any], samples: Sequence[dict[str, Any]], column: Column) -> Any:
-    """Tuples of one length, such as sound and its rate, as a tuple of columns."""
+    """Return tuples of one length, such as audio and its sample rate, as a tuple of columns."""
     lengths = {len(value) if isinstance(value, tuple) else None for value in values}
     if len(lengths) > 1:
-        raise unstackable(field, values, samples)
+        raise _unstackable(field, values, samples)
     return tuple(column(field, list(part), samples) for part in zip(*values, strict=True)) or values
 
 
 def _placed(make: Callable[[list[Any]], Any]) -> Column:
-    """A column of arrays; of tuples that hold arrays, such as sound and its rate, only the arrays are made so."""
+    """Return a column function for arrays; of tuples, such as audio and its sample rate, it changes only the arrays."""
 
     def column(field: str, values: list[Any], samples: Sequence[dict[str, Any]]) -> Any:
         if all(isinstance(value, tuple) and any(map(_is_array, value)) for value in values):
@@ -379,5 +377,5 @@ def _nested(values: list[Any]) -> Any:
         return torch.nested.nested_tensor(tensors, layout=torch.jagged)
     except RuntimeError as error:
         raise FieldError(
-            f"torch makes no nested tensor of {', '.join(dict.fromkeys(map(described, tensors)))}: {error}"
+            f"torch cannot make a nested tensor of {', '.join(dict.fromkeys(map(described, tensors)))}: {error}"
         ) from error

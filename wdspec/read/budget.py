@@ -1,6 +1,6 @@
-"""What happens to an error: raised, or counted and skipped within a budget.
+"""The error policy of a source: an error is raised, or skipped and counted within a budget.
 
-The file of `errors: {log: …}`: one line of JSON for each skip, from however many processes.
+`errors: {log: FILE}` adds a line of JSON to a file for each skip, from any number of processes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from wdspec.spec.language.values import SkipCause
 
 
 def append_line(path: str, record: Mapping[str, Any]) -> None:
-    """Adds a record to a file as one whole line; makes the file, and its folder, if need be.
+    """Append a record to a file as one line. The file and its folder are created if needed.
 
-    A lock keeps the lines of several processes apart, also where the file system does not append atomically.
+    A lock keeps the lines of several processes apart, even if the file system does not append atomically.
 
     Args:
-        path: `~` stands for the home directory.
-        record: values that JSON knows.
+        path: `~` is the home directory.
+        record: values that JSON can hold.
 
     Raises:
         UsageError: the file cannot be written.
@@ -44,52 +44,52 @@ def append_line(path: str, record: Mapping[str, Any]) -> None:
             os.close(file)
     except OSError as error:
         raise UsageError(
-            f"the skips cannot be listed in `{path}` (`errors.log`): {error.strerror}; name a file that can be "
-            "written, or leave it out"
+            f"skips cannot be written to `{path}` (`errors.log`): {error.strerror}; name a writable file, or remove "
+            "`log`"
         ) from error
 
 
 log = logging.getLogger("wdspec")
 
 MIN_SAMPLES = 1000
-"""`max_rate` is judged over at least so many samples, so that one early error is no 100 %."""
+"""The least number of samples for `max_rate`, so that one early error does not count as 100 %."""
 MISTAKES = (SpecError, UsageError, StoreError, ImportError)
-"""Errors that all samples would have in common: no policy skips them."""
+"""Errors that every sample would raise. No policy skips them."""
 
 _NO_SKIP = (
-    "`errors: skip` is for what is wrong in the data, not in code; to skip samples on which a function of `map`, "
+    "`errors: skip` skips faults in the data, not in code; to also skip samples on which a function of `map`, "
     "`select` or `decode` fails, write `errors: {skip: [shard, decode, map]}`"
 )
 
 PackedCounts = tuple[int, "dict[str, int] | None", "dict[str, int] | None", int, int, int, int]
-"""Samples delivered; dropped, by cause; skipped, by kind of error; passes; shards opened; of these copies; bytes read.
+"""Samples delivered; samples dropped, by cause; skips, by kind of error; passes; shards opened; how many of these were
+cached copies; bytes read.
 
-A plain tuple, as it is sent with batches: one with names takes four times as long.
+A plain tuple, as it is sent with batches: a named tuple takes four times as long.
 """
 
 
 class Budget:
     """The error policy of one source in one process.
 
-    A skip is allowed while ``skips ≤ max_count`` and ``skips ≤ max_rate · max(samples, 1000)``, where samples
-    are those delivered or skipped so far in this process. Processes do not coordinate, so both limits hold
-    for each worker process by itself.
+    A skip is allowed while ``skips ≤ max_count`` and ``skips ≤ max_rate · max(samples, 1000)``, where samples are those
+    delivered or skipped so far in this process. Each worker process applies both limits to its own counts.
     """
 
     def __init__(self, errors: Errors, source: str) -> None:
         self.errors = errors
         self.source = source
         self.skipped: Counter[str] = Counter()
-        """Skips by cause."""
+        """Skips by kind of error."""
         self.dropped: Counter[str] = Counter()
-        """Samples left out as the spec asks (`select`, `missing: skip`, `skip`); these are no errors."""
+        """Samples dropped as the spec says (`select`, `missing: skip`, `skip`), by cause; these are not errors."""
         self.delivered = 0
         self.passes = self.shards = self.copies = self.bytes = 0
         """See `PackedCounts`."""
 
     @property
     def counts(self) -> PackedCounts:
-        """What was counted of the source in this process."""
+        """All counts of the source in this process."""
         return (
             self.delivered,
             dict(self.dropped) if self.dropped else None,
@@ -101,27 +101,27 @@ class Budget:
         )
 
     def note_opened(self, is_copy: bool) -> None:
-        """Counts a shard, or a part of one, that was opened."""
+        """Count a shard, or a part of one, that was opened."""
         self.shards += 1
         self.copies += is_copy
 
     def note_bytes(self, count: int) -> None:
-        """Counts bytes that were read."""
+        """Count bytes that were read."""
         self.bytes += count
 
     def __call__(self, error: Exception, cause: SkipCause, **place: Any) -> None:
-        """Counts the error as one skip, or raises it with its place added.
+        """Count the error as one skip, or raise it with its place added.
 
         Args:
-            error: what was raised.
-            cause: where it arose.
-            place: what is known of where in the data, as for `WdspecError`.
+            error: the exception.
+            cause: the step that raised it.
+            place: where in the data, as for `WdspecError`.
 
         Raises:
-            Exception: the error itself where the policy does not skip it, or it is a mistake in the spec, the code
-                or the environment; a ShardError that sums up when the budget is spent.
+            Exception: the error itself, if the policy does not skip it, or if it is a mistake in the spec, the code or
+                the environment; a ShardError with a summary if the budget is used up.
         """
-        said = _described(error, place)
+        record = _describe(error, place)
         tell_place(error, source=self.source, **place)
         if is_mistake(error):
             raise error
@@ -131,24 +131,24 @@ class Budget:
             raise error
         kind = type(error).__name__
         if self.errors.log is not None:
-            append_line(self.errors.log, {"source": self.source, "cause": kind, **said})
+            append_line(self.errors.log, {"source": self.source, "cause": kind, **record})
         self.skipped[kind] += 1
         count = self.skipped[kind]
         if count <= 3 or not count & (count - 1):
             where = str(WdspecError("", source=self.source, **place)).strip()
-            told = isinstance(error, WdspecError) or where in str(error)  # some texts take no place
+            has_place = isinstance(error, WdspecError) or where in str(error)  # other errors may not show it
             log.warning(
                 "skipped (%s no. %d of source %r): %s%s",
                 kind,
                 count,
                 self.source,
                 error,
-                "" if told else f" {where}",
+                "" if has_place else f" {where}",
             )
         self._check(error)
 
     def without_log(self) -> Budget:
-        """A fresh one for reading what another reads and logs as well."""
+        """Return a new budget for a second reading of samples whose errors are already logged."""
         return Budget(self.errors.model_copy(update={"log": None}), self.source)
 
     def _check(self, error: Exception) -> None:
@@ -166,13 +166,13 @@ class Budget:
                 return
         causes = ", ".join(f"{cause} {n}" for cause, n in self.skipped.most_common())
         raise ShardError(
-            f"{skips} errors are over the budget of {limit} ({why}): {causes}; the last one: {error}",
+            f"{skips} errors exceed the budget of {limit} ({why}): {causes}; the last one: {error}",
             source=self.source,
         ) from error
 
 
 def is_mistake(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, is a mistake in the spec, the code or the environment."""
+    """Whether an error, or one of its causes, is a mistake in the spec, the code or the environment."""
     seen: list[BaseException] = []  # `raise error from error` makes a chain without an end
     while error is not None and error not in seen:
         if isinstance(error, MISTAKES):
@@ -182,8 +182,8 @@ def is_mistake(error: BaseException | None) -> bool:
     return False
 
 
-def _described(error: Exception, place: dict[str, Any]) -> dict[str, Any]:
-    """What an error says, and its place beside the source, without secrets."""
+def _describe(error: Exception, place: dict[str, Any]) -> dict[str, Any]:
+    """Return the message and the place of an error, without the source and without secrets."""
     message = f"{type(error).__name__}: {error}"
     if isinstance(error, WdspecError):
         message, place = error.message, {**place, **error.place}

@@ -1,4 +1,4 @@
-"""Values of unequal length as one tensor, with what of it is padding."""
+"""Padding: values of different lengths as one tensor, and a mask of what is padding."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ class Padded(NamedTuple):
     """A field of a batch that was padded (`batch: {collate: {tokens: pad}}`). B samples; L is the padded length."""
 
     values: torch.Tensor
-    """The values, of shape (B, …, L, …), of the dtype that they had."""
+    """The values, of shape (B, …, L, …), with their dtype."""
     mask: torch.Tensor
-    """True where a value is, false for padding: bool of shape (B, L), or (B, L1, L2) of two axes."""
+    """True for values, false for padding: bool of shape (B, L), or (B, L1, L2) for two axes."""
     lengths: torch.Tensor
-    """How long each value is in `values`: int64 of shape (B,), or (B, 2) of two axes."""
+    """The length of each value in `values`: int64 of shape (B,), or (B, 2) for two axes."""
 
 
 def pad(values: Sequence[Any], options: Padding) -> Padded:
-    """Brings values to one length along the axes of `options`.
+    """Pad or cut values to one length along the axes of `options`.
 
     Args:
         values: for each sample a tensor, an array, or a list of numbers, of lists, or of tensors of one shape.
 
     Raises:
-        FieldError: they differ in other axes, or in their types, or are no numbers.
+        FieldError: they differ in other axes or in their types, or are not numbers.
     """
     tensors = as_tensors(values)
     dims = tensors[0].ndim
     if dims == 0:
-        raise FieldError("single numbers have no length to pad: leave the field out of `collate`")
+        raise FieldError("single numbers have no length to pad; remove the field from `collate`")
     if any(not -dims <= axis < dims for axis in options.axis):
         raise FieldError(
-            f"`pad` is told to pad axis {listed_numbers(options.axis)}, but the values have {dims} axes: "
+            f"`pad` names axis {listed_numbers(options.axis)}, but the values have {dims} axes: "
             f"{shapes_of(tensors)}"
         )
     axes = tuple(axis % dims for axis in options.axis)
@@ -46,7 +46,7 @@ def pad(values: Sequence[Any], options: Padding) -> Padded:
         if axis not in axes and len({tensor.shape[axis] for tensor in tensors}) > 1:
             raise FieldError(
                 f"`pad` pads axis {listed_numbers(axes)}, but the values differ in axis {axis}: "
-                f"{shapes_of(tensors)}; name what differs, such as `{{pad: {{axis: {axis}}}}}`, or make it alike"
+                f"{shapes_of(tensors)}; name that axis, such as `{{pad: {{axis: {axis}}}}}`, or make it equal"
             )
     sizes = [padded_length(max(tensor.shape[axis] for tensor in tensors), options) for axis in axes]
     shape = list(tensors[0].shape)
@@ -70,7 +70,7 @@ def pad(values: Sequence[Any], options: Padding) -> Padded:
 
 
 def padded_length(longest: int, options: Padding) -> int:
-    """The length that values are brought to, of which the longest is so long."""
+    """Return the padded length of values, given the length of the longest one."""
     if options.length is not None:
         return options.length
     if options.multiple is not None:
@@ -79,16 +79,16 @@ def padded_length(longest: int, options: Padding) -> int:
 
 
 def as_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
-    """Values as tensors of one type and one number of axes; an empty list takes the shape of others' rows.
+    """Return values as tensors with one type and number of axes. An empty list gets the shape of the rows of others.
 
     Raises:
-        FieldError: a value is no numbers, or they differ in type or number of axes.
+        FieldError: a value does not consist of numbers, or values differ in type or number of axes.
     """
     tensors = [as_tensor(value) for value in values]
     full = [
         tensor for tensor, value in zip(tensors, values, strict=True) if not _is_empty_list(value)
     ] or tensors
-    if any(_is_list(value) for value in values):  # lists of JSON say no type: 1 and 0.5 are both numbers
+    if any(_is_list(value) for value in values):  # lists from JSON have no type: 1 and 0.5 are both numbers
         dtype = full[0].dtype
         for tensor in full[1:]:
             dtype = torch.promote_types(dtype, tensor.dtype)
@@ -106,7 +106,7 @@ def as_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
 
 
 def as_tensor(value: Any) -> torch.Tensor:
-    """A tensor, an array or a list of numbers as a tensor.
+    """Return a tensor, an array or a list of numbers as a tensor.
 
     Raises:
         FieldError: it is none of these.
@@ -118,21 +118,23 @@ def as_tensor(value: Any) -> torch.Tensor:
             return torch.stack([as_tensor(each) for each in value])
         array = np.asarray(value)
         if array.dtype.kind in "biufc":
-            # A copy, unless it is one already: torch warns of arrays that are read-only.
+            # A copy, as torch warns of read-only arrays.
             return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
     except (ValueError, TypeError, RuntimeError) as error:
-        raise FieldError(f"a {type(value).__name__} in the field is no array of numbers: {error}") from error
-    raise FieldError(f"a {type(value).__name__} in the field holds no numbers")
+        raise FieldError(
+            f"a {type(value).__name__} in the field is not an array of numbers: {error}"
+        ) from error
+    raise FieldError(f"a {type(value).__name__} in the field does not hold numbers")
 
 
 def shapes_of(values: Sequence[Any], most: int = 5) -> str:
-    """The shapes and types of values, each once: `(3, 4) float32, (2, 4) float32`."""
+    """List the shapes and types of values, each once: `(3, 4) float32, (2, 4) float32`."""
     shown = dict.fromkeys(described(value) for value in values)
     return ", ".join([*list(shown)[:most], *(["…"] if len(shown) > most else [])])
 
 
 def described(value: Any) -> str:
-    """A value by its shape and type."""
+    """Describe a value by its shape and type."""
     if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
         return f"({', '.join(map(str, value.shape))}) {str(value.dtype).removeprefix('torch.')}"
     if hasattr(value, "mode") and isinstance(getattr(value, "size", None), tuple):
@@ -152,11 +154,11 @@ def listed_numbers(numbers: Sequence[int]) -> str:
 def _fill(value: float, dtype: torch.dtype) -> float | int:
     whole = not (dtype.is_floating_point or dtype.is_complex)
     if whole and value != int(value):
-        raise FieldError(f"`pad` is told to fill with {value:g}, but the values are {str(dtype)[6:]}")
+        raise FieldError(f"`pad` fills with {value:g}, but the values are {str(dtype)[6:]}")
     if whole and dtype != torch.bool:
         limits = torch.iinfo(dtype)
         if not limits.min <= value <= limits.max:
-            raise FieldError(f"`pad` is told to fill with {value:g}, which {str(dtype)[6:]} cannot hold")
+            raise FieldError(f"`pad` fills with {value:g}, which {str(dtype)[6:]} cannot hold")
     return int(value) if whole else value
 
 

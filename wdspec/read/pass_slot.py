@@ -23,8 +23,8 @@ from wdspec.stores.local import LocalFiles
 class PassReading:
     """Reads the positions of a pass in one process, for all its slots.
 
-    The sample at a position does not depend on what reads it: whatever is random in it is keyed by its position in the
-    source.
+    The sample at a position does not depend on which process reads it: its random numbers are keyed by its position in
+    the source.
     """
 
     def __init__(self, finite: Pass, sources: Sequence[LiveSource]) -> None:
@@ -33,9 +33,9 @@ class PassReading:
         self._process: dict[int, Process] = {}
 
     def samples(self, first: int, stop: int, at: int, slot: int) -> Iterator[Sample | None]:
-        """Yield the samples of the positions first..stop-1, from number `at` on; None in place of a lost one.
+        """Yield the samples of the positions first..stop-1, starting with number `at`; None in place of a lost sample.
 
-        With `shuffle`, those of one source are yielded by delays that are keyed by the slot.
+        With `shuffle`, the samples of each source are yielded by delays that are keyed by the slot.
         """
         for segment in self.finite.segments(first, stop):
             length = segment.stop - segment.first
@@ -58,7 +58,7 @@ class PassReading:
         held: dict[int, Any] = {}
         while read < total:
             first, read = read, min(read + delays.block, total)
-            held.update(zip(range(first, read), raws))  # noqa: B905 - no more than a block is taken of all
+            held.update(zip(range(first, read), raws))  # noqa: B905 - takes only a block of them
             for ordinal in releasing.out.intersection(range(first, read)):
                 del held[ordinal]
             for ordinal in releasing.rest(total) if read == total else releasing.upto(read):
@@ -87,8 +87,8 @@ class PassReading:
     ) -> Iterator[Sample | None]:
         """Yield the raw samples first..stop-1 of a turn's shard, one or None for each.
 
-        An error is reported by the slot that reads the samples it costs. Before the shard's last sample is yielded, it
-        is checked that only the end follows it: nothing may be read after it.
+        The slot that reads the lost samples reports the error. Before the last sample of the shard is yielded, it is
+        checked that only the end follows, as nothing is read after it.
         """
         live, count = self.sources[source], self.finite.counts[source]
         plan, budget = live.plan, live.budget
@@ -136,10 +136,10 @@ class PassReading:
                     report()
                     yield from [None] * (min(index, stop) - at)
                     at = min(index, stop)
-                errors.clear()  # those before the first sample belong to another slot
+                errors.clear()  # errors before the first sample belong to another slot
                 if index == at < stop:
                     if index in lost:
-                        errors.append(ShardError(_TORN, key=raw["__key__"]))
+                        errors.append(ShardError(_DAMAGED, key=raw["__key__"]))
                         report()
                         raw = None
                     if index + 1 == length:
@@ -156,10 +156,10 @@ class PassReading:
 
 
 class PassSlot:
-    """The samples of slot (c, k) in a pass, read b at a time from any batch on: a `Slot`.
+    """The samples of slot (c, k) in a pass, read b at a time, starting with any batch: a `Slot`.
 
-    It has no state: its position follows from the number of the batch. An iterator that is at the right place already
-    is kept.
+    It has no state, as its position follows from the number of the batch. An iterator that is already at the right
+    place is reused.
     """
 
     def __init__(self, reading: PassReading, first: Callable[[], Sample], rank: int, worker: int) -> None:
@@ -173,9 +173,9 @@ class PassSlot:
         self._samples: Iterator[Sample | None] = iter(())
 
     def take(self, m: int) -> list[Sample]:
-        """The slot's m-th batch of the pass: b samples, with `__mask__` in each.
+        """Return the m-th batch of the slot: b samples, each with `__mask__`.
 
-        Padding is a copy of the first sample of this batch, or, if it has none, of the pass.
+        Padding is a copy of the first sample of this batch or, if it has none, of the pass.
         """
         if m != self._next:
             self._samples = self._reading.samples(*self._range, m * self._size, self._slot)
@@ -190,21 +190,21 @@ class PassSlot:
                 sample[MASK] = True
                 first = first or sample
         if first is not None and len(taken) == self._size and None not in taken:
-            return taken  # type: ignore[return-value]  # there is no None in it
+            return taken  # type: ignore[return-value]  # it has no None
         padding = self._first() if first is None else first
         taken += [None] * (self._size - len(taken))
         return [{**padding, MASK: False} if sample is None else sample for sample in taken]
 
     def skip(self, m: int) -> None:
         """Raise: `Run.check_skippable` refuses to skip steps of a pass."""
-        raise AssertionError("a pass gives every sample once")
+        raise AssertionError("a pass yields every sample once")
 
     def draw_by(self, draws: Draws | ScheduledDraws) -> None:
         """Raise: `checked_shares` refuses to set shares in a pass."""
-        raise AssertionError("nothing is drawn in a pass")
+        raise AssertionError("a pass has no draws")
 
     def pack(self) -> bytes:
-        """No state."""
+        """Return nothing, as there is no state."""
         return b""
 
     def close(self) -> None:
@@ -213,16 +213,16 @@ class PassSlot:
 
 
 class FirstSample:
-    """The first sample of a pass, to pad batches that have no other; read when first asked for."""
+    """The first sample of a pass, to pad batches without samples. It is read when first needed."""
 
     def __init__(self, finite: Pass, sources: Sequence[LiveSource]) -> None:
-        # With budgets of its own: the slot that has these positions counts what is skipped there.
-        own = [replace(source, budget=source.budget.without_log()) for source in sources]
-        self._reading = PassReading(finite, own)
+        # With separate budgets, as the slot of these positions counts its own skips.
+        separate = [replace(source, budget=source.budget.without_log()) for source in sources]
+        self._reading = PassReading(finite, separate)
         self._sample: Sample | None = None
 
     def __call__(self) -> Sample:
-        """The sample.
+        """Return the sample.
 
         Raises:
             ShardError: every sample of the pass was dropped or skipped.
@@ -236,18 +236,18 @@ class FirstSample:
                 dropped = sum((budget.dropped + budget.skipped for budget in budgets), Counter())
                 causes = ", ".join(f"{cause} {n}" for cause, n in dropped.items())
                 raise ShardError(
-                    f"all {reading.finite.samples:,} samples of the pass were left out ({causes}); check `select`, "
-                    "`extensions`, `missing` and the shards"
+                    f"all {reading.finite.samples:,} samples of the pass were dropped or skipped ({causes}); check "
+                    "`select`, `extensions`, `missing` and the shards"
                 )
         return self._sample
 
 
-_TORN = "the sample is damaged, as counting found: its key comes back, or a member comes twice"
+_DAMAGED = "the sample is damaged, as counting showed: its key occurs again later, or a member occurs twice"
 _FEWER = (
-    "the shard has {} samples, but {} were declared or counted; correct `samples`, or leave it out, write `stats` anew "
-    "with `wdspec stats SPEC`, and change no shard while it is read"
+    "the shard has {} samples, but {} were declared or counted; correct or remove `samples`, write `stats` again with "
+    "`wdspec stats SPEC`, and do not change shards while they are read"
 )
 _MORE = (
-    "the shard goes on after the {} samples that were declared or counted; correct `samples`, or leave it out, write "
-    "`stats` anew with `wdspec stats SPEC`, and change no shard while it is read"
+    "the shard has more than the {} samples that were declared or counted; correct or remove `samples`, write `stats` "
+    "again with `wdspec stats SPEC`, and do not change shards while they are read"
 )

@@ -1,18 +1,17 @@
-"""Random numbers for the user's functions, keyed by the sample, so that a resumed or moved run repeats them.
+"""Random numbers for user functions, keyed by the sample, so that they are the same after a resume and on any topology.
 
-A sample's identity is (seed, source, slot, raw ordinal): its place in the canonical order, which is the same on
-every topology. It never rides in the sample. The process that runs a user's function notes the sample
-just before, in a thread-local, and only sources that have such functions pay for it (a tenth of a microsecond).
+The identity of a sample is (seed, source, slot, raw ordinal): its place in the canonical order. It is not stored in the
+sample. Before a user function runs, its sample is noted in a thread-local (0.1 µs, only for sources with such
+functions), and `sample_rng` reads it there.
 
-The global random generators of torch, numpy and `random`, lent to the user's functions sample by sample.
+`GlobalGenerators` lends the global generators of torch, numpy and `random` to user functions. Otherwise a function of
+`map` that draws from one of them would get different numbers in each worker and after each resume. The key of a sample
+seeds them before its functions run. Afterwards their states are restored, so that the training loop in the same process
+is not affected.
 
-A function of `map` that draws from one of them would otherwise give other numbers in each worker and after each resume.
-So a sample's own number seeds them before its functions run, and afterwards they stand where they stood: whatever the
-training loop draws in the same process stays its own.
-
-Seeding torch and numpy takes 3.5 µs a sample. Python's `random` would take 6 µs more (a Mersenne Twister of 624 words),
-so it is only watched until something draws from it; then that one sample is taken again, and from there on it is
-seeded, too.
+Seeding torch and numpy takes 3.5 µs per sample. Seeding Python's `random` would take 6 µs more (a Mersenne Twister of
+624 words), so it is only watched until something draws from it. Then that sample is processed again, and `random` is
+seeded from there on.
 """
 
 from __future__ import annotations
@@ -30,34 +29,32 @@ import numpy as np
 from wdspec.base.errors import UsageError
 from wdspec.planning.keys import key64, random64
 
-SampleAtWork = tuple[int, int, str]
-"""(key of the slot's source, raw ordinal in it, `__url__`) of a sample that a user's function is working on."""
+SampleIdentity = tuple[int, int, str]
+"""(key of the source in the slot, raw ordinal in it, `__url__`) of the sample that a user function is processing."""
 
 
 class _Current(threading.local):
-    sample: SampleAtWork | None = None
+    sample: SampleIdentity | None = None
 
 
 current = _Current()
-"""The sample that this thread is working on; set by `Transform` around the user's functions."""
+"""The sample that this thread is processing; `Transform` sets it around user functions."""
 
 
 def sample_rng(sample: Mapping[str, Any], name: str = "") -> np.random.Generator:
-    """A random generator of the sample's own, for functions that a spec names in `map` or `select`.
+    """Return a random generator for one sample, for functions that a spec names in `map` or `select`.
 
-    Its numbers depend on the spec's seed, the sample's source and its place in the order, and on nothing else:
-    a run repeats them on any number of ranks and workers, and after a resume. The next time the same sample
-    comes (in a later pass) they are others. Every call gives a fresh generator at the start of the same
-    stream, whatever other functions have drawn; functions that should not see the same numbers give
-    different names.
+    Its numbers depend only on the seed of the spec, the source of the sample, and its place in the order. They are the
+    same on any number of ranks and workers, and after a resume; in the next pass they differ. Every call returns a new
+    generator at the start of the same stream. Functions that need independent numbers pass different names.
 
     Args:
-        sample: the sample that the function was given, as it is or changed.
-        name: names the stream; by default the one all functions share.
+        sample: the argument of the function, changed or not.
+        name: the name of the stream; all functions share the default one.
 
     Raises:
-        UsageError: called elsewhere than in such a function, in a thread that the function started (make the
-            generator first, and hand it over), or for a sample of another shard than the one at work.
+        UsageError: called outside such a function, in a thread that the function started (create the generator first,
+            and pass it to the thread), or for a sample of another shard.
 
     Example:
         >>> import wdspec
@@ -69,17 +66,17 @@ def sample_rng(sample: Mapping[str, Any], name: str = "") -> np.random.Generator
         ...
         wdspec.UsageError: sample_rng works inside the functions that `map` and `select` name, ...
     """
-    at_work = current.sample
-    if at_work is None:
+    identity = current.sample
+    if identity is None:
         raise UsageError(
-            "sample_rng works inside the functions that `map` and `select` name, and in the thread that calls "
-            "them; in threads of your own, make the generator before they start and hand it over"
+            "sample_rng works inside the functions that `map` and `select` name, and in the thread that calls them; "
+            "for other threads, create the generator before they start and pass it to them"
         )
-    key, ordinal, url = at_work
+    key, ordinal, url = identity
     if sample.get("__url__", url) != url:
         raise UsageError(
-            f"sample_rng was asked for a sample of {sample['__url__']} while one of {url} is at work; ask for "
-            "it in the call that was given the sample, and keep the generator's numbers, not the sample"
+            f"sample_rng was called for a sample of {sample['__url__']} while a sample of {url} is processed; call it "
+            "in the function that receives the sample, and keep the numbers, not the sample"
         )
     stream = key64("sample_rng", name) if name else 0
     return np.random.Generator(np.random.Philox(key=random64(key, ordinal) << 64 | stream))
@@ -87,16 +84,16 @@ def sample_rng(sample: Mapping[str, Any], name: str = "") -> np.random.Generator
 
 _numpy_random: Any = np.random
 _STATE = object.__basicsize__
-"""Where CPython's generator begins within its object: an index, then 624 words."""
+"""Offset of the generator in CPython's object: an index, then 624 words."""
 _POSITION = 624
-"""Where numpy's has its index: behind the words."""
+"""Offset of the index in numpy's generator: after the words."""
 _OTHER = 0x9E3779B97F4A7C15
 
 
 class GlobalGenerators:
-    """Those of this process. A context manager: within it they are lent, behind it they stand as before.
+    """The global generators of this process. A context manager that lends them, and restores their states on exit.
 
-    For the thread that runs the user's functions: another one that draws meanwhile draws from what is lent.
+    For the thread that runs user functions. Other threads that draw meanwhile draw from the lent generators.
     """
 
     def __init__(self) -> None:
@@ -111,7 +108,7 @@ class GlobalGenerators:
         self._watch = _watcher()
         self._seeds_random = self._watch is None
         self._python: tuple[Any, Any] | None = None
-        """What `random` looked like when it was last saved, and its state then."""
+        """What was seen of `random` when it was last saved, and its state."""
         self._torch: Any = None
         self._numpy: _Numpy | None = None
         self._seen: Any = None
@@ -133,31 +130,31 @@ class GlobalGenerators:
         if self._torch is not None:
             generator, state = self._torch
             generator.set_state(state)
-        assert self._numpy is not None, "it was entered"
+        assert self._numpy is not None, "set on entry"
         self._numpy.restore()
-        assert self._python is not None, "it was entered"
+        assert self._python is not None, "set on entry"
         if self._watch is None or self._watch() != self._python[0]:
             random.setstate(self._python[1])
 
     def seed(self, number: int) -> None:
-        """Seeds all of them for one sample by its own 64-bit number."""
+        """Seed all generators for one sample with a 64-bit number."""
         if self._torch is not None:
             self._torch[0].manual_seed(number)
         words = self._words
         words[0], words[1], words[2] = number, random64(number, 1), number ^ _OTHER
         self._bits.state = self._state
-        _numpy_random.set_bit_generator(self._bits)  # which also forgets half a pair of normal numbers
+        _numpy_random.set_bit_generator(self._bits)  # this also drops a cached normal number
         if self._seeds_random:
             random.seed(random64(number, 3))
         elif self._watch is not None:
             self._seen = self._watch()
 
     def seed_random_too(self) -> None:
-        """From now on `random` is seeded always: for functions that cannot take a sample again."""
+        """Always seed `random` from now on, for functions that cannot process a sample again."""
         self._seeds_random = True
 
     def strayed(self) -> bool:
-        """Whether something has drawn from `random` though it was not seeded; from now on it is."""
+        """Whether something drew from `random` while it was not seeded; from now on it is seeded."""
         if self._seeds_random or self._watch is None or self._watch() == self._seen:
             return False
         self._seeds_random = True
@@ -165,9 +162,9 @@ class GlobalGenerators:
 
 
 class _Numpy:
-    """The global generator of numpy, saved and put back. Its state takes 40 µs to get, so that is done where it moved.
+    """The global generator of numpy, saved and restored. Getting its state takes 40 µs, so unchanged states are reused.
 
-    Beside the generator there may be half a pair of normal numbers: it goes without moving it, and comes by moving it.
+    numpy caches the second of a pair of normal numbers: using it does not move the generator, and creating it does.
     """
 
     def __init__(self, bits: Any) -> None:
@@ -186,7 +183,7 @@ class _Numpy:
         seen = None if memory is None else (memory[0], memory[_POSITION])
         if seen is None or seen != self._seen or self._saved is not None:
             state = np.random.get_state(legacy=False)
-            assert isinstance(state, dict), "as it was asked for"
+            assert isinstance(state, dict), "`legacy=False` returns a dict"
             self._seen = seen
             self._saved = state if state["has_gauss"] or seen is None else None
 
@@ -197,7 +194,7 @@ class _Numpy:
 
 
 def _watcher() -> Callable[[], Any] | None:
-    """What tells, in 0.2 µs, whether `random` stands elsewhere than before; None where that cannot be told."""
+    """Return a function that shows in 0.2 µs whether `random` has moved; None if that is not possible."""
     if sys.implementation.name != "cpython":
         return None
     inner: Any = getattr(random, "_inst", None)
@@ -208,14 +205,14 @@ def _watcher() -> Callable[[], Any] | None:
     def look() -> int:
         return memory.value
 
-    # Believed only if it sees what Python says: the index is the last of the 625 numbers, the first word the first.
+    # Use it only if it agrees with Python: the index is the last of the 625 numbers, the first word the first.
     for _ in range(2):
-        kept = inner.getstate()
+        saved = inner.getstate()
         before = look()
         inner.random()
         moved, after = inner.getstate(), look()
-        inner.setstate(kept)
-        for state, seen in ((kept, before), (moved, after)):
+        inner.setstate(saved)
+        for state, seen in ((saved, before), (moved, after)):
             if seen.to_bytes(8, sys.byteorder) != struct.pack("=II", state[1][-1], state[1][0]):
                 return None
     return look

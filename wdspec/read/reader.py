@@ -1,4 +1,4 @@
-"""What one process reads: the samples of global batch J for its ranks, and the states of the slots they came from."""
+"""`Reader`: what one process reads. It returns the samples of global batch J, and the states of their slots."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from wdspec.read.budget import Budget, PackedCounts
 from wdspec.read.pass_slot import FirstSample, PassReading, PassSlot
 from wdspec.read.slot import EndlessSlot, Slot
 from wdspec.read.stage import StagedSlot
-from wdspec.read.transform import LiveSource, MapSteps, Sample, SourceParts
+from wdspec.read.transform import LiveSource, Sample, SourceParts, UserFunctions
 from wdspec.spec.spec import Spec
 
 SlotTable = Mapping[int, bytes]
-"""Slot number -> packed state; a slot that is absent has not been read yet."""
+"""Slot number → packed state. A missing slot has not been read yet."""
 
-_INTERRUPTED = "reading was interrupted inside a batch, which is lost; load a state that was saved before it"
+_INTERRUPTED = "reading was interrupted within a batch, which is lost; load a state that was saved before it"
 
 
 class Reader:
     """Reads the part of each global batch that belongs to some canonical ranks, in one process.
 
-    Slots are built when first needed, so a process holds only those of the batches it is asked for.
+    Slots are created when first needed, so a process holds only those of the batches that it reads.
 
     Args:
         plan: the plan.
-        parts: how each of its sources is read.
+        parts: how to read each source.
         ranks: the canonical ranks to read.
         spec: for its `stage`.
     """
@@ -45,14 +45,16 @@ class Reader:
         self.budgets = {
             source.name: Budget(parts[source.name].errors, source.name) for source in plan.sources
         }
-        """By source, with what was delivered, dropped and skipped in this process."""
-        self._maps = MapSteps()
+        """By source: what was delivered, dropped and skipped in this process."""
+        self._functions = UserFunctions()
         draws_random = self._stage is not None or any(
             parts[source.name].transform.has_functions for source in plan.sources
         )
-        self._lent: AbstractContextManager[object] = (draws_random and self._maps.generators) or nullcontext()
+        self._lent: AbstractContextManager[object] = (
+            draws_random and self._functions.generators
+        ) or nullcontext()
         self._sources = [
-            LiveSource(source, parts[source.name], self.budgets[source.name], self._maps, plan.seed)
+            LiveSource(source, parts[source.name], self.budgets[source.name], self._functions, plan.seed)
             for source in plan.sources
         ]
         self._segments: tuple[ScheduleSegment, ...] = ()
@@ -62,20 +64,20 @@ class Reader:
         self._slots: dict[int, Slot] = {}
         """The open slots, by number."""
         self._rows: dict[int, list[Slot]] = {}
-        """The open slots of each canonical worker, one a rank."""
+        """The open slots of each canonical worker, one per rank."""
         self._failure: Exception | None = None
         self._reported: dict[int, PackedCounts] = {}
 
     def batch(self, number: int) -> list[Sample]:
-        """The samples of global batch J, in the order of the canonical ranks. Raises as `micro_batches`."""
+        """Return the samples of global batch J in the order of the canonical ranks. Raises as `micro_batches`."""
         return [*chain.from_iterable(self.micro_batches(number))]
 
     def micro_batches(self, number: int) -> list[list[Sample]]:
-        """The samples of global batch J, a list for each of the canonical ranks.
+        """Return the samples of global batch J, a list for each canonical rank.
 
         Raises:
-            WdspecError: a shard or sample could not be read and the policy is to raise. Part of the batch is
-                then lost, so every further call raises the same, until `restore`.
+            WdspecError: a shard or sample cannot be read, and the policy is to raise. Part of the batch is then lost,
+                so every later call raises the same error, until `restore`.
         """
         if self._failure is not None:
             raise self._failure
@@ -88,8 +90,7 @@ class Reader:
             raise
 
     def skip(self, number: int) -> None:
-        """Move past global batch J, which nobody gets: its samples are read, and decoded only where a source cannot
-        tell otherwise which of them it drops.
+        """Move past global batch J without returning it. Its samples are decoded only if some may be dropped.
 
         Raises:
             WdspecError: as `micro_batches`.
@@ -107,7 +108,7 @@ class Reader:
 
     @property
     def is_one_by_one(self) -> bool:
-        """Whether a global batch is one sample, of one slot, that is only decoded."""
+        """Whether a global batch is one sample of one slot that is only decoded."""
         return (
             not self.plan.batching.batched
             and len(self.ranks) == 1
@@ -117,9 +118,9 @@ class Reader:
         )
 
     def one_by_one(self, number: int, stride: int) -> Iterator[Sample]:
-        """The samples of the global batches J, J + stride, …, if `is_one_by_one`; after each, the slots are past it.
+        """Yield the samples of global batches J, J + stride, …, if `is_one_by_one`. After each, the slot is past it.
 
-        The caller reports errors (`fail`); `batch` does so by itself.
+        The caller reports errors to `fail`, unlike for `batch`.
         """
         if self._failure is not None:
             raise self._failure
@@ -130,20 +131,20 @@ class Reader:
         return map(next, cycle([self._open_later(number + n * stride) for n in range(count)]))
 
     def _open_later(self, number: int) -> Iterator[Sample]:
-        """As `_samples_of_slot`, with a slot that is opened when its first sample is asked for."""
-        # No `yield from`, which would end the slot's stream with itself.
+        """Yield `_samples_of_slot`, and open the slot when the first sample is requested."""
+        # Not `yield from`, which would close the stream of the slot together with this generator.
         for sample in self._samples_of_slot(number):  # noqa: UP028
             yield sample
 
     def _samples_of_slot(self, number: int) -> Iterator[Sample]:
-        """The samples of the slot that serves global batch J, from that batch on."""
+        """Return the samples of the slot of global batch J, from that batch on."""
         k, m = self.plan.slot_of_batch(number)
         [slot] = self._row(k)
-        assert isinstance(slot, EndlessSlot), "neither a pass nor a stage is read one by one"
+        assert isinstance(slot, EndlessSlot), "passes and stages are not read one by one"
         return slot.one_by_one(m)
 
     def counts(self) -> dict[int, PackedCounts]:
-        """What was counted so far, by number of the source; only sources that changed since the last call."""
+        """Return the counts by number of the source, of the sources that changed since the last call."""
         changed: dict[int, PackedCounts] = {}
         for number, budget in enumerate(self.budgets.values()):
             counted = budget.counts
@@ -152,39 +153,39 @@ class Reader:
         return changed
 
     def fail(self, error: BaseException) -> None:
-        """Close all open shards, after a batch that was read, wholly or in part, and that nobody gets.
+        """Close all open shards after an error, by which a batch is lost.
 
-        The slots are past it, or inside it: until `restore`, `batch` raises the error again, and there is no table.
+        The slots are past the batch or within it. Until `restore`, `batch` raises the error again, and `table` fails.
         """
         self.close()
         self._failure = error if isinstance(error, Exception) else UsageError(_INTERRUPTED)
 
     @property
     def has_failed(self) -> bool:
-        """Whether a batch is lost, and nothing was restored since."""
+        """Whether a batch is lost and nothing has been restored since."""
         return self._failure is not None
 
     def states(self, number: int) -> dict[int, bytes]:
-        """The states, after batch J, of the slots it was taken from."""
+        """Return the states, after batch J, of its slots."""
         k, _ = self.plan.slot_of_batch(number)
         numbers = (self.plan.topology.slot(rank, k) for rank in self.ranks)
         return {slot: self._slots[slot].pack() for slot in numbers if slot in self._slots}
 
     def table(self) -> dict[int, bytes]:
-        """The states of all slots read so far.
+        """Return the states of all slots read so far.
 
         Raises:
-            UsageError: a batch is lost, so they are unknown.
+            UsageError: a batch is lost, so the states are unknown.
         """
         if self._failure is not None:
             raise UsageError(
-                f"there is no state behind the batch that could not be given ({self._failure}); load one "
-                "that was saved before it"
+                f"there is no state after the batch that could not be read ({self._failure}); load one that was saved "
+                "before it"
             ) from self._failure
         return {**self._table, **{number: slot.pack() for number, slot in self._slots.items()}}
 
     def restore(self, table: SlotTable) -> None:
-        """Resume from the given states. Slots that are there already keep what they hold."""
+        """Resume from these states. Slots that are already there keep their buffers."""
         for number, slot in list(self._slots.items()):
             if table.get(number) != slot.pack():
                 slot.close()
@@ -194,7 +195,7 @@ class Reader:
         self._failure = None
 
     def draw_by(self, segments: tuple[ScheduleSegment, ...]) -> None:
-        """Take later batches by the shares that were set; slots keep what they hold."""
+        """Draw later batches by the shares that were set. Slots keep their buffers."""
         if segments == self._segments:
             return
         self._segments = segments
@@ -209,7 +210,7 @@ class Reader:
         self.restore({})
 
     def _slot_opener(self, plan: Plan) -> Callable[[int, int, bytes | None], Slot]:
-        """A function that opens slot (c, k) from its state: endless, after a stage, or of a pass."""
+        """Return the function that opens slot (c, k) from its state: endless, after a stage, or of a pass."""
         sources = self._sources
         if plan.finite is not None:
             reading, first = PassReading(plan.finite, sources), FirstSample(plan.finite, sources)
@@ -228,12 +229,12 @@ class Reader:
             rank,
             worker,
             lambda inner: open_endless(rank, worker, inner),
-            self._maps.generators,
+            self._functions.generators,
             state,
         )
 
     def _row(self, worker: int) -> list[Slot]:
-        """The slots of a canonical worker, one for each rank, opened."""
+        """Return the slots of a canonical worker, one per rank, and open them if necessary."""
         row = self._rows.get(worker)
         if row is None:
             row = self._rows[worker] = [self._slot(rank, worker) for rank in self.ranks]

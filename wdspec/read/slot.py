@@ -1,4 +1,4 @@
-"""One slot, the unit of order: its draws name the source of each sample, and that source's stream gives the sample."""
+"""One slot, the unit of order: its draws choose a source for each sample, and the stream of the source yields it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from wdspec.read.transform import LiveSource, Sample
 
 
 class Slot(Protocol):
-    """What a reader needs of a slot: an endless one, one after a stage, or one of a finite pass."""
+    """What a reader needs of a slot: endless, after a stage, or of a finite pass."""
 
     def take(self, m: int) -> list[Sample]:
-        """The slot's m-th batch: b samples."""
+        """Return the m-th batch of the slot: b samples."""
         ...
 
     def skip(self, m: int) -> None:
-        """Move past the slot's m-th batch; its samples are decoded only where that cannot be avoided."""
+        """Move past the m-th batch of the slot. Its samples are decoded only if necessary."""
         ...
 
     def draw_by(self, draws: Draws | ScheduledDraws) -> None:
-        """Take later batches by other draws."""
+        """Use other draws for later batches."""
         ...
 
     def pack(self) -> bytes:
-        """The state after the last batch taken."""
+        """Return the state after the last batch taken."""
         ...
 
     def close(self) -> None:
@@ -40,10 +40,10 @@ class EndlessSlot:
 
     Args:
         plan: the plan.
-        sources: its sources, in its order.
-        draws: the plan's draws.
+        sources: the sources of the plan, in its order.
+        draws: the draws of the plan.
         rank, worker: c and k.
-        state: the packed state to resume from; None starts afresh.
+        state: the packed state to resume from; None starts at the beginning.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class EndlessSlot:
         self._next: list[Callable[[], Sample]] = [samples.__next__ for samples in self._iterators]
         self._packed: list[bytes | bytearray] = [b""] * len(self._streams)
         self._unpacked = set(range(len(self._streams)))
-        """Sources read since they were packed, besides those in `_ahead`: a step reads few of many sources."""
+        """Sources read since they were packed, in addition to those in `_ahead`: a step reads only a few of many."""
         self._state = b""
         self._rank, self._worker = rank, worker
         self._per_slot = plan.batching.per_slot
@@ -74,24 +74,24 @@ class EndlessSlot:
         self._draws, self._rows = draws, max(1, draws.block // self._per_slot)
         self._first = 0
         self._ahead: list[int] = []
-        """Draws ahead, from batch `_first` on: one flat list, as thousands of small ones keep the collector busy."""
+        """Draws from batch `_first` on: one flat list, as thousands of small lists slow down garbage collection."""
         self._packed_upto = self._drawn_upto = 0
-        """Up to where in `_ahead` the drawn sources are packed, and up to where they are read."""
+        """How far in `_ahead` the sources are packed, and how far they are read."""
 
     def draw_by(self, draws: Draws | ScheduledDraws) -> None:
-        """Take later batches by other draws."""
+        """Use other draws for later batches."""
         self._unpacked.update(self._ahead[self._packed_upto : self._drawn_upto])
         self._start_drawing(draws)
 
     def take(self, m: int) -> list[Sample]:
-        """The slot's m-th batch: b samples."""
+        """Return the m-th batch of the slot: b samples."""
         start = self._look_ahead(m)
         self._drawn_upto = stop = start + self._per_slot
         take = self._next
         return [take[source]() for source in self._ahead[start:stop]]
 
     def skip(self, m: int) -> None:
-        """Move past the slot's m-th batch; its samples are decoded only where that cannot be avoided."""
+        """Move past the m-th batch of the slot. Its samples are decoded only if necessary."""
         for stream in self._streams:
             stream.set_skipping(True)
         try:
@@ -101,9 +101,9 @@ class EndlessSlot:
                 stream.set_skipping(False)
 
     def one_by_one(self, m: int) -> Iterator[Sample]:
-        """The samples of the batches from m on, of one sample each; after each the slot is at the next one.
+        """Yield the samples of the batches from m on, of one sample each. After each, the slot is at the next one.
 
-        The same as `take`, without its calls, which take as long as half the reading of a small sample.
+        The same as `take`, without its calls, which would take half as long as reading a small sample.
         """
         return self._iterators[0] if len(self._streams) == 1 else self._draw_one_by_one(m)
 
@@ -117,11 +117,11 @@ class EndlessSlot:
                 self._drawn_upto = upto
                 m += 1
                 yield take[source]()
-                if self._ahead is not ahead:  # other shares were set
+                if self._ahead is not ahead:  # shares were set meanwhile
                     break
 
     def _look_ahead(self, m: int) -> int:
-        """Where the draws of batch m start in `_ahead`."""
+        """Return the index in `_ahead` of the draws of batch m."""
         start = (m - self._first) * self._per_slot
         if not 0 <= start < len(self._ahead):
             self._unpacked.update(self._ahead[self._packed_upto : self._drawn_upto])
@@ -130,7 +130,7 @@ class EndlessSlot:
         return start
 
     def pack(self) -> bytes:
-        """The state after the last batch taken."""
+        """Return the state after the last batch taken."""
         if len(self._streams) == 1:
             return bytes(self._streams[0].pack())
         if self._packed_upto != self._drawn_upto or self._unpacked:

@@ -22,9 +22,9 @@ from wdspec.read.transform import LiveSource, Sample, build_skipping
 log = logging.getLogger("wdspec")
 
 FIRST = 16
-"""Samples read before the first ones are yielded; then twice as many at a time, up to a block."""
+"""The number of samples to read before the first is yielded; it doubles each time, up to a block."""
 PATIENCE = 64
-"""Shards without a sample after which a warning is logged; the error waits until all were tried."""
+"""The number of shards without a sample after which to log a warning; the error waits until all were tried."""
 
 _LAYOUT = struct.Struct("<6q")
 _LAST = struct.Struct("<q")
@@ -38,35 +38,35 @@ Columns = npt.NDArray[np.int64]
 
 
 class StreamState(NamedTuple):
-    """Where a slot is in a source: what was read and did not come out yet is read again from here."""
+    """Where a slot is in a source. Samples that were read and not yielded yet are read again from here."""
 
     turn: int = 0
-    """The slot's next turn to start."""
+    """The next turn of the slot to start."""
     ordinal: int = 0
-    """Raw samples the slot read from the source before this point; all of them came out, or were dropped."""
+    """The number of raw samples that the slot read before this point; all of them were yielded or dropped."""
     last: int = -1
-    """Ordinal of the sample that came out last; -1: none of this pass, or all in the order of reading."""
+    """Ordinal of the last sample yielded; -1: none of this pass, or all in the order of reading."""
     end: int = 0
-    """Ordinal at which the slot's pass ends, once it was read to its end and the rest comes out; else 0."""
+    """Ordinal at which the pass of the slot ends, once it is read to its end and the rest is yielded; otherwise 0."""
     lanes: tuple[Lane, ...] = ()
-    """The open shards, the one that is read next first."""
+    """The open shards, the next one to read first."""
     stretches: tuple[Stretch, ...] = ()
-    """Where samples follow other numbers than the plan's, those they started with; ascending."""
+    """Samples that keep the sizes they started with instead of those of the plan; ascending."""
 
     def given(self, slot: int, delays: Delays) -> int:
-        """Samples of the source that the slot has yielded, or left out."""
+        """Return the number of samples of the source that the slot has yielded or dropped."""
         out = ReleaseOrder(delays, delays.key(slot), self.ordinal, self.last, self.stretches).out
         return self.ordinal + sum(not self.end or ordinal < self.end for ordinal in out)
 
     @staticmethod
     def given_by(numbers: Columns, slots: Sequence[int], delays: Delays) -> npt.NDArray[np.int64]:
-        """`given` of many slots, shape (slots,), of states without stretches.
+        """Return `given` for many slots, shape (slots,). The states must not have stretches.
 
         Args:
             numbers: the first five `numbers` of each slot, shape (slots, 5).
 
         Raises:
-            ValueError: no slot can be there.
+            ValueError: no slot can be in such a state.
         """
         ordinal, coded, end = numbers[:, 1], numbers[:, 2], numbers[:, 3]
         last = np.where(coded % 2, ordinal - (coded + 1) // 2, ordinal + coded // 2 - 1)
@@ -80,21 +80,21 @@ class StreamState(NamedTuple):
         return ordinal
 
     def pack(self) -> bytes:
-        """The state in bytes: little-endian 64-bit integers in the order of the fields, those of lists counted."""
+        """Return the state in bytes: little-endian 64-bit integers in the order of the fields, with counts of lists."""
         packed = _LAYOUT.pack(*self[:4], len(self.lanes), len(self.stretches))
         return packed + b"".join(_TRIPLE.pack(*each) for each in (*self.lanes, *self.stretches))
 
     @classmethod
     def unpack(cls, data: bytes) -> StreamState:
-        """The inverse of `pack`."""
+        """Return the state from bytes: the inverse of `pack`."""
         (state,) = _unpack_all(data)
         return state
 
     def numbers(self) -> list[int]:
-        """The state as JSON has it: turn, ordinal, last, end, number of lanes; three numbers for each lane and stretch.
+        """Return the state for JSON: turn, ordinal, last, end, number of lanes, then three per lane and stretch.
 
-        Numbers stay small: turns of lanes count back from `turn`, `last` from `ordinal`, after it (2, 4, …) or before
-        it (1, 3, …), and `end` from `ordinal`, 1 for the same; 0 means none.
+        To keep the numbers small, turns of lanes count back from `turn`; `last` counts from `ordinal`, forward as 2, 4,
+        … and backward as 1, 3, …; `end` counts from `ordinal`, with 1 for the same. 0 means none.
         """
         after = self.last - self.ordinal
         last = 0 if self.last < 0 else 2 * after + 2 if after >= 0 else -2 * after - 1
@@ -111,13 +111,13 @@ class StreamState(NamedTuple):
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[int]) -> StreamState:
-        """The inverse of `numbers`.
+        """Return the state from JSON: the inverse of `numbers`.
 
         Raises:
             ValueError: these are not the numbers of a state.
         """
         if not all(type(number) is int and 0 <= number < 1 << 63 for number in numbers) or len(numbers) < 5:
-            raise ValueError(f"{str(numbers)[:60]} is no place in a source")
+            raise ValueError(f"{str(numbers)[:60]} is not a place in a source")
         turn, ordinal, last, end, lanes, *rest = numbers
         triples = list(zip(rest[::3], rest[1::3], rest[2::3], strict=True))
         if lanes > len(triples):
@@ -132,12 +132,12 @@ class StreamState(NamedTuple):
         )
 
     def for_plan_with_other_sizes(self, slot: int, delays: Delays, lanes: int) -> StreamState:
-        """The state for a plan with other delays or lanes: what started with the given ones finishes with them.
+        """Return the state for a plan with other delays or lanes. Samples in progress finish with the given ones.
 
-        The new ones apply from the first sample on that could not have come out yet, so none is lost or repeated.
+        The new ones apply from the first sample that cannot have been yielded yet, so none is lost or repeated.
         """
         if self.last < 0:
-            if not any(offset or sample for _, offset, sample in self.lanes):  # none was read
+            if not any(offset or sample for _, offset, sample in self.lanes):  # nothing was read
                 return StreamState(min((lane[0] for lane in self.lanes), default=self.turn), self.ordinal)
             return self._replace(stretches=())
         until = delays.next_free(delays.key(slot), self.last, self.stretches)
@@ -150,23 +150,23 @@ class StreamState(NamedTuple):
         return self._replace(stretches=(*kept, in_progress._replace(until=until)))
 
     def restarted(self) -> StreamState:
-        """The state for a source that is read in another way: at the start of the first open shard."""
+        """Return the state for a source that is read in another way: at the start of the first open shard."""
         turn = min((lane[0] for lane in self.lanes), default=self.turn)
         return StreamState(turn, max(self.ordinal, self.last + 1))
 
 
 def write_last(packed: bytearray, last: int) -> None:
-    """Advance a packed state to the next sample that came out: all that changes from sample to sample."""
+    """Advance a packed state to the next sample yielded; nothing else changes from sample to sample."""
     _LAST.pack_into(packed, _LAST_AT, last)
 
 
 def pack_slot(states: list[StreamState]) -> bytes:
-    """The state of one slot: its sources' states end to end, in the plan's order."""
+    """Return the state of one slot: the states of its sources in the order of the plan."""
     return b"".join(map(StreamState.pack, states))
 
 
 def unpack_slot(data: bytes) -> list[StreamState]:
-    """The inverse of `pack_slot`."""
+    """Return the states of the sources of a slot: the inverse of `pack_slot`."""
     return list(_unpack_all(data))
 
 
@@ -185,7 +185,7 @@ class RestartPoint(NamedTuple):
     """A place from which reading can start again."""
 
     ordinal: int
-    """Of the first raw sample that is read from there."""
+    """Ordinal of the first raw sample to read from there."""
     turn: int
     lanes: tuple[Lane, ...]
     ends_pass: bool = False
@@ -195,8 +195,8 @@ class RestartPoint(NamedTuple):
 class SourceStream:
     """The samples of one source in the order of one slot.
 
-    Iterating yields finished samples forever. `state` is the state after the last sample yielded; a stream built from
-    it yields the same rest. Samples that were read and not yielded yet are read again.
+    Iterating yields finished samples forever. `state` is the state after the last sample yielded. A stream built from
+    it yields the same rest; samples that were read and not yielded yet are read again.
     """
 
     def __init__(self, source: LiveSource, slot: int, state: StreamState) -> None:
@@ -209,19 +209,19 @@ class SourceStream:
         self._watch = _EmptyPassWatch(source, slot)
         self._lanes = Lanes(source, slot, state.turn, state.lanes, width, self._note_ended)
         self._read = state.ordinal
-        """Raw samples read: the ordinal of the next one."""
+        """The number of raw samples read: the ordinal of the next one."""
         self._noted = self._read
-        """How many of them the lanes know of, where samples are yielded in the order of reading."""
+        """How many of them the lanes have noted, if samples are yielded in the order of reading."""
         self._last, self._end = state.last, state.end
         self._buffer: dict[int, Any] = {}
-        """The raw samples that were not yielded yet, by ordinal, ascending."""
+        """The raw samples not yielded yet, by ordinal, ascending."""
         self._restarts = deque([RestartPoint(state.ordinal, *self._lanes.position)])
-        """Where reading can start again, ascending; the first one serves the oldest sample in the buffer."""
+        """Where reading can start again, ascending; the first one is for the oldest sample in the buffer."""
         self._packed: tuple[RestartPoint, bytearray] | None = None
 
     @property
     def state(self) -> StreamState:
-        """The state after the last sample yielded, or dropped."""
+        """The state after the last sample yielded or dropped."""
         if self._is_ordered:
             self._note_run()
             turn, lanes = self._lanes.position
@@ -233,7 +233,7 @@ class SourceStream:
         return StreamState(restart.turn, restart.ordinal, self._last, self._end, restart.lanes, stretches)
 
     def pack(self) -> bytes | bytearray:
-        """`state` in bytes, valid until the next call."""
+        """Return `state` in bytes, valid until the next call."""
         if self._is_ordered or self._stretches or self._end:
             return self.state.pack()
         restart = self._find_restart()
@@ -247,10 +247,12 @@ class SourceStream:
         return self._iterate_ordered() if self._is_ordered else self._iterate_shuffled()
 
     def set_skipping(self, skipping: bool) -> None:
-        """Whether the samples from here on belong to a step that is skipped, and need not be finished."""
+        """Set whether the following samples belong to a skipped step, and need not be decoded."""
         self._process = self._finish
         if skipping:
-            self._process = build_skipping(self._finish, self._source.budget, self._source.parts.chooses)
+            self._process = build_skipping(
+                self._finish, self._source.budget, self._source.parts.drops_samples
+            )
 
     def close(self) -> None:
         """Close the open shards."""
@@ -258,7 +260,7 @@ class SourceStream:
 
     @property
     def _is_ordered(self) -> bool:
-        """Whether samples are yielded in the order of reading, and none in the buffer has to be yielded before."""
+        """Whether samples are yielded in the order of reading, and the buffer is empty."""
         return self._delays.size == 1 and self._last < 0
 
     def _iterate_ordered(self) -> Iterator[Sample]:
@@ -281,7 +283,7 @@ class SourceStream:
         self._noted = self._read
 
     def _iterate_shuffled(self) -> Iterator[Sample]:
-        """Yield pass by pass of the slot; the last samples of each pass in the order of their releases."""
+        """Yield one pass of the slot after the other; the last samples of each in the order of their releases."""
         buffer, take, watch = self._buffer, self._buffer.pop, self._watch
         while not self._is_ordered:
             releases = ReleaseOrder(self._delays, self._key, self._read, self._last, self._stretches)
@@ -313,19 +315,19 @@ class SourceStream:
         yield from self._iterate_ordered()
 
     def _with_rest(self, ordinals: list[int], releases: ReleaseOrder) -> Iterator[int]:
-        """Yield the ordinals that are due, and then those that are because the pass has ended."""
+        """Yield the ordinals that are due, then all that remain at the end of the pass."""
         yield from ordinals
         rest = releases.rest(self._read)
         self._end = self._read if rest else 0
         yield from rest
 
     def _end_pass(self) -> None:
-        """Note that all samples of the pass were yielded: a state saved from here on starts with the next pass."""
+        """Note that all samples of the pass were yielded: later states start with the next pass."""
         self._lanes.begin_pass(self._plan.interleave)
         self._restarts = deque([RestartPoint(self._read, *self._lanes.position, ends_pass=True)])
 
     def _plan_read(self, far: int) -> int:
-        """How many samples to read next, `far` after where reading started; notes a restart point if this is one.
+        """Return how many samples to read next, `far` samples after the start, and note a restart point if this is one.
 
         Restart points are at multiples of a block, so that states do not depend on where reading started.
         """
@@ -339,19 +341,19 @@ class SourceStream:
                 following = self._stretches[number + 1 :]
                 self._lanes.widen(following[0].lanes if following else self._plan.interleave)
         if at % block == 0 and at > self._restarts[-1].ordinal:
-            self._find_restart()  # drops old ones, which would pile up where no one asks for states
+            self._find_restart()  # drops old ones, which would accumulate if no state is saved
             self._restarts.append(RestartPoint(at, *self._lanes.position))
         return wanted
 
     def _find_restart(self) -> RestartPoint:
-        """The last restart point that is not after a sample in the buffer."""
+        """Return the last restart point that is not after a sample in the buffer."""
         oldest, restarts = next(iter(self._buffer), self._read), self._restarts
         while len(restarts) > 1 and restarts[1].ordinal <= oldest:
             restarts.popleft()
         return restarts[0]
 
     def _forget(self, out: set[int], first: int, ended: bool) -> None:
-        """Drop what was read again and had been yielded before the state was saved."""
+        """Drop samples that were read again and had been yielded before the state was saved."""
         for ordinal in range(first, self._read):
             if ordinal in out:
                 out.remove(ordinal)
@@ -360,14 +362,14 @@ class SourceStream:
         if ended and (self._last >= self._read or self._end not in (0, self._read)):
             raise ShardError(
                 f"sample {max(self._last, self._end - 1)} was read before the state was saved, and now a pass of the "
-                f"slot ends with sample {self._read - 1}: the shards have changed, so the run cannot go on exactly; "
-                "restore them or start afresh",
+                f"slot ends with sample {self._read - 1}: the shards have changed, so the run cannot resume exactly; "
+                "restore them or start a new run",
                 source=self._source.plan.name,
                 url=self._watch.url(max(0, self._lanes.next_turn - 1)),
             )
 
     def _note_ended(self, turn: int, was_empty: bool) -> None:
-        """Note a shard that has ended. May raise."""
+        """Note the end of a shard. May raise."""
         is_out = was_empty or self._is_ordered
         self._watch.note_ended(
             turn, self._lanes.next_turn, None if is_out else self._read + self._delays.block
@@ -375,31 +377,31 @@ class SourceStream:
 
 
 class _EmptyPassWatch:
-    """Notices that a slot has read every part of every shard of a source without getting a sample.
+    """Detects that a slot has read every part of every shard of a source without yielding a sample.
 
-    A shard counts once none of its samples can be in the buffer any more.
+    A shard counts as soon as none of its samples can be in the buffer.
     """
 
     def __init__(self, source: LiveSource, slot: int) -> None:
         self._plan, self._budget, self._slot = source.plan, source.budget, slot
         self.has_sample = False
-        """Whether a sample was yielded since a shard last ended, or one was read again that had been."""
+        """Whether a sample was yielded, or one yielded earlier was read again, since a shard last ended."""
         self._fruitful = 0
-        """Turns before this one had started when a sample was last yielded, which may have been theirs."""
+        """Turns before this one had started when a sample was last yielded, so it may have been one of theirs."""
         self._pending: deque[tuple[int, int]] = deque()
-        """(ordinal, turn) of shards that ended since then: their samples lie before the ordinal."""
+        """(ordinal, turn) of shards that ended since then. Their samples are before the ordinal."""
         self._barren: set[tuple[int, int]] = set()
         """The parts of shards whose samples were all dropped since then."""
 
     def note_ended(self, turn: int, next_turn: int, before: int | None) -> None:
-        """Note a shard that has ended.
+        """Note the end of a shard.
 
         Args:
             next_turn: the slot's next turn to start.
-            before: the ordinal that its samples lie before; None where none is in the buffer.
+            before: an ordinal after all its samples; None if none of them is in the buffer.
 
         Raises:
-            ShardError: nothing came in a whole pass.
+            ShardError: a whole pass yielded nothing.
         """
         if self.has_sample:
             self.has_sample = False
@@ -414,29 +416,29 @@ class _EmptyPassWatch:
             self._pending.append((before, turn))
 
     def check(self, oldest: int) -> None:
-        """Count the shards whose samples all lie before the oldest one in the buffer. Raises as `note_ended`."""
+        """Count the shards whose samples are all before the oldest one in the buffer. Raises as `note_ended`."""
         while self._pending and self._pending[0][0] <= oldest:
             self._count(self._pending.popleft()[1])
 
     def url(self, turn: int) -> str:
-        """The shard of a turn."""
+        """Return the URL of the shard of a turn."""
         return self._plan.shards[self._plan.order.entry(self._slot, turn).shard].text
 
     def _count(self, turn: int) -> None:
         order, barren, budget = self._plan.order, self._barren, self._budget
         barren.add(order.entry(self._slot, turn)[1:])
         causes = {**budget.dropped, **budget.skipped}
-        why = ", ".join(f"{name} {n}" for name, n in causes.items()) or "its shards hold no samples"
+        why = ", ".join(f"{name} {n}" for name, n in causes.items()) or "its shards have no samples"
         if len(barren) == order.per_pass:
             raise ShardError(
-                f"the source delivered nothing in a whole pass ({order.per_pass} shards or parts of shards; left out: "
-                f"{why}); check `select`, `extensions`, `missing` and the shards",
+                f"the source yielded nothing in a whole pass ({order.per_pass} shards or parts of shards; dropped or "
+                f"skipped: {why}); check `select`, `extensions`, `missing` and the shards",
                 source=budget.source,
                 url=self.url(turn),
             )
         if len(barren) == PATIENCE:
             log.warning(
-                "source %r has delivered nothing from %d of its %d shards (left out: %s); reading on",
+                "source %r has yielded nothing from %d of its %d shards (dropped or skipped: %s); reading continues",
                 budget.source,
                 PATIENCE,
                 order.per_pass,

@@ -1,9 +1,9 @@
 """One slot after a stage: a user function from iterator to iterator, which may hold samples back.
 
-No one can save what a generator holds, and a state holds no samples. So the stage's input ends after `every` samples:
-the stage yields what it held back, nothing is left in it, and that is a *point* to resume from. A state is the state of
-the slot at the last point, how many batches it had read there, and how many samples the stage has yielded since; a
-resumed run reads again from the point, and leaves out that many.
+What a generator holds cannot be saved, and a state holds no samples. So the input of the stage ends after `every`
+samples. Then the stage yields what it held back and is empty: a *point* to resume from. A state is the state of the
+slot at the last point, the number of batches it had read there, and the number of samples that the stage has yielded
+since. A resumed run starts again at the point and drops that many samples.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from wdspec.planning.plan import Plan
 from wdspec.read.randomness import GlobalGenerators
 from wdspec.read.slot import EndlessSlot
 from wdspec.read.source import StreamState, pack_slot, unpack_slot
-from wdspec.read.transform import Sample, built
+from wdspec.read.transform import Sample, build_function
 from wdspec.spec.language.samples import Call, StageOption
 
 log = logging.getLogger("wdspec")
 
 _BARREN = 20
-"""Consecutive points without a sample, after which a stage is given up."""
+"""Consecutive points without a sample after which an error is raised."""
 
 
 class StagedSlot:
@@ -32,12 +32,12 @@ class StagedSlot:
 
     Args:
         stage: the stage, as the spec names it.
-        folder: the spec's, where the function is looked for first.
+        folder: the folder of the spec, which is searched for the function first.
         plan: the plan.
         rank, worker: c and k of the slot.
         open: opens the slot before the stage from its state.
-        generators: lent to the function to draw from; None where other threads draw from them, too.
-        state: the packed state to resume from; None starts afresh.
+        generators: the random generators lent to the function; None if other threads draw from them.
+        state: the packed state to resume from; None starts at the beginning.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class StagedSlot:
         number, self._per_slot = plan.topology.slot(rank, worker), plan.batching.per_slot
         *states, point = unpack_slot(state) if state else [StreamState()]
         self._slot = open(pack_slot(states) if states else None)
-        self._stage = built(Call(call=stage.call, args=stage.args), "stage", {}, folder)
+        self._stage = build_function(Call(call=stage.call, args=stage.args), "stage", {}, folder)
         self._name = stage.call
         self._batches = -(-stage.every // self._per_slot)
         """Batches from one point to the next."""
         self._next = point.turn
-        """The slot's next batch of input."""
+        """The next batch of the slot to use as input."""
         self._key, self._generators = key64(plan.seed, "stage", number), generators
         if generators is not None:
             generators.seed_random_too()
@@ -67,7 +67,7 @@ class StagedSlot:
         self._point = (self._slot.pack(), self._next)
         if self._repeated:
             log.info(
-                "the stage %s goes on from its last point: slot %d takes %d samples again, and leaves them out",
+                "the stage %s resumes from its last point: slot %d processes %d samples again and drops them",
                 self._name,
                 number,
                 self._repeated,
@@ -75,14 +75,14 @@ class StagedSlot:
         self._outputs = self._run()
 
     def take(self, m: int) -> list[Sample]:
-        """The next b samples; they come in order, whatever m is."""
+        """Return the next b samples, in order, whatever m is."""
         while self._repeated:
             next(self._outputs)
             self._repeated -= 1
         return [next(self._outputs) for _ in range(self._per_slot)]
 
     def skip(self, m: int) -> None:
-        """Move past the next b samples, which the stage has to make."""
+        """Move past the next b samples, which the stage has to produce."""
         self.take(m)
 
     def draw_by(self, draws: Draws | ScheduledDraws) -> None:
@@ -104,18 +104,18 @@ class StagedSlot:
         while True:
             self._point, self._yielded = (self._slot.pack(), self._next), 0
             until = self._next + self._batches
-            for sample in self._checked(self._stage(self._input(until))):
+            for sample in self._check_outputs(self._stage(self._input(until))):
                 self._yielded += 1
                 yield sample
             if self._next != until:
                 raise UsageError(
-                    f"`stage: {self._name}` ended before its input: it must take every sample, and give those that it "
-                    "wants; the input ends by itself"
+                    f"`stage: {self._name}` ended before its input; it must read every sample, and can yield any of "
+                    "them, as the input ends by itself"
                 )
             barren = 0 if self._yielded else barren + 1
             if barren == _BARREN:
                 raise UsageError(
-                    f"`stage: {self._name}` gave nothing for {_BARREN * self._batches * self._per_slot:,} samples"
+                    f"`stage: {self._name}` yielded nothing for {_BARREN * self._batches * self._per_slot:,} samples"
                 )
 
     def _input(self, until: int) -> Iterator[Sample]:
@@ -128,15 +128,15 @@ class StagedSlot:
                     self._generators.seed(random64(self._key, at + number))
                 yield sample
 
-    def _checked(self, outputs: Iterator[Sample]) -> Iterator[Sample]:
+    def _check_outputs(self, outputs: Iterator[Sample]) -> Iterator[Sample]:
         if not hasattr(outputs, "__iter__"):
             raise SpecError(
-                f"`stage: {self._name}` gave a {type(outputs).__name__}, not an iterator; write a generator: "
+                f"`stage: {self._name}` returned a {type(outputs).__name__}, not an iterator; write a generator: "
                 "`def stage(samples): for sample in samples: yield sample`"
             )
         for sample in outputs:
             if not isinstance(sample, dict):
                 raise SpecError(
-                    f"`stage: {self._name}` gave a {type(sample).__name__}, not a sample, which is a dict"
+                    f"`stage: {self._name}` yielded a {type(sample).__name__}, not a sample, which is a dict"
                 )
             yield sample

@@ -1,12 +1,12 @@
-"""The per-sample steps of one source, composed once into one function.
+"""From raw samples to samples: the steps of one source, composed once into one function.
 
-Order of work (SPEC, "A source"): rename → decode → scale → select → map → tags, then the spec's own `map` and
-`fields`. Those two come after mixing in the language; being per sample they give the same result here, and
-a sample that they drop uses up no draw.
+The order is `rename`, decode, `scale`, `select`, `map`, `tags`, then the spec's `map` and `fields`. In the language the
+last two come after the mix. They work on single samples, so the result here is the same, and a sample that they drop
+does not use up a draw.
 
-The steps of a sample that are the user's own functions: `select` and `map`.
-
-A source as a process reads it: what describes it, and what its slots share there.
+`Transform` describes the steps, and `Transform.build` makes the function. `UserFunctions` holds the functions of the
+user that `select`, `map`, `collate` and `stage` name. `SourceParts` is all that is needed to read a source, and
+`LiveSource` what the slots of a process share of it.
 """
 
 from __future__ import annotations
@@ -38,40 +38,44 @@ from wdspec.spec.spec import Source, Spec
 from wdspec.storage.storage import Storage
 
 Step = Callable[[dict[str, Any]], "dict[str, Any] | None"]
-"""From sample to sample; None for one that is dropped, and counted."""
+"""Sample → sample, or None if it is dropped (and counted)."""
 
 
-class MapSteps:
-    """The steps of `map` in this process, for all sources and slots: each object is built once."""
+class UserFunctions:
+    """The functions of `map` in this process, for all sources and slots. Each object is built once.
+
+    Args:
+        lends: whether to lend them the global random generators; not if other threads draw from these.
+    """
 
     def __init__(self, lends: bool = True) -> None:
         self._lends = lends
         self._functions: dict[str, Callable[..., Any]] = {}
-        self._made: dict[str, Any] = {}
+        self._objects: dict[str, Any] = {}
 
     @functools.cached_property
     def generators(self) -> GlobalGenerators | None:
-        """The generators lent to the functions to draw from; None where other threads draw from them, too."""
+        """The random generators lent to the functions; None if other threads draw from them."""
         return GlobalGenerators() if self._lends else None
 
     def step(self, call: Call, folder: str = "") -> Step:
-        """The step of one entry of `map`.
+        """Return the step of one entry of `map`.
 
         Raises:
-            SpecError: the function cannot be imported, is none, or does not take what `args` has.
+            SpecError: the function cannot be imported or called, or does not accept `args`.
         """
         written = repr(call.model_copy(update={"field": None}))
         if written not in self._functions:
-            self._functions[written] = built(call, "map", self._made, folder)
+            self._functions[written] = build_function(call, "map", self._objects, folder)
         function = self._functions[written]
-        return _of_sample(call, function) if call.field is None else _of_field(call, call.field, function)
+        return _map_samples(call, function) if call.field is None else _map_field(call, call.field, function)
 
 
-def selection(name: str, budget: Budget, folder: str = "") -> Step:
-    """The step of `select`, which counts what it drops.
+def build_selection(name: str, budget: Budget, folder: str = "") -> Step:
+    """Return the step of `select`, which counts the samples it drops.
 
     Raises:
-        SpecError: the function cannot be imported, is none, or does not take a sample.
+        SpecError: the function cannot be imported or called, or does not accept a sample.
     """
     predicate, dropped = import_function(name, "select", folder), budget.dropped
     check_arguments(predicate, f"select: {name}", 1)
@@ -85,39 +89,39 @@ def selection(name: str, budget: Budget, folder: str = "") -> Step:
     return select
 
 
-def built(call: Call, key: str, made: dict[str, Any], folder: str = "") -> Callable[..., Any]:
-    """A function with its arguments bound; the object of a class; or the method of an object, built with them.
+def build_function(call: Call, key: str, objects: dict[str, Any], folder: str = "") -> Callable[..., Any]:
+    """Return a function with its arguments bound, an object of a class, or a method of such an object.
 
     Args:
-        key: what names it, for the message: ``map``, say.
-        made: objects built before, by what they were built of; a new one is added.
-        folder: the spec's, where the function is looked for first.
+        key: the spec key that names it, for messages, such as ``map``.
+        objects: objects built so far, by class and arguments; a new one is added.
+        folder: the folder of the spec, which is searched for the function first.
 
     Raises:
-        SpecError: it cannot be imported, cannot be called, or does not take what `args` has.
+        SpecError: it cannot be imported or called, or does not accept `args`.
     """
     function, name = import_function(call.call, key, folder), f"{key}: {call.call}"
-    makes = inspect.isclass(function) or call.method is not None
-    check_arguments(function, name, 0 if makes else 1, call.args)
-    if not makes:
+    is_factory = inspect.isclass(function) or call.method is not None
+    check_arguments(function, name, 0 if is_factory else 1, call.args)
+    if not is_factory:
         return functools.partial(function, **call.args) if call.args else function
     written = repr((call.call, call.args))
-    if written not in made:
-        made[written] = function(**call.args)
-    thing = made[written]
+    if written not in objects:
+        objects[written] = function(**call.args)
+    thing = objects[written]
     if call.method is None and not callable(thing):
         raise SpecError(
-            f"`{name}` is a class whose objects cannot be called; give it `__call__`, or name a `method`"
+            f"`{name}` is a class whose objects cannot be called; add `__call__` to it, or name a `method`"
         )
     method = thing if call.method is None else getattr(thing, call.method, None)
     if not callable(method):
-        raise SpecError(f"`{name}` makes a {type(thing).__name__}, which has no method `{call.method}`")
+        raise SpecError(f"`{name}` returns a {type(thing).__name__}, which has no method `{call.method}`")
     check_arguments(method, f"{name}(…)", 1, call.given)
     return functools.partial(method, **call.given) if call.given else method
 
 
-def _of_sample(call: Call, function: Callable[..., Any]) -> Step:
-    """A function called on each sample."""
+def _map_samples(call: Call, function: Callable[..., Any]) -> Step:
+    """Return the step that calls a function with each sample."""
 
     def apply(sample: dict[str, Any]) -> dict[str, Any]:
         result = function(sample)
@@ -135,21 +139,21 @@ def _of_sample(call: Call, function: Callable[..., Any]) -> Step:
     return apply
 
 
-def _of_field(call: Call, field: str, function: Callable[..., Any]) -> Step:
-    """A function called on the value of one field, unless that is None."""
+def _map_field(call: Call, field: str, function: Callable[..., Any]) -> Step:
+    """Return the step that calls a function with the value of one field, unless that is None."""
 
     def apply(sample: dict[str, Any]) -> dict[str, Any]:
         if field not in sample:
-            raise _said(f"names a field that the sample lacks; it has {_names(sample)}", sample)
+            raise error(f"names a field that the sample does not have; it has {_list_fields(sample)}", sample)
         value = sample[field]
         if value is None:
             return sample
         result = function(value)
         if result is None:
-            raise _said("returned None; to drop samples use `select`", sample)
+            raise error("returned None; to drop samples use `select`", sample)
         return {**sample, field: result}
 
-    def _said(what: str, sample: dict[str, Any]) -> FieldError:
+    def error(what: str, sample: dict[str, Any]) -> FieldError:
         return FieldError(
             f"`map: {{{field}: {call.call}}}` {what}", url=sample.get("__url__"), key=sample.get("__key__")
         )
@@ -157,27 +161,27 @@ def _of_field(call: Call, field: str, function: Callable[..., Any]) -> Step:
     return apply
 
 
-def _names(sample: dict[str, Any]) -> str:
+def _list_fields(sample: dict[str, Any]) -> str:
     return ", ".join(name for name in sample if not name.startswith("__")) or "no fields"
 
 
 Sample = dict[str, Any]
 _GLOBALS = 0x5DEECE66D2B7E151
-"""Keeps what torch, numpy and `random` draw apart from what `scale`, crops and `sample_rng` draw."""
+"""Keeps the numbers of torch, numpy and `random` independent of those of `scale`, crops and `sample_rng`."""
 
 Process = Callable[[Sample, int], "Sample | None"]
-"""(raw sample, its ordinal in the slot's source) -> sample, or None when it was dropped, and counted."""
+"""(raw sample, its ordinal in the source of the slot) → sample, or None if it was dropped (and counted)."""
 
 
 class _Failure(NamedTuple):
-    """Why a sample could not be made, and in which stage."""
+    """Why a sample failed, and in which stage."""
 
     error: Exception
     stage: SkipCause
 
     @property
     def cause(self) -> SkipCause:
-        """What `errors: {skip: …}` calls it: user decoders run while decoding, expectations after `map`."""
+        """The cause in terms of `errors: {skip: …}`: user decoders count as `map`, expectations as `decode`."""
         if isinstance(self.error, UserDecoderError):
             return "map"
         return "decode" if isinstance(self.error, UnexpectedValueError) else self.stage
@@ -185,48 +189,53 @@ class _Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class Transform:
-    """What happens to each sample of a source; names only, so that it pickles and imports nothing."""
+    """The steps of the samples of a source. It names functions without importing them, so it can be pickled."""
 
     fields: SampleFields
     scaling: Scaling | None = None
     select: str | None = None
     maps: tuple[Call, ...] = ()
-    """The source's own, then the spec's."""
+    """The functions of the source, then those of the spec."""
     own_maps: int = 0
-    """How many of `maps` are the source's: the tags come after these."""
+    """The number of `maps` of the source. Tags are added after these."""
     tags: Mapping[str, Any] | None = None
     keep: tuple[str, ...] | None = None
-    """The spec's `fields`; None keeps all."""
+    """The `fields` of the spec; None keeps all."""
     need: tuple[str, ...] = ()
-    """Fields that the spec's `to_tuple` asks for and that only `map` may have made."""
+    """Fields that `to_tuple` needs and that `map` may add."""
     expect: Mapping[str, ExpectedField] | None = None
-    """What the source's fields must be, by name, after the source's own steps."""
+    """Expectations by field, checked after the steps of the source."""
     thorough: bool = False
-    """Whether every element of large arrays is checked against `expect`."""
+    """Whether to check every element of large arrays against `expect`."""
     missing: str = "error"
     folder: str = ""
-    """The spec's, where user functions are looked for first."""
+    """The folder of the spec, which is searched for user functions first."""
 
     @property
     def has_functions(self) -> bool:
-        """Whether it calls user functions, which may draw random numbers."""
+        """Whether any step is a user function, which may draw random numbers."""
         return self.select is not None or bool(self.maps) or bool(self.fields.rules.functions)
 
     def build(
-        self, budget: Budget, seed: int, slot: int, maps: MapSteps, shards: ShardOpener | None = None
+        self,
+        budget: Budget,
+        seed: int,
+        slot: int,
+        functions: UserFunctions,
+        shards: ShardOpener | None = None,
     ) -> Process:
-        """The function of one slot, with the user functions imported.
+        """Import the user functions and return the function for the samples of one slot.
 
         Args:
-            shards: what the samples are read with, if a sample that cannot be decoded is to be read again from its
-                store where a cached copy may be at fault.
+            shards: opens the shards of the samples. If given, a sample of a cached copy that cannot be decoded is read
+                again from its store.
 
         Raises:
             SpecError: a function cannot be imported, or is not callable.
         """
         dropped, key = budget.dropped, key64(seed, "transform", budget.source, slot)
-        generators = maps.generators if self.has_functions else None
-        stages = self._stages(budget, key, maps)
+        generators = functions.generators if self.has_functions else None
+        stages = self._stages(budget, key, functions)
 
         def attempt(raw: Sample, ordinal: int) -> Sample | _Failure | None:
             if generators is not None:
@@ -241,24 +250,24 @@ class Transform:
                     break
             return sample
 
-        def make(raw: Sample, ordinal: int) -> Sample | _Failure | None:
+        def run(raw: Sample, ordinal: int) -> Sample | _Failure | None:
             if generators is None:
                 return attempt(raw, ordinal)
             before = Counter(dropped)
             outcome = attempt(raw, ordinal)
             if generators.strayed():
-                # A function drew from `random` before it was seeded: make the sample again, with `random` seeded.
+                # A function drew from `random` before it was seeded: run the steps again, with `random` seeded.
                 dropped.clear()
                 dropped.update(before)
                 outcome = attempt(raw, ordinal)
             return outcome
 
         def process(raw: Sample, ordinal: int) -> Sample | None:
-            outcome = make(raw, ordinal)
+            outcome = run(raw, ordinal)
             if shards is not None and isinstance(outcome, _Failure) and outcome.stage == "decode":
                 stored = shards.read_from_store(raw, outcome.error)
                 if stored is not None:
-                    outcome = make(stored, ordinal)
+                    outcome = run(stored, ordinal)
                     failed_again = isinstance(outcome, _Failure) and outcome.stage == "decode"
                     shards.judge_copy(stored, is_damaged=not failed_again)
             if isinstance(outcome, _Failure):
@@ -273,9 +282,9 @@ class Transform:
         return process
 
     def _stages(
-        self, budget: Budget, key: int, maps: MapSteps
+        self, budget: Budget, key: int, functions: UserFunctions
     ) -> list[tuple[SkipCause, Callable[[Any, int], Sample | None]]]:
-        """The steps of a sample in order, each with the cause that its errors are counted under."""
+        """Return the steps in order, each with the cause under which its errors are counted."""
         fields, scaling, dropped = self.fields, self.scaling, budget.dropped
 
         def decode(raw: Sample, ordinal: int) -> Sample | None:
@@ -290,25 +299,25 @@ class Transform:
             return sample
 
         stages: list[tuple[SkipCause, Callable[[Any, int], Sample | None]]] = [("decode", decode)]
-        if steps := self._user_steps(budget, maps):
+        if steps := self._user_steps(budget, functions):
             stages.append(("map", partial(_run_user_steps, steps, key)))
         if self.keep is not None or self.need:
             stages.append(("decode", self._projection(budget)))
         return stages
 
-    def _user_steps(self, budget: Budget, maps: MapSteps) -> list[Step]:
-        """`select` and `map`, with the tags in their place between the source's own and the spec's."""
-        steps = [] if self.select is None else [selection(self.select, budget, self.folder)]
-        steps += [maps.step(call, self.folder) for call in self.maps[: self.own_maps]]
+    def _user_steps(self, budget: Budget, functions: UserFunctions) -> list[Step]:
+        """Return the steps of `select`, then `map`, tags and expectations of the source, then the `map` of the spec."""
+        steps = [] if self.select is None else [build_selection(self.select, budget, self.folder)]
+        steps += [functions.step(call, self.folder) for call in self.maps[: self.own_maps]]
         if self.tags:
             tags = dict(self.tags)
             steps.append(lambda sample: {**sample, **tags})
         if self.expect:
             steps.append(expectation_step(self.expect, self.thorough))
-        return steps + [maps.step(call, self.folder) for call in self.maps[self.own_maps :]]
+        return steps + [functions.step(call, self.folder) for call in self.maps[self.own_maps :]]
 
     def _projection(self, budget: Budget) -> Callable[[Sample, int], Sample | None]:
-        """The spec's `fields`, and the check of what `to_tuple` needs."""
+        """Return the step that keeps the `fields` of the spec and checks what `to_tuple` needs."""
         keep, missing = self.keep, self.missing
 
         def project(sample: Sample, ordinal: int) -> Sample | None:
@@ -317,10 +326,10 @@ class Transform:
             else:
                 kept = {name: value for name, value in sample.items() if name.startswith("__")}
                 for entry in keep:
-                    if (name := present(entry, sample)) is not None:
+                    if (name := find_field(entry, sample)) is not None:
                         kept[entry.split(";")[0]] = sample[name]
             for entry in (*(keep or ()), *self.need):
-                if present(entry, kept) is None:
+                if find_field(entry, kept) is None:
                     if missing == "skip":
                         budget.dropped["missing"] += 1
                         return None
@@ -332,11 +341,11 @@ class Transform:
         return project
 
 
-def build_skipping(process: Process, budget: Budget, chooses: bool) -> Process:
-    """What replaces `process` for the samples of steps that are skipped: they are counted, and not finished.
+def build_skipping(process: Process, budget: Budget, drops_samples: bool) -> Process:
+    """Return the function that replaces `process` in skipped steps: it counts samples without decoding them.
 
     Args:
-        chooses: whether only `process` can tell which samples are dropped: those use up no draw.
+        drops_samples: whether only `process` knows which samples are dropped; those do not use up a draw.
     """
     dropped = budget.dropped
 
@@ -351,11 +360,11 @@ def build_skipping(process: Process, budget: Budget, chooses: bool) -> Process:
             dropped["skip"] += 1
         return sample
 
-    return process_and_skip if chooses else skip
+    return process_and_skip if drops_samples else skip
 
 
 def _decode_only(fields: SampleFields, budget: Budget, process: Process) -> Process:
-    """The function of a slot where samples are only decoded; `process` takes those that cannot be."""
+    """Return the function for samples that are only decoded. If that fails, it calls `process`."""
     dropped, in_place = budget.dropped, fields.in_place
 
     def decode(raw: Sample, ordinal: int) -> Sample | None:
@@ -382,7 +391,7 @@ def _decode_only(fields: SampleFields, budget: Budget, process: Process) -> Proc
 
 
 def _run_user_steps(steps: Sequence[Step], key: int, sample: Sample, ordinal: int) -> Sample | None:
-    """The sample after `select` and `map`, which may ask for its `sample_rng`."""
+    """Run `select` and `map`, which can use `sample_rng` meanwhile."""
     current.sample = key, ordinal, sample["__url__"]
     result: Sample | None = sample
     try:
@@ -395,16 +404,16 @@ def _run_user_steps(steps: Sequence[Step], key: int, sample: Sample, ordinal: in
         current.sample = None
 
 
-def present(entry: str, sample: Sample) -> str | None:
-    """The first of the alternatives `a;b` that the sample has."""
+def find_field(entry: str, sample: Sample) -> str | None:
+    """Return the first of the alternatives `a;b` that the sample has."""
     return next((name for name in entry.split(";") if name in sample), None)
 
 
 def missing_field(entry: str, sample: Sample) -> FieldError:
-    """The error for a sample without a field that the spec asks for."""
-    present = ", ".join(name for name in sample if not name.startswith("__")) or "none"
+    """Return the error for a sample without a field that the spec requires."""
+    names = ", ".join(name for name in sample if not name.startswith("__")) or "none"
     return FieldError(
-        f"the sample has no field `{entry}`; it has: {present}. Rename one, or set `missing: skip` or `none`",
+        f"the sample has no field `{entry}`; it has: {names}. Rename one, or set `missing: skip` or `none`",
         code="D201",
         url=sample.get("__url__"),
         key=sample.get("__key__"),
@@ -413,41 +422,43 @@ def missing_field(entry: str, sample: Sample) -> FieldError:
 
 @dataclass(frozen=True)
 class FieldDemand:
-    """Which fields of a source's samples are used after decoding."""
+    """Which fields of the samples of a source are used after decoding."""
 
     required: tuple[str, ...]
-    """Fields asked for that only the shard can provide: checked when a sample's layout is first met."""
+    """Required fields that only the shard can provide; checked when the layout of a sample is first seen."""
     late: tuple[str, ...]
-    """Fields asked for that `map` or a tag may add: checked after those."""
+    """Required fields that `map` or a tag may add; checked after these."""
     only: tuple[str, ...] | None
-    """The only fields that anything can look at, if that is known: all others are not even decoded."""
+    """The only fields that later steps can use, if that is known; others are not decoded."""
 
     @classmethod
     def of(cls, spec: Spec, source: Source) -> FieldDemand:
-        """What the steps of a spec use of a source."""
+        """Find which fields of a source the steps of a spec use."""
         entries = (*(spec.fields or ()), *(spec.to_tuple or ()))
-        asked = tuple(entry for entry in entries if not entry.startswith("__"))
+        required = tuple(entry for entry in entries if not entry.startswith("__"))
         has_maps = bool(source.map or spec.map)
-        may_be_added = has_maps or any(name in source.tags for entry in asked for name in entry.split(";"))
+        may_be_added = has_maps or any(name in source.tags for entry in required for name in entry.split(";"))
         delivered = spec.to_tuple or spec.fields
         checks_fields = source.expect is not None and bool(source.expect.fields)
         only = None
         if delivered and not may_be_added and source.select is None and not checks_fields:
             only = tuple(entry for entry in delivered if not entry.startswith("__"))
-        return cls((), asked, only) if may_be_added else cls(asked, (), only)
+        return cls((), required, only) if may_be_added else cls(required, (), only)
 
 
 @dataclass(frozen=True)
 class SourceParts:
-    """How to read one source; describes only, and pickles."""
+    """How to read one source. It holds no open files, so it can be pickled."""
 
     open: ShardOpener
     transform: Transform
     errors: Errors
+    drops_samples: bool
+    """Whether only the samples themselves can tell which of them are left out."""
 
     @classmethod
     def of(cls, spec: Spec, source: Source, storage: Storage, is_local: bool = False) -> SourceParts:
-        """How a source of a spec is read.
+        """Describe how to read a source of a spec.
 
         Args:
             is_local: whether all its shards are plain local paths.
@@ -484,29 +495,20 @@ class SourceParts:
             may_be_empty=source.empty == "allow",
             is_local=is_local,
         )
-        return cls(opener, transform, source.errors)
-
-    @property
-    def chooses(self) -> bool:
-        """Whether only the samples themselves can tell which of them are left out."""
-        return self.transform.select is not None or self.transform.missing == "skip" or bool(self.errors.skip)
+        return cls(opener, transform, source.errors, source.drops_samples)
 
 
 @dataclass(frozen=True)
 class LiveSource:
-    """A source that is being read in one process, for all slots that read it."""
+    """A source that is read in one process, for all its slots."""
 
     plan: SourcePlan
     parts: SourceParts
     budget: Budget
-    maps: MapSteps
+    functions: UserFunctions
     seed: int
 
     def process(self, slot: int) -> Process:
-        """What turns the raw samples of a slot into samples.
-
-        Raises:
-            SpecError: a function that the spec names cannot be imported, or is not callable.
-        """
+        """Return the function that turns raw samples of a slot into samples. Raises as `Transform.build`."""
         parts = self.parts
-        return parts.transform.build(self.budget, self.seed, slot, self.maps, parts.open)
+        return parts.transform.build(self.budget, self.seed, slot, self.functions, parts.open)

@@ -43,8 +43,9 @@ class Position:
     """Earlier steps that were skipped, and later ones that the training loop (not the spec) has set to be skipped."""
 
     def all_skipped(self, run: Run) -> StepRanges:
-        """Return all steps that were skipped, and that a run which resumes here will skip."""
-        return self.skipped | run.skipped.within(self.step) if run.skipped else self.skipped
+        """Return the earlier steps that were skipped, and the later ones that a run resuming here will skip."""
+        spec = run.spec
+        return self.skipped | spec.skipped_steps.within(self.step) if spec.skip else self.skipped
 
     def to_state(self, run: Run) -> State:
         """Return the state of a rank, as JSON values."""

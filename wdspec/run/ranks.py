@@ -60,7 +60,7 @@ def check_ranks_agree(run: Run) -> None:
         UsageError: another rank differs; names the first source and shard, or the option, that differs.
     """
     shards = {source.name: _texts(source.shards) for source in run.plan.sources}
-    skipped = {"skip": str(run.skipped)} if run.skipped else {}
+    skipped = {"skip": str(run.spec.skipped_steps)} if run.spec.skip else {}
     _compare_ranks(run, "", {**json.loads(run.order), **skipped}, shards)
 
 

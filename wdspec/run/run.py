@@ -18,7 +18,6 @@ from wdspec.read.batch import as_tuple, build_collate
 from wdspec.read.reader import Reader
 from wdspec.read.transform import Sample, SourceParts
 from wdspec.shards.shards import Shards
-from wdspec.spec.language.steps import StepRanges, steps_in
 from wdspec.spec.spec import Spec
 
 
@@ -53,11 +52,6 @@ class Run:
         """
         batch = self.spec.batch
         return 1 if batch is not None and not batch.accumulate else len(self.ranks)
-
-    @cached_property
-    def skipped(self) -> StepRanges:
-        """The steps that the spec skips."""
-        return steps_in(self.spec.skip) if self.spec.skip else StepRanges()
 
     def check_skippable(self) -> None:
         """Raise a UsageError if steps cannot be skipped."""

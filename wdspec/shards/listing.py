@@ -25,7 +25,7 @@ from wdspec.formats.compression import TAR_SUFFIXES
 from wdspec.spec.spec import Source
 from wdspec.storage.environment import Resolution
 from wdspec.storage.storage import Storage
-from wdspec.stores.local import explained
+from wdspec.stores.local import translate_error
 from wdspec.urls.braces import Braces
 from wdspec.urls.urls import (
     AIS_PREFIX,
@@ -138,7 +138,7 @@ def read_list(location: str, storage: Storage) -> Iterator[tuple[int, str]]:
             except ShardError:
                 raise
             except OSError as error:
-                raise explained(error, location) from None
+                raise translate_error(error, location) from None
             if not line:
                 return
             size += len(line)

@@ -113,27 +113,9 @@ def check_readable(spec: Spec) -> None:
     if not secure_mode():
         return
     # `wdspec.load` reports this too, with line and column.
-    for role, names in functions_of(spec).items():
+    for role, names in spec.functions.items():
         if names and role != "decode":
             raise SpecError(f"WDS_SECURE forbids `{role}: {names[0]}`; unset it if you trust this spec")
-
-
-def functions_of(spec: Spec) -> dict[str, list[str]]:
-    """Return the user functions of a spec: spec key -> names."""
-    collation = None if spec.batch is None else spec.batch.collate
-    decoders = (
-        name
-        for source in spec.sources
-        if source.decode is not None
-        for name in (*source.decode.names, *source.decode.fields.values())
-    )
-    return {
-        "map": [call.call for call in (*spec.map, *(call for source in spec.sources for call in source.map))],
-        "select": [source.select for source in spec.sources if source.select],
-        "stage": [] if spec.stage is None else [spec.stage.call],
-        "collate": [] if collation is None else collation.functions,
-        "decode": [name for name in decoders if ":" in name],
-    }
 
 
 def _read_measurements(spec: Spec) -> Measurements | None:

@@ -19,6 +19,7 @@ from wdspec.spec.language.effects import (
     AffectsSamples,
     AsksForFields,
     Drops,
+    NotInAPass,
     declared_keys,
 )
 from wdspec.spec.language.expect import Expectations
@@ -51,7 +52,7 @@ from wdspec.spec.language.samples import (
     Scale,
     StageOrNone,
 )
-from wdspec.spec.language.steps import SkippedSteps
+from wdspec.spec.language.steps import SkippedSteps, StepRanges
 from wdspec.spec.language.values import (
     SUFFIXES,
     CallableName,
@@ -235,12 +236,18 @@ class Source(Discreet, SourceOptions):
                 yield from source.mixes
 
     @property
-    def drops_samples(self) -> bool:
-        """Whether samples may be dropped because of their content, so that they must be read to know which ones remain.
+    def drops(self) -> frozenset[str]:
+        """How samples may be lost because of their content: `dropped` by a key such as `select`, `skipped` as errors.
 
         A key that drops samples declares so where it is defined (`Drops`).
         """
-        return any(key.drops_samples(self) for key in declared_keys(type(self)))
+        keys = declared_keys(type(self))
+        return frozenset(key.drops.counted_as for key in keys if key.drops and key.drops_samples(self))
+
+    @property
+    def drops_samples(self) -> bool:
+        """Whether samples must be read to know which ones remain."""
+        return bool(self.drops)
 
 
 class Spec(Discreet):
@@ -252,7 +259,9 @@ class Spec(Discreet):
     name: AffectsNeither[Text | None] = Field(None, description="Name of the spec.")
     description: AffectsNeither[Text | None] = Field(None, description="What it is for.")
     dataset: tuple[Source, ...] = Field(description="The sources.")
-    mix: MixOptions = Field(default_factory=shared(MixOptions), description="How the sources are mixed.")
+    mix: Annotated[MixOptions, NotInAPass()] = Field(
+        default_factory=shared(MixOptions), description="How the sources are mixed."
+    )
     seed: AffectsOrder[Seed] = Field(0, description="Seed of the order and of all randomness.")
     map: Calls = Field(
         (), description="Functions applied to each sample after mixing; see the `map` of a source."
@@ -264,7 +273,7 @@ class Spec(Discreet):
     to_tuple: AsksForFields[FieldPatterns | None] = Field(
         None, description="Return tuples of these fields instead of dicts: `image;jpg text`, or a list."
     )
-    stage: StageOrNone = Field(
+    stage: Annotated[StageOrNone, NotInAPass()] = Field(
         None, description="A function that takes an iterator of samples and returns another one."
     )
     batch: Annotated[Batch, BeforeValidator(read_batch)] | None = Field(
@@ -275,7 +284,7 @@ class Spec(Discreet):
         description="Samples per epoch over all ranks together, or `{batches: n}` global batches, or `pass` for every "
         "sample once. By default an epoch is endless.",
     )
-    skip: SkippedSteps = Field(
+    skip: Annotated[SkippedSteps, NotInAPass()] = Field(
         (), description="Steps to leave out, numbered as in `wdspec batch`: `1200..1260`, or a list."
     )
     elastic: Elastic | None = Field(
@@ -352,6 +361,11 @@ class Spec(Discreet):
     def is_pass(self) -> bool:
         """Whether an epoch is one finite pass over every sample (`epoch: pass`)."""
         return self.epoch is not None and self.epoch.remainder is not None
+
+    @property
+    def skipped_steps(self) -> StepRanges:
+        """The steps in `skip`."""
+        return StepRanges.of((each.first, each.last + 1) for each in self.skip)
 
     @property
     def functions(self) -> dict[str, list[str]]:

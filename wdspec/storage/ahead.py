@@ -1,9 +1,4 @@
-"""The shards that a reader is at, and those that come next, opened before these end.
-
-Makes the copies of many shards before anybody reads them.
-
-Stores that are asked about many shards at once.
-"""
+"""Opening shards before they are needed: those that a reader reads next, and all that should get copies."""
 
 from __future__ import annotations
 
@@ -24,10 +19,10 @@ from wdspec.urls.urls import ShardUrl, local_path
 
 
 class Ahead:
-    """The shards of one reader: those it reads, and the ones it is going to.
+    """The shards of one reader: those it reads, and the next ones, opened ahead.
 
     Args:
-        storage: of the source that it reads.
+        storage: of the reader's source.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -37,11 +32,7 @@ class Ahead:
         self._announced: dict[str, Resolution] = {}
 
     def open(self, shard: ShardUrl) -> BinaryIO:
-        """The bytes of a shard, as `Storage.open` gives them, fetched ahead unless they are local.
-
-        Raises:
-            MissingShardError, ShardError: as `Storage.open`.
-        """
+        """The bytes of a shard, fetched ahead unless they are local. Raises as `Storage.open`."""
         resolution = self._storage.resolve(shard)
         expected = self._expected.pop(resolution.location, None)
         stream = _fetching(self._storage.open(resolution)) if expected is None else expected.take()
@@ -50,25 +41,25 @@ class Ahead:
         return stream
 
     def expect(self, shards: Iterable[ShardUrl]) -> None:
-        """Says what will be opened next, each when all before it is there, or will be soon."""
-        wanted = {
+        """Prepare the next shards, each when those before it have all their bytes, or will soon."""
+        coming = {
             each.location: each
             for each in map(self._storage.resolve, shards)
             if local_path(each.location) is None
         }
-        for location in self._expected.keys() - wanted.keys():
+        for location in self._expected.keys() - coming.keys():
             self._expected.pop(location).close()
         before: _Reading | _Expected = self._reading
-        for location, resolution in wanted.items():
+        for location, resolution in coming.items():
             if location not in self._expected:
                 self._expected[location] = _Expected(self._storage, resolution, before)
             before = self._expected[location]
 
     def announce(self, following: Callable[[int], Iterable[ShardUrl]]) -> None:
-        """Has the stores told of the shards that follow, where the spec asks for that: half of them at a time.
+        """Announce the following shards to stores, if the spec asks for that: half of the horizon at a time.
 
         Args:
-            following: gives so many shards that follow.
+            following: returns up to n following shards.
         """
         horizon = self._storage.horizon
         if not horizon:
@@ -77,11 +68,11 @@ class Ahead:
         new = [each for location, each in coming.items() if location not in self._announced]
         if new and 2 * len(new) >= min(horizon, len(coming)):
             self._announced = coming
-            # Before anything that is read, which waits for its store as long.
+            # Before everything that is read, which waits meanwhile.
             background_fetcher().call(partial(self._storage.announce, new), buffered=-2)
 
     def close(self) -> None:
-        """Gives up what was expected."""
+        """Close the shards that were opened ahead."""
         self.expect(())
 
     def __del__(self) -> None:
@@ -90,47 +81,46 @@ class Ahead:
 
 
 class _Reading:
-    """The streams that one reader is at."""
+    """The open streams of one reader."""
 
     def __init__(self) -> None:
         self._streams: list[Any] = []
 
     def add(self, stream: Any) -> None:
-        # A new list each time: the fetching thread looks at the old one meanwhile.
+        # A new list each time: the fetching thread may be reading the old one.
         self._streams = [*(each for each in self._streams if not each.closed), stream]
 
     @property
-    def there(self) -> bool:
-        """Whether all their bytes are, or will be soon."""
+    def nearly_fetched(self) -> bool:
         return all(stream.nearly_fetched or stream.closed for stream in self._streams)
 
 
 class _Expected:
-    """Opens a shard once its turn is near, and goes on with its bytes."""
+    """Opens a shard once its turn is near, and fetches its bytes."""
 
     def __init__(self, storage: Storage, resolution: Resolution, before: _Reading | _Expected) -> None:
         self.lock = threading.Lock()
         self._storage, self._resolution, self._before = storage, resolution, before
         self._stream: BinaryIO | None = None
         self._error: Exception | None = None
-        self._given_up = False
+        self._closed = False
         background_fetcher().add(self)
 
     @property
     def buffered(self) -> int:
-        return -1  # what is being read comes in meanwhile, into the buffers of the system
+        return -1  # opened first: the bytes of open streams arrive meanwhile in the buffers of the system
 
     @property
     def done(self) -> bool:
-        return self._given_up or self._stream is not None or self._error is not None
+        return self._closed or self._stream is not None or self._error is not None
 
     @property
     def ready(self) -> bool:
-        return self._before.there
+        return self._before.nearly_fetched
 
     @property
-    def there(self) -> bool:
-        """Whether all its bytes are, or will be soon."""
+    def nearly_fetched(self) -> bool:
+        """Whether it has all its bytes, or will soon."""
         stream = self._stream
         if isinstance(stream, FetchesAhead):
             return stream.nearly_fetched or stream.closed
@@ -145,31 +135,31 @@ class _Expected:
             self._error = error
             return
         if isinstance(self._stream, ReadAhead):
-            self._stream.wanted = False
+            self._stream.has_reader = False
             self._stream.start()
-        if self._given_up:
+        if self._closed:
             self._stream.close()
 
     def take(self) -> BinaryIO:
         """The stream for its reader. Raises what opening raised."""
         with interruptible(self.lock):
             self.fetch_piece()
-        self._before = _Reading()  # else every one would hold on to all before it
+        self._before = _Reading()  # or each one would keep all before it alive
         if self._error is not None:
             raise self._error
         if isinstance(self._stream, ReadAhead):
-            self._stream.wanted = True
+            self._stream.has_reader = True
         return cast(BinaryIO, self._stream)
 
     def close(self) -> None:
-        self._given_up = True
+        self._closed = True
         background_fetcher().wake()
         if self._stream is not None:
             self._stream.close()
 
 
 def _fetching(stream: BinaryIO) -> BinaryIO:
-    """The stream itself if it is a local file or fetches by itself, else one that reads ahead."""
+    """The stream itself if it is a local file or fetches ahead, else one that reads ahead."""
     if isinstance(stream, (io.FileIO, FetchesAhead)):
         return stream
     return cast(BinaryIO, ReadAhead(stream))
@@ -179,23 +169,23 @@ _MOST = 4 * 1024 * 1024
 
 
 class Prefetched(NamedTuple):
-    """What became of one shard."""
+    """The outcome of one shard."""
 
     url: str
     outcome: Literal["fetched", "there", "not cached", "not kept", "failed"]
-    """`not cached`: a local file, or a source without a cache. `not kept`: there was no room for it."""
+    """`not cached`: a local file, or a source without a cache. `not kept`: there was no room."""
     size: int = 0
     """Bytes fetched."""
     error: str | None = None
 
 
 def prefetch(
-    shards: Iterable[tuple[Storage, Resolution]], jobs: int, told: Callable[[Prefetched], None]
+    shards: Iterable[tuple[Storage, Resolution]], jobs: int, report: Callable[[Prefetched], None]
 ) -> list[Prefetched]:
-    """Fetches the shards of which there is no copy, so many at a time.
+    """Fetch the shards without a copy, `jobs` at a time.
 
     Args:
-        told: called with each outcome, by whichever thread.
+        report: called with each outcome, in any thread.
     """
 
     def fetch(shard: tuple[Storage, Resolution]) -> Prefetched:
@@ -204,7 +194,7 @@ def prefetch(
             outcome = _fetch_copy(storage, resolution)
         except (WdspecError, OSError) as error:
             outcome = Prefetched(resolution.url.text, "failed", error=str(error))
-        told(outcome)
+        report(outcome)
         return outcome
 
     with ThreadPoolExecutor(jobs) as pool:
@@ -229,11 +219,11 @@ def _fetch_copy(storage: Storage, resolution: Resolution) -> Prefetched:
 T = TypeVar("T")
 
 SIDES = 16
-"""Stores that are asked at once."""
+"""Stores to ask at the same time."""
 
 
 def side_by_side(ask: Callable[[ShardUrl], T], shards: Iterable[ShardUrl]) -> Iterator[T]:
-    """What a function says of each shard, in order; raises what it raises. Whoever closes this asks no more."""
+    """The results of a function for each shard, in order; raises what it raises. Closing this stops it."""
     with ThreadPoolExecutor(SIDES, "wdspec-stat") as pool:
         try:
             yield from pool.map(ask, shards)

@@ -1,8 +1,6 @@
-"""The environment variables that decide where bytes come from, read once, in the parent.
+"""The environment variables that decide where bytes come from, and how a URL is resolved with them.
 
-From a URL as the spec spells it, by the rewrite rules, to the place its bytes come from, each step explained.
-
-Pure: nothing is opened and no variable is read here, so that every worker comes to the parent's result.
+Variables are read once, in the parent. Resolution is pure: it opens nothing, so that all workers agree with the parent.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from wdspec.urls.urls import AIS_PREFIX, ShardUrl, is_command, path_of_file_url,
 
 
 class ResolutionStep(NamedTuple):
-    """One step of a URL on its way: which one, what came out, and why."""
+    """One step of resolving a URL: its name, the result, and the reason."""
 
     stage: str
     url: str
@@ -41,28 +39,28 @@ class Resolution(NamedTuple):
     rewritten: str
     """The URL after rewriting."""
     steps: tuple[ResolutionStep, ...]
+    """What happened to the URL, for `wdspec resolve`."""
     rule: Rule | None = None
-    """The one that rewrote the URL."""
+    """The rule that rewrote the URL."""
     copies: Copies | None = None
-    """Where a cache may hold them."""
+    """Where a cache may have the bytes."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What ``WDS_REWRITE``, ``WDS_SECURE``, ``WDS_CACHE``, the variables of AIStore and HTTP, and the process
-    say about URLs.
+    """The settings of the process and of ``WDS_REWRITE``, ``WDS_SECURE``, ``WDS_CACHE``, AIStore and HTTP.
 
     It travels with the plan, so that all workers and ranks agree.
     """
 
     directory: str = "/"
-    """Working directory: where relative results of the variable's rules start."""
+    """Working directory, the base of relative results of the variable's rules."""
     home: str = "/"
-    """What `~` stands for."""
+    """The home directory, for `~`."""
     rules: tuple[Rule, ...] = ()
-    """Of ``WDS_REWRITE``, or of ``GOPEN_REWRITE`` where that is unset."""
+    """Of ``WDS_REWRITE``, or of ``GOPEN_REWRITE`` if that is unset."""
     secure: bool = False
-    """``WDS_SECURE``: no `pipe:` from anywhere, and no stores of packages."""
+    """``WDS_SECURE``: no `pipe:`, and no stores of packages."""
     ais: AisVariables = field(default_factory=AisVariables)
     cache_dir: str | None = None
     """``WDS_CACHE``, as written."""
@@ -72,11 +70,11 @@ class Environment:
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> Environment:
-        """Reads the variables, from ``os.environ`` by default.
+        """Read the variables, from ``os.environ`` by default.
 
         Raises:
-            UrlError: a rule that cannot be understood.
-            UsageError: a variable of AIStore that cannot be understood, a ``WDS_CACHE_SIZE`` that is no size.
+            UrlError: an invalid rule.
+            UsageError: an invalid variable of AIStore, or a ``WDS_CACHE_SIZE`` that is not a size.
         """
         environ = os.environ if environ is None else environ
         directory, home = os.getcwd(), os.path.expanduser("~")
@@ -96,15 +94,15 @@ class Environment:
         )
 
     def locate(self, url: ShardUrl, rules: tuple[Rule, ...], cluster: AisCluster | None) -> Resolution:
-        """Where the bytes of a shard come from.
+        """Resolve a URL to the location of its bytes.
 
         Args:
-            rules: all that apply, in order; the first that changes the URL wins, and wins once.
-            cluster: what serves the schemes that it names.
+            rules: all that apply, in order; the first that changes the URL is applied once.
+            cluster: serves the schemes that it names.
 
         Raises:
-            UrlError: an empty result, a NUL character, a `file:` URL of another host, a `pipe:` where
-                WDS_SECURE forbids it, a name that AIStore cannot have, an ETL that cannot take effect.
+            UrlError: an empty result, a NUL character, a `file:` URL of another host, a `pipe:` that WDS_SECURE
+                forbids, a name that AIStore cannot have, an ETL that cannot take effect.
         """
         steps: list[ResolutionStep] = []
         text, rule = rewrite(url.text, rules)
@@ -141,12 +139,12 @@ class Environment:
         return Resolution(url, text, text, tuple(steps), rule)
 
     def _path(self, text: str, scheme: str, base: str) -> tuple[str, str]:
-        """Absolute path of a local file, and how it came about.
+        """The absolute path of a local file, and why it differs.
 
-        `..` stays: a link before it may lead elsewhere.
+        `..` stays: after a link it may lead elsewhere.
         """
         path = path_of_file_url(text) if scheme else text
-        why = "what the `file:` URL stands for"
+        why = "the path of the `file:` URL"
         if (expanded := expand_home(path, self.home)) != path:
             path, why = expanded, "`~` is the home directory"
         elif path.startswith("~"):

@@ -1,15 +1,10 @@
-"""Everything that the spec and the environment say about reaching the bytes of one source's shards, as one value.
-
-Where the cache of a source is, and how large: what the spec and the environment say, put together.
-
-Objects that are not what their copies were made of any more: looked for in the background, and told in warnings.
-"""
+"""How to reach the bytes of one source's shards, from the spec and the environment, as one value."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -20,7 +15,6 @@ from wdspec.base.files import expand_home
 from wdspec.cache.fill import CopyRules
 from wdspec.cache.names import CacheNames
 from wdspec.cache.shard_cache import Copy, ShardCache, look_for_change
-from wdspec.spec.language.locations import RewriteRule
 from wdspec.spec.language.options import Errors
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment, Resolution, ResolutionStep
@@ -29,8 +23,7 @@ from wdspec.stores.outputs import Output
 from wdspec.stores.retry import RetryPolicy
 from wdspec.stores.settings import ObjectLogin, uses_login
 from wdspec.stores.store import ObjectStat, Store, StoreSettings, unlistable
-from wdspec.stores.table import store_of
-from wdspec.stores.users import user_stores
+from wdspec.stores.table import store_of, user_stores
 from wdspec.stores.watchdog import NO_PROGRESS, open_watched
 from wdspec.urls.rewrite import Rule
 from wdspec.urls.urls import AIS_PREFIX, ShardUrl
@@ -38,20 +31,20 @@ from wdspec.urls.urls import AIS_PREFIX, ShardUrl
 
 @dataclass(frozen=True)
 class CacheSettings:
-    """The cache of a source, as the spec and the environment say."""
+    """The cache of a source."""
 
     directory: str
     """Absolute."""
     size: int | None = None
-    """The most that wdspec's own files in it may take, in bytes."""
+    """Most bytes of wdspec's own files in it."""
 
     @classmethod
     def of(
         cls, environment: Environment, spec: Spec | None = None, source: Source | None = None
     ) -> CacheSettings | None:
-        """The cache of a source of a spec; without them, that of the environment.
+        """The cache of a source of a spec, or without them that of the environment.
 
-        ``WDS_CACHE`` and ``WDS_CACHE_SIZE`` go before what the spec says, but `cache: false` is always heeded.
+        ``WDS_CACHE`` and ``WDS_CACHE_SIZE`` take precedence over the spec, but `cache: false` always counts.
         """
         directory, size = None, None
         for holder in (spec, source):
@@ -76,57 +69,64 @@ class CacheSettings:
 
 @dataclass(frozen=True)
 class Storage(StoreSettings):
-    """Where the shards of one source are, and how they are opened.
+    """Where the shards of one source are, and how to open them.
 
-    Describes only, and pickles: it is made once, in the parent, and clients and connections on first use in the process
-    that reads. Engine, fluent pipelines and commands all reach bytes through one of these.
+    A description only, which pickles: it is made once, in the parent. Clients and connections are made on first use in
+    the process that reads. The engine, pipelines and commands all read through it.
     """
 
     environment: Environment = field(default_factory=Environment)
     rules: tuple[Rule, ...] = ()
-    """Rewrite rules, in order; the first that changes a URL wins, and wins once."""
+    """Rewrite rules, in order; the first that changes a URL is applied once."""
     users: Mapping[str, Store] = field(default_factory=dict)
     """Stores that users have added, by scheme."""
     cache: ShardCache | None = None
-    """Where copies of remote shards are kept."""
+    """The cache for copies of remote shards."""
     timeout: float = NO_PROGRESS
-    """Seconds that one read may take before it is given up."""
+    """Seconds that one read may take."""
 
     @classmethod
     def of(cls, environment: Environment, spec: Spec | None = None, source: Source | None = None) -> Storage:
-        """The storage of a source of a spec; without them, that of URLs that stand in no spec.
+        """The storage of a source of a spec, or without them that of URLs outside of specs.
 
         The order of rewrite rules: environment variable, overlay, source, top level.
 
         Raises:
             UrlError: a rule with a wrong regex or template.
-            UsageError: an AIStore cluster whose address is not known.
+            UsageError: an AIStore cluster without an address.
         """
         holders = [holder for holder in (spec, source) if holder is not None]
         named = {key for holder in holders for key in holder.model_fields_set}
         errors = source.errors if source else Errors()
         written = [rule for holder in reversed(holders) for rule in holder.rewrite]
+        written.sort(key=lambda rule: not rule.overlay)
+        rules = (Rule(rule.pattern, rule.replacement, rule.origin or "`rewrite`") for rule in written)
+        usual, timeout = RetryPolicy(), NO_PROGRESS if errors.timeout is None else errors.timeout
         ais = cache = login = None
         if "aistore" in named or environment.ais != AisVariables():
             ais = AisCluster.of(environment.ais, environment.home, spec, source)
         if "storage" in named:
             login = ObjectLogin.of(environment.home, spec, source)
         if "cache" in named or environment.cache_dir is not None:
-            cache = _cache(CacheSettings.of(environment, spec, source), source)
+            cache = _cache_of(CacheSettings.of(environment, spec, source), source)
         return cls(
-            retry_policy=_retry_policy(errors),
+            # No single wait is longer than the watchdog allows.
+            retry_policy=RetryPolicy(
+                budget=usual.budget if errors.retry is None else errors.retry,
+                read_timeout=min(usual.read_timeout, timeout),
+            ),
             http=environment.http,
             ais=ais,
             login=login,
             environment=environment,
-            rules=(*environment.rules, *_rules(written)) if written else environment.rules,
+            rules=(*environment.rules, *rules),
             users=user_stores(environment.secure),
             cache=cache,
-            timeout=_timeout(errors),
+            timeout=timeout,
         )
 
     def resolve(self, shard: ShardUrl) -> Resolution:
-        """Where the bytes of a shard come from, and where copies of it may be; see `Environment.locate` for errors."""
+        """The location of a shard's bytes and of possible copies; see `Environment.locate` for errors."""
         found = self.environment.locate(shard, self.rules, self.ais)
         if self.cache is None or found.location == "-" or found.location.startswith("/"):
             return found
@@ -136,18 +136,17 @@ class Storage(StoreSettings):
         elif self.login is not None and uses_login(found.location):
             variant = self.login.variant
         copies = self.cache.names(shard, found.rewritten, variant)
-        step = ResolutionStep("cache", copies.path, "read from this copy, which is made if there is none")
+        step = ResolutionStep("cache", copies.path, "read from this copy, which is made if missing")
         return found._replace(copies=copies, steps=(*found.steps, step))
 
     def open(self, resolution: Resolution) -> BinaryIO:
         """The bytes of a shard, unbuffered: the reader takes large pieces.
 
-        `read` may return fewer bytes than asked for, and b"" only at the true end. Local files can seek, and so
-        can what comes from stores that give ranges. With a cache, remote shards are read from their copies, which
-        are made meanwhile.
+        `read` may return fewer bytes than requested, and b"" only at the true end. Local files can seek, and so can
+        streams of stores with ranges. With a cache, remote shards are read from their copies, which are made meanwhile.
 
         Raises:
-            MissingShardError: there is no such shard; some stores say so only on the first `read`.
+            MissingShardError: the shard does not exist; some stores notice only on the first `read`.
             ShardError: it cannot be read, or nothing opens its scheme.
         """
         copies = resolution.copies
@@ -162,42 +161,42 @@ class Storage(StoreSettings):
 
     @property
     def tells_changes(self) -> bool:
-        """Whether copies can be compared with what `stat` says: what an ETL makes of objects has no name of its own."""
+        """Whether copies can be compared with `stat`: the output of an ETL has no validator."""
         return self.ais is None or self.ais.etl is None
 
     def watched(self, shard: ShardUrl) -> BinaryIO:
-        """The bytes of a shard, as `open`; reads that give nothing for too long are ended."""
+        """The bytes of a shard, as `open`; reads without progress are ended."""
         return open_watched(lambda: self.open(self.resolve(shard)), self.timeout, "", shard.text)
 
     def open_location(self, location: str) -> BinaryIO:
-        """As `open`, for a location of which nothing else is known; never cached."""
+        """As `open`, for a bare location; never cached."""
         return store_of(location, self.users).open(location, self)
 
     def stat(self, shard: ShardUrl) -> ObjectStat:
-        """What the store says of a shard that is not read; copies in a cache are not looked at. See `Store.stat`."""
+        """The size and the validator of a shard in its store; ignores copies. See `Store.stat`."""
         return self.stat_location(self.resolve(shard).location)
 
     def stat_location(self, location: str) -> ObjectStat:
-        """As `stat`, for a location of which nothing else is known."""
+        """As `stat`, for a bare location."""
         return store_of(location, self.users).stat(location, self)
 
     @property
     def horizon(self) -> int:
-        """How many shards ahead of those being read stores are to be told of; 0: none."""
+        """How many shards to announce to stores ahead of those being read."""
         return 0 if self.ais is None else self.ais.prefetch
 
     def announce(self, shards: Iterable[Resolution]) -> None:
-        """Tells stores of shards that are going to be read; waits for their answers, and raises nothing."""
-        told: dict[int, tuple[Store, list[str]]] = {}
+        """Announce shards to their stores; waits for their answers, and raises nothing."""
+        by_store: dict[int, tuple[Store, list[str]]] = {}
         for each in shards:
-            with contextlib.suppress(ShardError):  # which opening it will say
+            with contextlib.suppress(ShardError):  # opening it will raise this
                 store = store_of(each.location, self.users)
-                told.setdefault(id(store), (store, []))[1].append(each.location)
-        for store, locations in told.values():
+                by_store.setdefault(id(store), (store, []))[1].append(each.location)
+        for store, locations in by_store.values():
             store.announce(locations, self)
 
     def list(self, root: str, pattern: str) -> list[str]:
-        """What matches a glob below a location, or the shards directly in it; see `Store.list`."""
+        """The files that match a glob below a location, or the shards directly in it; see `Store.list`."""
         try:
             store = store_of(root, self.users)
         except ShardError as error:
@@ -212,42 +211,42 @@ class Storage(StoreSettings):
             return error.message
 
     def output(self, url: str, *, overwrite: bool = True, since: int | None = None) -> Output:
-        """Opens a path or URL to be written; rewrite rules apply to it as they do to what is read.
+        """Open a path or URL for writing; rewrite rules apply as for reading.
 
         Args:
             url: a path, `file:`, a URL of a store that can be written, ``pipe:command`` (which gets the bytes on its
-                standard input) or ``-`` for standard output. Neither of the last two can be taken back.
-            overwrite: whether something of this name may be replaced.
+                standard input) or ``-`` for standard output. The last two cannot be taken back.
+            overwrite: whether an object of this name may be replaced.
             since: see `LocalOutput`.
 
         Raises:
-            UsageError: the name is taken, another writer is at it, or its kind of URL cannot be written.
-            UrlError: the URL cannot be understood, or WDS_SECURE forbids it.
+            UsageError: the name is taken, another writer uses it, or such URLs cannot be written.
+            UrlError: the URL is invalid, or WDS_SECURE forbids it.
             OSError: it cannot be opened.
         """
         location = self.destination(url)
         try:
-            return self._written(location).output(location, self, overwrite=overwrite, since=since)
+            return self._store_to_write(location).output(location, self, overwrite=overwrite, since=since)
         except UsageError as error:
             if not error.place:
                 error.at(url=url)
             raise
 
     def destination(self, url: str) -> str:
-        """The absolute path or URL where something is written by this name."""
+        """The absolute path or URL that this name is written to."""
         return self.resolve(ShardUrl(url, self.environment.directory)).location
 
     def is_written(self, url: str) -> bool:
-        """Whether something was written by this name: it has its name only when it is whole."""
+        """Whether this name was written completely."""
         location = self.destination(url)
-        return self._written(location).exists(location, self)
+        return self._store_to_write(location).exists(location, self)
 
     def delete(self, url: str) -> None:
-        """Deletes what was written by this name, where that can be. Raises what the store raises."""
+        """Delete what was written by this name, if possible. Raises what the store raises."""
         location = self.destination(url)
-        self._written(location).delete(location, self)
+        self._store_to_write(location).delete(location, self)
 
-    def _written(self, location: str) -> Store:
+    def _store_to_write(self, location: str) -> Store:
         try:
             return store_of(location, self.users, to_write=True)
         except ShardError as error:
@@ -257,52 +256,33 @@ class Storage(StoreSettings):
 def with_surveyed_caches(
     storages: Mapping[str, Storage], shards: Mapping[str, Iterable[ShardUrl]]
 ) -> dict[str, Storage]:
-    """The storages of all sources of a plan, which know what is in their cache directories (`cache.survey`)."""
+    """The storages of all sources of a plan, with a survey of their cache directories (`CacheNames.survey`)."""
     if all(storage.cache is None for storage in storages.values()):
         return dict(storages)
-    seen: dict[str, CacheNames] = {}
+    names: dict[str, CacheNames] = {}
 
-    def knowing(storage: Storage) -> Storage:
+    def survey(storage: Storage) -> Storage:
         if storage.cache is None:
             return storage
-        names = storage.cache.names
-        if names.directory not in seen:
-            seen[names.directory] = names.survey(chain.from_iterable(shards.values()))
-        return replace(storage, cache=replace(storage.cache, names=seen[names.directory]))
+        directory = storage.cache.names.directory
+        if directory not in names:
+            names[directory] = storage.cache.names.survey(chain.from_iterable(shards.values()))
+        return replace(storage, cache=replace(storage.cache, names=names[directory]))
 
-    return {name: knowing(storage) for name, storage in storages.items()}
-
-
-def _rules(rules: Iterable[RewriteRule]) -> Iterator[Rule]:
-    """Rules of a spec, those of an overlay first."""
-    for rule in sorted(rules, key=lambda rule: not rule.overlay):
-        yield Rule(rule.pattern, rule.replacement, rule.origin or "`rewrite`")
+    return {name: survey(storage) for name, storage in storages.items()}
 
 
-def _cache(settings: CacheSettings | None, source: Source | None) -> ShardCache | None:
+def _cache_of(settings: CacheSettings | None, source: Source | None) -> ShardCache | None:
     if settings is None:
         return None
+    if "\0" in settings.directory:
+        raise UsageError(f"no directory has a name with a NUL character: {settings.directory!r}")
     rules = CopyRules(settings.size)
     if source is not None:
-        rules = CopyRules(
-            settings.size,
+        rules = replace(
+            rules,
             format=source.format,
             lenient_end=source.tar.end == "lenient",
             may_be_empty=source.empty == "allow",
         )
-    if "\0" in settings.directory:
-        raise UsageError(f"no directory has a name with a NUL character: {settings.directory!r}")
     return ShardCache(CacheNames(settings.directory), rules)
-
-
-def _timeout(errors: Errors) -> float:
-    """Seconds that a read may take."""
-    return NO_PROGRESS if errors.timeout is None else errors.timeout
-
-
-def _retry_policy(errors: Errors) -> RetryPolicy:
-    """How long failures of a store are retried. No single wait is longer than what the watchdog bears."""
-    usual = RetryPolicy()
-    budget = usual.budget if errors.retry is None else errors.retry
-    longest = _timeout(errors)
-    return RetryPolicy(budget=budget, read_timeout=min(usual.read_timeout, longest))

@@ -1,147 +1,55 @@
-"""Shards of an AIStore cluster as streams: every request starts at a gateway, also one that goes on after a cut.
+"""Objects of an AIStore cluster: reading, listing, prefetching and writing.
 
-The names of objects in a bucket of an AIStore cluster, asked for page by page.
-
-Coming shards that an AIStore cluster is asked to fetch from their remote buckets, before anybody reads them.
+Every request starts at a gateway, also one that resumes a cut stream (`ais_client.py`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, Protocol, cast
 
 import urllib3
 from urllib3.exceptions import HTTPError
 
 from wdspec.base.errors import MissingShardError, ShardError, StoreError, WdspecError
 from wdspec.base.process import PerProcess
-from wdspec.stores.ais_client import AisClient, Refusal, client_for
+from wdspec.stores.ais_client import AisClient, Refusal, Reply, client_for
 from wdspec.stores.ais_cluster import AisCluster
-from wdspec.stores.ais_transfer import AisUpload, Verification, asked, delete, digest_of, exists
 from wdspec.stores.http_answers import extent_of
 from wdspec.stores.http_requests import HEADERS, Explain, WireBody, drain
-from wdspec.stores.outputs import Output
+from wdspec.stores.outputs import GatheredOutput, Output
 from wdspec.stores.resume import RangeResponse, ResumingStream
-from wdspec.stores.retry import Retries, RetryPolicy, TransientError, patiently
+from wdspec.stores.retry import Retries, RetryPolicy, TransientError, with_retries
 from wdspec.stores.store import KeyStore, ObjectStat, StoreSettings
 from wdspec.urls.urls import AIS_PREFIX
 
-MAX_INTERNAL = 5
-"""Answers 500 that are borne: a cluster that is only overloaded says 503 or 429."""
-_DIRECTORY = 256
-"""The flag of an entry that is no object."""
-
-
-def listed_names(cluster: AisCluster, url: str, start: str, retry_policy: RetryPolicy) -> Iterator[str]:
-    """The names of all objects below `gs://bucket/directory/`, in any depth, without it.
-
-    Args:
-        start: only those that go on with it; a part of a name.
-
-    Raises:
-        ShardError: the cluster fails for longer than patience lasts.
-        StoreError: it refuses.
-    """
-    asked = cluster.object(url)
-    client, retries = client_for(cluster), Retries(retry_policy, url)
-    internal = 0
-    page: dict[str, Any] = {"prefix": asked.name + start, "props": "name,size"}
-    while True:
-        try:
-            found = _page(client, f"/v1/buckets/{asked.bucket}?{asked.query}", page, cluster)
-        except TransientError as error:
-            retries.failed(error)
-            continue
-        except ShardError as error:  # the cluster's own mistake, which may be one of the moment
-            internal += 1
-            if internal > MAX_INTERNAL or type(error) is not ShardError:
-                raise error.at(location=url) from None
-            retries.failed(TransientError(error.message))
-            continue
-        except StoreError as error:
-            error.at(location=url)
-            raise
-        for entry in found.get("entries") or ():
-            if not int(entry.get("flags") or 0) & _DIRECTORY:
-                yield entry["name"][len(asked.name) :]
-        if not found.get("continuation_token"):
-            return
-        page = {**page, "uuid": found.get("uuid", ""), "continuation_token": found["continuation_token"]}
-
-
-def _page(client: AisClient, target: str, value: dict[str, Any], cluster: AisCluster) -> dict[str, Any]:
-    headers = {**HEADERS, "content-type": "application/json", "accept": "application/json"}
-    body = json.dumps({"action": "list", "value": value}).encode()
-    reply = client.get(target, headers, body)
-    if reply.response.status != 200:
-        error = Refusal.of(reply).error(cluster)
-        raise error
-    try:
-        found = json.loads(reply.response.read(decode_content=False))
-    except (HTTPError, OSError, ValueError) as error:
-        raise TransientError(f"the listing from AIStore {reply.host} broke: {error}") from error
-    finally:
-        reply.response.close()
-    if not isinstance(found, dict):
-        raise TransientError(f"AIStore {reply.host} gives no listing, but {str(found)[:80]}")
-    return found
-
-
 log = logging.getLogger("wdspec")
 
-_refused: PerProcess[set[str]] = PerProcess(set)
-"""Buckets of which this process asks for nothing any more."""
-
-
-def prefetch(cluster: AisCluster, urls: Iterable[str]) -> None:
-    """Has the cluster begin to fetch objects that it does not hold; one job for each bucket, once each.
-
-    Nothing depends on it: what goes wrong is a warning, the first time, and then that bucket is left alone.
-
-    Args:
-        urls: as the cluster serves them, `gs://bucket/object`.
-    """
-    buckets: dict[str, list[str]] = defaultdict(list)
-    for url in urls:
-        asked = cluster.object(url)
-        buckets[f"/v1/buckets/{asked.bucket}?{asked.query}"].append(asked.name)
-    for target, names in buckets.items():
-        place = f"{cluster.endpoints[0]}{target}"
-        if place in _refused.value:
-            continue
-        body = json.dumps({"action": "prefetch-listrange", "value": {"objnames": names, "coer": True}})
-        try:
-            reply = client_for(cluster).ask(
-                "POST", target, {**HEADERS, "content-type": "application/json"}, body.encode()
-            )
-            if reply.response.status not in (200, 202):
-                raise Refusal.of(reply).error(cluster)
-            drain(reply.response)
-        except (WdspecError, TransientError) as error:
-            _refused.value.add(place)
-            log.warning("AIStore prefetches nothing of %s: %s", target, error)
-
-
-_SAYS_WHICH = ("ais-version", "ais-checksum-value", "etag")
-
-
+MAX_INTERNAL = 5
+"""How many answers 500 are retried; a cluster that is only overloaded answers 503 or 429."""
 NO_CLUSTER = "nothing says where AIStore is; set AIS_ENDPOINT, or `aistore: {endpoint: …}` in the spec"
+_DIRECTORY = 256
+"""The flag of a listed entry that is not an object."""
+_VALIDATORS = ("ais-version", "ais-checksum-value", "etag")
+_PIECE = 1024 * 1024
 
 
 class AisStore(KeyStore):
     """Objects that an AIStore cluster serves: `ais+gs://bucket/object`."""
 
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
-        """A stream; nothing is asked before it is read.
+        """A stream; sends no request before the first `read`.
 
         Raises:
-            StoreError: nothing says where the cluster is, or its certificates cannot be read.
+            StoreError: the cluster's address is unknown, or its certificates cannot be read.
             UrlError: a name that AIStore cannot have.
         """
         cluster, url = _cluster(location, settings), location.removeprefix(AIS_PREFIX)
@@ -154,55 +62,40 @@ class AisStore(KeyStore):
 
     def keys(self, root: str, start: str, settings: StoreSettings, depth: int | None) -> Iterator[str]:
         cluster = _cluster(root, settings)
-        return listed_names(cluster, root.removeprefix(AIS_PREFIX), start, settings.retry_policy)
+        return list_names(cluster, root.removeprefix(AIS_PREFIX), start, settings.retry_policy)
 
     def output(
         self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
     ) -> Output:
-        return AisUpload(*_place(location, settings), overwrite)
+        return AisUpload(_plain_object(location, settings), overwrite)
 
     def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
-        """Of what an ETL makes of the object the size is not known.
+        """The size is unknown if an ETL transforms the object.
 
-        Where the latest version is wanted, the cluster is made to have it first: to a HEAD it would say 409.
+        If the spec asks for the latest version, a GET makes the cluster fetch it first: a HEAD would answer 409.
         """
-        client, cluster, url, policy = _place(location, settings)
-        if cluster.latest:
-            patiently(policy, url, lambda: AisShard(client, cluster, url)(0).body.close())
-        headers = asked(client, cluster, url, policy, "HEAD", {}).response.headers
+        plain = _plain_object(location, settings)
+        if plain.cluster.latest:
+            shard = AisShard(plain.client, plain.cluster, plain.url)
+            with_retries(plain.policy, plain.url, lambda: shard(0).body.close())
+        headers = plain.request("HEAD").response.headers
         length = headers.get("content-length") or ""
         transformed = settings.ais is not None and settings.ais.etl is not None
         size = int(length) if length.isdigit() and not transformed else None
-        return ObjectStat(size, _version(headers, is_cloud=not url.startswith("ais://")))
+        return ObjectStat(size, _validator(headers, is_cloud=not plain.url.startswith("ais://")))
 
     def announce(self, locations: Iterable[str], settings: StoreSettings) -> None:
         if settings.ais is not None:
             prefetch(settings.ais, (location.removeprefix(AIS_PREFIX) for location in locations))
 
     def exists(self, location: str, settings: StoreSettings) -> bool:
-        return exists(*_place(location, settings))
+        return _plain_object(location, settings).exists()
 
     def delete(self, location: str, settings: StoreSettings) -> None:
-        delete(*_place(location, settings))
+        _plain_object(location, settings).delete()
 
     def describe(self, location: str, settings: StoreSettings) -> str:
         return "AIStore" if settings.ais is not None else NO_CLUSTER
-
-
-def _place(location: str, settings: StoreSettings) -> tuple[AisClient, AisCluster, str, RetryPolicy]:
-    """Where an object is written. What an ETL makes of it is for reading."""
-    cluster = replace(_cluster(location, settings), etl=None)
-    return client_for(cluster), cluster, location.removeprefix(AIS_PREFIX), settings.retry_policy
-
-
-def _version(headers: Mapping[str, str], *, is_cloud: bool) -> str | None:
-    """What changes with an object, and only then.
-
-    An object of a cloud has a checksum only once it was fetched; the versions of one in AIStore itself begin at 1 again
-    when it was deleted meanwhile.
-    """
-    names = _SAYS_WHICH[::-1] if is_cloud else ("ais-checksum-value", *_SAYS_WHICH)
-    return next((f"{name} {said}" for name in names if (said := (headers.get(name) or "").strip('"'))), None)
 
 
 def _cluster(location: str, settings: StoreSettings) -> AisCluster:
@@ -211,11 +104,80 @@ def _cluster(location: str, settings: StoreSettings) -> AisCluster:
     return settings.ais
 
 
-class AisShard:
-    """Asks for one object, from any offset to its end: the `fetch` of a `ResumingStream`.
+def _plain_object(location: str, settings: StoreSettings) -> _PlainObject:
+    cluster = replace(_cluster(location, settings), etl=None)
+    return _PlainObject(
+        client_for(cluster), cluster, location.removeprefix(AIS_PREFIX), settings.retry_policy
+    )
 
-    What an ETL makes of an object has neither length nor version, and no ranges can be asked of it. If the spec says
-    that it is deterministic, it is taken for the same each time.
+
+@dataclass(frozen=True)
+class _PlainObject:
+    """An object as the cluster stores it, without an ETL."""
+
+    client: AisClient
+    cluster: AisCluster
+    url: str
+    policy: RetryPolicy
+
+    def request(
+        self,
+        method: str,
+        headers: Mapping[str, str] | None = None,
+        file: IO[bytes] | None = None,
+        may_lack: bool = False,
+    ) -> Reply:
+        """Send a request for the object, and retry it as long as the failure is temporary.
+
+        Args:
+            file: what its target gets; a gateway never does.
+            may_lack: whether the object may be missing.
+
+        Raises:
+            ShardError, StoreError: the cluster refuses, or fails for too long.
+        """
+        retries = Retries(self.policy, self.url)
+        target, headers = self.cluster.target(self.url), {**HEADERS, **(headers or {})}
+        while True:
+            try:
+                reply = self.client.ask(method, target, headers, file=file)
+                status = reply.response.status
+                # A gateway's own 404 is about the bucket, not the object.
+                lacks = status == 410 or (status == 404 and reply.hops > 0)
+                if status in (200, 204) or (may_lack and lacks):
+                    drain(reply.response)
+                    return reply
+                raise Refusal.of(reply).error(self.cluster)
+            except TransientError as error:
+                retries.wait_after(error)
+            except (ShardError, StoreError) as error:
+                error.at(location=self.url)
+                raise
+
+    def exists(self) -> bool:
+        """Whether the object exists. Raises ShardError or StoreError where the cluster does not say."""
+        return self.request("HEAD", may_lack=True).response.status == 200
+
+    def delete(self) -> None:
+        """Delete the object; a missing one is not an error."""
+        self.request("DELETE", may_lack=True)
+
+
+def _validator(headers: Mapping[str, str], *, is_cloud: bool) -> str | None:
+    """A header that changes if and only if the object does.
+
+    An object of a cloud has a checksum only after it was fetched. Versions of an object that AIStore itself keeps start
+    at 1 again after it was deleted.
+    """
+    names = _VALIDATORS[::-1] if is_cloud else ("ais-checksum-value", *_VALIDATORS)
+    return next((f"{name} {said}" for name in names if (said := (headers.get(name) or "").strip('"'))), None)
+
+
+class AisShard:
+    """Requests one object, from any offset to its end: the `fetch` of a `ResumingStream`.
+
+    The output of an ETL has neither length nor version, and no ranges. If the spec calls the ETL deterministic, its
+    output is taken to be the same each time.
     """
 
     def __init__(self, client: AisClient, cluster: AisCluster, url: str) -> None:
@@ -227,23 +189,23 @@ class AisShard:
         self._verification: Verification | None = None
 
     def __call__(self, offset: int) -> RangeResponse:
-        """The answer for the bytes from an offset on.
+        """The response with the bytes from an offset on.
 
         Raises:
-            TransientError: it may be had later.
-            MissingShardError, ShardError, StoreError: it cannot be had.
+            TransientError: it may succeed later.
+            MissingShardError, ShardError, StoreError: it cannot succeed.
         """
         headers = dict(HEADERS)
         if offset and self._cluster.etl is None:
             headers["Range"] = f"bytes={offset}-"
         try:
-            return self._answer(headers, offset)
+            return self._request(headers, offset)
         except StoreError as error:
             error.at(location=self._url)
             raise
 
-    def _answer(self, headers: dict[str, str], offset: int) -> RangeResponse:
-        reply = self._client.get(self._target, headers)
+    def _request(self, headers: dict[str, str], offset: int) -> RangeResponse:
+        reply = self._client.ask("GET", self._target, headers)
         response = reply.response
         if response.status not in (200, 206):
             refusal = Refusal.of(reply)
@@ -253,16 +215,16 @@ class AisShard:
             error = refusal.error(self._cluster)
             if isinstance(error, MissingShardError):
                 self._missing_since = self._missing_since or monotonic()
-                if not self._client.missing.counts(refusal.host, self._missing_since):
+                if not self._client.believes_missing(refusal.host, self._missing_since):
                     raise TransientError(str(refusal), otherwise=error)
             raise error
-        explain = partial(_broken, reply.host)
+        explain = partial(_stream_error, reply.host)
         try:
             if response.status == 200:
                 answer = self._whole(response, explain)
             else:
                 extent = extent_of(206, response.headers, offset)
-                body = self._verified(response, explain, extent.start)
+                body = self._verifying_body(response, explain, extent.start)
                 answer = RangeResponse(body, extent.start, extent.total, self._which(response.headers))
         except BaseException:
             response.close()
@@ -279,24 +241,24 @@ class AisShard:
             return RangeResponse(WireBody(response, explain), total=total, validator=same, ranges=False)
         check = digest_of(response.headers) if self._cluster.verifies and total else None
         self._verification = Verification(*check, total) if check and total else None
-        body = self._verified(response, explain, 0)
+        body = self._verifying_body(response, explain, 0)
         return RangeResponse(
             body, total=total, validator=self._which(response.headers), ranges=total is not None
         )
 
-    def _verified(self, response: urllib3.BaseHTTPResponse, explain: Explain, at: int) -> WireBody:
-        """A body that goes on with the checksum of the object, which is what an answer of a part says, too."""
+    def _verifying_body(self, response: urllib3.BaseHTTPResponse, explain: Explain, at: int) -> WireBody:
+        """A body that continues the checksum of the whole object."""
         if self._verification is None:
             return WireBody(response, explain)
         return VerifiedBody(response, explain, self._verification, at)
 
     def _which(self, headers: Mapping[str, str]) -> str | None:
-        """What says which bytes these are.
+        """Identify the bytes of a response.
 
-        Equal to what the first answer said as long as nothing contradicts it: an object that was just fetched from a
+        The same as for the first response unless something contradicts it: an object that was just fetched from a
         cloud may not have all its properties yet.
         """
-        said = {name: headers[name].strip('"') for name in _SAYS_WHICH if headers.get(name)}
+        said = {name: headers[name].strip('"') for name in _VALIDATORS if headers.get(name)}
         if self._first is None:
             self._first = said
         common = said.keys() & self._first.keys()
@@ -306,7 +268,7 @@ class AisShard:
 
 
 class VerifiedBody(WireBody):
-    """The bytes of an answer, which count towards the checksum of the object.
+    """The bytes of a response, which count towards the checksum of the object.
 
     Args:
         verification: of the whole object.
@@ -321,10 +283,204 @@ class VerifiedBody(WireBody):
 
     def read(self, size: int) -> bytes:
         data = super().read(size)
-        self._verification.takes(data, self._at)
+        self._verification.update(data, self._at)
         self._at += len(data)
         return data
 
 
-def _broken(host: str, error: Exception) -> TransientError:
+def _stream_error(host: str, error: Exception) -> TransientError:
     return TransientError(f"the stream from AIStore {host} broke: {error}")
+
+
+def list_names(cluster: AisCluster, url: str, start: str, retry_policy: RetryPolicy) -> Iterator[str]:
+    """The names of all objects below `gs://bucket/directory/`, at any depth, relative to it.
+
+    Args:
+        start: only names that start with it, which may be part of a segment.
+
+    Raises:
+        ShardError: the cluster fails for too long.
+        StoreError: it refuses.
+    """
+    directory = cluster.object(url)
+    client, retries = client_for(cluster), Retries(retry_policy, url)
+    internal = 0
+    page: dict[str, Any] = {"prefix": directory.name + start, "props": "name,size"}
+    while True:
+        try:
+            found = _read_page(client, f"/v1/buckets/{directory.bucket}?{directory.query}", page, cluster)
+        except TransientError as error:
+            retries.wait_after(error)
+            continue
+        except ShardError as error:  # an internal error of the cluster, which may pass
+            internal += 1
+            if internal > MAX_INTERNAL or type(error) is not ShardError:
+                raise error.at(location=url) from None
+            retries.wait_after(TransientError(error.message))
+            continue
+        except StoreError as error:
+            error.at(location=url)
+            raise
+        for entry in found.get("entries") or ():
+            if not int(entry.get("flags") or 0) & _DIRECTORY:
+                yield entry["name"][len(directory.name) :]
+        if not found.get("continuation_token"):
+            return
+        page = {**page, "uuid": found.get("uuid", ""), "continuation_token": found["continuation_token"]}
+
+
+def _read_page(client: AisClient, target: str, value: dict[str, Any], cluster: AisCluster) -> dict[str, Any]:
+    headers = {**HEADERS, "content-type": "application/json", "accept": "application/json"}
+    reply = client.ask("GET", target, headers, json.dumps({"action": "list", "value": value}).encode())
+    if reply.response.status != 200:
+        raise Refusal.of(reply).error(cluster)
+    try:
+        found = json.loads(reply.response.read(decode_content=False))
+    except (HTTPError, OSError, ValueError) as error:
+        raise TransientError(f"the listing from AIStore {reply.host} broke: {error}") from error
+    finally:
+        reply.response.close()
+    if not isinstance(found, dict):
+        raise TransientError(f"AIStore {reply.host} gives no listing, but {str(found)[:80]}")
+    return found
+
+
+_refused: PerProcess[set[str]] = PerProcess(set)
+"""Buckets that this process no longer asks to prefetch."""
+
+
+def prefetch(cluster: AisCluster, urls: Iterable[str]) -> None:
+    """Ask the cluster to fetch objects that it does not hold, one job per bucket.
+
+    Nothing depends on it: the first failure is logged as a warning, and that bucket is not tried again.
+
+    Args:
+        urls: as the cluster serves them, `gs://bucket/object`.
+    """
+    buckets: dict[str, list[str]] = defaultdict(list)
+    for url in urls:
+        each = cluster.object(url)
+        buckets[f"/v1/buckets/{each.bucket}?{each.query}"].append(each.name)
+    for target, names in buckets.items():
+        place = f"{cluster.endpoints[0]}{target}"
+        if place in _refused.value:
+            continue
+        body = json.dumps({"action": "prefetch-listrange", "value": {"objnames": names, "coer": True}})
+        headers = {**HEADERS, "content-type": "application/json"}
+        try:
+            reply = client_for(cluster).ask("POST", target, headers, body.encode())
+            if reply.response.status not in (200, 202):
+                raise Refusal.of(reply).error(cluster)
+            drain(reply.response)
+        except (WdspecError, TransientError) as error:
+            _refused.value.add(place)
+            log.warning("AIStore prefetches nothing of %s: %s", target, error)
+
+
+class AisUpload(GatheredOutput):
+    """An object being written. The cluster shows it only when all its bytes have arrived.
+
+    Afterwards the cluster's length and checksum must match what was sent; otherwise the object is deleted again.
+
+    Raises:
+        UsageError: the name is taken and may not be overwritten.
+        ShardError, StoreError: the cluster does not answer.
+    """
+
+    def __init__(self, plain: _PlainObject, overwrite: bool) -> None:
+        self._object = plain
+        plain.cluster.target(plain.url)  # refuses impossible names
+        super().__init__(plain.url, overwrite)
+
+    def _is_taken(self) -> bool:
+        return not self._overwrite and self._object.exists()
+
+    def _put(self, file: IO[bytes]) -> None:
+        size = file.seek(0, 2)
+        headers = {"content-length": str(size), "content-type": "application/octet-stream"}
+        self._object.request("PUT", headers, file)
+        said = self._object.request("HEAD").response.headers
+        length = said.get("content-length")
+        seen = None if length == str(size) else f"its length is {length} there, and not {size}"
+        check = digest_of(said)
+        if seen is None and check is not None:
+            digest, value = check
+            file.seek(0)
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+            if digest.hexdigest() != value:
+                seen = f"its checksum is {value} there, and not {digest.hexdigest()}"
+        if seen is not None:
+            with contextlib.suppress(ShardError, StoreError):
+                self._object.delete()
+            raise ShardError(
+                f"the object did not arrive as it was sent: {seen}; write it again", url=self._url
+            )
+
+
+class Digest(Protocol):
+    """A checksum being computed."""
+
+    def update(self, data: bytes, /) -> None: ...
+    def hexdigest(self) -> str: ...
+
+
+class Verification:
+    """The checksum of one object, over all responses that it takes to read it from start to end.
+
+    Bytes that are read twice count once. If bytes are skipped, nothing is verified.
+
+    Args:
+        value: the expected checksum.
+        total: bytes of the object.
+    """
+
+    def __init__(self, digest: Digest, value: str, total: int) -> None:
+        self._digest, self._value, self._total, self._at = digest, value, total, 0
+
+    def update(self, data: bytes, at: int) -> None:
+        """Add bytes at an offset. Raises ShardError if the object is complete and its checksum is wrong."""
+        new = data[self._at - at :] if at <= self._at else b""
+        if not new:
+            return
+        self._digest.update(new)
+        self._at += len(new)
+        if self._at == self._total and self._digest.hexdigest() != self._value:
+            raise ShardError(
+                f"its checksum is {self._digest.hexdigest()}, but AIStore keeps {self._value} for it: bytes were "
+                "changed, on the way or in the cluster; read it again, or make the cluster fetch it again "
+                "(`ais evict`), or switch this check off with `aistore: {checksum: ignore}`"
+            )
+
+
+def digest_of(headers: Mapping[str, str]) -> tuple[Digest, str] | None:
+    """A new digest of the type that a response names, and the expected value.
+
+    None without a checksum, or, with one warning, if it cannot be computed here.
+    """
+    kind, value = headers.get("ais-checksum-type", "").lower(), headers.get("ais-checksum-value", "").lower()
+    if not value or kind in ("", "none"):
+        return None
+    if kind in ("md5", "sha256", "sha512"):
+        return hashlib.new(kind, usedforsecurity=False), value
+    advice = "give the bucket checksums of the type xxhash2, md5, sha256 or sha512"
+    if kind in ("xxhash", "xxhash2"):  # both are XXH64
+        try:
+            import xxhash
+        except ImportError:
+            advice = "pip install 'wdspec[aistore]'"
+        else:
+            return xxhash.xxh64(), value
+    if kind not in _warned:
+        _warned.add(kind)
+        log.warning(
+            "AIStore's checksums of the type %s cannot be verified here: %s, or silence this with "
+            "`aistore: {checksum: ignore}`",
+            kind,
+            advice,
+        )
+    return None
+
+
+_warned: set[str] = set()
+"""Types of checksums that were warned about."""

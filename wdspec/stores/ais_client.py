@@ -1,16 +1,7 @@
-"""Asking an AIStore cluster: a gateway says which target has the bytes, and the target gives them.
+"""Requests to an AIStore cluster: a gateway redirects to the target that has the bytes, and the target sends them.
 
-The token is shown to gateways only. Redirects are followed by hand, taken as they come and never kept: they may be
-signed, and expire; and a target may leave.
-
-The gateways of an AIStore cluster: those that are named, and those that the cluster's map adds.
-
-What an AIStore cluster means by a status: wait, skip the shard, or mend the set-up.
-
-How long a target is asked again that says it has no such object.
-
-One that has just joined does not have yet what is its own now, and gateways hear of it at different times: for seconds,
-objects that exist are answered with 404.
+Only gateways see the token. Redirects are followed by hand and never kept: they may be signed and expire, and a target
+may leave the cluster.
 """
 
 from __future__ import annotations
@@ -20,10 +11,10 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import IO, TYPE_CHECKING
+from typing import IO
 from urllib.parse import urlsplit
 
 import urllib3
@@ -38,17 +29,13 @@ from wdspec.stores.http_answers import retry_after
 from wdspec.stores.http_requests import (
     CONNECTIONS,
     HEADERS,
+    RedirectError,
     drain,
+    follow_redirects,
     get,
-    is_safe_redirect,
     one_line,
-    redirect_of,
 )
 from wdspec.stores.retry import PASSING, TransientError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 log = logging.getLogger("wdspec")
 
@@ -60,11 +47,13 @@ _LEAVING = 1 << 2 | 1 << 3
 
 
 class Gateways:
-    """Whom to ask next. One that does not answer is passed over; the cluster is asked for its map once it answers, so
-    that it outlives the one that was named.
+    """The gateways of a cluster: those that are named, and those in the cluster's map.
+
+    The next one is used if one does not answer. The first one that answers is asked for the map, so that reading
+    continues when a named gateway leaves.
 
     Args:
-        named: their URLs, all alike.
+        named: URLs of equivalent gateways.
     """
 
     def __init__(self, named: tuple[str, ...]) -> None:
@@ -78,41 +67,43 @@ class Gateways:
 
     @property
     def current(self) -> str:
-        """The URL of the one to ask."""
+        """The URL of the gateway to ask."""
         return self._known[self._turn % len(self._known)]
 
     def pass_over(self) -> None:
-        """The current one does not answer; when the next one does, it is asked who is there now."""
+        """Use the next gateway; once it answers, it is asked for a new map."""
         self._turn += 1
         self._has_map = False
 
     def learn(self, ask: Callable[[str], urllib3.BaseHTTPResponse]) -> None:
-        """Asks the current one for the map, if that was not done since the last one went.
+        """Ask the current gateway for the map, once after each change of gateways.
 
         Args:
-            ask: makes a request to a gateway, with the token; what it raises is only logged: the map is a help.
+            ask: sends a request to a gateway, with the token. Its errors are only logged: the map is optional.
         """
         if self._has_map:
             return
         self._has_map = True
-        asked = self.current
+        gateway = self.current
         try:
-            response = ask(asked + MAP)
+            response = ask(gateway + MAP)
             found = (
-                _gateways_in(response.read(_LARGEST), urlsplit(asked).scheme)
+                _gateways_in(response.read(_LARGEST), urlsplit(gateway).scheme)
                 if response.status == 200
                 else []
             )
             drain(response)
         except Exception as error:
-            log.debug("the map of the AIStore cluster at %s cannot be had: %s", urlsplit(asked).netloc, error)
+            log.debug(
+                "the map of the AIStore cluster at %s cannot be had: %s", urlsplit(gateway).netloc, error
+            )
             return
         self._known = list(dict.fromkeys([*self._named, *found]))
-        self._turn = self._known.index(asked) if asked in self._known else 0
+        self._turn = self._known.index(gateway) if gateway in self._known else 0
 
 
 def _gateways_in(text: bytes, scheme: str) -> list[str]:
-    """The public URLs of the gateways in a map, by their names; only those of the scheme that was trusted."""
+    """The public URLs of the gateways in a map, in the order of their names; only those with the trusted scheme."""
     nodes = json.loads(text)["pmap"]
     there = (nodes[name] for name in sorted(nodes))
     urls = (
@@ -122,47 +113,32 @@ def _gateways_in(text: bytes, scheme: str) -> list[str]:
 
 
 PATIENCE = 10.0
-"""Seconds from the first 404 of an object to the one that counts."""
+"""Seconds from the first 404 of an object to the one that counts.
+
+A target that has just joined does not have all its objects yet, and gateways hear of it at different times: for some
+seconds, objects that exist are answered with 404.
+"""
 BELIEVED = 30.0
-"""Seconds for which all that a target says is missing counts at once, after one has counted: of a thousand missing
-shards not each costs the patience."""
-
-
-class MissingObjects:
-    """What the targets of a cluster said of missing objects, in this process."""
-
-    def __init__(self) -> None:
-        self._believed: dict[str, float] = {}
-
-    def counts(self, host: str, since: float) -> bool:
-        """Whether a target's 404 is to be believed.
-
-        Args:
-            host: the target.
-            since: when the object was first said to be missing, by `time.monotonic`.
-        """
-        now = monotonic()
-        if now - since >= PATIENCE:
-            self._believed[host] = now
-        return now - self._believed.get(host, -BELIEVED) < BELIEVED
+"""Seconds after such a 404 during which every 404 of that target counts at once, so that a thousand missing shards do
+not cost the patience each."""
 
 
 MAX_HOPS = 5
-"""One is usual, and two where an ETL answers by itself."""
+"""One redirect is usual, and two if an ETL answers by itself."""
 _LONGEST_TOKEN = 64 * 1024
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a cluster answered in the end."""
+    """The final answer of a cluster."""
 
     response: urllib3.BaseHTTPResponse
     host: str
-    """Host and port of whom it came from."""
+    """Host and port of the node that sent it."""
     hops: int
-    """Redirects on the way: 0 if a gateway answered by itself."""
+    """Redirects before it: 0 if a gateway answered by itself."""
     token: str | None = field(default=None, repr=False)
-    """What the gateway was shown."""
+    """The token that the gateway received."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +150,7 @@ class _Request:
     file: IO[bytes] | None = None
 
     def for_gateway(self, token: str | None) -> _Request:
-        """With the token, and without what only a target gets."""
+        """The request as the gateway gets it: with the token, and without the file, which only the target gets."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         own = self.headers if self.file is None else HEADERS
         return replace(self, headers={**own, **headers}, file=None)
@@ -191,11 +167,7 @@ class AisClient:
         self._token_read = False
         self._gateways = Gateways(cluster.endpoints)
         self._reached = False
-        self.missing = MissingObjects()
-
-    def get(self, target: str, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
-        """The answer to a GET of a path and query, whatever its status; the caller closes it. See `ask`."""
-        return self.ask("GET", target, headers, body)
+        self._believed: dict[str, float] = {}  # host of a target → when its 404 was last believed
 
     def ask(
         self,
@@ -207,13 +179,13 @@ class AisClient:
     ) -> Reply:
         """The answer to a request for a path and query, whatever its status; the caller closes it.
 
-        Where the token is refused, its file is read again, as tokens expire, and the cluster asked once more.
+        If the token is refused, its file is read again, since tokens expire, and the request is repeated once.
 
         Args:
-            headers: of the bytes of `file`, if it is given, which is for a target: the gateway only says which.
+            headers: those of the bytes of `file`, if it is given. Only the target gets the file.
 
         Raises:
-            TransientError: nobody answered.
+            TransientError: no node answered.
             StoreError: certificates or redirects that cannot be trusted, or a token file that cannot be read.
         """
         request = _Request(method, target, headers, body, file)
@@ -223,29 +195,31 @@ class AisClient:
             reply = self._reply(request)
         return reply
 
+    def believes_missing(self, host: str, since: float) -> bool:
+        """Whether a target's 404 for an object is final.
+
+        Args:
+            host: the target.
+            since: when the object was first said to be missing, by `time.monotonic`.
+        """
+        now = monotonic()
+        if now - since >= PATIENCE:
+            self._believed[host] = now
+        return now - self._believed.get(host, -BELIEVED) < BELIEVED
+
     def _reply(self, request: _Request) -> Reply:
         response, url = self._from_gateway(request)
         try:
-            for hops in range(MAX_HOPS + 1):
-                try:
-                    there = redirect_of(response, url)
-                except ValueError as error:
-                    raise StoreError(f"AIStore at {_shown(url)} answers by {error}") from None
-                if there is None:
-                    return Reply(response, urlsplit(url).netloc, hops, self._token)
-                if hops < MAX_HOPS:
-                    _check_redirect(url, there)
-                    url = there
-                    drain(response)
-                    response = self._from_target(url, request)
-        except BaseException:
-            response.close()
-            raise
-        response.close()
-        raise StoreError(f"more than {MAX_HOPS} redirects in AIStore, the last one to {_shown(url)}")
+            response, url, hops = follow_redirects(
+                response, url, lambda target: self._from_target(target, request), MAX_HOPS
+            )
+        except RedirectError as error:
+            remedy = ": anyone could read along; let its targets use https too" if error.is_unsafe else ""
+            raise StoreError(f"AIStore at {_shown(error.url)} answers with {error}{remedy}") from None
+        return Reply(response, urlsplit(url).netloc, hops, self._token)
 
     def _renew_token(self) -> bool:
-        """Reads the token's file again; whether there is another one now."""
+        """Read the token's file again; return whether the token is a new one."""
         before = self._token
         if self._cluster.token is not None:
             return False
@@ -283,8 +257,8 @@ class AisClient:
             return self._sent(url, request)
         except _NoConnectionError as error:
             raise TransientError(
-                f"the gateway sends us to {_shown(url)}, and there is no connection to that: {error}; the targets of "
-                "the cluster, not only its gateway, must be reachable from here"
+                f"the gateway redirects to {_shown(url)}, which cannot be reached: {error}; the targets of the "
+                "cluster, not only its gateway, must be reachable from here"
             ) from error
 
     def _sent(self, url: str, request: _Request) -> urllib3.BaseHTTPResponse:
@@ -302,16 +276,8 @@ class AisClient:
             raise TransientError(f"no answer from {_shown(url)}: {_words(error)}") from harmless(error)
 
 
-def _check_redirect(url: str, target: str) -> None:
-    if not is_safe_redirect(url, target):
-        raise StoreError(
-            f"AIStore at {_shown(url)} redirects from {urlsplit(url).scheme} to {urlsplit(target).scheme}://, which is "
-            "refused: anybody could read along; let its targets use https too"
-        )
-
-
 class _NoConnectionError(Exception):
-    """Nothing listens there, or nothing comes back in time."""
+    """Nothing listens there, or nothing answers in time."""
 
 
 _clients: PerProcess[KeyedValues[AisCluster, AisClient]] = PerProcess(KeyedValues)
@@ -330,7 +296,7 @@ def token_in(cluster: AisCluster) -> str | None:
     """The token in the cluster's file: JSON as `ais auth login` writes it, or the token alone.
 
     Raises:
-        StoreError: a file that somebody named cannot be read, or holds no token.
+        StoreError: a file that the user named cannot be read, or has no token.
     """
     path = cluster.token_file
     if path is None:
@@ -343,17 +309,17 @@ def token_in(cluster: AisCluster) -> str | None:
         if not cluster.token_named:
             return None
         raise StoreError(
-            "there is no such file, which AIStore's token should be in; `ais auth login` writes it",
+            "no such file, where AIStore's token should be; `ais auth login` writes it",
             location=path,
         ) from None
     except (OSError, ValueError, KeyError) as error:
         raise StoreError(
-            f"the file of AIStore's token cannot be read: {type(error).__name__}; `ais auth login` writes it anew",
+            f"the file of AIStore's token cannot be read: {type(error).__name__}; `ais auth login` writes a new one",
             location=path,
         ) from None
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
         raise StoreError(
-            "the file of AIStore's token holds none; `ais auth login` writes it anew", location=path
+            "the file of AIStore's token has no token; `ais auth login` writes a new one", location=path
         )
     return token
 
@@ -361,7 +327,7 @@ def token_in(cluster: AisCluster) -> str | None:
 def _manager(cluster: AisCluster) -> urllib3.PoolManager:
     for path in (cluster.client_ca, cluster.client_crt, cluster.client_key):
         if path is not None and not os.path.isfile(path):
-            raise StoreError("no such file, which AIStore's certificates should be in", location=path)
+            raise StoreError("no such file, where AIStore's certificates should be", location=path)
     if cluster.skip_verify_crt:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     return urllib3.PoolManager(
@@ -374,12 +340,12 @@ def _manager(cluster: AisCluster) -> urllib3.PoolManager:
 
 
 def _shown(url: str) -> str:
-    """Whom a URL leads to: what follows may be signed."""
+    """Host and port of a URL; the rest may be signed."""
     return urlsplit(url).netloc
 
 
 def _words(error: Exception) -> str:
-    """What an error says, without the names of Python's objects."""
+    """The text of an error, without the names of Python objects."""
     cause = error.__cause__ or error.__context__ or error
     return getattr(cause, "strerror", None) or str(cause).rpartition(">: ")[2] or type(cause).__name__
 
@@ -395,25 +361,25 @@ _ADVICE = {
 
 
 _NO_BUCKET = re.compile(r"nosuchbucket|errbcknotfound|bucket \"?[a-z]+://[^\s/\"]+/?\"? does not exist")
-"""What a target says of the whole bucket: a cloud's missing bucket shows only there."""
+"""What a target says about a whole bucket; a cloud's missing bucket is noticed only there."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """An answer that holds no bytes of a shard."""
+    """An answer without any bytes of a shard."""
 
     status: int
     text: str
-    """What it says, on one line."""
+    """Its message, on one line."""
     node: str
-    """Who says so: `p[…]` for a gateway, `t[…]` for a target, or "" if it is not told."""
+    """The node that sent it: `p[…]` for a gateway, `t[…]` for a target, "" if unknown."""
     host: str
     hops: int
     retry_after: float | None = None
 
     @classmethod
     def of(cls, reply: Reply) -> Refusal:
-        """Reads what a reply says, and is done with it."""
+        """Read a reply to its end."""
         status, headers = reply.response.status, reply.response.headers
         data = drain(reply.response)
         text, node = data, ""
@@ -425,21 +391,21 @@ class Refusal:
         return cls(status, one_line(words, 300), node, reply.host, reply.hops, wait)
 
     def __str__(self) -> str:
-        """Who says what."""
+        """The node and its message."""
         who = "the gateway" if self.by_gateway else "the target"
         return f"{who} {self.host} answers {self.status}{f': {self.text}' if self.text else ''}"
 
     @property
     def by_gateway(self) -> bool:
-        """Whether it is a gateway that says so: then the cluster's set-up is at fault, not the shard."""
+        """Whether a gateway refuses: then the setup of the cluster is at fault, not the shard."""
         return self.node.startswith("p[") or (self.hops == 0 and not self.node.startswith("t["))
 
     def error(self, cluster: AisCluster) -> TransientError | ShardError | StoreError:
-        """The error that it is.
+        """The error to raise.
 
         Returns:
-            TransientError: it may pass; MissingShardError: there is no such object; ShardError: it cannot be
-            read; StoreError: no other shard could be read either.
+            TransientError: it may pass. MissingShardError: the object does not exist. ShardError: it cannot be read.
+            StoreError: no other shard could be read either.
         """
         text, etl = self.text.lower(), cluster.etl
         if self.status in _OVERLOADED or (self.status == 400 and "smap v0" in text):

@@ -1,7 +1,4 @@
-"""The AIStore cluster of a source: what the spec and the environment say of it, put together once, in the parent.
-
-Which bucket and object of an AIStore cluster a URL names.
-"""
+"""The AIStore cluster of a source, from the spec and the environment, and the object in it that a URL names."""
 
 from __future__ import annotations
 
@@ -28,39 +25,39 @@ class AisObject(NamedTuple):
     """An object of a bucket, as AIStore names it; `name` is empty for the bucket itself."""
 
     provider: str
-    """The backend that keeps the bucket: `gcp`, `aws`, `azure`, `oci`, or `ais` for the cluster itself."""
+    """The backend of the bucket: `gcp`, `aws`, `azure`, `oci`, or `ais` for the cluster itself."""
     bucket: str
     name: str
     namespace: str | None = None
 
     @property
     def query(self) -> str:
-        """What tells the bucket from those of the same name elsewhere. The provider always: it defaults to `ais`."""
+        """The query that identifies the bucket. It always has the provider, which otherwise defaults to `ais`."""
         query = f"provider={self.provider}"
         return query if self.namespace is None else f"{query}&namespace={quote(self.namespace, safe='')}"
 
     @property
     def quoted_name(self) -> str:
-        """The name as it stands in the path of a request."""
+        """The name as it is written in the path of a request."""
         return quote(self.name, safe="/", errors="surrogateescape")
 
 
 def ais_object(url: str, namespace: str | None = None) -> AisObject:
     """The object of `gs://bucket/a/b.tar`, `ais://@cluster/bucket/b.tar` or `gs://#name/bucket/b.tar`.
 
-    What follows the scheme is a name, letter by letter: `%20` in it is no space, and `?` begins no query. Repeated
-    slashes count as one, as in AIStore.
+    The rest of the URL is a literal name: `%20` in it is not a space, and `?` starts no query. Repeated slashes count
+    as one, as in AIStore.
 
     Args:
-        namespace: of a URL that names none.
+        namespace: of a URL without one.
 
     Raises:
-        UrlError: no bucket, a bucket's name that cannot be, or a segment `.` or `..`.
+        UrlError: no bucket, an impossible name of a bucket, or a segment `.` or `..`.
     """
     first, _, rest = url.partition("://")[2].partition("/")
     if first[:1] in ("@", "#"):
         if not _NAMESPACE.fullmatch(first):
-            message = f"`{first}` is no namespace: write `@cluster`, `@cluster#name` or `#name`"
+            message = f"`{first}` is not a namespace: write `@cluster`, `@cluster#name` or `#name`"
             raise UrlError(message, url=url)
         namespace = first
         first, _, rest = rest.partition("/")
@@ -74,13 +71,13 @@ def ais_object(url: str, namespace: str | None = None) -> AisObject:
 
 
 NO_LIMIT = 86_400.0
-"""Seconds that stand for a time-out of 0, which AIStore's own tools take for none."""
+"""Seconds used for a timeout of 0, which means no limit in AIStore's own tools."""
 _TRUE = frozenset({"1", "t", "true", "y", "yes", "on"})
 
 
 @dataclass(frozen=True)
 class AisVariables:
-    """What the environment variables of AIStore say; the names are AIStore's own."""
+    """The environment variables of AIStore, under AIStore's own names."""
 
     endpoints: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ()
@@ -95,11 +92,7 @@ class AisVariables:
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> AisVariables:
-        """Reads them.
-
-        Raises:
-            UsageError: one that cannot be understood.
-        """
+        """Read them. Raises UsageError for an invalid one."""
 
         def said(name: str) -> str | None:
             return environ.get(name, "").strip() or None
@@ -131,18 +124,18 @@ class AisVariables:
 
 @dataclass(frozen=True)
 class AisCluster:
-    """A cluster, and how it is asked for the shards of one source. Describes only; pickles."""
+    """A cluster, and how to ask it for the shards of one source. A description only; pickles."""
 
     endpoints: tuple[str, ...]
-    """URLs of its gateways, all alike; without `/` at their ends."""
+    """URLs of equivalent gateways, without a final `/`."""
     schemes: frozenset[str] = frozenset({"ais"})
     """URL schemes that it serves."""
     token: str | None = field(default=None, repr=False)
-    """What it is shown instead of a file's content."""
+    """The token itself, used instead of a file."""
     token_file: str | None = None
-    """Where its token is."""
+    """The file with the token."""
     token_named: bool = False
-    """Whether somebody named that file, so that it must exist."""
+    """Whether the user named that file, so that it must exist."""
     client_ca: str | None = None
     client_crt: str | None = None
     client_key: str | None = None
@@ -156,27 +149,23 @@ class AisCluster:
     etl: Etl | None = None
     latest: bool = False
     prefetch: int = 0
-    """How many shards ahead it is asked to fetch from its remote buckets."""
+    """How many shards ahead the cluster is found to fetch from its remote buckets."""
     namespace: str | None = None
-    """Of URLs that name none."""
+    """Of URLs without one."""
 
     @classmethod
     def of(
         cls, variables: AisVariables, home: str, spec: Spec | None = None, source: Source | None = None
     ) -> AisCluster | None:
-        """The cluster of a source of a spec; without them, that of the environment.
+        """The cluster of a source of a spec, or without them that of the environment; None if there is none.
 
         Each setting comes from the source, else the top level, else the environment, else it has its default.
 
         Args:
-            home: the directory that `~` stands for.
-
-        Returns:
-            None where there is no cluster, or `aistore: false`.
+            home: the home directory, for `~`.
 
         Raises:
-            UsageError: something is to be read from a cluster, and nothing says where it is; or a client
-                certificate without its key.
+            UsageError: a cluster is needed and has no address; or a client certificate has no key.
         """
         said: dict[str, Any] = {}
         is_off = False
@@ -224,30 +213,22 @@ class AisCluster:
 
     @property
     def variant(self) -> str:
-        """What tells the bytes of a shard from those of the same object elsewhere: the query of its ETL, or ""."""
+        """The query of the ETL, which changes the bytes of an object; "" without an ETL."""
         etl = self.etl
         if etl is None:
             return ""
-        asked = [("etl_name", etl.name), ("etl_args", etl.args), ("etl_pipeline", ",".join(etl.pipeline))]
-        return "&".join(f"{name}={quote(value, safe='')}" for name, value in asked if value)
+        options = [("etl_name", etl.name), ("etl_args", etl.args), ("etl_pipeline", ",".join(etl.pipeline))]
+        return "&".join(f"{name}={quote(value, safe='')}" for name, value in options if value)
 
     def object(self, url: str) -> AisObject:
-        """The bucket and object that a URL names.
-
-        Raises:
-            UrlError: it names none that AIStore could have.
-        """
+        """The bucket and object that a URL names. Raises UrlError for a name that AIStore cannot have."""
         return ais_object(url, self.namespace)
 
     def target(self, url: str) -> str:
-        """The path and query with which any gateway is asked for the object of a URL.
-
-        Raises:
-            UrlError: it names none that AIStore could have.
-        """
-        asked = self.object(url)
-        query = [asked.query, self.variant, "latest-ver=true" if self.latest else ""]
-        return f"/v1/objects/{asked.bucket}/{asked.quoted_name}?{'&'.join(filter(None, query))}"
+        """The path and query of a request for the object of a URL. Raises UrlError as `object`."""
+        found = self.object(url)
+        query = [found.query, self.variant, "latest-ver=true" if self.latest else ""]
+        return f"/v1/objects/{found.bucket}/{found.quoted_name}?{'&'.join(filter(None, query))}"
 
 
 def _nowhere(variables: AisVariables, said: Mapping[str, Any]) -> str:
@@ -277,6 +258,6 @@ def _seconds(name: str, value: str | None) -> float | None:
         seconds = -1.0
     if not 0 <= seconds < NO_LIMIT:
         raise UsageError(
-            f"{name}={value} is no number of seconds; set for example {name}=20, or 0 for no limit"
+            f"{name}={value} is not a number of seconds; set for example {name}=20, or 0 for no limit"
         )
     return seconds

@@ -1,7 +1,7 @@
-"""fsspec's file systems: found by scheme, one per process and settings, and their errors in our words.
+"""fsspec's file systems: found by scheme, one per process and settings, and their errors as ours.
 
-Many of them keep threads, event loops and sockets, which do not survive a fork: what a parent made is never used
-by its children (s3fs, gcsfs and adlfs would hang there).
+Many of them keep threads, event loops and sockets, which do not survive a fork: children never use what a parent made
+(s3fs, gcsfs and adlfs would hang there).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -64,12 +64,12 @@ reached: set[str] = set()
 
 _inherited: list[Any] = []
 _OF_OUR_PARSER = "aiohttp.http_exceptions"
-"""What a client says of an answer that is cut or garbled: its `code` 400 is not the store's."""
+"""Errors about an answer that is cut or garbled: their `code` 400 is not the store's."""
 
 
 @lru_cache(maxsize=1)
 def known_schemes() -> Mapping[str, Mapping[str, str]]:
-    """The schemes that fsspec knows, with the class that reads each and what fsspec says if it is missing."""
+    """The schemes that fsspec knows: the class that reads each, and fsspec's message if it is missing."""
     from fsspec.registry import known_implementations, registry
 
     registered = {
@@ -79,8 +79,8 @@ def known_schemes() -> Mapping[str, Mapping[str, str]]:
     return {**registered, **known}
 
 
-def described(scheme: str) -> str:
-    """What reads a scheme that fsspec knows, or what to install for it; imports nothing of it."""
+def describe_scheme(scheme: str) -> str:
+    """The reader of a scheme that fsspec knows, or what to install for it; imports nothing."""
     reader = known_schemes()[scheme]["class"]
     if importlib.util.find_spec(reader.split(".")[0]) is None:
         return _to_install(scheme)
@@ -88,14 +88,13 @@ def described(scheme: str) -> str:
 
 
 def filesystem_of(location: str, login: ObjectLogin | None = None) -> tuple[Any, str]:
-    """The file system that reads a URL, made in this process on first use, and the path of the URL in it.
+    """The file system that reads a URL, made on first use in this process, and the path of the URL in it.
 
-    Those without an event loop of their own belong to one thread, as fsspec has it.
-
+    One without an event loop belongs to one thread, as in fsspec.
     Raises:
         ShardError: the package for it is not installed, or its settings are wrong.
         StoreError: `login` is not for this scheme, or lacks a secret.
-        TransientError: some connect at once, and the connection failed.
+        TransientError: some file systems connect at once, and the connection failed.
     """
     from fsspec import get_filesystem_class
 
@@ -104,23 +103,22 @@ def filesystem_of(location: str, login: ObjectLogin | None = None) -> tuple[Any,
         kind = _plain(get_filesystem_class(scheme))
     except ImportError as error:
         raise ShardError(f"{_to_install(scheme)} ({error})", location=location) from None
-    try:
+    with explaining(location):
         own = {} if login is None else login.arguments(scheme)
-        options = {**kind._get_kwargs_from_urls(location), **own, "skip_instance_cache": True}
-        if kind.async_impl:
-            options["use_listings_cache"] = False
-        return _instance(kind, options), kind._strip_protocol(location)
-    except Exception as error:  # whatever a file system raises for wrong settings
-        if isinstance(error, ImportError):
+        try:
+            options = {**kind._get_kwargs_from_urls(location), **own, "skip_instance_cache": True}
+            if kind.async_impl:
+                options["use_listings_cache"] = False
+            return _instance(kind, options), kind._strip_protocol(location)
+        except ImportError as error:
             raise ShardError(f"{_to_install(scheme)} ({error})", location=location) from None
-        raise explained(error, location) from harmless(error)
 
 
 def _plain(kind: Any) -> Any:
-    """gcsfs without its newest part, unless asked for by gcsfs's own variable.
+    """gcsfs without its newest part, unless gcsfs's own variable asks for it.
 
-    That part asks for the type of each bucket over gRPC first, which does not survive a fork, and which emulators
-    do not answer (a minute's wait).
+    That part first requests the type of each bucket over gRPC, which does not survive a fork, and which emulators do
+    not answer (a wait of a minute).
     """
     if kind.__name__ == "ExtendedGcsFileSystem" and "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT" not in os.environ:
         return importlib.import_module("gcsfs.core").GCSFileSystem
@@ -134,9 +132,9 @@ def _instance(kind: Any, options: dict[str, Any]) -> Any:
 
 
 def _leave_alone(inherited: KeyedValues[Any, Any]) -> None:
-    """In a forked child: what the parent made is neither used nor collected.
+    """In a forked child, neither use nor collect what the parent made.
 
-    Its finalizers would wait for an event loop that does not run here, and take the parent's connections out of the
+    Its finalizers would wait for an event loop that does not run here, and remove the parent's connections from the
     parent's selector, which both share.
     """
     _inherited.append(inherited)
@@ -148,24 +146,22 @@ _systems: PerProcess[KeyedValues[Any, Any]] = PerProcess(KeyedValues, _leave_alo
 
 
 def validator_of(info: Mapping[str, Any]) -> str | None:
-    """What changes when an object does, from what a store says of it; None where it says nothing of the kind."""
+    """A value that changes when an object does, from what a store says about it; None without one."""
     for name in (*_VALIDATORS, *_TIMES):
         if info.get(name):
             return f"{name} {info[name]}"
     return None
 
 
-def explained(error: BaseException, location: str) -> Exception:
-    """Our error for one that a file system raised: transient, missing or final, with what to do."""
-    if isinstance(error, (ShardError, StoreError, TransientError)):
-        return error
+def translate_error(error: BaseException, location: str) -> Exception:
+    """Our error for one of a file system: transient, missing or final, with what to do."""
     scheme, name = scheme_of(location), type(error).__name__
     said = f"{name}: {answered(_first_line(error), location)}"
     status = _status(error)
     if _is_untrusted(error):
         return ShardError(
-            f"the certificate of the store is not trusted ({said}); if it was made by an authority of your own, name "
-            "that authority's file (AWS_CA_BUNDLE for S3, REQUESTS_CA_BUNDLE or SSL_CERT_FILE elsewhere)",
+            f"the certificate of the store is not trusted ({said}); if your own authority issued it, name that "
+            "authority's file (AWS_CA_BUNDLE for S3, REQUESTS_CA_BUNDLE or SSL_CERT_FILE elsewhere)",
             location=location,
         )
     if isinstance(error, FileNotFoundError) or name in _MISSING or status in (404, 410):
@@ -190,28 +186,34 @@ def explained(error: BaseException, location: str) -> Exception:
     return TransientError(said, brief=name in _NO_CONTACT and scheme not in reached)
 
 
-def asked(location: str, login: ObjectLogin | None, question: Callable[[Any, str], T]) -> T:
-    """What a file system answers about a URL, or does with it, at once and once.
+@contextlib.contextmanager
+def explaining(location: str) -> Iterator[None]:
+    """Raise errors of a file system as ours."""
+    try:
+        yield
+    except (ShardError, StoreError, TransientError):
+        raise
+    except Exception as error:  # whatever a file system raises
+        raise translate_error(error, location) from harmless(error)
+
+
+def ask(location: str, login: ObjectLogin | None, question: Callable[[Any, str], T]) -> T:
+    """What a file system answers about a URL, without retries. Raises ShardError for any failure.
 
     Args:
         question: takes the file system and the path in it.
-
-    Raises:
-        ShardError: whatever goes wrong, with the URL and what to do.
     """
     try:
-        system, path = filesystem_of(location, login)
-        with alone(system):
-            return question(system, path)
-    except Exception as error:  # whatever a file system raises
-        seen = explained(error, location)
-        if isinstance(seen, TransientError):
-            seen = ShardError(str(seen), location=location)
-        raise seen from harmless(error)
+        with explaining(location):
+            system, path = filesystem_of(location, login)
+            with alone(system):
+                return question(system, path)
+    except TransientError as error:
+        raise ShardError(str(error), location=location) from error.__cause__
 
 
 def _is_untrusted(error: BaseException | None) -> bool:
-    """Whether a certificate that nobody vouches for is behind an error: that does not pass by itself."""
+    """Whether an untrusted certificate caused an error: that does not pass by itself."""
     for _ in range(20):
         if error is None:
             return False
@@ -222,7 +224,7 @@ def _is_untrusted(error: BaseException | None) -> bool:
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status behind an error, wherever a library keeps it."""
+    """The HTTP status that an error is about, wherever a library keeps it."""
     for each in (error, error.__cause__):
         if type(each).__module__ == _OF_OUR_PARSER:
             continue
@@ -245,7 +247,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _advice(scheme: str) -> str | None:
-    """What to do where the store of a scheme refuses to answer."""
+    """What to do if the store of a scheme refuses."""
     return ROWS[scheme].advice if scheme in ROWS else None
 
 
@@ -258,9 +260,9 @@ def _to_install(scheme: str) -> str:
 
 
 def alone(system: Any) -> contextlib.AbstractContextManager[Any]:
-    """One thread at a time at a file system without an event loop.
+    """Let one thread at a time use a file system without an event loop.
 
-    Those have one connection, and paramiko and ftplib mix up the answers to two threads: one of them waits for ever.
+    Those have one connection, and paramiko and ftplib mix up the answers to two threads: one would wait forever.
     """
     if system.async_impl:
         return contextlib.nullcontext()

@@ -1,4 +1,4 @@
-"""Shards over http and https: kept-alive connections, and ranges to go on after a cut."""
+"""Shards over http and https, read in ranges that resume after a cut."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from urllib3.util import Timeout, Url, parse_url
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.process import PerProcess
 from wdspec.base.redaction import answered, harmless
-from wdspec.stores.http_answers import Extent, extent_of, raise_for_status, transferred
+from wdspec.stores.http_answers import Extent, decode_transfer, extent_of, raise_for_status
 from wdspec.stores.http_requests import (
     HEADERS,
+    RedirectError,
     WireBody,
     authorization,
-    classified,
     drain,
+    follow_redirects,
     get,
-    is_safe_redirect,
     manager_for,
     one_line,
-    redirect_of,
+    translate_error,
 )
 from wdspec.stores.outputs import Output
 from wdspec.stores.resume import RangeResponse, ResponseBody, ResumingStream
-from wdspec.stores.retry import RetryPolicy, TransientError, patiently
+from wdspec.stores.retry import RetryPolicy, TransientError, with_retries
 from wdspec.stores.settings import HttpSettings
 from wdspec.stores.store import ObjectStat, Store, StoreSettings
 from wdspec.urls.urls import scheme_of
@@ -37,19 +37,19 @@ MAX_REDIRECTS = 10
 _XML_WORDS = re.compile(rb"<(?:Code|Message)>([^<]*)<")
 
 _answered: PerProcess[set[tuple[str, int]]] = PerProcess(set)
-"""Hosts that have answered this process, and through whose connections."""
+"""(host, connection pool) pairs that have answered this process."""
 
 
 class HttpStore(Store):
     """Objects at http and https URLs."""
 
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
-        """A stream; nothing is asked before it is read. Raises ShardError for no URL that could be asked for."""
+        """A stream; sends no request before the first `read`. Raises ShardError for an invalid URL."""
         return cast(BinaryIO, ResumingStream(_object(location, settings), location, settings.retry_policy))
 
     def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
         try:
-            return patiently(settings.retry_policy, location, _object(location, settings).stat)
+            return with_retries(settings.retry_policy, location, _object(location, settings).stat)
         except ShardError as error:
             error.at(location=location)
             raise
@@ -70,16 +70,16 @@ def _object(location: str, settings: StoreSettings) -> HttpObject:
     try:
         url = parse_url(location)
     except HTTPError as error:
-        raise ShardError(f"this is no URL that can be asked for: {error}", location=location) from None
+        raise ShardError(f"not a valid URL: {error}", location=location) from None
     if not url.host:
         raise ShardError("this URL names no host", location=location)
     return HttpObject(url, settings.http, settings.retry_policy)
 
 
 class HttpObject:
-    """Asks a server for one object, from any offset to its end: the `fetch` of a `ResumingStream`.
+    """Requests one object, from any offset to its end: the `fetch` of a `ResumingStream`.
 
-    Redirects are followed anew each time: what they point to may be signed, and expire.
+    Redirects are followed each time: their targets may be signed, and expire.
     """
 
     def __init__(self, url: Url, settings: HttpSettings, retry_policy: RetryPolicy) -> None:
@@ -88,18 +88,18 @@ class HttpObject:
         self._known: Extent | None = None
 
     def __call__(self, offset: int) -> RangeResponse:
-        """The answer for the bytes from an offset on.
+        """The response with the bytes from an offset on.
 
         Raises:
-            TransientError: it may be had later.
-            MissingShardError, ShardError: it cannot be had.
+            TransientError: it may succeed later.
+            MissingShardError, ShardError: it cannot succeed.
         """
-        response, url = self._asked(offset)
+        response, url = self._request(offset)
         try:
             excerpt = "" if response.status in (200, 206, 416) else _excerpt(response, self._url, url)
             raise_for_status(response.status, response.headers, excerpt)
             extent = extent_of(response.status, response.headers, offset)
-            explain = partial(classified, host=url.netloc or "", retry_policy=self._retry_policy)
+            explain = partial(translate_error, host=url.netloc or "", retry_policy=self._retry_policy)
             answer = self._answer(WireBody(response, explain), extent)
         except BaseException:
             response.close()
@@ -108,12 +108,12 @@ class HttpObject:
         return answer
 
     def stat(self) -> ObjectStat:
-        """What the server says of the object; raises as a call does.
+        """The size and the validator of the object; raises as a call does.
 
-        Where it does not answer a HEAD as it should, as with URLs that are signed for GET alone, it is asked for the
-        object itself, of which nothing is read.
+        If the server does not answer a HEAD properly, as for URLs that are signed for GET alone, this sends a GET and
+        closes it unread.
         """
-        response, _ = self._asked(0, "HEAD")
+        response, _ = self._request(0, "HEAD")
         response.close()
         if response.status == 200 and not response.headers.get("content-encoding"):
             said = extent_of(200, response.headers, 0)
@@ -127,38 +127,39 @@ class HttpObject:
         if total is None and extent.start and self._known is not None:
             total = self._known.total  # `bytes 5-9/*`
         if extent.encoding:
-            body, changed = transferred(body, extent.encoding, self._url.path or "")
+            body, changed = decode_transfer(body, extent.encoding, self._url.path or "")
             if changed and extent.start:
                 raise TransientError("the server compressed a range of bytes for the transfer")
             if changed:
                 return RangeResponse(body, validator=extent.validator, ranges=False)
         return RangeResponse(body, extent.start, total, extent.validator, extent.ranges)
 
-    def _asked(self, offset: int, method: str = "GET") -> tuple[urllib3.BaseHTTPResponse, Url]:
-        """The answer, and the URL that gave it in the end."""
+    def _request(self, offset: int, method: str = "GET") -> tuple[urllib3.BaseHTTPResponse, Url]:
+        """The final answer, and its URL."""
         headers = dict(HEADERS)
         if offset:
             headers["range"] = f"bytes={offset}-"
             if self._known is not None and self._known.validator and self._known.strong:
                 headers["if-range"] = self._known.validator
         url = self._url
-        for _ in range(MAX_REDIRECTS + 1):
-            response = self._sent(url, headers, method, redirected=url is not self._url)
-            try:
-                target = redirect_of(response, url.url)
-            except ValueError as error:
-                response.close()
-                raise ShardError(str(error)) from None
-            if target is None:
-                return response, url
-            drain(response)
-            url = _redirected(url, target)
-        raise ShardError(f"more than {MAX_REDIRECTS} redirects, the last one to {url.url}")
 
-    def _sent(
+        def send(target: str) -> urllib3.BaseHTTPResponse:
+            nonlocal url
+            url = _resolve_redirect(url, target)
+            return self._send(url, headers, method, redirected=True)
+
+        response = self._send(url, headers, method, redirected=False)
+        try:
+            response, _, _ = follow_redirects(response, url.url, send, MAX_REDIRECTS)
+        except RedirectError as error:
+            remedy = "; name that URL itself if it may be trusted" if error.is_unsafe else ""
+            raise ShardError(f"{error}{remedy}") from None
+        return response, url
+
+    def _send(
         self, url: Url, headers: dict[str, str], method: str, redirected: bool
     ) -> urllib3.BaseHTTPResponse:
-        # A login for any host is meant for those that the spec names, not for those that a server sends us to.
+        # A login for any host is for the hosts that the spec names, not for those that a server redirects to.
         anywhere = not redirected or _origin(url) == _origin(self._url)
         login = authorization(url, self._settings, anywhere=anywhere)
         host = url.netloc or ""
@@ -170,27 +171,19 @@ class HttpObject:
                 manager, url._replace(auth=None, fragment=None).url, headers, self._timeout, method=method
             )
         except (HTTPError, OSError) as error:
-            raise classified(
+            raise translate_error(
                 error, host, self._retry_policy, answers=(host, id(manager)) in _answered.value
             ) from harmless(error)
         _answered.value.add((host, id(manager)))
         return response
 
 
-def _redirected(url: Url, target: str) -> Url:
-    """Where a redirect leads. A login goes along only to the same origin.
-
-    Raises:
-        ShardError: away from https, or to no URL that could be asked for.
-    """
-    if not is_safe_redirect(url.url, target):
-        raise ShardError(
-            f"a redirect from {url.scheme} to {target} is refused; name that URL itself if it may be trusted"
-        )
+def _resolve_redirect(url: Url, target: str) -> Url:
+    """Where a redirect leads. A login is kept for the same origin only. Raises ShardError for an invalid URL."""
     try:
         parsed = parse_url(target)
     except HTTPError as error:
-        raise ShardError(f"a redirect to {target}, which is no URL that can be asked for: {error}") from None
+        raise ShardError(f"a redirect to {target}, which is not a valid URL: {error}") from None
     if not parsed.host:
         raise ShardError(f"a redirect to {target}, which names no host")
     return (
@@ -202,15 +195,13 @@ def _origin(url: Url) -> tuple[str | None, str | None, int]:
     return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
 
 
-def _excerpt(response: urllib3.BaseHTTPResponse, *asked: Url) -> str:
-    """The beginning of what the server says in words, without what it was asked with."""
+def _excerpt(response: urllib3.BaseHTTPResponse, *sent: Url) -> str:
+    """The start of the server's message, without what was sent in the request."""
     kind = response.headers.get("content-type", "").lower()
     encoded = bool(response.headers.get("content-encoding"))
     data = drain(response)
     if encoded or not any(each in kind for each in ("plain", "xml", "json")):
         return ""
-    if "xml" in kind or data.lstrip().startswith(
-        b"<?xml"
-    ):  # of an object store, which repeats the whole request
+    if "xml" in kind or data.lstrip().startswith(b"<?xml"):  # an object store repeats the whole request
         data = b": ".join(_XML_WORDS.findall(data))
-    return one_line(answered(data.decode("utf-8", "replace"), *(url.url for url in asked)).encode(), 200)
+    return one_line(answered(data.decode("utf-8", "replace"), *(url.url for url in sent)).encode(), 200)

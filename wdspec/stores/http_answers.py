@@ -1,7 +1,4 @@
-"""What an HTTP answer says: whether to try again, which bytes it holds, and of what.
-
-Bodies that a server compressed for the transfer, although it was asked not to.
-"""
+"""HTTP answers: whether to retry, which bytes of which object they have, and bodies compressed for the transfer."""
 
 from __future__ import annotations
 
@@ -31,11 +28,11 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class Extent:
-    """Which bytes of which object an answer holds.
+    """The bytes of an object that an answer has.
 
-    ``total`` is None where the server does not say it; ``validator`` is the ETag, else the time of the last change;
-    ``strong`` says whether equal ones mean equal bytes; ``encoding`` is one that the server put around the bytes
-    for the transfer, or that its object has for good.
+    ``total`` is None if unknown. ``validator`` is the ETag, else the time of the last change, and ``strong`` says
+    whether equal validators mean equal bytes. ``encoding`` is the `Content-Encoding`, which the server adds for the
+    transfer or which the object always has.
     """
 
     start: int
@@ -48,12 +45,12 @@ class Extent:
 
 
 def raise_for_status(status: int, headers: Mapping[str, str], excerpt: str) -> None:
-    """Raises unless the answer holds what was asked for.
+    """Raise unless the answer has the requested bytes.
 
     Args:
-        status: 200 and 206 are right, and 416 is left to :func:`extent_of`.
+        status: 200 and 206 are fine; 416 is left to `extent_of`.
         headers: names in any case.
-        excerpt: the beginning of what the server says in words.
+        excerpt: the start of the server's message.
 
     Raises:
         TransientError: a status that may pass, with the `Retry-After` of the answer.
@@ -74,11 +71,11 @@ def raise_for_status(status: int, headers: Mapping[str, str], excerpt: str) -> N
     raise ShardError(f"the server refuses: {said}; {advice}")
 
 
-def extent_of(status: int, headers: Mapping[str, str], asked: int) -> Extent:
-    """What a 200, 206 or 416 holds, for a request from byte `asked` on.
+def extent_of(status: int, headers: Mapping[str, str], start: int) -> Extent:
+    """The bytes in a 200, 206 or 416, for a request from byte `start` on.
 
     Raises:
-        TransientError: bytes other than those asked for, or headers that contradict each other.
+        TransientError: other bytes than requested, or headers that contradict each other.
         ShardError: the answer is in several parts.
     """
     length = _length(headers)
@@ -88,7 +85,7 @@ def extent_of(status: int, headers: Mapping[str, str], asked: int) -> Extent:
     validator = etag or headers.get("last-modified")
     strong = etag is None or not etag.startswith("W/")
     if status == 416:
-        return _beyond_the_end(headers, asked, validator, strong)
+        return _beyond_the_end(headers, start, validator, strong)
     if status == 200:
         ranges = (headers.get("accept-ranges") or "bytes").strip().lower() != "none"
         return Extent(0, length, length, validator, strong, ranges, encoding)
@@ -99,27 +96,29 @@ def extent_of(status: int, headers: Mapping[str, str], asked: int) -> Extent:
     said = headers.get("content-range")
     match = _RANGE.fullmatch((said or "").strip())
     if match is None:
-        raise TransientError(f"status 206 with the Content-Range `{said}`, which says not which bytes came")
+        raise TransientError(
+            f"status 206 with the Content-Range `{said}`, which does not say which bytes came"
+        )
     first, last = int(match[1]), int(match[2])
     total = None if match[3] == "*" else int(match[3])
-    if first != asked or last < first or (total is not None and last >= total):
-        raise TransientError(f"bytes from {asked} on were asked for, but the Content-Range is `{said}`")
+    if first != start or last < first or (total is not None and last >= total):
+        raise TransientError(f"the request was for bytes from {start} on, but the Content-Range is `{said}`")
     if length is not None and length != last - first + 1:
         raise TransientError(f"the Content-Range is `{said}`, but the Content-Length {length}")
     return Extent(first, last - first + 1, total, validator, strong, True, encoding)
 
 
-def _beyond_the_end(headers: Mapping[str, str], asked: int, validator: str | None, strong: bool) -> Extent:
-    """Nothing, of an object that has no byte there; whoever knows another length sees that it changed."""
-    if not asked:
-        raise TransientError("the server refuses a range of bytes (status 416), and was asked for the whole")
+def _beyond_the_end(headers: Mapping[str, str], start: int, validator: str | None, strong: bool) -> Extent:
+    """No bytes, from the end of the object; the length shows whether the object changed."""
+    if not start:
+        raise TransientError("the server refuses a range of bytes (status 416) for a request without a range")
     said = headers.get("content-range")
     match = _NO_RANGE.fullmatch((said or "").strip())
-    if match is None or int(match[1]) > asked:
+    if match is None or int(match[1]) > start:
         raise TransientError(
-            f"bytes from {asked} on are refused with status 416 and the Content-Range `{said}`"
+            f"bytes from {start} on are refused with status 416 and the Content-Range `{said}`"
         )
-    return Extent(asked, 0, int(match[1]), validator, strong, True, "")
+    return Extent(start, 0, int(match[1]), validator, strong, True, "")
 
 
 def _length(headers: Mapping[str, str]) -> int | None:
@@ -133,7 +132,7 @@ def _length(headers: Mapping[str, str]) -> int | None:
 
 
 def retry_after(said: str | None) -> float | None:
-    """Seconds, of a number of them or a date."""
+    """Seconds to wait, from a number or a date."""
     if not said:
         return None
     if said.strip().isdigit():
@@ -145,17 +144,17 @@ def retry_after(said: str | None) -> float | None:
 
 
 ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
-"""Values of `Content-Encoding` that can be undone."""
+"""Values of `Content-Encoding` that can be decoded."""
 
 _INPUT = 64 * 1024
 _GZIP = BY_NAME["gz"]
 
 
-def transferred(body: ResponseBody, encoding: str, path: str) -> tuple[ResponseBody, bool]:
-    """The body as it was before the transfer, and whether it had to be changed for that.
+def decode_transfer(body: ResponseBody, encoding: str, path: str) -> tuple[ResponseBody, bool]:
+    """The body without its transfer encoding, and whether it had one.
 
-    Some servers put `Content-Encoding: gzip` on a `.tar.gz` that they send as it is. So for such names the
-    encoding is undone only if a gzip file comes out.
+    Some servers put `Content-Encoding: gzip` on a `.tar.gz` that they send as it is. For such names the body is decoded
+    only if the result is a gzip file.
 
     Args:
         body: from its first byte on.
@@ -164,11 +163,11 @@ def transferred(body: ResponseBody, encoding: str, path: str) -> tuple[ResponseB
 
     Raises:
         TransientError: the body is cut.
-        ShardError: an encoding that cannot be undone.
+        ShardError: an unknown encoding.
     """
     if encoding not in ENCODINGS:
         raise ShardError(
-            f"the server compresses with `{encoding}` although it was asked for plain bytes; switch that off for "
+            f"the server compresses with `{encoding}`, although the request was for plain bytes; switch that off for "
             "shards in its configuration"
         )
     start = b""
@@ -176,7 +175,7 @@ def transferred(body: ResponseBody, encoding: str, path: str) -> tuple[ResponseB
         start += piece
     if not start:
         return body, False
-    if compression_of(path) is _GZIP and not _GZIP.magic.match(_opened(start)):
+    if compression_of(path) is _GZIP and not _GZIP.magic.match(_decode_start(start)):
         return _RejoinedBody(start, body), False
     return DecodedBody(_RejoinedBody(start, body)), True
 
@@ -201,23 +200,23 @@ class DecodedBody(_WrappedBody):
         super().__init__(body)
         self._decoder = _decoder()
         self._input = b""
-        self._begun = False
+        self._started = False
 
     def read(self, size: int) -> bytes:
         while True:
             data = self._input or self._body.read(_INPUT)
             decoder = self._decoder
             if not data:
-                if decoder.eof or not self._begun:
+                if decoder.eof or not self._started:
                     return b""
                 raise TransientError("the compressed transfer stops in the middle")
-            if decoder.eof:  # one gzip stream behind the other
+            if decoder.eof:  # several gzip streams in a row
                 decoder = self._decoder = _decoder()
             try:
                 out = decoder.decompress(data, size)
             except zlib.error as error:
                 raise TransientError(f"the compressed transfer is damaged: {error}") from error
-            self._begun = True
+            self._started = True
             self._input = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
             if out:
                 return out
@@ -241,7 +240,7 @@ def _decoder() -> zlib._Decompress:
     return zlib.decompressobj(wbits=47)
 
 
-def _opened(start: bytes) -> bytes:
+def _decode_start(start: bytes) -> bytes:
     try:
         return _decoder().decompress(start, LONGEST_MAGIC)
     except zlib.error:

@@ -1,10 +1,7 @@
-"""One request and its answer over kept-alive connections: what HTTP servers and AIStore clusters have in common.
+"""HTTP requests over kept-alive connections, for HTTP servers and AIStore clusters.
 
-Redirects are followed by hand and taken as they come, never kept: what they point to may be signed, and expire.
-
-The connections of a process: made on first use, kept alive, and never shared with a forked child.
-
-Why a request or a body failed: whether it may pass, and what to say.
+Connections are made on first use and never shared with a forked child. Redirects are followed by hand and never kept:
+their targets may be signed, and expire.
 """
 
 from __future__ import annotations
@@ -32,12 +29,12 @@ from wdspec.stores.settings import HttpSettings
 
 HEADERS = {"accept-encoding": "identity", "user-agent": "wdspec"}
 CONNECTIONS = 16
-"""Idle connections kept for each host."""
+"""Idle connections kept per host."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SMALL = 64 * 1024
 
 Explain = Callable[[Exception], Exception]
-"""Makes our error of one of urllib3's."""
+"""Turns an error of urllib3 into one of ours."""
 
 
 def get(
@@ -62,36 +59,67 @@ def get(
     )
 
 
-def redirect_of(response: urllib3.BaseHTTPResponse, url: str) -> str | None:
-    """The absolute URL that an answer redirects to; None where it does not.
+class RedirectError(Exception):
+    """A redirect that cannot be followed.
 
     Args:
-        url: that gave the answer.
+        url: where the redirect was seen.
+        is_unsafe: whether it leads away from https, which the caller may want to explain.
+    """
+
+    def __init__(self, message: str, url: str, *, is_unsafe: bool = False) -> None:
+        super().__init__(message)
+        self.url, self.is_unsafe = url, is_unsafe
+
+
+def follow_redirects(
+    response: urllib3.BaseHTTPResponse,
+    url: str,
+    send: Callable[[str], urllib3.BaseHTTPResponse],
+    most: int,
+) -> tuple[urllib3.BaseHTTPResponse, str, int]:
+    """Follow redirects to http and https, but from https only to https.
+
+    Args:
+        response: the first answer; like all later ones, it is closed if this raises.
+        url: of the first answer.
+        send: requests a URL.
+        most: redirects to follow.
+
+    Returns:
+        The first answer that is not a redirect, its URL, and the number of redirects before it.
 
     Raises:
-        ValueError: it redirects to what is no URL; the message says so.
+        RedirectError: a redirect to an invalid URL, away from https, or one too many. Also what `send` raises.
     """
-    location = response.headers.get("location")
-    if response.status not in _REDIRECTS or location is None:
-        return None
-    with contextlib.suppress(UnicodeError):
-        location = location.encode("latin-1").decode("utf-8")  # headers come as if they were Latin-1
+    hops = 0
     try:
-        return urljoin(url, location)
-    except ValueError as error:
-        raise ValueError(
-            f"a redirect to {location}, which is no URL that can be asked for: {error}"
-        ) from None
-
-
-def is_safe_redirect(url: str, target: str) -> bool:
-    """Whether a redirect may be followed: to http or https, and from https to https alone."""
-    before, after = urlsplit(url).scheme.lower(), urlsplit(target).scheme.lower()
-    return after == "https" or (after == "http" and before == "http")
+        while (location := response.headers.get("location")) is not None and response.status in _REDIRECTS:
+            if hops == most:
+                raise RedirectError(f"more than {most} redirects, the last one to {url}", url)
+            with contextlib.suppress(UnicodeError):
+                location = location.encode("latin-1").decode("utf-8")  # headers are decoded as Latin-1
+            try:
+                target = urljoin(url, location)
+            except ValueError as error:
+                message = f"a redirect to {location}, which is not a valid URL: {error}"
+                raise RedirectError(message, url) from None
+            before, after = urlsplit(url).scheme.lower(), urlsplit(target).scheme.lower()
+            if after != "https" and (after, before) != ("http", "http"):
+                raise RedirectError(
+                    f"a redirect from {before} to {target}, which is refused", url, is_unsafe=True
+                )
+            drain(response)
+            url, hops = target, hops + 1
+            response = send(url)
+    except BaseException:
+        response.close()
+        raise
+    return response, url, hops
 
 
 def drain(response: urllib3.BaseHTTPResponse) -> bytes:
-    """Reads a small body to its end, so that its connection can be used again; closes that of a large one."""
+    """Read a small body to its end, so that its connection can be reused; close the connection of a large one."""
     try:
         data = response.read(_SMALL, decode_content=False)
         if len(data) < _SMALL:
@@ -104,17 +132,17 @@ def drain(response: urllib3.BaseHTTPResponse) -> bytes:
 
 
 def one_line(data: bytes, most: int) -> str:
-    """The beginning of what a server says in words, on one line of at most so many characters."""
+    """The start of a server's message, on one line of at most `most` characters."""
     text = data[: 4 * most].decode("utf-8", "replace")
     line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
     return line[:most] + ("…" if len(line) > most else "")
 
 
 class WireBody:
-    """The bytes of one answer, as they come over the wire.
+    """The bytes of one answer, as sent.
 
     Args:
-        explain: makes the error to raise.
+        explain: turns an error into the one to raise.
     """
 
     def __init__(self, response: urllib3.BaseHTTPResponse, explain: Explain) -> None:
@@ -130,7 +158,7 @@ class WireBody:
         self._response.close()
 
     def abort(self) -> None:
-        """Ends a `read` under way in another thread."""
+        """End a `read` in another thread."""
         with contextlib.suppress(RuntimeError, ValueError, OSError):  # nothing is being read
             self._response.shutdown()
 
@@ -141,21 +169,21 @@ _managers: PerProcess[KeyedValues[tuple[HttpSettings, str | None], urllib3.PoolM
 
 
 def manager_for(url: Url, settings: HttpSettings) -> urllib3.PoolManager:
-    """The connections through which a URL is asked for: direct ones, or those to its proxy.
+    """The connections for a URL: direct ones, or those to its proxy.
 
     Raises:
-        ShardError: a proxy or a file of certificates that cannot be used.
+        ShardError: a proxy or a certificate file that cannot be used.
     """
     scheme = url.scheme or "http"
     proxy = settings.proxy_for(scheme, url.host or "", url.port or (443 if scheme == "https" else 80))
-    return _managers.value.get((settings, proxy), lambda: _made(settings, proxy))
+    return _managers.value.get((settings, proxy), lambda: _make_manager(settings, proxy))
 
 
 def authorization(url: Url, settings: HttpSettings, *, anywhere: bool = True) -> str | None:
-    """The Authorization header for a URL: of its own `user:password@`, else from the netrc file.
+    """The Authorization header for a URL: its own `user:password@`, else from the netrc file.
 
     Args:
-        anywhere: whether the file's `default`, a login for every host, may be used.
+        anywhere: whether the file's `default` entry, a login for every host, may be used.
     """
     if url.auth is not None:
         user, _, password = url.auth.partition(":")
@@ -166,15 +194,15 @@ def authorization(url: Url, settings: HttpSettings, *, anywhere: bool = True) ->
     return _basic(entry[0], entry[2] or "") if entry else None
 
 
-def _made(settings: HttpSettings, proxy: str | None) -> urllib3.PoolManager:
+def _make_manager(settings: HttpSettings, proxy: str | None) -> urllib3.PoolManager:
     arguments: dict[str, Any] = {"maxsize": CONNECTIONS, "ssl_context": _trust(settings)}
     if proxy is None:
         return urllib3.PoolManager(**arguments)
     parsed = urllib3.util.parse_url(proxy)
     if parsed.scheme not in ("http", "https"):
         raise ShardError(
-            f"the environment asks for the proxy {proxy} (HTTP_PROXY, HTTPS_PROXY or ALL_PROXY), but only http and "
-            "https proxies are known; unset it, or name the host in NO_PROXY"
+            f"the environment sets the proxy {proxy} (HTTP_PROXY, HTTPS_PROXY or ALL_PROXY), but only http and https "
+            "proxies are supported; unset it, or name the host in NO_PROXY"
         )
     if parsed.auth:
         user, _, password = parsed.auth.partition(":")
@@ -183,7 +211,7 @@ def _made(settings: HttpSettings, proxy: str | None) -> urllib3.PoolManager:
 
 
 def _trust(settings: HttpSettings) -> ssl.SSLContext:
-    """Whose certificates are trusted: those named in the environment, else the system's and certifi's."""
+    """The trusted certificates: those named in the environment, else the system's and certifi's."""
     try:
         context = ssl.create_default_context(cafile=settings.ca_file, capath=settings.ca_directory)
     except (OSError, ssl.SSLError) as error:
@@ -215,29 +243,28 @@ def _basic(user: str, password: str) -> str:
     return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
 
 
-_REMEDY = "if it was made by an authority of your own, name that authority's file in SSL_CERT_FILE"
+_REMEDY = "if your own authority issued it, name that authority's file in SSL_CERT_FILE"
 _REMEDIES = {
     9: "it will be valid later: is the clock of this machine right?",
-    10: "whoever runs the server has to renew it, if the clock of this machine is right",
+    10: "the owner of the server has to renew it, if the clock of this machine is right",
     62: "name the host as the certificate does",
     64: "name the host as the certificate does, not its address",
 }
-"""By the number that OpenSSL gives to what is wrong with a certificate."""
+"""Remedies by OpenSSL's number of the fault of a certificate."""
 _E = TypeVar("_E", bound=BaseException)
 _OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|\w+\(host='[^']*', port=[^)]*\): ?")
 
 
-def classified(error: Exception, host: str, retry_policy: RetryPolicy, answers: bool = True) -> Exception:
-    """Our error for one of urllib3's.
+def translate_error(
+    error: Exception, host: str, retry_policy: RetryPolicy, answers: bool = True
+) -> Exception:
+    """Our error for an error of urllib3: a TransientError, or a ShardError if it will not pass by itself.
 
     Args:
-        error: what a request or a `read` raised.
-        host: that was asked, for the message.
-        retry_policy: its time-outs go into messages.
+        error: raised by a request or a `read`.
+        host: the server.
+        retry_policy: its timeouts go into messages.
         answers: whether this host has ever answered this process.
-
-    Returns:
-        A TransientError; a ShardError for what does not pass by itself.
     """
     certificate = _cause(error, ssl.SSLCertVerificationError)
     if certificate is not None:
@@ -270,7 +297,7 @@ def classified(error: Exception, host: str, retry_policy: RetryPolicy, answers: 
     if isinstance(error, exceptions.ReadTimeoutError):
         return TransientError(f"{host} gave nothing for {retry_policy.read_timeout:g} s")
     if isinstance(error, exceptions.LocationValueError):
-        return ShardError(f"this is no URL that can be asked for: {_words(error)}")
+        return ShardError(f"not a valid URL: {_words(error)}")
     cut = _cause(error, exceptions.IncompleteRead)
     if cut is not None and cut.expected is not None:
         return TransientError(
@@ -280,7 +307,7 @@ def classified(error: Exception, host: str, retry_policy: RetryPolicy, answers: 
 
 
 def _cause(error: BaseException | None, kind: type[_E]) -> _E | None:
-    """The first error of a kind on the way to what caused this one."""
+    """The first error of a kind in a chain of causes."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, kind):
@@ -292,5 +319,5 @@ def _cause(error: BaseException | None, kind: type[_E]) -> _E | None:
 
 
 def _words(error: object) -> str:
-    """What an error says, without the names of Python's objects."""
+    """The text of an error, without the names of Python objects."""
     return _OBJECT.sub("", str(error)).strip() or type(error).__name__

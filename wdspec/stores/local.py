@@ -1,25 +1,18 @@
-"""Files of this machine, and of what is mounted on it.
+"""Local files and directories, and standard input and output.
 
-Local files, and what to say where there is none.
-
-Globs and directories on the local disk.
-
-Not the library's ``glob``: that one passes over directories it may not read, and shards must never be missing
-in silence.
-
-`-`: a shard from standard input, once, in the process that was started with it; or to standard output.
+Directories are not listed by Python's ``glob``, which skips directories that it may not read: shards must never be
+missing silently.
 """
 
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import multiprocessing
 import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import BinaryIO, cast
 
@@ -27,8 +20,8 @@ from wdspec.base.errors import MissingShardError, ShardError
 from wdspec.base.files import RawStream
 from wdspec.formats.compression import is_listed
 from wdspec.stores.outputs import LocalOutput, Output, StreamOutput
-from wdspec.stores.store import ObjectStat, Store, StoreSettings
-from wdspec.urls.urls import MAGIC, ShardUrl, local_path, tidy_path
+from wdspec.stores.store import ObjectStat, Store, StoreSettings, match_glob
+from wdspec.urls.urls import ShardUrl, local_path, tidy_path
 
 _ONE_SLASH = re.compile(r"/([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 
@@ -37,28 +30,28 @@ def open_file(path: str) -> BinaryIO:
     """The bytes of a local file, unbuffered.
 
     Raises:
-        MissingShardError: it does not exist; says how far its path does.
+        MissingShardError: it does not exist; the message says which part of its path does.
         ShardError: it cannot be read.
     """
     try:
         return open(path, "rb", buffering=0)
     except (OSError, ValueError) as error:
-        raise explained(error, path) from None
+        raise translate_error(error, path) from None
 
 
 def stat_file(path: str) -> os.stat_result:
-    """What the system says of a local file. Raises as `open_file` does."""
+    """The `os.stat` of a local file. Raises as `open_file` does."""
     try:
         found = os.stat(path)
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(path)
     except (OSError, ValueError) as error:
-        raise explained(error, path) from None
+        raise translate_error(error, path) from None
     return found
 
 
-def explained(error: OSError | ValueError, path: str) -> ShardError:
-    """Our error for one of the operating system's, with what is wrong with the path and what to do."""
+def translate_error(error: OSError | ValueError, path: str) -> ShardError:
+    """Our error for one of the operating system, with the fault of the path and the remedy."""
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         return MissingShardError(_missing(path), location=path)
     if isinstance(error, IsADirectoryError):
@@ -72,9 +65,9 @@ def explained(error: OSError | ValueError, path: str) -> ShardError:
 
 def _missing(path: str) -> str:
     if os.path.islink(path):
-        return f"a symbolic link to `{os.readlink(path)}`, which does not exist; mend the link"
+        return f"a symbolic link to `{os.readlink(path)}`, which does not exist; correct the link"
     if match := _ONE_SLASH.search(path):
-        return f"no such file; if `{match.group(1)}` is a URL's scheme, two slashes follow it: `{match.group(1)}://…`"
+        return f"no such file; if `{match.group(1)}` is the scheme of a URL, it needs two slashes: `{match.group(1)}://…`"
     parent, name = os.path.split(path.rstrip("/"))
     while parent not in ("", "/") and not os.path.isdir(parent):
         parent, name = os.path.split(parent)
@@ -98,73 +91,41 @@ def _some_names(directory: str) -> list[str]:
 
 
 def shards_in(directory: str) -> list[str]:
-    """The names of the shards directly in a directory, in code point order.
-
-    Raises:
-        MissingShardError, ShardError: it does not exist or cannot be read.
-    """
+    """The names of the shards directly in a directory, in code point order. Raises as `open_file`."""
     return sorted(entry.name for entry in _entries(directory) if is_listed(entry.name) and not entry.is_dir())
 
 
 def files_matching(root: str, pattern: str) -> list[str]:
-    """The paths of the files that match a glob, relative to its root, in code point order.
-
-    `*`, `?` and `[a-z]` within a segment, `**` for any number of directories (links to directories are not
-    followed); hidden files need a `.` in the pattern. A segment that exists by exactly its own name is taken
-    literally: `a[1].tar` is that file, if there is one.
+    """The files below a directory that match a glob, relative to it; see `match_glob`.
 
     Args:
-        root: directory, ends with `/`; its characters are all literal.
-        pattern: relative to it.
+        root: ends with `/`; its characters are all literal.
 
     Raises:
         MissingShardError, ShardError: a directory that does not exist or cannot be read.
     """
-    *directories, last = pattern.split("/")
-    places = [""]
-    for segment in directories:
-        deeper = (_below(root, place, segment) for place in places)
-        places = list(dict.fromkeys(found for some in deeper for found in some))
-    files: set[str] = set()
-    for place in places:
-        for inner in _below(root, place, last) if last == "**" else [place]:
-            wanted = "*" if last == "**" else last
-            files.update(
-                inner + name
-                for name in _names(root + inner, wanted)
-                if not os.path.isdir(root + inner + name)
-            )
-    return sorted(files)
+    return match_glob(_LocalTree(root), pattern)
 
 
-def _below(root: str, place: str, segment: str) -> Iterator[str]:
-    """The directories that a segment leads to from a place; each ends with `/`."""
-    if segment != "**":
-        for name in _names(root + place, segment):
-            if os.path.isdir(root + place + name):
-                yield f"{place}{name}/"
-        return
-    stack = [place]
-    while stack:
-        here = stack.pop()
-        yield here
-        for entry in _entries(root + here):
-            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
-                stack.append(f"{here}{entry.name}/")
+class _LocalTree:
+    def __init__(self, root: str) -> None:
+        self._root = root
 
+    def has(self, path: str) -> bool:
+        return os.path.lexists(self._root + path)
 
-def _names(directory: str, segment: str) -> list[str]:
-    if os.path.lexists(directory + segment):
-        return [segment]
-    if not MAGIC.search(segment):
-        return []
-    matches = re.compile(fnmatch.translate(segment)).match
-    hidden = segment.startswith(".")
-    return [
-        entry.name
-        for entry in _entries(directory)
-        if matches(entry.name) and (hidden or entry.name[0] != ".")
-    ]
+    def is_file(self, path: str) -> bool:
+        return not self.is_directory(path)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(self._root + path)
+
+    def names(self, directory: str) -> list[str]:
+        return [entry.name for entry in _entries(self._root + directory)]
+
+    def folders(self, directory: str) -> list[str]:
+        entries = _entries(self._root + directory)
+        return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
 def _entries(directory: str) -> list[os.DirEntry[str]]:
@@ -172,27 +133,23 @@ def _entries(directory: str) -> list[os.DirEntry[str]]:
         with os.scandir(directory) as entries:
             return list(entries)
     except (OSError, ValueError) as error:
-        raise explained(error, directory) from None
+        raise translate_error(error, directory) from None
 
 
 class LocalFiles:
     """Opens the shards of a reader that are all plain local paths.
 
-    It replaces `storage.ahead.Ahead`: nothing has to be resolved, fetched ahead or announced.
+    It replaces `storage.ahead.Ahead`: no location is resolved, fetched ahead or announced.
 
     Args:
-        directory: absolute; relative paths without a base of their own start here.
+        directory: absolute; the start of relative paths without a base.
     """
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
     def open(self, shard: ShardUrl) -> BinaryIO:
-        """The bytes of a shard, as `open_file` gives them.
-
-        Raises:
-            MissingShardError, ShardError: as `open_file`.
-        """
+        """The bytes of a shard; see `open_file`."""
         return open_file(tidy_path(os.path.join(self._directory, shard.base, shard.text)))
 
     def expect(self, shards: Iterable[ShardUrl]) -> None:
@@ -202,7 +159,7 @@ class LocalFiles:
         """Do nothing: no store has to prepare."""
 
     def close(self) -> None:
-        """Do nothing: nothing was expected."""
+        """Do nothing: no file was opened ahead."""
 
 
 class LocalStore(Store):
@@ -235,33 +192,30 @@ class LocalStore(Store):
 
 def _path(location: str) -> str:
     path = local_path(location)
-    assert path is not None, "the table gives this store local locations only"
+    assert path is not None, "this store is for local locations only"
     return path
 
 
-_taken_by = 0
+_reader = 0
+"""The process that has read standard input."""
 
 
 class StandardStreams(Store):
-    """Standard input, forward only, and standard output."""
+    """Standard input, forward only and once, in the process that was started with it; and standard output."""
 
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
-        """The bytes of standard input.
-
-        Raises:
-            ShardError: it was read before, is a terminal or closed, or this is a worker process.
-        """
-        global _taken_by
+        """The bytes of standard input. Raises ShardError if they cannot be read here."""
+        global _reader
         if multiprocessing.parent_process() is not None:
             raise ShardError(
                 "standard input belongs to the process that was started with it, not to its workers; set "
                 "`loader: {workers: 0}` or num_workers=0",
                 location=location,
             )
-        if _taken_by == os.getpid():
+        if _reader == os.getpid():
             raise ShardError(
-                "standard input can be read only once, and was: give the number of samples with `samples:` where it "
-                "would be counted, and stop after one pass with `epoch: pass` or `limit:`; or save it to a file",
+                "standard input can be read only once, and was read before: give the number of samples with `samples:` "
+                "instead of counting them, stop after one pass with `epoch: pass` or `limit:`, or save it to a file",
                 location=location,
             )
         if os.isatty(0):
@@ -272,7 +226,7 @@ class StandardStreams(Store):
             os.fstat(0)
         except OSError:
             raise ShardError("standard input is closed", location=location) from None
-        _taken_by = os.getpid()
+        _reader = os.getpid()
         return cast(BinaryIO, _StandardInput())
 
     def output(
@@ -285,7 +239,7 @@ class StandardStreams(Store):
 
 
 class _StandardInput(RawStream):
-    """Never seeks, though a file may stand behind it: part of that may have been read by others."""
+    """Never seeks, even if it is a file: another program may have read a part of it."""
 
     def read(self, size: int = -1) -> bytes:
         return self.readall() if size < 0 else os.read(0, size)

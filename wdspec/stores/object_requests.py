@@ -1,14 +1,8 @@
-"""A body in few large requests, side by side where the object is large, in the event loop of a file system.
+"""Bodies fetched in few large requests by the clients of s3fs, adlfs and other asynchronous file systems.
 
-Each request costs a way to the store and back, and each connection has a speed of its own. So a whole shard of usual
-size is one request, whose bytes are given while they come, and of larger ones the next segments come meanwhile, as far
-as the memory of this process's streams allows.
-
-Objects whose first answer gives bytes and says what they are of: later requests are held to that.
-
-Objects of S3, asked for by s3fs's client: one request says what the object is and gives its bytes.
-
-Blobs of Azure, asked for by adlfs's client: one request says what the blob is and gives its bytes.
+Each request costs a round trip, and each connection has its own speed. So a shard of usual size is one request, read
+while it arrives, and the segments of a larger one are fetched in parallel, as far as the memory of this process's
+streams allows. For S3 and Azure the first answer has bytes and identifies the object; later requests are pinned to it.
 """
 
 from __future__ import annotations
@@ -28,23 +22,23 @@ from wdspec.stores.resume import RangeResponse
 from wdspec.stores.retry import TransientError
 
 WHOLE = 32 * 1024 * 1024
-"""Bytes that are asked for at once from the start of an object: most shards are one request."""
+"""Bytes of the first request from the start of an object: most shards are one request."""
 SEGMENT = 16 * 1024 * 1024
-"""Bytes of each later request, at least: what is left is cut into as few as are under way at once."""
+"""Least bytes of each later request: the rest is cut into as few as run in parallel."""
 LONGEST = 64 * 1024 * 1024
 FIRST = 1024 * 1024
-"""Bytes of the first request from elsewhere: who jumps may jump again. Each later one is four times as large."""
+"""Bytes of the first request from elsewhere: one jump may follow another. Each later one is 4 times as large."""
 SIDES = 3
-"""Requests under way at once."""
+"""Parallel requests."""
 _CHUNK = 512 * 1024
 _NAP = 0.002
 
 Ask = Callable[[int, int], AsyncIterator[bytes]]
-"""The bytes of an object from an offset to another, as they come, in the event loop."""
+"""The bytes of an object between two offsets, as they arrive, in the event loop."""
 
 
 def first_end(start: int) -> int:
-    """Where the first request of a body ends that begins there."""
+    """The end of the first request of a body that starts there."""
     return start + (FIRST if start else WHOLE)
 
 
@@ -56,8 +50,8 @@ class SegmentedBody:
         loop: where it runs.
         start: offset of the first byte.
         total: bytes of the object.
-        timeout: seconds in which the next bytes must come.
-        begun: the first request, if it is made already, and where it ends.
+        timeout: seconds to wait for the next bytes.
+        first: the first request, if it is already made, and its end.
     """
 
     def __init__(
@@ -67,7 +61,7 @@ class SegmentedBody:
         start: int,
         total: int,
         timeout: float,
-        begun: tuple[AsyncIterator[bytes], int] | None = None,
+        first: tuple[AsyncIterator[bytes], int] | None = None,
     ) -> None:
         self._ask, self._loop, self._total, self._timeout = ask, loop, total, timeout
         self._arrived = threading.Condition()
@@ -76,18 +70,18 @@ class SegmentedBody:
         self._held = 0
         self._closed = False
         self._rest = b""
-        if begun is not None:
-            coming, end = begun
-            self._begin(coming, min(end, total))
+        if first is not None:
+            coming, end = first
+            self._start(coming, min(end, total))
 
     def read(self, size: int) -> bytes:
         while not self._rest:
             while len(self._segments) < SIDES and self._next < self._total and self._has_room():
                 end = min(self._next + self._size, self._total)
-                self._begin(self._ask(self._next, end), end)
+                self._start(self._ask(self._next, end), end)
             if not self._segments:
                 return b""
-            self._rest = self._taken(self._segments[0])
+            self._rest = self._take(self._segments[0])
         data, self._rest = self._rest[:size], self._rest[size:]
         return data
 
@@ -105,14 +99,14 @@ class SegmentedBody:
     def _has_room(self) -> bool:
         return not self._segments or share() >= 2 * SEGMENT
 
-    def _begin(self, coming: AsyncIterator[bytes], end: int) -> None:
+    def _start(self, coming: AsyncIterator[bytes], end: int) -> None:
         segment = _Segment(end - self._next)
         self._segments.append(segment)
         part = min(max((self._total - end) // SIDES + 1, SEGMENT), LONGEST)
         self._next, self._size = end, min(4 * self._size, part)
         segment.future = asyncio.run_coroutine_threadsafe(self._pump(segment, coming), self._loop)
 
-    def _taken(self, segment: _Segment) -> bytes:
+    def _take(self, segment: _Segment) -> bytes:
         """The next bytes of the first segment; b"" at its end."""
         deadline = time.monotonic() + self._timeout
         with self._arrived:
@@ -156,7 +150,7 @@ class SegmentedBody:
                 self._arrived.notify_all()
 
     def _is_ahead(self, segment: _Segment) -> bool:
-        """Whether it holds more than its part; what is read first must never wait for what comes later."""
+        """Whether it holds more than its part. The segment that is read first must never wait for later ones."""
         first = bool(self._segments) and self._segments[0] is segment
         return (segment.held if first else self._held) > max(share(), 4 * _CHUNK)
 
@@ -171,75 +165,79 @@ class _Segment:
         self.future: Future[None] = Future()
 
 
-Begun = tuple[AsyncIterator[bytes], int, str | None]
-"""The bytes of the first request, those of the whole object, and what tells it from others."""
+FirstAnswer = tuple[AsyncIterator[bytes], int, str | None]
+"""The bytes of the first request, the size of the object, and its validator."""
+
+
+def change_error(location: str) -> ShardError:
+    return ShardError(
+        "the object changed while it was read; start again from a saved state", location=location
+    )
 
 
 class PinnedObject(ABC):
-    """Asks for an object; every later request names the version, or the ETag, that the first one got.
+    """Requests an object. Every later request names the version, or the ETag, of the first answer.
 
     Raises:
-        whatever the file system raises; ShardError for an object that changed meanwhile.
+        ShardError: the object changed. Also whatever the file system raises.
     """
+
+    tag_name: str
+    """What `validator` calls the ETag."""
 
     def __init__(self, system: Any, path: str, location: str, timeout: float) -> None:
         self._system, self._path, self._location, self._timeout = system, path, location, timeout
+        self._etag: str | None = None
 
     def response(self, offset: int, connect_timeout: float) -> RangeResponse:
         """The object from an offset to its end."""
         from fsspec.asyn import sync
 
-        begun = sync(self._system.loop, self._begun, offset, timeout=connect_timeout + self._timeout)
-        if isinstance(begun, Mapping):  # what it says of an object without a byte there
-            size, tag = int(begun["size"]), begun.get("ETag") or begun.get("etag")
+        first = sync(self._system.loop, self._start, offset, timeout=connect_timeout + self._timeout)
+        if isinstance(first, Mapping):  # there is no byte at the offset
+            size, tag = int(first["size"]), first.get("ETag") or first.get("etag")
             nothing = SegmentedBody(self._segment, self._system.loop, size, size, self._timeout)
-            return RangeResponse(nothing, size, size, self.said(tag))
-        coming, total, validator = begun
+            return RangeResponse(nothing, size, size, self._validator(tag))
+        coming, total, validator = first
         body = SegmentedBody(
             self._segment, self._system.loop, offset, total, self._timeout, (coming, first_end(offset))
         )
         return RangeResponse(body, offset, total, validator)
 
     @abstractmethod
-    async def _begun(self, offset: int) -> Begun | Mapping[str, Any]:
-        """The first request, or what the store says of an object without a byte at the offset."""
+    async def _start(self, offset: int) -> FirstAnswer | Mapping[str, Any]:
+        """The first request, or what the store says about an object without a byte at the offset."""
 
     @abstractmethod
     def _segment(self, start: int, end: int) -> AsyncIterator[bytes]:
         """The bytes of a later request."""
 
     async def _raise_missing(self) -> None:
-        """Raises where there is no object, but perhaps a directory."""
+        """Raise for a directory, or if there is nothing at all."""
         if (await self._system._info(self._path)).get("type") == "directory":
             raise IsADirectoryError(self._path)
 
-    @staticmethod
-    @abstractmethod
-    def said(tag: Any) -> str | None:
-        """What tells an object from others, by its ETag."""
-
-    def _changed(self) -> ShardError:
-        return ShardError(
-            "the object changed while it was read; start again from a saved state", location=self._location
-        )
+    def _validator(self, tag: Any) -> str | None:
+        return f"{self.tag_name} {tag}" if tag else None
 
 
 def is_s3(system: Any) -> bool:
-    """Whether a file system is s3fs's, whose client can be asked."""
+    """Whether a file system is s3fs's, so that its client can be used."""
     return type(system).__module__.startswith("s3fs.") and hasattr(system, "_call_s3")
 
 
 class S3Object(PinnedObject):
     """An object of S3."""
 
+    tag_name = "ETag"
+
     def __init__(self, system: Any, path: str, location: str, timeout: float) -> None:
         super().__init__(system, path, location, timeout)
         self._bucket, self._key, self._version = system.split_path(path)
-        self._etag: str | None = None
 
-    async def _begun(self, offset: int) -> Begun | Mapping[str, Any]:
+    async def _start(self, offset: int) -> FirstAnswer | Mapping[str, Any]:
         try:
-            answer = await self._asked(offset, first_end(offset))
+            answer = await self._get(offset, first_end(offset))
         except FileNotFoundError:
             await self._raise_missing()
             raise
@@ -253,17 +251,17 @@ class S3Object(PinnedObject):
         self._etag = answer.get("ETag")
         if answer.get("VersionId") not in (None, "null"):
             self._version = answer["VersionId"]
-        return _chunks(answer["Body"]), total, self.said(self._etag or answer.get("LastModified"))
+        return _chunks(answer["Body"]), total, self._validator(self._etag or answer.get("LastModified"))
 
     async def _segment(self, start: int, end: int) -> AsyncIterator[bytes]:
-        answer = await self._asked(start, end)
+        answer = await self._get(start, end)
         if answer.get("ETag") != self._etag:
             answer["Body"].close()
-            raise self._changed()
+            raise change_error(self._location)
         async for chunk in _chunks(answer["Body"]):
             yield chunk
 
-    async def _asked(self, start: int, end: int) -> Any:
+    async def _get(self, start: int, end: int) -> Any:
         pins = (
             {"VersionId": self._version} if self._version else {"IfMatch": self._etag} if self._etag else {}
         )
@@ -273,18 +271,14 @@ class S3Object(PinnedObject):
             )
         except OSError as error:
             if "PreconditionFailed" in f"{error} {error.__cause__!r}":
-                raise self._changed() from None
+                raise change_error(self._location) from None
             if isinstance(error, FileNotFoundError) and self._etag:
-                raise self._changed() from None
+                raise change_error(self._location) from None
             raise
-
-    @staticmethod
-    def said(tag: Any) -> str | None:
-        return f"ETag {tag}" if tag else None
 
 
 async def _chunks(body: Any) -> AsyncIterator[bytes]:
-    """The bytes of an answer, in pieces that are worth a switch of threads."""
+    """The bytes of an answer, in pieces large enough to be worth a switch of threads."""
     parts: list[bytes] = []
     held = 0
     try:
@@ -301,23 +295,24 @@ async def _chunks(body: Any) -> AsyncIterator[bytes]:
 
 
 def is_azure(system: Any) -> bool:
-    """Whether a file system is adlfs's, whose client can be asked."""
+    """Whether a file system is adlfs's, so that its client can be used."""
     return type(system).__module__.startswith("adlfs.") and hasattr(system, "service_client")
 
 
 class AzureBlob(PinnedObject):
-    """A blob; its client gives each request's bytes whole."""
+    """A blob of Azure; its client returns the bytes of each request at once."""
+
+    tag_name = "etag"
 
     def __init__(self, system: Any, path: str, location: str, timeout: float) -> None:
         super().__init__(system, path, location, timeout)
         self._container, self._blob, self._version = system.split_path(path)
-        self._etag: str | None = None
 
-    async def _begun(self, offset: int) -> Begun | Mapping[str, Any]:
+    async def _start(self, offset: int) -> FirstAnswer | Mapping[str, Any]:
         from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
         try:
-            said, data = await self._asked(offset, first_end(offset))
+            said, data = await self._get(offset, first_end(offset))
         except ResourceNotFoundError:
             await self._raise_missing()
             raise
@@ -329,19 +324,19 @@ class AzureBlob(PinnedObject):
         if str((said.metadata or {}).get("hdi_isfolder")).lower() == "true":
             raise IsADirectoryError(self._path)
         self._etag = said.etag
-        return _whole(data), int(said.content_range.rpartition("/")[2]), self.said(said.etag)
+        return _whole(data), int(said.content_range.rpartition("/")[2]), self._validator(said.etag)
 
     async def _segment(self, start: int, end: int) -> AsyncIterator[bytes]:
         from azure.core.exceptions import ResourceModifiedError, ResourceNotFoundError
 
         try:
-            _, data = await self._asked(start, end)
+            _, data = await self._get(start, end)
         except (ResourceModifiedError, ResourceNotFoundError):
-            raise self._changed() from None
+            raise change_error(self._location) from None
         yield data
 
-    async def _asked(self, start: int, end: int) -> tuple[Any, bytes]:
-        """What the store says of the blob, and the bytes."""
+    async def _get(self, start: int, end: int) -> tuple[Any, bytes]:
+        """The properties of the blob, and the bytes."""
         from azure.core import MatchConditions
 
         system, pins = self._system, {}
@@ -358,10 +353,6 @@ class AzureBlob(PinnedObject):
                 **getattr(system, "_timeout_kwargs", {}),
             )
             return stream.properties, await stream.readall()
-
-    @staticmethod
-    def said(tag: Any) -> str | None:
-        return f"etag {tag}" if tag else None
 
 
 async def _whole(data: bytes) -> AsyncIterator[bytes]:

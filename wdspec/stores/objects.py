@@ -1,9 +1,7 @@
-"""Objects in the stores that fsspec reads: as streams, and listed.
+"""Objects in the stores that fsspec reads: read as streams, listed and written.
 
-fsspec's own files ask for a block, wait, and ask for the next; here a shard of usual size is one request, and the next
-segments of larger ones are on their way while one is used (`segments.py`).
-
-Objects written to a store that fsspec knows.
+fsspec's own files request one block after another. Here a shard of usual size is one request, and the next segments of
+a larger one are fetched while one is used (`object_requests.py`).
 """
 
 from __future__ import annotations
@@ -11,18 +9,33 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import IO, Any, BinaryIO, cast
 
-from wdspec.base.errors import ShardError, UsageError
-from wdspec.base.redaction import harmless, redacted
-from wdspec.stores.filesystems import alone, asked, described, explained, filesystem_of, reached, validator_of
-from wdspec.stores.object_requests import AzureBlob, PinnedObject, S3Object, SegmentedBody, is_azure, is_s3
+from wdspec.base.redaction import redacted
+from wdspec.stores.filesystems import (
+    alone,
+    ask,
+    describe_scheme,
+    explaining,
+    filesystem_of,
+    reached,
+    validator_of,
+)
+from wdspec.stores.object_requests import (
+    AzureBlob,
+    PinnedObject,
+    S3Object,
+    SegmentedBody,
+    change_error,
+    is_azure,
+    is_s3,
+)
 from wdspec.stores.outputs import GatheredOutput, Output
 from wdspec.stores.resume import RangeResponse, ResponseBody, ResumingStream
-from wdspec.stores.retry import RetryPolicy, TransientError, patiently
+from wdspec.stores.retry import RetryPolicy, TransientError, with_retries
 from wdspec.stores.settings import ObjectLogin
 from wdspec.stores.store import KeyStore, ObjectStat, StoreSettings
 from wdspec.urls.urls import ROWS, scheme_of
@@ -32,20 +45,18 @@ class Upload(GatheredOutput):
     """An object of a store that fsspec can write."""
 
     def __init__(self, url: str, login: ObjectLogin | None = None, *, overwrite: bool = True) -> None:
-        self._url, self._login = url, login
-        self._overwrite = overwrite
-        super().__init__()
+        self._login = login
+        super().__init__(url, overwrite)
 
     def _put(self, file: IO[bytes]) -> None:
-        put = _put_whole if _appears_whole(self._url) else _put_and_move
-        asked(self._url, self._login, partial(put, file.name))
+        # A store that shows an object only when its upload is complete needs no temporary name.
+        row = ROWS.get(scheme_of(self._url))
+        put = _put_whole if row is not None and row.uploads_whole else _put_and_move
+        ask(self._url, self._login, partial(put, file.name))
 
-    def _check_free(self) -> None:
-        # Also where it may be replaced: a package that is not installed is told of before the work.
-        if asked(self._url, self._login, lambda system, path: not self._overwrite and system.exists(path)):
-            raise UsageError(
-                "an object of this name exists; choose another name, or allow overwriting it", url=self._url
-            )
+    def _is_taken(self) -> bool:
+        # Asked also if it may be replaced: a missing package is reported before the work.
+        return ask(self._url, self._login, lambda system, path: not self._overwrite and system.exists(path))
 
 
 def _put_whole(source: str, system: Any, path: str) -> None:
@@ -66,51 +77,45 @@ def _put_and_move(source: str, system: Any, path: str) -> None:
         raise
 
 
-def _appears_whole(url: str) -> bool:
-    """Whether an object appears only when its upload is complete; elsewhere a temporary name is moved."""
-    scheme = scheme_of(url)
-    return scheme in ROWS and ROWS[scheme].uploads_whole
-
-
 log = logging.getLogger("wdspec")
 
 LARGEST = 4 * 1024 * 1024
-"""Bytes of a block of a file that a file system opens by itself."""
+"""Block size of the files that a file system opens."""
 
 _PINS = {"GCSFileSystem": ("generation", "generation")}
-"""Where one version of an object can be asked for: what the store calls it, and the argument that says so."""
+"""File systems that can request one version of an object: the name of the version, and of the argument."""
 
 
 class FsspecStore(KeyStore):
     """Objects of all stores that fsspec reads."""
 
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
-        """A stream; a missing object may show only on the first `read`.
+        """A stream; a missing object may be reported only by the first `read`.
 
         Raises:
             ShardError: the package for it is not installed, or its settings are wrong.
         """
-        with contextlib.suppress(TransientError):  # it comes again with the first `read`, which tries again
+        with contextlib.suppress(TransientError):  # the first `read` tries again
             filesystem_of(location, settings.login)
         return cast(BinaryIO, ResumingStream(_Fetch(location, settings), location, settings.retry_policy))
 
     def keys(self, root: str, start: str, settings: StoreSettings, depth: int | None) -> list[str]:
-        """Where all depths are wanted they are listed at once, which is what object stores do best; else level by
-        level, so that `bucket/*.tar` does not list what lies deeper.
+        """List all depths at once, which object stores do best, or else level by level, so that `bucket/*.tar` does
+        not list deeper levels.
         """
         inner = start[: start.rfind("/") + 1]
         levels = None if depth is None else max(depth - inner.count("/"), 1)
 
         def attempt() -> list[str]:
-            with _explaining(root):
-                names = [inner + name for name in _listed(root + inner, levels, settings)]
+            with explaining(root):
+                names = [inner + name for name in _list(root + inner, levels, settings)]
                 return [name for name in names if name.startswith(start)]
 
-        return patiently(settings.retry_policy, root, attempt)
+        return with_retries(settings.retry_policy, root, attempt)
 
     def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
         def attempt() -> ObjectStat:
-            with _explaining(location):
+            with explaining(location):
                 system, path = filesystem_of(location, settings.login)
                 with alone(system):
                     info = _info(system, path, settings.retry_policy)
@@ -118,7 +123,7 @@ class FsspecStore(KeyStore):
                     raise IsADirectoryError(path)
                 return ObjectStat(info.get("size"), validator_of(info))
 
-        return patiently(settings.retry_policy, location, attempt)
+        return with_retries(settings.retry_policy, location, attempt)
 
     def output(
         self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
@@ -128,45 +133,42 @@ class FsspecStore(KeyStore):
     def describe(self, location: str, settings: StoreSettings) -> str:
         login = settings.login
         where = f" at {redacted(login.said.endpoint)}" if login and login.said.endpoint else ""
-        return described(scheme_of(location)) + where
+        return describe_scheme(scheme_of(location)) + where
 
     def exists(self, location: str, settings: StoreSettings) -> bool:
-        return asked(location, settings.login, lambda system, path: bool(system.exists(path)))
+        return ask(location, settings.login, lambda system, path: bool(system.exists(path)))
 
     def delete(self, location: str, settings: StoreSettings) -> None:
-        asked(location, settings.login, lambda system, path: system.rm_file(path))
+        ask(location, settings.login, lambda system, path: system.rm_file(path))
 
 
 class _Fetch:
-    """Asks the store for an object from an offset on; see `wdspec.stores.resume.Fetch`."""
+    """Requests an object from an offset on; see `wdspec.stores.resume.Fetch`."""
 
     def __init__(self, location: str, settings: StoreSettings) -> None:
         self._location, self._retry_policy, self._login = location, settings.retry_policy, settings.login
 
     def __call__(self, offset: int) -> RangeResponse:
         system, path = filesystem_of(self._location, self._login)
-        try:
+        with explaining(self._location):
             if (kind := S3Object if is_s3(system) else AzureBlob if is_azure(system) else None) is not None:
-                return self._pinned(kind, system, path, offset)
+                return self._request_pinned(kind, system, path, offset)
             with alone(system):
                 info = _info(system, path, self._retry_policy)
                 reached.add(scheme_of(self._location))
                 if info.get("type") == "directory":
                     raise IsADirectoryError(path)
                 total = info.get("size")
-                validator = validator_of(info)
                 body = self._body(system, path, offset, total, info)
-        except Exception as error:  # whatever a file system raises
-            raise explained(error, self._location) from harmless(error)
-        return RangeResponse(body, offset, total, validator)
+                return RangeResponse(body, offset, total, validator_of(info))
 
-    def _pinned(self, kind: type[PinnedObject], system: Any, path: str, offset: int) -> RangeResponse:
+    def _request_pinned(self, kind: type[PinnedObject], system: Any, path: str, offset: int) -> RangeResponse:
         policy = self._retry_policy
         found = kind(system, path, self._location, policy.read_timeout).response(
             offset, policy.connect_timeout
         )
         reached.add(scheme_of(self._location))
-        return replace(found, body=_Explained(found.body, self._location))
+        return replace(found, body=_TranslatingBody(found.body, self._location))
 
     def _body(self, system: Any, path: str, offset: int, total: int | None, info: Mapping[str, Any]) -> Any:
         from fsspec import AbstractFileSystem
@@ -186,45 +188,34 @@ class _Fetch:
                 except FileNotFoundError:
                     if not version:
                         raise
-                    raise _changed(self._location) from None
-                if end == total and not version:  # the pieces must be of one object
+                    raise change_error(self._location) from None
+                if end == total and not version:  # all pieces must be of the same object
                     now = await system._info(path)
                     if now.get("size") != total or validator_of(now) != validator_of(info):
-                        raise _changed(self._location)
+                        raise change_error(self._location)
                 yield data
 
             body = SegmentedBody(segment, system.loop, offset, total, self._retry_policy.read_timeout)
-            return _Explained(body, self._location)
+            return _TranslatingBody(body, self._location)
         if total is not None and type(system).cat_file is not AbstractFileSystem.cat_file:
             return _PlainPieces(system, path, offset, info, self._location)
         return _OpenFile(system, path, offset, self._location)
 
 
-@contextlib.contextmanager
-def _explaining(location: str) -> Iterator[None]:
-    """What a file system raises, in our words."""
-    try:
-        yield
-    except Exception as error:  # whatever a file system raises
-        raise explained(error, location) from harmless(error)
-
-
-class _Explained:
-    """A body whose errors are in our words."""
+class _TranslatingBody:
+    """A body that raises our errors."""
 
     def __init__(self, body: ResponseBody, location: str) -> None:
         self._body, self._location = body, location
         self.close, self.abort = body.close, body.abort
 
     def read(self, size: int) -> bytes:
-        try:
+        with explaining(self._location):
             return self._body.read(size)
-        except Exception as error:  # whatever a file system raises
-            raise explained(error, self._location) from harmless(error)
 
 
 class _PlainPieces:
-    """A body of pieces, one after the other, for file systems without an event loop."""
+    """A body read piece by piece, for file systems without an event loop."""
 
     def __init__(self, system: Any, path: str, offset: int, info: Mapping[str, Any], location: str) -> None:
         self._system, self._path, self._location = system, path, location
@@ -234,13 +225,10 @@ class _PlainPieces:
         end = min(self._next + size, self._total)
         if self._next >= end:
             return b""
-        try:
-            with alone(self._system):
-                data: bytes = self._system.cat_file(self._path, start=self._next, end=end)
-                if end == self._total and validator_of(self._system.info(self._path)) != self._validator:
-                    raise _changed(self._location)
-        except Exception as error:  # whatever a file system raises
-            raise explained(error, self._location) from harmless(error)
+        with explaining(self._location), alone(self._system):
+            data: bytes = self._system.cat_file(self._path, start=self._next, end=end)
+            if end == self._total and validator_of(self._system.info(self._path)) != self._validator:
+                raise change_error(self._location)
         self._next += len(data)
         return data
 
@@ -248,11 +236,11 @@ class _PlainPieces:
         pass
 
     def abort(self) -> None:
-        pass  # no file system of this kind can be interrupted; its own time-outs end it
+        pass  # such a file system cannot be interrupted; its own timeouts end it
 
 
 class _OpenFile:
-    """A body that is a file of the file system's own, read forward."""
+    """A body that is a file opened by the file system, read forward."""
 
     def __init__(self, system: Any, path: str, offset: int, location: str) -> None:
         self._system, self._location = system, location
@@ -263,11 +251,8 @@ class _OpenFile:
             getattr(self._file, "f", self._file).prefetch()
 
     def read(self, size: int) -> bytes:
-        try:
-            with alone(self._system):
-                return bytes(self._file.read(size))
-        except Exception as error:  # whatever a file system raises
-            raise explained(error, self._location) from harmless(error)
+        with explaining(self._location), alone(self._system):
+            return bytes(self._file.read(size))
 
     def close(self) -> None:
         try:
@@ -277,16 +262,10 @@ class _OpenFile:
             log.debug("closing %s: %s", self._location, error)
 
     def abort(self) -> None:
-        pass  # no file system of this kind can be interrupted; its own time-outs end it
+        pass  # such a file system cannot be interrupted; its own timeouts end it
 
 
-def _changed(location: str) -> ShardError:
-    return ShardError(
-        "the object changed while it was read; start again from a saved state", location=location
-    )
-
-
-def _listed(location: str, levels: int | None, settings: StoreSettings) -> list[str]:
+def _list(location: str, levels: int | None, settings: StoreSettings) -> list[str]:
     system, path = filesystem_of(location, settings.login)
     bare = path.rstrip("/")
     system.invalidate_cache()

@@ -1,12 +1,9 @@
-"""What is being written: it appears when it is whole, or not at all.
+"""Files and objects being written, which appear complete or not at all.
 
-Files that appear under their name only when they are whole, or not at all.
-
-What is being written lies beside its final name, as `.name.partial`: on the same file system, so that the last
-step is one rename; hidden, and not ending in `.tar`, so that no glob and no reader takes it for a shard. The
-writer holds a lock on it. A second writer of the same name is refused; what a killed one left is written over.
-
-An object of a store that takes objects whole: gathered in a local file, and put when it is complete.
+A local file is written next to its final name, as `.name.partial`: on the same file system, so that the last step is
+one rename; hidden, and without `.tar` at its end, so that no glob and no reader takes it for a shard. The writer holds
+a lock on it. A second writer of the same name is refused; what a killed writer left is overwritten. Objects of a store
+are collected in a temporary file and uploaded at the end.
 """
 
 from __future__ import annotations
@@ -26,25 +23,25 @@ from wdspec.base.process import Owner
 
 
 class Output(Protocol):
-    """Something being written; nobody sees it before `commit`, and never after `abort`."""
+    """Something being written: invisible before `commit`, and gone after `abort`."""
 
     def write(self, data: bytes, /) -> Any:
-        """Takes more bytes."""
+        """Add bytes."""
 
     def commit(self) -> None:
-        """Makes what was written appear, whole and durable. Raises OSError or UsageError, and then has aborted."""
+        """Make it appear, complete and durable. Raises OSError or UsageError, after an abort."""
 
     def abort(self) -> None:
-        """Forgets what was written. Never raises, and may be called again, also after `commit`."""
+        """Discard it. Never raises, and may be called again, also after `commit`."""
 
 
-def is_output(given: Any) -> TypeGuard[Output]:
-    """Whether it is an `Output`, by its methods."""
-    return all(callable(getattr(given, name, None)) for name in ("write", "commit", "abort"))
+def is_output(value: Any) -> TypeGuard[Output]:
+    """Whether an object has the methods of `Output`."""
+    return all(callable(getattr(value, name, None)) for name in ("write", "commit", "abort"))
 
 
 class StreamOutput:
-    """A file that somebody else has opened, and closes. `abort` cannot take back what it got."""
+    """A file that the caller opened and will close. `abort` cannot take back its bytes."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -61,9 +58,9 @@ class StreamOutput:
 
 
 class OpenedOutput(StreamOutput):
-    """A file that an `opener` has made for us, so that we close it.
+    """A file that an `opener` has opened and that we close.
 
-    One that is not to be kept is given to its own ``discard()`` or ``abort()``, where it has one.
+    `abort` calls its own ``discard()`` or ``abort()``, if it has one.
     """
 
     def commit(self) -> None:
@@ -76,16 +73,11 @@ class OpenedOutput(StreamOutput):
 
 
 _OPEN: weakref.WeakValueDictionary[str, LocalOutput] = weakref.WeakValueDictionary()
-"""The partial files of this process that are not finished, and who writes them."""
+"""Unfinished partial files of this process, and their writers."""
 
 
 def save(path: str, data: bytes, *, overwrite: bool = True) -> None:
-    """Writes a whole file.
-
-    Raises:
-        UsageError: the name is taken, or another writer is at it.
-        OSError: the folder cannot be written.
-    """
+    """Write a whole file. Raises as `LocalOutput`."""
     output = LocalOutput(path, overwrite=overwrite)
     try:
         output.write(data)
@@ -95,16 +87,16 @@ def save(path: str, data: bytes, *, overwrite: bool = True) -> None:
 
 
 class LocalOutput:
-    """A file on a local or mounted file system; folders on the way are made.
+    """A file on a local or mounted file system; missing folders are made.
 
     Args:
         path: the final name.
         overwrite: whether a file of this name may be replaced.
-        since: refuse to replace a file that is younger than this (`born` of an earlier output): somebody else
-            has written it meanwhile.
+        since: refuse to replace a file that is younger than this (`born` of an earlier output), because another
+            writer has written it.
 
     Raises:
-        UsageError: the name is taken, or another writer is at it.
+        UsageError: the name is taken, or another writer uses it.
         OSError: the folder cannot be written.
     """
 
@@ -112,7 +104,7 @@ class LocalOutput:
         self.path = path
         self._overwrite = overwrite
         self._since = since
-        self._made: tuple[int, ...] | None = None
+        self._identity: tuple[int, ...] | None = None
         self._file: IO[bytes] | None = None
         self._owner = Owner()
         if os.path.isdir(path):
@@ -122,17 +114,17 @@ class LocalOutput:
         self._folder = folder or "."
         os.makedirs(self._folder, exist_ok=True)
         self._partial = os.path.join(folder, f".{name}.partial")
-        self._give_up_forgotten()
-        self._file = _locked(self._partial, path)
+        self._abort_forgotten()
+        self._file = _open_locked(self._partial, path)
         _OPEN[os.path.realpath(self._partial)] = self
         self.born = os.fstat(self._file.fileno()).st_mtime_ns
-        """When writing began, by the clock of the file system, in nanoseconds."""
+        """The time when writing started, by the clock of the file system, in nanoseconds."""
 
     def write(self, data: bytes, /) -> int:
         self._check_owner()
         if self._file is None:
             raise UsageError(
-                "this writer was given up when another one of the same file was made; write to that one",
+                "a newer writer of the same file has replaced this one; write to that one",
                 location=self.path,
             )
         return self._file.write(data)
@@ -148,7 +140,7 @@ class LocalOutput:
             if mode is not None:
                 os.chmod(self._partial, mode)
             os.replace(self._partial, self.path)
-            self._made = identity_of(self.path)
+            self._identity = identity_of(self.path)
         except BaseException:
             self.abort()
             raise
@@ -163,22 +155,24 @@ class LocalOutput:
         if self._owner.is_other:
             _let_go(file)
             return
-        with contextlib.suppress(OSError):  # while the lock is held: later the name may be another writer's
+        with contextlib.suppress(
+            OSError
+        ):  # with the lock held: afterwards the name may belong to another writer
             os.unlink(self._partial)
-        with contextlib.suppress(OSError):  # closing writes what is buffered, for which there may be no room
+        with contextlib.suppress(OSError):  # closing flushes the buffer, for which there may be no room
             file.close()
 
     def check_kept(self) -> None:
-        """Raises UsageError if, since `commit`, somebody has put another file in the place of this one."""
-        if self._made is not None and identity_of(self.path) not in (self._made, None):
+        """Raise UsageError if the file was replaced since `commit`."""
+        if self._identity is not None and identity_of(self.path) not in (self._identity, None):
             raise UsageError(
-                "another writer has replaced this file while we went on; give each process a pattern of its own, such "
-                "as `out-w3-%06d.tar`, and write again",
+                "another writer has replaced this file; give each process its own pattern, such as "
+                "`out-w3-%06d.tar`, and write again",
                 location=self.path,
             )
 
-    def _give_up_forgotten(self) -> None:
-        """In a notebook or at a prompt, a cell that failed leaves its writer behind, and is run again."""
+    def _abort_forgotten(self) -> None:
+        """Abort the writer that a failed cell left in a notebook or at a prompt, when the cell runs again."""
         forgotten = _OPEN.get(os.path.realpath(self._partial)) if hasattr(sys, "ps1") else None
         if forgotten is not None and not forgotten._owner.is_other:
             forgotten.abort()
@@ -188,33 +182,33 @@ class LocalOutput:
             if self._file is not None:
                 _let_go(self._file)
             raise UsageError(
-                "this writer was made by another process, before a fork; let each process make one of its own",
+                "this writer was made by another process, before a fork; let each process make its own",
                 location=self.path,
             )
 
     def _check_replaceable(self) -> int | None:
-        """The permissions of the file that is going to be replaced, which the new one is given; None: there is none."""
+        """The permissions of the file to replace, for the new one; None if there is none."""
         try:
             found = os.stat(self.path)
         except FileNotFoundError:
             return None
         if not stat.S_ISREG(found.st_mode):
-            raise UsageError("this is no regular file, so it cannot be replaced by one", location=self.path)
+            raise UsageError("not a regular file, so it cannot be replaced by one", location=self.path)
         if not self._overwrite:
             raise UsageError(
                 "a file of this name exists; choose another name, or allow overwriting it", location=self.path
             )
         if self._since is not None and found.st_mtime_ns > self._since:
             raise UsageError(
-                "another writer has written this file meanwhile; give each process a pattern of its own, such "
-                "as `out-w3-%06d.tar`",
+                "another writer has written this file meanwhile; give each process its own pattern, such as "
+                "`out-w3-%06d.tar`",
                 location=self.path,
             )
         return stat.S_IMODE(found.st_mode)
 
 
 def identity_of(path: str) -> tuple[int, ...] | None:
-    """What tells a file from any that takes its place; None where there is none."""
+    """Values that identify a file, and change if another takes its place; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:
@@ -222,18 +216,18 @@ def identity_of(path: str) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _locked(partial: str, path: str) -> IO[bytes]:
-    """The partial file, empty, opened for this writer alone."""
+def _open_locked(partial: str, path: str) -> IO[bytes]:
+    """Open the partial file, emptied, for this writer alone."""
     while True:
         descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
         try:
             if not lock_open_file(descriptor):
                 raise UsageError(
-                    "another writer is writing this file now; give each process a name or pattern of its own, "
-                    "such as `out-w3-%06d.tar`",
+                    "another writer is writing this file now; give each process its own name or pattern, such as "
+                    "`out-w3-%06d.tar`",
                     location=path,
                 )
-            if not _is_still(descriptor, partial):  # its writer finished between our two calls
+            if not _is_still(descriptor, partial):  # its writer has finished since `os.open`
                 os.close(descriptor)
                 continue
             os.ftruncate(descriptor, 0)
@@ -246,7 +240,7 @@ def _locked(partial: str, path: str) -> IO[bytes]:
 
 
 def _let_go(file: IO[bytes]) -> None:
-    """In a forked child: what the parent has not written yet must not be written here when the file is collected."""
+    """In a forked child, keep the parent's buffered bytes from being written when the file is collected."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, file.fileno())
     os.close(nowhere)
@@ -260,7 +254,7 @@ def _is_still(descriptor: int, path: str) -> bool:
 
 
 def _sync_folder(folder: str) -> None:
-    """Makes the rename durable, where the system can."""
+    """Make the rename durable, where the system can."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -269,10 +263,16 @@ def _sync_folder(folder: str) -> None:
             os.close(descriptor)
 
 
-class GatheredOutput(ABC):
-    """Needs as much room in the temporary folder as the object has bytes."""
+def name_taken(**place: str) -> UsageError:
+    """The error for an object that exists and may not be overwritten."""
+    return UsageError("an object of this name exists; choose another name, or allow overwriting it", **place)
 
-    def __init__(self) -> None:
+
+class GatheredOutput(ABC):
+    """An object collected in a temporary file, which needs as much room there, and uploaded by `commit`."""
+
+    def __init__(self, url: str, overwrite: bool) -> None:
+        self._url, self._overwrite = url, overwrite
         self._check_free()
         self._file: IO[bytes] | None = tempfile.NamedTemporaryFile(  # noqa: SIM115  # lives until `abort`
             prefix="wdspec-", suffix=".partial"
@@ -283,7 +283,7 @@ class GatheredOutput(ABC):
         return self._file.write(data)
 
     def commit(self) -> None:
-        """Puts the object; what was gathered is gone then, also after an error."""
+        """Upload the object; the temporary file is gone afterwards, also after an error."""
         file = self._file
         assert file is not None
         try:
@@ -294,16 +294,20 @@ class GatheredOutput(ABC):
             self.abort()
 
     def abort(self) -> None:
-        """Forgets what was gathered."""
+        """Discard the temporary file."""
         file, self._file = self._file, None
         if file is not None:
             with contextlib.suppress(OSError):
                 file.close()
 
-    @abstractmethod
     def _check_free(self) -> None:
-        """Raises UsageError where the name is taken and may not be; asked before the work, and again before `_put`."""
+        if self._is_taken():
+            raise name_taken(url=self._url)
+
+    @abstractmethod
+    def _is_taken(self) -> bool:
+        """Whether the object exists and may not be overwritten; called before writing, and again before `_put`."""
 
     @abstractmethod
     def _put(self, file: IO[bytes]) -> None:
-        """Sends the file, whose position may be anywhere."""
+        """Upload the file, whose position may be anywhere."""

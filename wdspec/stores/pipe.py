@@ -1,9 +1,7 @@
-"""`pipe:` URLs: a shell command whose output is the shard.
+"""`pipe:` URLs: a shell command that prints a shard, or reads one that is written.
 
-The command runs in a session of its own, so that it is ended together with all that it started. Its standard
-error is read beside its output, without a thread, and the end of it stands in the error when it fails.
-
-The input of a program, for what is written to a `pipe:` URL.
+The command runs in its own session, so that it is ended together with all its children. Its standard error is read
+along with its output, without a thread; the last part of it goes into the error if the command fails.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from typing import IO, BinaryIO, cast
 
 from wdspec.base.errors import ShardError
 from wdspec.base.files import RawStream
+from wdspec.base.process import Owner
 from wdspec.base.redaction import answered, redacted
 from wdspec.stores.outputs import Output
 from wdspec.stores.retry import Retries, RetryPolicy, TransientError
@@ -30,7 +29,7 @@ class PipeOutput:
     """The standard input of a shell command; `abort` kills it.
 
     Raises:
-        OSError: on `write` or `commit`, when the command does not take the bytes, or ends with a non-zero code.
+        OSError: on `write` or `commit`, the command does not take the bytes, or ends with a non-zero code.
     """
 
     def __init__(self, command: str) -> None:
@@ -55,7 +54,7 @@ class PipeOutput:
         code = process.wait()
         if code or broken:
             command = redacted(f"pipe:{self._command}")
-            raise OSError(f"`{command}` ended with code {code}: what it was to write is not whole")
+            raise OSError(f"`{command}` ended with code {code}: what it had to write is incomplete")
 
     def abort(self) -> None:
         process, self._process = self._process, None
@@ -71,22 +70,22 @@ class PipeOutput:
 log = logging.getLogger("wdspec")
 
 ATTEMPTS = 3
-"""Times a command is started that fails before it gives a byte. How long to try is its own business."""
+"""How often a command is started that fails before its first byte; the command itself decides how long it tries."""
 CAPACITY = 1024 * 1024
-"""Bytes that the pipe holds where the system allows it: fewer, larger reads, and the command runs ahead."""
+"""Bytes that the pipe holds if the system allows it: fewer, larger reads, and the command runs ahead."""
 GRACE = 2.0
 """Seconds between the request to end and the kill."""
 TAIL = 2000
-"""Bytes of the command's standard error that are kept."""
+"""Bytes of the command's standard error to keep."""
 
-_NOT_RUN = {126: "the shell may not run it", 127: "the shell finds no such program"}
+_NOT_RUN = {126: "the shell may not run it", 127: "the shell does not find this program"}
 
 
 class PipeStore(Store):
-    """The output of the command of a `pipe:` URL; or its input, for what is written."""
+    """Reads the output of the command of a `pipe:` URL, or writes to its input."""
 
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
-        """Starts the command. Raises ShardError where there is none."""
+        """Start the command. Raises ShardError if there is none."""
         return cast(BinaryIO, PipeStream(_command(location), location, settings.retry_policy))
 
     def output(
@@ -110,11 +109,11 @@ def _command(location: str) -> str:
 class PipeStream(RawStream):
     """The output of a shell command, forward only.
 
-    `read` gives b"" only when the command has closed its output and ended with status 0. `close` ends it with all
-    its children; how a command ends that is stopped early does not matter.
+    `read` returns b"" only after the command has closed its output and ended with status 0. `close` ends it with all
+    its children; the status of a command that is stopped early does not matter.
 
-    A command that fails before its first byte is started again, `ATTEMPTS` times in all: later nobody could tell
-    that it gives the same bytes. It may be silent as long as other stores may fail, `read_timeout` + `budget`.
+    A command that fails before its first byte is started again, `ATTEMPTS` times in all; later, nothing would show
+    that it prints the same bytes. It may be silent for `read_timeout` + `budget`, as long as other stores may fail.
 
     Raises:
         ShardError: on `read`, a command that cannot start, fails, or is silent for too long.
@@ -124,7 +123,7 @@ class PipeStream(RawStream):
         self._command, self._location = command, location
         self._retries = Retries(retry_policy, location)
         self._silence = retry_policy.read_timeout + retry_policy.budget
-        self._process = os.getpid()
+        self._owner = Owner()
         self._attempts = 0
         self._given = 0
         self._ended = False
@@ -140,7 +139,7 @@ class PipeStream(RawStream):
             return self.readall()
         if self._ended or size == 0:
             return b""
-        if os.getpid() != self._process:
+        if self._owner.is_other:
             raise ShardError(
                 "this pipe was opened by another process, before a fork", location=self._location
             )
@@ -165,23 +164,23 @@ class PipeStream(RawStream):
                 if self._attempts >= ATTEMPTS or run.never_ran:
                     tried = f", {self._attempts} times in a row" if self._attempts > 1 else ""
                     raise ShardError(f"{error}{tried}", location=self._location) from None
-                self._retries.failed(error)
+                self._retries.wait_after(error)
 
     def abort(self, error: ShardError) -> None:
-        """Called from another thread: kills the command, and a `read` under way, or the next, raises the error."""
+        """From another thread: kill the command; the current or next `read` raises the error."""
         self._refusal = error
         self._retries.stop()
         run = self._run
-        if run is not None and os.getpid() == self._process:
+        if run is not None and not self._owner.is_other:
             run.kill()
 
     def close(self) -> None:
         run, self._run = self._run, None
         if run is not None:
-            if os.getpid() == self._process:
-                run.close()
-            else:
+            if self._owner.is_other:
                 run.forget()
+            else:
+                run.close()
         super().close()
 
     def _start(self) -> _Run:
@@ -240,14 +239,14 @@ class _Run:
                 self._listen()
 
     def finish(self, silence: float) -> None:
-        """Waits for the end of the command. Raises TransientError unless its status is 0."""
+        """Wait for the end of the command. Raises TransientError unless its status is 0."""
         deadline, pause = time.monotonic() + silence, 0.0005
-        while not self._exited():
+        while not self._has_ended():
             if time.monotonic() > deadline:
                 raise TransientError(
-                    f"the command closed its output, but went on for {silence:.0f} s{self._words()}"
+                    f"the command closed its output, but kept running for {silence:.0f} s{self._words()}"
                 )
-            if self._speaks:  # it must not wait for us to hear it; its standard error mostly ends with it
+            if self._speaks:  # or it may block on a full pipe; its standard error usually ends with it
                 errors = select.poll()
                 errors.register(self._err, select.POLLIN)
                 errors.poll(pause * 1000)
@@ -262,32 +261,32 @@ class _Run:
             self.never_ran = status in _NOT_RUN
             raise TransientError(f"{_ending(status)}{self._words()}")
         if self._tail:
-            log.info("a command of `pipe:` ended well, and said%s", self._words())
+            log.info("a command of `pipe:` succeeded and wrote%s", self._words())
 
     def close(self) -> None:
-        """Ends the command and all that it started, and waits until they are gone."""
+        """End the command and all its children, and wait for them."""
         self.forget()
         if self._popen.returncode is None:
             self._signal(signal.SIGTERM)
             deadline, pause = time.monotonic() + GRACE, 0.0005
-            while not self._exited() and time.monotonic() < deadline:
+            while not self._has_ended() and time.monotonic() < deadline:
                 time.sleep(pause)
                 pause = min(pause * 2, 0.05)
             self._end()
 
     def kill(self) -> None:
-        """Kills the command and all that it started."""
+        """Kill the command and all its children."""
         if self._popen.returncode is None:
             self._signal(signal.SIGKILL)
 
     def forget(self) -> None:
-        """Closes our ends of the pipes."""
+        """Close our ends of the pipes."""
         for file in (self._popen.stdout, self._popen.stderr):
             if file is not None:
                 file.close()
 
-    def _exited(self) -> bool:
-        """Whether the shell has ended. It stays a zombie, so that its number names no other group meanwhile."""
+    def _has_ended(self) -> bool:
+        """Whether the shell has ended. It stays a zombie, so that no other group gets its number meanwhile."""
         if not hasattr(os, "waitid"):
             return self._popen.poll() is not None
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -297,7 +296,7 @@ class _Run:
             return True
 
     def _end(self) -> None:
-        """Kills what is left of the group, and takes the status."""
+        """Kill the rest of the group, and read the status."""
         self.kill()
         self._popen.wait()
 
@@ -306,7 +305,7 @@ class _Run:
             os.killpg(self._popen.pid, number)
 
     def _listen(self) -> None:
-        """Takes what the command has written to its standard error, and keeps the last of it."""
+        """Read the command's standard error, and keep the last part of it."""
         try:
             while self._speaks:
                 piece = os.read(self._err, 65536)

@@ -1,10 +1,8 @@
-"""Bytes fetched before they are asked for, within one budget a process.
+"""Streams fetched ahead of their readers, by one thread and within one budget per process.
 
-One thread a process that fetches bytes from stores ahead of their readers.
-
-One, because every thread that touches Python objects takes the GIL from the decoding one, 5 ms at a time. And no
-reader depends on it: one that finds no bytes fetches a piece itself, unless the thread is fetching for it just then. So
-a store that stalls, or that is waited for between two retries, delays its own reader only.
+One thread, because every thread that touches Python objects takes the GIL from the decoding one, 5 ms at a time. And no
+reader depends on it: a reader without bytes fetches a piece itself, unless the thread is just fetching for it. So a
+store that stalls or waits between two retries delays only its own readers.
 """
 
 from __future__ import annotations
@@ -28,33 +26,33 @@ log = logging.getLogger("wdspec")
 
 
 class FetchTask(Protocol):
-    """One stream that is fetched ahead of its reader.
+    """A stream that is fetched ahead of its reader.
 
-    A task ends by itself: once `done`, the fetcher forgets it, at the latest when it is woken. So whoever ends one from
-    outside sets what makes it done and calls `wake`, in whichever order it meets an `add` from another thread.
+    The fetcher forgets a task that is `done`, at the latest when it is woken. To end one from outside, make it done
+    and call `wake`; an `add` from another thread may come before or after that.
     """
 
     lock: threading.Lock
-    """Held by whoever fetches: the thread, or the reader."""
+    """Held while a piece is fetched, by the thread or by the reader."""
 
     @property
     def buffered(self) -> int:
-        """Bytes fetched and not read yet; the task with the fewest comes first."""
+        """Bytes fetched and not read yet; the task with the fewest is served first."""
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing more to fetch, or nobody to fetch it for. Takes no lock."""
+        """Whether there is nothing left to fetch, or no reader. Takes no lock."""
 
     @property
     def ready(self) -> bool:
         """Whether a piece may be fetched now. Takes no lock."""
 
     def fetch_piece(self) -> None:
-        """Fetches one piece, waiting for the store. Raises nothing: errors are for the reader."""
+        """Fetch one piece, waiting for the store. Raises nothing: errors are for the reader."""
 
 
 class BackgroundFetcher:
-    """Serves tasks piece by piece; the thread starts with the first task, and ends with `rest` or the process."""
+    """Serves tasks piece by piece; the thread starts with the first task and ends with `rest` or the process."""
 
     def __init__(self) -> None:
         self._tasks: list[FetchTask] = []
@@ -62,7 +60,7 @@ class BackgroundFetcher:
         self._thread: threading.Thread | None = None
 
     def add(self, task: FetchTask) -> None:
-        """Takes a task on, until it is done."""
+        """Serve a task until it is done."""
         with self._changed:
             if task not in self._tasks:
                 self._tasks.append(task)
@@ -73,19 +71,19 @@ class BackgroundFetcher:
             self._changed.notify()
 
     def wake(self) -> None:
-        """Looks at the tasks again: one of them may have become ready, or done."""
-        if sys.is_finalizing():  # the thread is no more, and may have taken the lock with it
+        """Look at the tasks again: one of them may have become ready, or done."""
+        if sys.is_finalizing():  # the thread is gone, and may have taken the lock with it
             return
         with self._changed:
             self._drop_done()
             self._changed.notify()
 
     def call(self, function: Callable[[], object], buffered: int = 0) -> None:
-        """Has the thread call a function once, which raises nothing; `buffered` as for tasks."""
+        """Call a function once in the thread; it must not raise. `buffered` as for tasks."""
         self.add(_Call(function, buffered))
 
     def rest(self) -> None:
-        """Ends the thread if there is nothing to fetch; the next task starts another."""
+        """End the thread if there is nothing to fetch; the next task starts another."""
         with self._changed:
             self._drop_done()
             if self._tasks or self._thread is None:
@@ -101,25 +99,25 @@ class BackgroundFetcher:
         while (task := self._next()) is not None:
             try:
                 task.fetch_piece()
-            except Exception:  # the thread must go on for the others, and the reader will meet it by itself
+            except Exception:  # the thread has to serve the others, and the reader will meet the error itself
                 log.exception("a task of the fetching thread failed")
                 with self._changed:
                     self._tasks = [other for other in self._tasks if other is not task]
             finally:
                 task.lock.release()
-            del task  # while it waits for the next one, it keeps no stream alive
+            del task  # keep no stream alive while waiting for the next task
 
     def _next(self) -> FetchTask | None:
-        """The task to serve, with its lock taken; None where this thread is to end."""
+        """The task to serve, with its lock taken; None if this thread is to end."""
         with self._changed:
             while self._thread is threading.current_thread():
-                task = self._taken()
+                task = self._lock_ready_task()
                 if task is not None:
                     return task
                 self._changed.wait()
             return None
 
-    def _taken(self) -> FetchTask | None:
+    def _lock_ready_task(self) -> FetchTask | None:
         """The ready task with the fewest bytes, with its lock taken."""
         self._drop_done()
         for task in sorted(self._tasks, key=lambda task: task.buffered):
@@ -154,40 +152,40 @@ def background_fetcher() -> BackgroundFetcher:
 
 
 BUDGET = 64 * 1024 * 1024
-"""Bytes that all streams of a process may hold together; each may hold an equal part."""
+"""Bytes that all streams of a process may hold, in equal parts."""
 LATER = 1 << 40
-"""Bytes by which a shard that is not read yet comes after all that are being read."""
+"""Added to the bytes of a shard that is not read yet, so that it comes after all that are being read."""
 SOON = 8 * 1024 * 1024
-"""Bytes before the end of one shard at which the next is requested: a response may take as long as these do."""
+"""Bytes before the end of a shard at which the next one is requested: a response may take as long as these do."""
 
 
 @runtime_checkable
 class FetchesAhead(Protocol):
-    """A stream that fetches its bytes without being read."""
+    """A stream that fetches bytes before they are read."""
 
     @property
     def nearly_fetched(self) -> bool:
-        """Whether it has all its bytes, or will have them soon."""
+        """Whether it has all its bytes, or will soon."""
 
 
 class ReadAhead(RawStream):
-    """The bytes of a stream, fetched in the background as far as the budget goes.
+    """The bytes of a stream, fetched in the background within the budget.
 
-    That begins with the second piece: the first one is often only looked at, before a seek to elsewhere.
+    Fetching starts after the first piece, which is often only inspected before a seek.
 
     Args:
-        inner: read and closed by this; may be slow, must not be used by others.
+        inner: read and closed by this, and used by no one else; may be slow.
     """
 
     def __init__(self, inner: BinaryIO) -> None:
         self._inner = inner
         self._owner = Owner()
         self.lock = threading.Lock()
-        """Held by whoever reads the inner stream."""
+        """Held while the inner stream is read."""
         self._arrived = threading.Condition()
         self._pieces: deque[bytes] = deque()
         self._held = 0
-        self._next_at = 0  # offset of what the inner stream gives next
+        self._next_at = 0  # offset of the inner stream
         self._ended = False
         self._soon = False
         self._error: Exception | None = None
@@ -195,8 +193,8 @@ class ReadAhead(RawStream):
         self._piece_at = 0
         self._position = 0
         self._started = False
-        self.wanted = True
-        """Whether a reader has come for it."""
+        self.has_reader = True
+        """Whether it has a reader."""
         _open.value.add(self)
 
     @property
@@ -205,7 +203,7 @@ class ReadAhead(RawStream):
 
     @property
     def buffered(self) -> int:
-        return self._held if self.wanted else self._held + LATER
+        return self._held if self.has_reader else self._held + LATER
 
     @property
     def done(self) -> bool:
@@ -216,12 +214,12 @@ class ReadAhead(RawStream):
         return self._held < share()
 
     def start(self) -> None:
-        """Has it fetched in the background from now on."""
+        """Fetch in the background from now on."""
         self._started = True
         background_fetcher().add(self)
 
     def fetch_piece(self) -> None:
-        """Fetches one piece; the caller holds the lock."""
+        """Fetch one piece; the caller holds the lock."""
         if self.done:
             return
         try:
@@ -243,7 +241,7 @@ class ReadAhead(RawStream):
         soon = self._ended or (left is not None and left <= SOON)
         if soon and not self._soon:
             self._soon = True
-            background_fetcher().wake()  # whatever waits for that
+            background_fetcher().wake()  # for tasks that wait for this
 
     def seekable(self) -> bool:
         with interruptible(self.lock):
@@ -290,11 +288,11 @@ class ReadAhead(RawStream):
                 self._inner.close()
             finally:
                 self.lock.release()
-        else:  # whoever fetches a piece just now closes it, and must not go on retrying
+        else:  # the thread that is fetching a piece closes it, and must not keep retrying
             self._abort_inner(ShardError("closed while it was read"))
 
     def abort(self, error: Exception) -> None:
-        """From another thread: a `read` under way raises the error, whoever fetches its bytes just now."""
+        """From another thread: the current `read` raises the error, whichever thread fetches for it."""
         with self._arrived:
             self._error, self._ended = error, True
             self._arrived.notify_all()
@@ -336,7 +334,7 @@ class ReadAhead(RawStream):
                     self.fetch_piece()
             finally:
                 self.lock.release()
-            background_fetcher().wake()  # it has passed this by while the lock was held
+            background_fetcher().wake()  # it skipped this task while the lock was held
         else:
             with self._arrived:
                 if not self._pieces and not self._ended:
@@ -359,7 +357,7 @@ class ReadAhead(RawStream):
 
 @contextmanager
 def interruptible(lock: threading.Lock) -> Iterator[None]:
-    """With the lock, waited for in such a way that the watchdog can end it."""
+    """Hold a lock, waiting for it in such a way that the watchdog can interrupt."""
     while not lock.acquire(timeout=0.2):
         pass
     try:

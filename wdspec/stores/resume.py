@@ -1,7 +1,4 @@
-"""One object of a store as a stream, by as many range requests as it takes: complete and unchanged, or an error.
-
-What was read of an object that nothing tells from others, so that it can be compared when it is read again.
-"""
+"""One object of a store as a stream, through any number of range requests: complete and unchanged, or an error."""
 
 from __future__ import annotations
 
@@ -18,10 +15,10 @@ from wdspec.stores.retry import Retries, RetryPolicy, TransientError
 
 
 class ReadBefore:
-    """One stretch of an object: a digest of what was read of it, and of what comes in its place now.
+    """A digest of one stretch of an object, to compare when the stretch is read again.
 
-    A response that begins where the stretch does, or continues it, goes on; one that begins anywhere else is of another
-    stretch, of which nothing is known yet.
+    It is for objects without a validator. A response that starts where the stretch starts is compared with it, and one
+    that continues it extends it. Any other response starts a new stretch.
     """
 
     def __init__(self) -> None:
@@ -31,27 +28,27 @@ class ReadBefore:
 
     @property
     def is_open(self) -> bool:
-        """Whether less than the stretch has come again."""
+        """Whether the stretch is being read again and is not complete."""
         return self._now is not self._before
 
     def start_for(self, position: int) -> int:
-        """Where a request has to begin, for the bytes from a position on to be of the same object."""
+        """Where a request has to start so that the bytes from a position on can be compared."""
         return self._start if self._start < self._end and self._start <= position else position
 
     def begin(self, at: int) -> None:
-        """The bytes of a response follow, from this offset on."""
+        """Start with a response at this offset."""
         if self._start <= at == self._start != self._end:
             self._now, self._at = blake2b(), at
         elif at != self._at or self.is_open:
             self.restart(at)
 
     def restart(self, at: int) -> None:
-        """What follows, from this offset on, is a stretch of its own."""
+        """Start a new stretch at this offset."""
         self._before = self._now = blake2b()
         self._start = self._end = self._at = at
 
-    def takes(self, data: bytes) -> bool:
-        """The next bytes of the response; False if they are not what they were."""
+    def update(self, data: bytes) -> bool:
+        """Add bytes of the response; return False if they differ from those read before."""
         if self.is_open:
             again, data = data[: self._end - self._at], data[self._end - self._at :]
             self._now.update(again)
@@ -74,13 +71,13 @@ FORKED = (
     "process open its own"
 )
 NEAR = 1024 * 1024
-"""Bytes that are read and dropped rather than asked anew for: a request costs as much as this many."""
+"""Bytes to read and drop rather than request others: a request costs about as much."""
 
 
 class ResponseBody(Protocol):
-    """The bytes of one response. `read` gives b"" at its end, and raises TransientError where it is cut or stalls.
+    """The bytes of one response. `read` returns b"" at its end, and raises TransientError if it is cut or stalls.
 
-    `abort`, from another thread, ends a `read` under way; what that returns or raises is not looked at.
+    `abort`, from another thread, ends the current `read`, whose result is then ignored.
     """
 
     def read(self, size: int) -> bytes: ...
@@ -92,15 +89,15 @@ class ResponseBody(Protocol):
 
 @dataclass(frozen=True)
 class RangeResponse:
-    """What a store returned for one request of an object, or of a range of it."""
+    """The response of a store to a request for an object, or for a range of it."""
 
     body: ResponseBody
     start: int = 0
-    """Offset in the object of the body's first byte: 0 where a range was asked for and ignored."""
+    """Offset in the object of the body's first byte: 0 if the store ignored a range."""
     total: int | None = None
-    """Bytes of the object; None where the store does not announce them, and the body ends it."""
+    """Bytes of the object; None if unknown, and then the end of the body is the end of the object."""
     validator: str | None = None
-    """Equal in two responses only if they give the bytes of the same object: an ETag, a version, a time."""
+    """Equal in two responses only if the object is the same: an ETag, a version, a time."""
     ranges: bool = True
     """Whether the store serves ranges of it."""
 
@@ -110,11 +107,11 @@ Fetch = Callable[[int], RangeResponse]
 
 
 class ResumingStream(RawStream):
-    """The bytes of one object, from any offset, through as many requests as it takes.
+    """The bytes of one object, from any offset, through any number of requests.
 
     `read` returns b"" only at the true end. After a cut the stream resumes at that offset if the store serves ranges
-    and can show that the object is the same; otherwise what was read is read again, and dropped. Where the store has
-    nothing to tell objects by, it must be the same bytes.
+    and shows that the object is the same. Otherwise the start is read again and dropped; without a validator, it must
+    have the same bytes.
 
     Args:
         fetch: makes one request.
@@ -122,8 +119,8 @@ class ResumingStream(RawStream):
         policy: how long failed requests are retried.
 
     Raises:
-        ShardError: on `read` or `seek`, when retries are used up, or the object changed meanwhile.
-        MissingShardError: there is no such object.
+        ShardError: on `read` or `seek`, when retries are used up, or the object has changed.
+        MissingShardError: the object does not exist.
         UsageError: this process was forked from the one that opened it.
     """
 
@@ -132,12 +129,12 @@ class ResumingStream(RawStream):
         self._owner = Owner()
         self._retries = Retries(policy, url)
         self._response: RangeResponse | None = None
-        self._first: RangeResponse | None = None  # what it says of the object holds for all
+        self._first: RangeResponse | None = None  # its size and validator hold for all later ones
         self._proof = ReadBefore()
-        self._at = 0  # offset in the object of what the response's body gives next
+        self._at = 0  # offset in the object of the next byte of the response's body
         self._position = 0
-        self._furthest = 0  # offset that has been read up to: what is read again is no progress
-        self._piece = b""  # bytes just read, from `_piece_at` on: the beginning is looked at, then read again
+        self._furthest = 0  # offset read so far: bytes read again are no progress
+        self._piece = b""  # the last bytes read, from `_piece_at` on: the start is often read twice
         self._piece_at = 0
         self._refusal: ShardError | None = None
 
@@ -150,13 +147,13 @@ class ResumingStream(RawStream):
 
     @property
     def left(self) -> int | None:
-        """Bytes from the position to the end; None where that is not known (yet)."""
+        """Bytes from the position to the end; None if not known (yet)."""
         first = self._first
         return None if first is None or first.total is None else max(0, first.total - self._position)
 
     @property
     def validator(self) -> str | None:
-        """See `RangeResponse.validator`; None where that is not known (yet)."""
+        """See `RangeResponse.validator`; None if not known (yet)."""
         return None if self._first is None else self._first.validator
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -176,7 +173,7 @@ class ResumingStream(RawStream):
             return self.readall()
         at = self._position - self._piece_at
         if not 0 <= at < len(self._piece):
-            self._piece = b""  # freed before the next one comes
+            self._piece = b""  # free it before the next one arrives
             self._piece, self._piece_at, at = self._next_piece(max(size, PIECE)), self._position, 0
         data = self._piece[at : at + size] if at or size < len(self._piece) else self._piece
         self._position += len(data)
@@ -189,7 +186,7 @@ class ResumingStream(RawStream):
         super().close()
 
     def abort(self, error: ShardError) -> None:
-        """Called from another thread: a `read` under way, and every later one, raises the error."""
+        """From another thread: the current `read`, and every later one, raises the error."""
         self._refusal = error
         self._retries.stop()
         response = self._response
@@ -213,7 +210,7 @@ class ResumingStream(RawStream):
             except TransientError as error:
                 self._drop()
                 if self._refusal is None:
-                    self._retries.failed(error)
+                    self._retries.wait_after(error)
                     continue
             except ShardError as error:
                 self._drop()
@@ -233,7 +230,7 @@ class ResumingStream(RawStream):
             response = self._begin()
         while self._at < self._position:
             self._at += len(self._pull(response, min(self._position - self._at, PIECE), needed=True))
-        if self._proof.is_open:  # sought back: what was read further before says nothing of what is read now
+        if self._proof.is_open:  # after a seek back, the bytes read further on cannot be compared
             self._proof.restart(self._at)
         data = self._pull(response, size, needed=False)
         self._at += len(data)
@@ -248,13 +245,13 @@ class ResumingStream(RawStream):
         data = response.body.read(size)
         reached = self._at + len(data)
         if reached > self._furthest:
-            self._retries.progressed(reached - max(self._at, self._furthest))
+            self._retries.note_progress(reached - max(self._at, self._furthest))
             self._furthest = reached
-        if self._first is not None and self._first.validator is None and not self._proof.takes(data):
+        if self._first is not None and self._first.validator is None and not self._proof.update(data):
             raise TransientError(f"{_CHANGED}: other bytes than before; {_START_AGAIN}", brief=True)
         if data:
             if response.total is not None and self._at + len(data) > response.total:
-                raise TransientError(f"more than the {response.total} bytes that were announced came")
+                raise TransientError(f"more bytes arrived than the {response.total} announced")
             return data
         if response.total is not None and self._at < response.total:
             raise TransientError(f"the bytes stopped after {self._at} of {response.total}")
@@ -273,17 +270,17 @@ class ResumingStream(RawStream):
         try:
             if response.start > start:
                 raise TransientError(
-                    f"bytes from {response.start} came, where those from {start} were asked for"
+                    f"the request was for bytes from {start} on, but the response starts at {response.start}"
                 )
             if first is None:
                 self._first = first = response
             elif self._position == 0 and not first.ranges:
-                self._first = first = response  # no byte of the object as it was before has been delivered
+                self._first = first = response  # no byte of the earlier object was delivered
             elif response.total != first.total or response.validator != first.validator:
-                seen = f"{_described(first)} before, {_described(response)} now"
-                # Replicas and proxies give stale responses, so it is asked again for a while.
+                seen = f"{_describe(first)} before, {_describe(response)} now"
+                # Replicas and proxies give stale responses, so this is retried for a while.
                 raise TransientError(f"{_CHANGED}: {seen}; {_START_AGAIN}", brief=True)
-            if response.start < start:  # ranges are ignored, so nothing further ahead need be asked for
+            if response.start < start:  # the store ignores ranges
                 self._first = replace(first, ranges=False)
         except BaseException:
             response.body.close()
@@ -298,6 +295,6 @@ class ResumingStream(RawStream):
             self._response = None
 
 
-def _described(response: RangeResponse) -> str:
+def _describe(response: RangeResponse) -> str:
     length = "of unknown length" if response.total is None else f"{response.total} bytes"
     return f"{length}, {response.validator}" if response.validator else length

@@ -1,4 +1,4 @@
-"""How long requests to a store that fails are retried, and what is logged meanwhile."""
+"""Retries of failed requests to a store."""
 
 from __future__ import annotations
 
@@ -18,21 +18,19 @@ log = logging.getLogger("wdspec")
 T = TypeVar("T")
 
 SUBSTANTIAL = 1024 * 1024
-"""Bytes that count as progress: a store that gives less between two failures is failing all the time."""
-
+"""Bytes that count as progress. A store that sends less between two failures is failing all the time."""
 
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-"""Statuses of HTTP, whatever store gives them, that may pass by themselves."""
+"""HTTP statuses that may pass by themselves, for any store."""
 
 
 class TransientError(Exception):
-    """An attempt failed in a way that may pass: cut, stalled, overloaded, starting.
+    """A failed attempt that may succeed later: cut, stalled, overloaded, starting.
 
     Args:
-        message: what was seen.
         retry_after: seconds that the store asks to wait before the next request.
-        brief: whether it is retried only for a short while: it looks as if it would not pass.
-        otherwise: the error that it is when it has not passed in time; None: a ShardError that sums up.
+        brief: whether to retry only for a short while, because it looks permanent.
+        otherwise: the error to raise when retries are used up; by default a ShardError with a summary.
     """
 
     def __init__(
@@ -52,21 +50,21 @@ class TransientError(Exception):
 class RetryPolicy:
     """How long, and how often, failed requests are repeated.
 
-    Delays double from `delay` to `longest_delay` seconds, each shortened by a random part of up to a half.
+    Delays double from `delay` to `longest_delay` seconds, each shortened at random by up to a half.
     """
 
     budget: float = 120.0
     """Seconds from the first failure without substantial progress to giving up."""
     brief: float = 30.0
-    """The same for what looks as if it would not pass: a host that has never answered, an object that has changed."""
+    """The same for failures that look permanent: a host that has never answered, an object that has changed."""
     delay: float = 0.25
     """Seconds before the second attempt, at most."""
     longest_delay: float = 15.0
     """Seconds between two attempts, at most, unless the store asks for more."""
     connect_timeout: float = 10.0
-    """Seconds in which a connection must be made."""
+    """Seconds to wait for a connection."""
     read_timeout: float = 60.0
-    """Seconds in which the next bytes must come."""
+    """Seconds to wait for the next bytes."""
 
 
 class Retries:
@@ -81,22 +79,18 @@ class Retries:
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Ends the waiting, from another thread."""
+        """End the waiting, from another thread."""
         self._stopped.set()
 
-    def progressed(self, size: int) -> None:
-        """So many bytes came."""
+    def note_progress(self, size: int) -> None:
+        """Note that bytes arrived."""
         if self._attempts:
             self._bytes += size
             if self._bytes >= SUBSTANTIAL:
                 self._attempts = 0
 
-    def failed(self, error: TransientError) -> None:
-        """Waits before the next attempt.
-
-        Raises:
-            ShardError: the budget is spent, and the error was not told what it is then.
-        """
+    def wait_after(self, error: TransientError) -> None:
+        """Wait before the next attempt. Raises ShardError, or the error's `otherwise`, if the budget is used up."""
         now = monotonic()
         if not self._attempts:
             self._first, self._bytes = now, 0
@@ -126,15 +120,15 @@ class Retries:
         self._stopped.wait(seconds)
 
 
-def patiently(policy: RetryPolicy, url: str, attempt: Callable[[], T]) -> T:
-    """What an attempt returns, made again while it raises TransientError and the policy allows it.
+def with_retries(policy: RetryPolicy, url: str, attempt: Callable[[], T]) -> T:
+    """What an attempt returns, repeated while it raises TransientError and the policy allows it.
 
     Raises:
-        ShardError: the budget is spent; and whatever else the attempt raises.
+        ShardError: the budget is used up. Also what else the attempt raises.
     """
     retries = Retries(policy, url)
     while True:
         try:
             return attempt()
         except TransientError as error:
-            retries.failed(error)
+            retries.wait_after(error)

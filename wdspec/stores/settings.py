@@ -1,7 +1,4 @@
-"""What the environment says about HTTP: proxies, certificates and the file of passwords.
-
-How an object store is reached: what a spec says of it, as the arguments of fsspec's file system.
-"""
+"""How stores are reached: HTTP proxies, certificates and passwords from the environment, and `storage:` of a spec."""
 
 from __future__ import annotations
 
@@ -22,18 +19,18 @@ _PROXIES = frozenset(
 )
 _CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 HTTP_VARIABLES = _PROXIES | {"no_proxy", "NO_PROXY", *_CERTIFICATES, "SSL_CERT_DIR", "NETRC"}
-"""The environment variables that `HttpSettings.read` looks at."""
+"""The environment variables that `HttpSettings.read` reads."""
 
 
 @dataclass(frozen=True)
 class HttpSettings:
-    """Read once, in the parent, and sent to the workers with everything else; hashable."""
+    """The environment's settings of HTTP. Read once, in the parent, and sent to the workers; hashable."""
 
     proxies: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """(scheme of the URL, or `all`; URL of the proxy)."""
+    """(scheme of the URL or `all`, URL of the proxy) pairs."""
     no_proxy: tuple[str, ...] = ()
-    """Hosts that are asked directly: `*`, names with what ends in them, addresses, networks, each perhaps with a
-    port."""
+    """Hosts reached without a proxy: `*`, names (with all names that end in them), addresses, networks, each with an
+    optional port."""
     ca_file: str | None = None
     """Certificates to trust instead of the system's."""
     ca_directory: str | None = None
@@ -42,8 +39,8 @@ class HttpSettings:
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> HttpSettings:
-        """Reads `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, `SSL_CERT_FILE`, `SSL_CERT_DIR` (or
-        `REQUESTS_CA_BUNDLE`, `CURL_CA_BUNDLE`) and `NETRC`; the proxies also in small letters, which win.
+        """Read `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, `SSL_CERT_FILE`, `SSL_CERT_DIR` (or
+        `REQUESTS_CA_BUNDLE`, `CURL_CA_BUNDLE`) and `NETRC`. The lowercase names of the proxies take precedence.
         """
         variables = os.environ if environ is None else environ
 
@@ -68,7 +65,7 @@ class HttpSettings:
         )
 
     def proxy_for(self, scheme: str, host: str, port: int) -> str | None:
-        """The URL of the proxy through which a host is asked; None: none."""
+        """The URL of the proxy for a host, if it has one."""
         proxies = dict(self.proxies)
         proxy = proxies.get(scheme) or proxies.get("all")
         if proxy is None or any(_covers(entry, host.lower(), port) for entry in self.no_proxy):
@@ -77,7 +74,7 @@ class HttpSettings:
 
 
 def _covers(entry: str, host: str, port: int) -> bool:
-    """Whether an entry of NO_PROXY stands for a host."""
+    """Whether an entry of NO_PROXY covers a host."""
     if entry == "*":
         return True
     name, colon, digits = entry.lower().rpartition(":")
@@ -94,20 +91,20 @@ def _covers(entry: str, host: str, port: int) -> bool:
 
 
 _LONGEST = 64 * 1024
-"""Characters of a file that holds a secret."""
+"""Most characters of a file with a secret."""
 
 
 @dataclass(frozen=True)
 class ObjectLogin:
-    """What `storage:` says. Describes only; pickles, without a secret: those are read where a file system is made."""
+    """The options under `storage:`. Pickles without secrets, which are read when a file system is made."""
 
     said: ObjectStoreOptions
     home: str
-    """The directory that `~` stands for."""
+    """The home directory, for `~`."""
 
     @classmethod
     def of(cls, home: str, spec: Spec | None = None, source: Source | None = None) -> ObjectLogin | None:
-        """That of a source, else that of the top level: as a whole, so that no login goes to another's server."""
+        """The login of a source, else of the top level; never mixed, so that no login goes to another server."""
         for holder in (source, spec):
             if holder is not None and "storage" in holder.model_fields_set:
                 return None if holder.storage is None else cls(holder.storage, home)
@@ -115,15 +112,15 @@ class ObjectLogin:
 
     @property
     def variant(self) -> str:
-        """What tells one store's objects from those of the same URL in another: all but whether it costs."""
+        """Whatever makes the objects of one store differ from those of the same URL in another."""
         said = self.said.model_dump(exclude_defaults=True, exclude={"anonymous", "requester_pays"})
         return json.dumps(said, sort_keys=True, default=str) if said else ""
 
     def arguments(self, scheme: str) -> dict[str, Any]:
-        """Those of the file system of a scheme.
+        """The arguments for the file system of a scheme.
 
         Raises:
-            StoreError: the scheme has no such setting, or a secret is not where it should be.
+            StoreError: the scheme has no such setting, or a secret is missing.
         """
         found: dict[str, Any] = {}
         known = ROWS[scheme].settings if scheme in ROWS else {}
@@ -134,8 +131,8 @@ class ObjectLogin:
             if name not in known:
                 takes = ", ".join(f"`{each}`" for each in known) or "none of these settings"
                 raise StoreError(
-                    f"`storage.{name}` means nothing to {scheme}://, which takes {takes}; give what its file system "
-                    "takes under `storage.options`, or write `storage:` at the sources that it is for"
+                    f"`storage.{name}` means nothing to {scheme}://, which takes {takes}; give the arguments of its "
+                    "file system under `storage.options`, or write `storage:` at the sources that it is for"
                 )
             argument, fixed = known[name]
             outer, _, inner = argument.partition(".")
@@ -168,7 +165,7 @@ class ObjectLogin:
 
 
 def uses_login(location: str) -> bool:
-    """Whether a location is read by a store that `storage:` is for."""
+    """Whether `storage:` applies to the store of a location."""
     row = ROWS.get(store_key(location))
     return row is None or row.store == FSSPEC
 
@@ -184,10 +181,10 @@ def _of_variable(name: str, variable: str) -> str:
 
 
 def _set(found: dict[str, Any], name: str, value: Any) -> None:
-    """Sets an argument; maps are put together."""
+    """Set an argument; maps are merged."""
     before = found.get(name)
     if isinstance(before, dict) and isinstance(value, dict) and not before.keys() & value.keys():
         value = {**before, **value}
     elif name in found:
-        raise StoreError(f"`storage:` says the argument `{name}` twice; leave it in one place")
+        raise StoreError(f"`storage:` gives the argument `{name}` twice; leave it in one place")
     found[name] = value

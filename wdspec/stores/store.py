@@ -1,67 +1,170 @@
-"""What a store is: a kind of place that shards are read from and written to."""
+"""The interface of a store, a kind of place that shards are read from and written to, and globs over lists of keys.
+
+Globs follow the same rules as for local files (`wdspec.stores.local`).
+"""
 
 from __future__ import annotations
 
+import fnmatch
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from wdspec.base.errors import ShardError, UsageError
+from wdspec.formats.compression import is_listed
 from wdspec.stores.ais_cluster import AisCluster
-from wdspec.stores.key_listing import keys_matching, literal_start, shards_among
 from wdspec.stores.outputs import Output
 from wdspec.stores.retry import RetryPolicy
 from wdspec.stores.settings import HttpSettings, ObjectLogin
+from wdspec.urls.urls import MAGIC
+
+
+class Tree(Protocol):
+    """Directories to find files in. Paths are relative to its root; those of directories are "" or end with `/`.
+
+    `has`, `is_file` and `is_directory` take a path without a final `/`; a key of a store may be both. `names` lists
+    what is directly in a directory, and `folders` the directories among that, except links.
+    """
+
+    def has(self, path: str) -> bool: ...
+    def is_file(self, path: str) -> bool: ...
+    def is_directory(self, path: str) -> bool: ...
+    def names(self, directory: str) -> Iterable[str]: ...
+    def folders(self, directory: str) -> Iterable[str]: ...
+
+
+def match_glob(tree: Tree, pattern: str) -> list[str]:
+    """The paths of the files that match a glob, in code point order.
+
+    `*`, `?` and `[a-z]` match within a segment, `**` any number of directories, without following links; hidden names
+    need a `.` in the pattern. If a name is exactly a segment, the segment is literal: `a[1].tar` may be a file.
+    """
+    *directories, last = pattern.split("/")
+    if last == "**":
+        directories, last = [*directories, "**"], "*"
+    places = [""]
+    for segment in directories:
+        if segment == "**":
+            places = [inner for place in places for inner in _walk(tree, place)]
+        else:
+            found = (place + name for place in places for name in _matching_names(tree, place, segment))
+            places = [f"{path}/" for path in found if tree.is_directory(path)]
+        places = list(dict.fromkeys(places))
+    found = (place + name for place in places for name in _matching_names(tree, place, last))
+    return sorted({path for path in found if tree.is_file(path)})
+
+
+def _walk(tree: Tree, place: str) -> Iterator[str]:
+    """A directory and all below it that are not hidden."""
+    yield place
+    for name in tree.folders(place):
+        if not name.startswith("."):
+            yield from _walk(tree, f"{place}{name}/")
+
+
+def _matching_names(tree: Tree, place: str, segment: str) -> list[str]:
+    if tree.has(place + segment):
+        return [segment]
+    if not MAGIC.search(segment):
+        return []
+    matches = re.compile(fnmatch.translate(segment)).match
+    hidden = segment.startswith(".")
+    return [name for name in tree.names(place) if matches(name) and (hidden or not name.startswith("."))]
+
+
+class KeyTree:
+    """The directories of a flat list of keys."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._files = {key for key in keys if key and not key.endswith("/")}
+        self._names: dict[str, set[str]] = {}
+        for key in self._files:
+            place = ""
+            for name in key.split("/"):
+                self._names.setdefault(place, set()).add(name)
+                place += f"{name}/"
+
+    def has(self, path: str) -> bool:
+        return path in self._files or self.is_directory(path)
+
+    def is_file(self, path: str) -> bool:
+        return path in self._files
+
+    def is_directory(self, path: str) -> bool:
+        return f"{path}/" in self._names
+
+    def names(self, directory: str) -> Iterable[str]:
+        return self._names.get(directory, ())
+
+    def folders(self, directory: str) -> Iterable[str]:
+        return [name for name in self.names(directory) if self.is_directory(directory + name)]
+
+
+def keys_matching(keys: Iterable[str], pattern: str) -> list[str]:
+    """The keys that match a glob, in code point order."""
+    return match_glob(KeyTree(keys), pattern)
+
+
+def shards_among(keys: Iterable[str]) -> list[str]:
+    """The shards directly in a directory, from the keys below it, in code point order."""
+    return sorted(key for key in keys if "/" not in key and is_listed(key))
+
+
+def literal_start(pattern: str) -> str:
+    """The longest start of all keys that match a glob, or equal it: the prefix to list."""
+    match = MAGIC.search(pattern)
+    return pattern if match is None else pattern[: match.start()]
 
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """What stores are told, beside the location: all that the spec and the environment say about reaching them."""
+    """The settings of the spec and the environment for reaching stores."""
 
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
     http: HttpSettings = field(default_factory=HttpSettings)
     ais: AisCluster | None = None
-    """What serves the locations marked `ais+…`."""
+    """Serves the locations marked `ais+…`."""
     login: ObjectLogin | None = None
-    """What the spec says of object stores."""
+    """`storage:` of the spec, for object stores."""
 
 
 @dataclass(frozen=True)
 class ObjectStat:
-    """What a store says of an object that is not read."""
+    """What a store knows about an object without reading it."""
 
     size: int | None = None
-    """Bytes; None where the store does not say."""
+    """Bytes; None if unknown."""
     validator: str | None = None
-    """Changes whenever the object does, as an ETag or the time of the last change; None where there is nothing."""
+    """Changes whenever the object does, as an ETag or the time of the last change; None if unknown."""
 
 
 class Store(ABC):
     """Eight verbs. A location is a URL after rewriting, or the path of a local file.
 
-    Stores are found by scheme (`wdspec.urls.urls.STORES`), made once a process and without state of their own.
+    Stores are found by scheme (`wdspec.urls.urls.STORES`), made once per process, and have no state.
     """
 
     @abstractmethod
     def open(self, location: str, settings: StoreSettings) -> BinaryIO:
-        """The bytes of an object, unbuffered; nothing need be asked before the first `read`.
+        """The bytes of an object, unbuffered; the first request may wait for the first `read`.
 
         Raises:
-            MissingShardError: there is no such object.
+            MissingShardError: the object does not exist.
             ShardError: it cannot be read.
-            StoreError: no object of this store could be read, for want of settings.
+            StoreError: no object of this store could be read with these settings.
         """
 
     def list(self, root: str, pattern: str, settings: StoreSettings) -> list[str]:
-        """The names of the files below a root that match a glob, in code point order; without the root.
+        """The names of the files below a root that match a glob, in code point order, relative to the root.
 
         Args:
             root: ends with `/`; its characters are literal.
             pattern: relative to it, with `*`, `?`, `[…]` and `**`; "" for the shards directly in it.
 
         Raises:
-            MissingShardError: there is no such directory, in a store that knows.
+            MissingShardError: the directory does not exist, in a store that knows.
             ShardError: it cannot be listed.
         """
         raise unlistable(root, self.describe(root, settings))
@@ -69,59 +172,55 @@ class Store(ABC):
     def output(
         self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
     ) -> Output:
-        """Opens an object to be written, which appears when it is whole.
+        """Open an object for writing; it appears when it is complete.
 
         Args:
-            overwrite: whether something of this name may be replaced.
-            since: see `LocalOutput`; other stores cannot tell.
+            overwrite: whether an object of this name may be replaced.
+            since: see `LocalOutput`; other stores ignore it.
 
         Raises:
-            UsageError: the name is taken, or nothing can be written there.
+            UsageError: the name is taken, or the store cannot be written.
             OSError: it cannot be opened.
         """
         raise UsageError("nothing can be written there; name a local file, or a store that can be written to")
 
     @property
     def writes(self) -> bool:
-        """Whether it has an `output` of its own; a user's store that has none leaves that to wdspec's."""
+        """Whether it has `output`. If a user's store has none, wdspec's own store writes."""
         return True
 
     @abstractmethod
     def describe(self, location: str, settings: StoreSettings) -> str:
-        """What reads a location, in a few words, or why nothing does; opens nothing."""
+        """What reads a location, in a few words, or why it cannot be read; opens nothing."""
 
     def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
-        """The size of an object and what changes with it, without its bytes; nothing where that cannot be known.
+        """The size and the validator of an object, without reading it; empty if unknown.
 
         Raises:
-            MissingShardError: there is no such object, in a store that knows.
-            ShardError, StoreError: the store does not say.
+            MissingShardError: the object does not exist, in a store that knows.
+            ShardError, StoreError: the store does not answer.
         """
         return ObjectStat()
 
     def announce(self, locations: Iterable[str], settings: StoreSettings) -> None:  # noqa: B027  # may do nothing
-        """Says what is going to be read, so that the store may have it at hand; raises nothing, and may do nothing."""
+        """Prepare for locations that will be read. Raises nothing, and may do nothing."""
 
     def exists(self, location: str, settings: StoreSettings) -> bool:
-        """Whether an object of this name was written; False where that cannot be known.
-
-        Raises:
-            ShardError: the store does not say.
-        """
+        """Whether an object of this name exists; False if unknown. Raises ShardError if the store does not answer."""
         return False
 
     def delete(self, location: str, settings: StoreSettings) -> None:
-        """Deletes an object that was written.
+        """Delete an object.
 
         Raises:
-            UsageError: nothing can be deleted there.
+            UsageError: the store cannot delete.
             OSError: it cannot be deleted.
         """
         raise UsageError("what was written there cannot be taken back", location=location)
 
 
 def unlistable(root: str, why: str) -> ShardError:
-    """The error for globs and directories where nothing can be listed."""
+    """The error for globs and directories in a store that cannot list."""
     return ShardError(
         f"globs and directories cannot be listed there ({why}); write the shards out with braces such as "
         "`{000000..000123}`, or in an `@file`",
@@ -130,19 +229,19 @@ def unlistable(root: str, why: str) -> ShardError:
 
 
 class KeyStore(Store):
-    """A store that only has keys: names with slashes, in one flat list."""
+    """A store with keys only: names with slashes, in one flat list."""
 
     @abstractmethod
     def keys(self, root: str, start: str, settings: StoreSettings, depth: int | None) -> Iterable[str]:
-        """The names of the objects below a root, without the root.
+        """The names of the objects below a root, relative to it.
 
         Args:
             root: ends with `/`.
-            start: only names that go on with it are wanted.
-            depth: names of more segments are not wanted, but may come; None wants all.
+            start: only names that start with it.
+            depth: most segments of a name, None for any number; deeper names may be included and are ignored.
 
         Raises:
-            MissingShardError: there is no such directory, in a store that knows.
+            MissingShardError: the directory does not exist, in a store that knows.
             ShardError: it cannot be listed.
         """
 

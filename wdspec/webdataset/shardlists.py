@@ -25,7 +25,7 @@ from wdspec.shards.listing import list_shards
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.urls.braces import Braces
-from wdspec.urls.urls import ShardUrl, UrlSequence, scheme_of
+from wdspec.urls.urls import ShardUrl, UrlSequence, is_command
 from wdspec.webdataset.shuffling import resampled as resampled
 from wdspec.webdataset.splitting import single_node_only as single_node_only
 from wdspec.webdataset.splitting import split_by_node as split_by_node
@@ -68,7 +68,7 @@ def with_variables(text: str, environ: Mapping[str, str] = os.environ) -> str:
         name = f"WDS_{match.group(1)}"
         if name in environ:
             return environ[name]
-        if scheme_of(text) == "pipe":
+        if is_command(text):
             return match.group(0)
         raise UrlError(
             f"`{match.group(0)}` refers to the environment variable {name}, which is not set", url=text

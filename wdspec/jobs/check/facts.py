@@ -1,4 +1,4 @@
-"""What a check finds: facts and problems of a shard, which add up to those of a source, and of a whole spec."""
+"""The findings of a check: facts and problems of shards, which are added up for each source and the whole spec."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 
 CLASS_NAMES = ("label", "class", "cls", "cls2", "category", "class_id", "label_id")
-"""Names of fields, and of entries of JSON, that hold the class of a sample; the first one present counts."""
+"""Names of fields, and of entries of JSON, that hold the class of a sample; the first existing one counts."""
 MOST_KINDS = 200
-"""Different shapes, layouts or modes that are told apart; real data has a handful."""
+"""Most different shapes, layouts or modes that are counted; real data has a handful."""
 MOST_SIZES = 5_000
-"""Different sizes of images that are counted."""
+"""Most different image sizes that are counted."""
 MOST_CLASSES = 10_000
-"""Different values that are counted as classes; a field with more has none."""
+"""Most different values that are counted as classes; a field with more values has no classes."""
 MOST_EXAMPLES = 5
-"""Problems of one kind that are named of a source."""
+"""Most problems of one kind that are listed of a source."""
 _PLACE = ("shard", "member", "key", "field", "offset")
 
 Hashes = npt.NDArray[np.uint64]
-"""A 64-bit hash for each sample of a shard, by index, shape (samples,); 0 where there is none."""
+"""A 64-bit hash of each sample of a shard, by index, shape (samples,); 0 for no hash."""
 
 
 class SamplePlace(NamedTuple):
-    """Where a sample is."""
+    """The place of a sample."""
 
     shard: str
     number: int
@@ -51,21 +51,21 @@ class SamplePlace(NamedTuple):
 
 @dataclass(frozen=True)
 class DataProblem:
-    """Of a code `D…` or `W5…` (`wdspec rule D107`)."""
+    """A problem of the data, with a code `D…` or `W5…` (`wdspec rule D107`)."""
 
     code: str
     message: str
     """What was seen, and what to do."""
     source: str = ""
     shard: str = ""
-    """Its URL, as the spec spells it; empty where it is about a source as a whole."""
+    """URL as written in the spec; empty for a problem of a whole source."""
     member: str | None = None
     """Name of the file within the shard."""
     key: str | None = None
-    """Of the sample."""
+    """Key of the sample."""
     field: str | None = None
     offset: int | None = None
-    """Byte in the uncompressed shard: of the member's first header, or of the sample's."""
+    """Byte offset in the uncompressed shard: of the first header of the member, or of the sample."""
 
     @classmethod
     def at(
@@ -76,16 +76,17 @@ class DataProblem:
 
     @property
     def is_error(self) -> bool:
-        """Whether part of the data cannot be used; else it is a warning."""
+        """Whether part of the data cannot be used; otherwise it is a warning."""
         return is_error(self.code)
 
     @classmethod
     def of(cls, error: Exception, cause: str = "shard", **place: Any) -> DataProblem:
-        """An error of reading, by its own code and place.
+        """A problem from an error of reading, with its code and place.
 
         Args:
+            error: the error.
             cause: where it arose, as for `Budget`.
-            place: what is known of where, beside what the error knows.
+            place: known parts of the place that the error does not have.
         """
         message, code = str(error), ""
         if isinstance(error, WdspecError):
@@ -97,13 +98,13 @@ class DataProblem:
         known = {name: place[name] for name in _PLACE if place.get(name) is not None}
         return cls(
             code or ("D102" if cause == "shard" else "D202"),
-            redacted(message.removesuffix(LOST)),  # whoever checks reads on where that can be
+            redacted(message.removesuffix(LOST)),  # a check reads the rest of the shard if possible
             source=str(place.get("source") or ""),
             **{"shard": str(place.get("url") or ""), **known},
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The problem as values; all names are there, whether known or not."""
+        """The problem as JSON values; unknown parts of the place are null."""
         return {
             "code": self.code,
             "severity": "error" if self.is_error else "warning",
@@ -118,7 +119,7 @@ class DataProblem:
 
 
 class Seen(NamedTuple):
-    """How often something was seen, and where first."""
+    """How often something was seen, and its first place."""
 
     times: int
     first: SamplePlace
@@ -129,29 +130,29 @@ Extreme = tuple[int, SamplePlace]
 
 
 class FieldFacts(BaseModel):
-    """What the values of one field are."""
+    """Facts about the values of a field."""
 
     kinds: Kinds = Field(default_factory=dict)
-    """By type and shape."""
+    """Counts by type and shape."""
     modes: Kinds = Field(default_factory=dict)
-    """Of images."""
+    """Counts by mode of images."""
     sizes: Kinds = Field(default_factory=dict)
-    """Of images: `640x480`."""
+    """Counts by size of images: `640x480`."""
     classes: Kinds | None = Field(default_factory=dict)
-    """By value, as text; None where they are too many, or no classes."""
+    """Counts by class, as text; None if the values are too many, or not classes."""
     alike: int = 0
-    """Neighbours in a shard with equal classes,"""
+    """Pairs of neighbours in a shard with equal classes."""
     pairs: int = 0
-    """of so many."""
+    """All pairs of neighbours."""
     smallest: Extreme | None = None
-    """The least side of an image, in pixels,"""
+    """The shortest side of an image, in pixels."""
     largest: Extreme | None = None
-    """and the largest area."""
+    """The largest area of an image, in pixels."""
     lengths: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """Of texts, lists and bytes: how many, their sum, the least, the greatest."""
+    """Lengths of texts, lists and bytes: count, sum, minimum, maximum."""
 
     def add(self, other: FieldFacts) -> None:
-        """Adds what another shard showed of the field."""
+        """Add the facts of another shard."""
         merge(self.kinds, other.kinds)
         merge(self.modes, other.modes)
         merge(self.sizes, other.sizes, MOST_SIZES)
@@ -169,7 +170,7 @@ class FieldFacts(BaseModel):
             self.lengths = (n + n2, total + total2, min(low, low2) if n else low2, max(high, high2))
 
     def as_json(self) -> dict[str, Any]:
-        """How often each type, mode and class was seen, and the lengths of the values."""
+        """Counts of types, modes and classes, and the lengths of values."""
 
         def counts(kinds: Kinds) -> dict[str, int]:
             return {name: seen.times for name, seen in kinds.items()}
@@ -183,7 +184,7 @@ class FieldFacts(BaseModel):
         }
 
     def extend(self, smallest: Extreme | None, largest: Extreme | None) -> None:
-        """Notes the smallest and largest of some images."""
+        """Add the extremes of some images."""
         if smallest is not None and (self.smallest is None or smallest[0] < self.smallest[0]):
             self.smallest = smallest
         if largest is not None and (self.largest is None or largest[0] > self.largest[0]):
@@ -191,22 +192,22 @@ class FieldFacts(BaseModel):
 
 
 class SampleFacts(BaseModel):
-    """What the samples of a shard, or of a source, show."""
+    """Facts about the samples of a shard or of a source."""
 
     samples: int = 0
-    """As found in the shards, whether they can be used or not."""
+    """Samples in the shards, usable or not."""
     delivered: int = 0
-    """That come out of all steps of the source."""
+    """Samples yielded by all steps of the source."""
     dropped: int = 0
-    """Left out as the spec asks."""
+    """Samples dropped by the spec."""
     bytes: int = 0
-    """Read, uncompressed."""
+    """Uncompressed bytes read."""
     layouts: Kinds = Field(default_factory=dict)
-    """By the names of their fields, as one text."""
+    """Counts by the names of the fields, joined by spaces."""
     fields: dict[str, FieldFacts] = Field(default_factory=dict)
 
     def add(self, other: SampleFacts) -> None:
-        """Adds what another shard showed."""
+        """Add the facts of another shard."""
         self.samples += other.samples
         self.delivered += other.delivered
         self.dropped += other.dropped
@@ -216,7 +217,7 @@ class SampleFacts(BaseModel):
             self.fields.setdefault(name, FieldFacts()).add(facts)
 
     def counts(self) -> SampleFacts:
-        """The numbers alone."""
+        """Only the numbers."""
         return SampleFacts(
             samples=self.samples, delivered=self.delivered, dropped=self.dropped, bytes=self.bytes
         )
@@ -224,29 +225,29 @@ class SampleFacts(BaseModel):
 
 @dataclass
 class ShardFacts:
-    """All that is kept of one shard; pickles."""
+    """The findings of a shard; can be pickled."""
 
     samples: SampleFacts | None = None
-    """What its samples show; None for a shard that was not read."""
+    """Facts about its samples; None for a shard that was not read."""
     problems: list[DataProblem] = field(default_factory=list)
     hidden: dict[str, int] = field(default_factory=dict)
-    """By code: how many more problems there were than those that are listed."""
+    """By code: number of problems that are not listed."""
     size: int | None = None
-    """Bytes of the shard as it is stored,"""
+    """Bytes of the stored shard."""
     validator: str | None = None
-    """and what changes with it, as far as the store says."""
+    """A text from the store that changes with the shard, such as an ETag; None if the store has none."""
     keys: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
     contents: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
-    """Of the largest field."""
+    """Hashes of the largest field."""
     looks: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
-    """Of the brightness of an image, alike for images that look alike; only where asked for."""
+    """Hashes of the brightness of images, similar for similar images; only if requested."""
     seconds: float = 0.0
     is_unchanged: bool = False
-    """Whether the shard is as it was when it was last looked at, so that nothing was looked at now."""
+    """Whether the shard has not changed since the last check, and was not checked again."""
 
 
 def merge(kinds: Kinds, others: Kinds, most: int = MOST_KINDS) -> None:
-    """Adds counts; of more than so many kinds those that come later are left out."""
+    """Add counts to `kinds`. More than `most` kinds are ignored."""
     for name, seen in others.items():
         known = kinds.get(name)
         if known is not None:
@@ -257,7 +258,7 @@ def merge(kinds: Kinds, others: Kinds, most: int = MOST_KINDS) -> None:
 
 @dataclass(frozen=True)
 class LookedAt:
-    """A shard, and what it showed."""
+    """A shard and its findings."""
 
     number: int
     """Its index among the shards of its source."""
@@ -267,38 +268,38 @@ class LookedAt:
 
 @dataclass
 class CheckedSource:
-    """A source, and what its shards showed."""
+    """A source and the findings of its shards."""
 
     source: Source
     parts: SourceParts
     is_other: bool = False
-    """Whether it is of the spec that the checked one is compared with."""
+    """Whether it belongs to the spec of `--against`."""
     shards: list[LookedAt] = field(default_factory=list)
     facts: SampleFacts = field(default_factory=SampleFacts)
-    """What all shards together showed; of each by itself no more than its counts is held."""
+    """Facts of all shards together; of single shards only counts are kept."""
     awaited: deque[int] = field(default_factory=deque)
-    """Numbers of the shards that are still to be added to it, in order, so that the same comes first in every check."""
+    """Numbers of the shards to add next. Adding shards in order gives the same first places in every check."""
     _early: dict[int, SampleFacts | None] = field(default_factory=dict)
 
     def take(self, looked: LookedAt) -> None:
-        """Takes in what a shard showed."""
+        """Add the findings of a shard."""
         self.shards.append(looked)
         whole = looked.facts.samples
         self._early[looked.number] = whole
         if whole is not None:
             looked.facts.samples = whole.counts()
         while self.awaited and self.awaited[0] in self._early:
-            showed = self._early.pop(self.awaited.popleft())
-            if showed is not None:
-                self.facts.add(showed)
+            facts = self._early.pop(self.awaited.popleft())
+            if facts is not None:
+                self.facts.add(facts)
 
     @property
     def name(self) -> str:
-        """As messages call it."""
+        """Name of the source."""
         return self.source.name
 
     def as_json(self) -> dict[str, Any]:
-        """What its shards showed, in numbers."""
+        """The facts in numbers."""
         facts = self.facts
         return {
             "shards": len(self.shards),
@@ -317,16 +318,20 @@ class CheckedSource:
         return sorted((each for each in self.shards if each.facts.samples), key=lambda each: each.number)
 
     def raw(self, looked: LookedAt, index: int) -> tuple[dict[str, Any], int] | None:
-        """A sample once more, as the shard has it, and its byte offset; None where it cannot be read."""
+        """Read a raw sample and its byte offset again; return None if it cannot be read."""
+
+        def ignore(error: Exception) -> None:
+            """Errors of the shard were reported when it was read."""
+
         try:
             offset = 0
-            with closing(self.parts.open.headers(Piece(looked.shard), on_error=_ignore)) as headers:
+            with closing(self.parts.open.headers(Piece(looked.shard), on_error=ignore)) as headers:
                 for _ in headers:
                     if headers.next_index > index:
                         break
                     offset = headers.next_offset
             piece = Piece(looked.shard, offset=offset, index=index)
-            with closing(self.parts.open(piece, on_error=_ignore)) as samples:
+            with closing(self.parts.open(piece, on_error=ignore)) as samples:
                 sample = next(iter(samples), None)
                 return None if sample is None else (sample, offset)
         except (WdspecError, OSError):
@@ -335,21 +340,21 @@ class CheckedSource:
 
 @dataclass(frozen=True)
 class CheckedData:
-    """A spec, and what its sources showed."""
+    """A spec and the findings of its sources."""
 
     spec: Spec
     plan: Plan | None
-    """For the topology that the spec names, if it can be planned without counting samples."""
+    """The plan for the topology in the spec, if it needs no counts of samples."""
     sources: list[CheckedSource]
-    """Those of a spec that it is compared with at the end."""
+    """The sources of the checked spec, then those of the spec of `--against`."""
 
     @property
     def own(self) -> list[CheckedSource]:
-        """Those of the spec that is checked."""
+        """The sources of the checked spec."""
         return [source for source in self.sources if not source.is_other]
 
     def fields(self) -> Iterator[tuple[CheckedSource, str, FieldFacts]]:
-        """The fields of each of its own sources, with their names."""
+        """The fields of the sources of the checked spec: source, name, facts."""
         for source in self.own:
             for name, facts in source.facts.fields.items():
                 yield source, name, facts
@@ -361,7 +366,3 @@ class CheckedData:
 
 
 Judgement = Callable[[CheckedData], Iterator[DataProblem]]
-
-
-def _ignore(error: Exception) -> None:
-    """What is wrong with a shard was noted when it was read."""

@@ -1,6 +1,6 @@
-"""Hashes of samples, by which repeated ones are found: of keys, of bytes, and of what images look like.
+"""Hashes for finding repeated samples: of keys, of bytes, and of the brightness of images.
 
-Hashes of very many samples lie in a temporary file, where equal ones are found in bounded memory.
+The hashes are kept in a temporary file, in which equal ones are found with bounded memory.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ import numpy.typing as npt
 from wdspec.jobs.check.facts import Hashes, ShardFacts
 
 SPREAD = 128
-"""Bytes hashed of a field at least, evenly spread, and"""
+"""At least this many bytes of a field are hashed, evenly spread. If two hashes are equal, all bytes are compared."""
 END = 32
-"""of its end: whoever finds two alike compares all of them."""
+"""Bytes hashed at the end of a field."""
 FEWEST = 64
-"""Bytes of a field that say anything: many samples share a label."""
+"""Shorter fields are not hashed, as many samples have the same label."""
 LONGEST = 128
-"""Bytes of a key that is hashed together with others."""
+"""Longer keys are hashed separately first."""
 _WIDTH = 2 * SPREAD + END
 _ROWS, _COLUMNS, _PATCH = 8, 9, 4
 _FACTORS = np.frombuffer(shake_256(b"wdspec check").digest(8 * (_WIDTH + 1)), np.uint64) | np.uint64(1)
-"""Odd numbers of chance, the same for ever: reports keep hashes."""
+"""Random odd numbers. They must never change, since reports contain hashes."""
 MOST_AT_ONCE = 1 << 24
-"""Hashes that are sorted at a time, about 400 MB with their positions; of more, those that begin alike."""
+"""Hashes that are sorted at a time, about 400 MB with their positions; more are split by their first bits."""
 _CHUNK = 1 << 22
 
 Positions = npt.NDArray[np.int64]
 
 
 def key_hashes(keys: Sequence[str | None]) -> Hashes:
-    """Hashes of keys; 0 in place of None."""
+    """Hashes of keys; 0 for None."""
     hashes = np.zeros(len(keys), np.uint64)
     encoded = [b"" if key is None else key.encode("utf-8", "surrogateescape") for key in keys]
     long = [at for at, key in enumerate(encoded) if len(key) > LONGEST]
     for at in long:
         encoded[at] = blake2b(encoded[at], digest_size=LONGEST // 2).digest()
     if encoded:
-        # Numbers of 8 bits: those that differ by a large power of two would leave few bits of a product.
+        # Numbers of 8 bits: differences by a large power of two would affect few bits of a product.
         lengths = np.fromiter(map(len, encoded), np.uint64, len(encoded))
         width = max(1, int(lengths.max()))
         rows = np.array(encoded, dtype=f"S{width}").view(np.uint8).reshape(-1, width)
@@ -52,7 +52,7 @@ def key_hashes(keys: Sequence[str | None]) -> Hashes:
 
 
 def content_part(data: bytes) -> bytes:
-    """What is hashed of a field; nothing of one that is too short to tell."""
+    """The bytes of a field that are hashed; none of a short field."""
     size = len(data)
     if size < 2 * SPREAD:
         return data if size >= FEWEST else b""
@@ -60,7 +60,7 @@ def content_part(data: bytes) -> bytes:
 
 
 def content_hashes(parts: Sequence[bytes], sizes: Sequence[int]) -> Hashes:
-    """Hashes of what `content_part` gave of fields of some sizes; 0 where it was nothing."""
+    """Hashes of the results of `content_part` for fields of some sizes; 0 for an empty part."""
     rows = np.frombuffer(b"".join([part.ljust(_WIDTH, b"\0") for part in parts]), np.uint32)
     sums = rows.reshape(len(parts), -1).astype(np.uint64) @ _FACTORS[: _WIDTH // 4]
     hashes = _mixed(sums + np.array(sizes, np.uint64) * _FACTORS[-1])
@@ -69,14 +69,14 @@ def content_hashes(parts: Sequence[bytes], sizes: Sequence[int]) -> Hashes:
 
 
 def _mixed(sums: npt.NDArray[np.uint64]) -> Hashes:
-    """Sums whose low bits depend on few of the bits of what was added, with all bits depending on all."""
+    """Mix the bits of sums, whose low bits depend on few bits of the summands."""
     sums ^= sums >> np.uint64(32)
     sums *= np.uint64(0x9E3779B97F4A7C15)
     return sums ^ (sums >> np.uint64(29))
 
 
 def look_hash(image: Any) -> int:
-    """64 bits that say where an image is brighter than to its left; 0 for what is no image, or shows nothing.
+    """64 bits that show where an image is brighter than to its left; 0 for other values, and for uniform images.
 
     Args:
         image: an array (height, width, 3), (height, width), or a tensor (3, height, width), of any type.
@@ -99,7 +99,7 @@ def look_hash(image: Any) -> int:
 
 
 def largest(sample: Mapping[str, Any]) -> str | None:
-    """The name of the field with the most bytes; None where none holds bytes."""
+    """The name of the field with the most bytes; None without fields of bytes."""
     sizes = {
         name: len(value)
         for name, value in sample.items()
@@ -108,16 +108,15 @@ def largest(sample: Mapping[str, Any]) -> str | None:
     return max(sizes, key=lambda name: sizes[name]) if sizes else None
 
 
-class Alike(NamedTuple):
-    """Pairs of samples with one hash, neighbours in the order of hash and position."""
+class Pairs(NamedTuple):
+    """Pairs of samples with the same hash, as positions in the file, shape (pairs,); `first` is before `second`."""
 
     first: Positions
-    """Positions in the file, shape (pairs,), each before the one beside it in"""
     second: Positions
 
 
 class HashFile:
-    """Hashes by position, in the order in which they were added. A context manager: the file goes with it."""
+    """Hashes by position, in the order of adding. A context manager, which deletes the file."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="wdspec-check-")  # noqa: SIM115 - closed by __exit__
@@ -130,7 +129,7 @@ class HashFile:
         self._file.close()
 
     def add(self, hashes: Hashes) -> range:
-        """Add the hashes of one shard; returns their positions."""
+        """Add the hashes of a shard, and return their positions."""
         self._file.write(hashes.tobytes())
         self.count += len(hashes)
         return range(self.count - len(hashes), self.count)
@@ -140,11 +139,11 @@ class HashFile:
         self._file.flush()
         return np.memmap(self._file, np.uint64, "r", shape=(self.count,))
 
-    def alike(self, most: int = MOST_AT_ONCE) -> Iterator[Alike]:
-        """All neighbours with one hash; 0 is none. A hash of n samples gives n - 1 pairs.
+    def equal_pairs(self, most: int = MOST_AT_ONCE) -> Iterator[Pairs]:
+        """Find positions with the same hash, except 0. A hash of n samples yields n - 1 pairs.
 
         Args:
-            most: hashes that are sorted at a time.
+            most: number of hashes to sort at a time.
         """
         if not self.count:
             return
@@ -156,21 +155,21 @@ class HashFile:
             places: list[Positions] = []
             for at in range(0, self.count, _CHUNK):
                 chunk = np.asarray(hashes[at : at + _CHUNK])
-                wanted = chunk != 0
+                is_chosen = chunk != 0
                 if parts > 1:
-                    wanted &= (chunk >> shift) == part
-                found.append(chunk[wanted])
-                places.append(np.flatnonzero(wanted) + at)
+                    is_chosen &= (chunk >> shift) == part
+                found.append(chunk[is_chosen])
+                places.append(np.flatnonzero(is_chosen) + at)
             values, positions = np.concatenate(found), np.concatenate(places)
             order = np.argsort(values, kind="stable")
             values, positions = values[order], positions[order]
             same = np.flatnonzero(values[1:] == values[:-1])
             if len(same):
-                yield Alike(positions[same], positions[same + 1])
+                yield Pairs(positions[same], positions[same + 1])
 
 
 class HashSpool(HashFile):
-    """Keeps the hashes of shards out of memory until all shards have been looked at."""
+    """Keeps the hashes of shards out of memory until all shards have been checked."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +184,7 @@ class HashSpool(HashFile):
                 setattr(facts, name, hashes[:0].copy())
 
     def give_back(self) -> None:
-        """Give every shard its hashes again, as parts of the file."""
+        """Return the hashes to the shards, as parts of the file."""
         if self.count:
             stored = self._map()
             for facts, name, positions in self._spooled:

@@ -1,4 +1,4 @@
-"""A check from its spec to its report: shards looked at in any order, then compared."""
+"""The job of `wdspec check`: check shards in any order, then judge the facts of all shards."""
 
 from __future__ import annotations
 
@@ -9,26 +9,9 @@ from typing import Any
 
 from wdspec.base.errors import SpecError, WdspecError
 from wdspec.base.user_code import secure_mode
-from wdspec.jobs.check.facts import (
-    CheckedData,
-    CheckedSource,
-    DataProblem,
-    Judgement,
-    LookedAt,
-    ShardFacts,
-)
+from wdspec.jobs.check import judge_samples, judge_sources
+from wdspec.jobs.check.facts import CheckedData, CheckedSource, DataProblem, Judgement, LookedAt, ShardFacts
 from wdspec.jobs.check.hashes import HashSpool
-from wdspec.jobs.check.judge_samples import repeated_contents, repeated_keys, similar_images
-from wdspec.jobs.check.judge_sources import (
-    expected_counts,
-    few_shards,
-    lone_classes,
-    mixed_fields,
-    odd_images,
-    small_shards,
-    sorted_shards,
-    unstackable_values,
-)
 from wdspec.jobs.check.look import ShardLook, look_at
 from wdspec.jobs.check.report_file import LockedShards, ReportFile
 from wdspec.jobs.engine import Engine
@@ -42,30 +25,30 @@ from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 
 JUDGEMENTS: tuple[Judgement, ...] = (
-    mixed_fields,
-    repeated_keys,
-    repeated_contents,
-    similar_images,
-    odd_images,
-    lone_classes,
-    sorted_shards,
-    small_shards,
-    few_shards,
-    expected_counts,
-    unstackable_values,
+    judge_sources.mixed_fields,
+    judge_samples.repeated_keys,
+    judge_samples.repeated_contents,
+    judge_samples.similar_images,
+    judge_sources.odd_images,
+    judge_sources.lone_classes,
+    judge_sources.sorted_shards,
+    judge_sources.small_shards,
+    judge_sources.few_shards,
+    judge_sources.expected_counts,
+    judge_sources.unstackable_values,
 )
-"""What is judged when the facts of all shards are known."""
+"""Judgements on the facts of all shards."""
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What a check found."""
+    """The findings of a check."""
 
     collection: CheckedData
     problems: list[DataProblem]
-    """Source by source and shard by shard in the order of the spec; then those of whole sources."""
+    """Problems of shards in the order of the spec, then those of whole sources."""
     hidden: Mapping[str, int]
-    """By code: how many problems of shards are not listed."""
+    """By code: number of problems of shards that are not listed."""
 
     def without(self, codes: Collection[str]) -> CheckReport:
         """The report without problems of some codes."""
@@ -74,7 +57,7 @@ class CheckReport:
         return CheckReport(self.collection, problems, hidden)
 
     def as_json(self) -> dict[str, Any]:
-        """The problems, and what the samples of each source are."""
+        """The problems, and the facts about the samples of each source."""
         sources = {source.name: source for source in self.collection.own}
         return {"problems": self.problems, "hidden": self.hidden, "sources": sources}
 
@@ -88,21 +71,21 @@ def check_data(
     kept: ReportFile | None = None,
     earlier: ReportFile | LockedShards | None = None,
 ) -> CheckReport:
-    """Look at the shards of a spec.
+    """Check the shards of a spec.
 
     Args:
         spec: the spec.
         engine: runs the work; closed at the end.
-        most: shards of each source that are read in full; None for all.
-        other: a spec whose samples this one should not have, such as the one for validation.
-        kept: where what each shard shows is kept, and known from an earlier check.
+        most: number of shards of each source to read in full; None for all.
+        other: a spec that must not share samples with this one, such as the spec for validation.
+        kept: a report to update; shards in it that have not changed are not checked again.
         earlier: another report, which is only read, or a lock.
 
     Raises:
-        UsageError: URLs that hold a secret, which `kept` would keep.
+        UsageError: URLs contain a secret, which `kept` would save.
         WdspecError: shards of the other spec cannot be listed.
     """
-    listed, shards, problems = _list_what_can_be(spec)
+    listed, shards, problems = _list_readable_sources(spec)
     with HashSpool() as spool:
         job = CheckJob(spec, kept, earlier, spool)
         if shards is not None:
@@ -124,13 +107,13 @@ def check_data(
 
 
 class CheckJob(ShardJob[ShardLook, ShardFacts]):
-    """The shards to look at, and what they showed.
+    """The shards to check, and their findings.
 
     Args:
-        spec: the spec that is checked.
-        kept: where what shards show is kept.
-        earlier: another file that may know them.
-        spool: takes their hashes.
+        spec: the checked spec.
+        kept: a report to update.
+        earlier: another report, or a lock.
+        spool: keeps their hashes.
     """
 
     def __init__(
@@ -145,17 +128,20 @@ class CheckJob(ShardJob[ShardLook, ShardFacts]):
         self._readings: dict[tuple[str, bool], str] = {}
         self._counts: Counter[str] = Counter()
         self.sources: dict[tuple[str, bool], CheckedSource] = {}
-        """By name, and whether it is of the other spec."""
+        """By name, and whether the source belongs to the other spec."""
         self.looks: list[ShardLook] = []
 
     def add(
         self, spec: Spec, shards: Shards, most: int | None, *, looks: bool, is_other: bool = False
     ) -> None:
-        """Add the shards of a spec; of the other spec only those that are read in full.
+        """Add the shards of a spec; of the other spec only those to read in full.
 
         Args:
-            most: shards of each source that are read in full, from the first to the last; None for all.
-            looks: whether what images look like is compared.
+            spec: the spec.
+            shards: its shards.
+            most: number of shards of each source to read in full, from the first to the last; None for all.
+            looks: whether to compare the brightness of images.
+            is_other: whether it is the other spec.
         """
         parts = shards.parts(spec)
         in_full = {name: frozenset(spread(len(urls), most)) for name, urls in shards.lists.items()}
@@ -166,11 +152,8 @@ class CheckJob(ShardJob[ShardLook, ShardFacts]):
 
         def choose(source: Source, number: int, shard: ShardUrl) -> Mapping[str, Any] | None:
             is_read = number in in_full[source.name]
-            return (
-                {"in_full": is_read, "looks": looks, "is_other": is_other}
-                if is_read or not is_other
-                else None
-            )
+            fields = {"in_full": is_read, "looks": looks, "is_other": is_other}
+            return fields if is_read or not is_other else None
 
         for source in spec.sources:
             self.sources[source.name, is_other] = CheckedSource(source, parts[source.name], is_other)
@@ -181,7 +164,7 @@ class CheckJob(ShardJob[ShardLook, ShardFacts]):
             self.looks.append(look)
 
     def remind(self, look: ShardLook) -> ShardLook:
-        """The task with what is known of its shard."""
+        """Add what an earlier check knows of the shard to a task."""
         for file in self._files:
             known = file.known(look, self._readings[look.source, look.is_other])
             if known is not None:
@@ -213,7 +196,7 @@ class CheckJob(ShardJob[ShardLook, ShardFacts]):
         self.sources[task.source, task.is_other].take(LookedAt(task.number, task.shard, facts))
 
     def _recall(self, look: ShardLook, found: ShardFacts) -> ShardFacts:
-        """What was found of a shard now, or earlier if it has not changed."""
+        """The findings of a shard: new ones, or earlier ones if it has not changed."""
         facts = found
         if not self._files:
             return facts
@@ -225,8 +208,8 @@ class CheckJob(ShardJob[ShardLook, ShardFacts]):
         return facts
 
 
-def _list_what_can_be(spec: Spec) -> tuple[Spec, Shards | None, list[DataProblem]]:
-    """The spec with the sources whose shards can be listed, their shards, and why others cannot; None without any.
+def _list_readable_sources(spec: Spec) -> tuple[Spec, Shards | None, list[DataProblem]]:
+    """The spec with the sources whose shards can be listed, their shards (None without any), and the other problems.
 
     Raises:
         SpecError: WDS_SECURE forbids the spec's functions.
@@ -251,10 +234,10 @@ def _list_what_can_be(spec: Spec) -> tuple[Spec, Shards | None, list[DataProblem
 
 
 def _list_shards(spec: Spec) -> Shards:
-    """The shards of a spec.
+    """List the shards of a spec.
 
-    What training cannot do without (a library, a function that WDS_SECURE forbids) is found as each source is read, so
-    that everything else is checked too; only the latter is refused at once.
+    Functions that WDS_SECURE forbids are refused at once. A missing library is found when a source is read, so that
+    everything else is checked too.
 
     Raises:
         WdspecError: shards cannot be listed.
@@ -272,7 +255,7 @@ def spread(count: int, most: int | None) -> Sequence[int]:
 
 
 def _make_plan(spec: Spec, shards: Shards) -> Plan | None:
-    """The plan for the topology that the spec names; None if there is none, or it needs all samples counted."""
+    """The plan for the topology in the spec; None if it cannot be made, or needs counts of all samples."""
     if spec.is_pass:
         return None
     try:
@@ -292,6 +275,6 @@ def _problems_of_shards(sources: Sequence[CheckedSource], hidden: dict[str, int]
                     if problem.message in mistakes:
                         continue
                     mistakes.add(problem.message)
-                if not problem.shard:  # the process that looked at it ended
+                if not problem.shard:  # its process was killed
                     problem = replace(problem, source=source.name, shard=looked.shard.text)
                 yield problem

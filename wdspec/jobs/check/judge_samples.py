@@ -1,5 +1,4 @@
-"""Judgements on samples: keys in several shards (D301), repeated samples (D302, D304), and samples or similar images of
-another spec (D308)."""
+"""Judgements on samples: repeated keys (D301), repeated samples (D302, D304), and samples of another spec (D308)."""
 
 from __future__ import annotations
 
@@ -18,36 +17,36 @@ from wdspec.jobs.check.facts import (
     LookedAt,
     ShardFacts,
 )
-from wdspec.jobs.check.hashes import Alike, HashFile, Positions, largest
+from wdspec.jobs.check.hashes import HashFile, Pairs, Positions, largest
 from wdspec.planning.keys import key64
 
 FEW_BITS = 3
-"""Bits of 64 in which hashes of similar images may differ. With so few, one of four parts is equal in both."""
+"""Hashes of similar images differ in at most this many of 64 bits; then at least one of four parts is equal."""
 _PARTS = (0, 16, 32, 48)
 MOST_COMPARED = 64
-"""Images with an equal part that each one is compared with: more have a look that says nothing."""
+"""An image is compared with others that have an equal part, unless they are more: then the part is not distinctive."""
 
 
 class FoundSample(NamedTuple):
-    """A sample, found by its hash."""
+    """A sample that was found by its hash."""
 
     source: CheckedSource
     looked: LookedAt
     number: int
 
     def read(self) -> tuple[dict[str, Any], int] | None:
-        """The sample as the shard has it, and its byte offset."""
+        """The raw sample and its byte offset."""
         return self.source.raw(self.looked, self.number)
 
 
-class Where:
-    """Which samples the positions of a file of hashes belong to.
+class HashIndex:
+    """Maps positions in a file of hashes to samples.
 
     Args:
-        file: takes the hashes.
-        sources: whose samples.
+        file: the file; this adds the hashes.
+        sources: the sources of the samples.
         hashes_of: chooses the hashes of a shard.
-        apart: whether equal hashes of two sources mean nothing.
+        apart: whether to make the hashes of each source different, so that only hashes of one source are equal.
     """
 
     def __init__(
@@ -83,9 +82,9 @@ class Where:
         return FoundSample(source, looked, position - self._starts[shard])
 
     def examples(
-        self, pairs: Alike, chosen: Positions, counted: int
+        self, pairs: Pairs, chosen: Positions, counted: int
     ) -> Iterator[tuple[FoundSample, FoundSample]]:
-        """The first of some pairs, as long as fewer than `MOST_EXAMPLES` were counted before."""
+        """The first chosen pairs, up to `MOST_EXAMPLES` including those counted before."""
         for at in chosen[: max(0, MOST_EXAMPLES - counted)].tolist():
             yield self.sample(int(pairs.first[at])), self.sample(int(pairs.second[at]))
 
@@ -96,52 +95,54 @@ def repeated_keys(collection: CheckedData) -> Iterator[DataProblem]:
     for source in sources:
         times = Counter(looked.shard.text for looked in source.shards)
         for text in (text for text, count in times.items() if count > 1):
-            yield DataProblem("D301", "the shard stands twice in its source; name it once", source.name, text)
+            yield DataProblem(
+                "D301", "the shard is listed twice in its source; list it once", source.name, text
+            )
     with HashFile() as file:
-        # The hashes of each source are made different: numbered samples of several sources share their keys by chance.
-        where = Where(file, sources, lambda facts: facts.keys, apart=True)
+        # Numbered samples of several sources have equal keys by chance, which is no problem.
+        index = HashIndex(file, sources, lambda facts: facts.keys, apart=True)
         counts: Counter[int] = Counter()
-        for pairs in file.alike():
-            crossing = where.shards(pairs.first) != where.shards(pairs.second)
-            pairs = Alike(pairs.first[crossing], pairs.second[crossing])
-            owners = where.sources(pairs.first)
+        for pairs in file.equal_pairs():
+            crossing = index.shards(pairs.first) != index.shards(pairs.second)
+            pairs = Pairs(pairs.first[crossing], pairs.second[crossing])
+            owners = index.sources(pairs.first)
             for number in np.unique(owners).tolist():
-                own = np.flatnonzero(owners == number)
-                for first, second in where.examples(pairs, own, counts[number]):
+                chosen = np.flatnonzero(owners == number)
+                for first, second in index.examples(pairs, chosen, counts[number]):
                     yield from _judge_key(first, second)
-                counts[number] += len(own)
+                counts[number] += len(chosen)
         for number, count in counts.items():
             if count > MOST_EXAMPLES:
-                message = f"{count:,} keys come again in another shard; {MOST_EXAMPLES} are named"
+                message = f"{count:,} keys are repeated in another shard; {MOST_EXAMPLES} are listed"
                 yield DataProblem("D301", message, sources[number].name)
 
 
 def repeated_contents(collection: CheckedData) -> Iterator[DataProblem]:
-    """Samples with the same bytes: of one source, of two, and of the spec that this one is compared with."""
+    """Samples with the same bytes: of one source, of two sources, and of the spec of `--against`."""
     sources = collection.sources
     with HashFile() as file:
-        where = Where(file, sources, lambda facts: facts.contents)
+        index = HashIndex(file, sources, lambda facts: facts.contents)
         counts: Counter[tuple[int, int]] = Counter()
-        for pairs in file.alike():
-            both = np.stack([where.sources(pairs.first), where.sources(pairs.second)])
+        for pairs in file.equal_pairs():
+            both = np.stack([index.sources(pairs.first), index.sources(pairs.second)])
             for one, other in np.unique(both, axis=1).T.tolist():
                 if sources[one].is_other and sources[other].is_other:
                     continue
-                own = np.flatnonzero((both[0] == one) & (both[1] == other))
-                for first, second in where.examples(pairs, own, counts[one, other]):
+                chosen = np.flatnonzero((both[0] == one) & (both[1] == other))
+                for first, second in index.examples(pairs, chosen, counts[one, other]):
                     yield from _judge_content(first, second)
-                counts[one, other] += len(own)
+                counts[one, other] += len(chosen)
         for (one, other), count in counts.items():
             if count > MOST_EXAMPLES:
                 code, seen = _describe(sources[one], sources[other])
-                message = f"of about {count:,} samples each {seen}; {MOST_EXAMPLES} are named"
+                message = f"each of about {count:,} samples {seen}; {MOST_EXAMPLES} are listed"
                 yield DataProblem(code, message, sources[one].name)
 
 
 def _judge_key(first: FoundSample, second: FoundSample) -> Iterator[DataProblem]:
     shard = first.looked.shard.text
     if shard == second.looked.shard.text:
-        return  # D301 says so of the shard
+        return  # D301 reports the shard
     one, other = first.read(), second.read()
     if one is None or other is None or one[0]["__key__"] != other[0]["__key__"]:
         return
@@ -150,17 +151,17 @@ def _judge_key(first: FoundSample, second: FoundSample) -> Iterator[DataProblem]
     if names.isdisjoint(more):
         seen = (
             f"`{shard}` has {_quote(names)} of this sample, and this shard {_quote(more)}: it is split over two "
-            "shards; pack all files of a sample into one (`wdspec cat`, then `wdspec split`)"
+            "shards; put all files of a sample into one shard (`wdspec cat`, then `wdspec split`)"
         )
     elif _content(sample) == _content(again):
-        seen = f"the same sample is in `{shard}`; leave one of them out"
+        seen = f"the same sample is in `{shard}`; remove one of them"
     else:
-        seen = f"another sample with this key is in `{shard}`; give each a key of its own"
+        seen = f"another sample with this key is in `{shard}`; give each sample a unique key"
     yield _problem("D301", seen, second, again, offset)
 
 
 def _judge_content(first: FoundSample, second: FoundSample) -> Iterator[DataProblem]:
-    if second.source.is_other:  # named is the one of the spec that is checked
+    if second.source.is_other:  # report the sample of the checked spec
         first, second = second, first
     one, other = first.read(), second.read()
     if one is None or other is None or _content(one[0]) != _content(other[0]):
@@ -168,7 +169,7 @@ def _judge_content(first: FoundSample, second: FoundSample) -> Iterator[DataProb
     (sample, _), (again, offset) = one, other
     code, seen = _describe(first.source, second.source)
     if sample["__key__"] == again["__key__"] and code == "D304":
-        return  # D301 says so
+        return  # D301 reports it
     message = f"the sample {seen}: `{first.looked.shard.text}` has it as `{sample['__key__']}`"
     yield _problem(code, message, second, again, offset)
 
@@ -179,12 +180,12 @@ def _problem(code: str, message: str, found: FoundSample, sample: dict[str, Any]
 
 
 def _describe(one: CheckedSource, other: CheckedSource) -> tuple[str, str]:
-    """The code of samples that both have, and what to say of them."""
+    """The code and the description of samples that both sources have."""
     if one.is_other != other.is_other:
         theirs = one if one.is_other else other
         return "D308", f"is also in `{theirs.name}` of the other spec"
     if one is other:
-        return "D304", "holds the same bytes as another of its source"
+        return "D304", "has the same bytes as another sample of its source"
     return "D302", f"is also in the source `{one.name}`"
 
 
@@ -202,7 +203,7 @@ def _quote(names: set[str]) -> str:
 
 
 def similar_images(collection: CheckedData) -> Iterator[DataProblem]:
-    """Images that look like one of the other spec, though their bytes differ."""
+    """Images that look like an image of the other spec, but have other bytes."""
     their_hashes, theirs = _list_images([source for source in collection.sources if source.is_other])
     if not theirs:
         return
@@ -212,7 +213,7 @@ def similar_images(collection: CheckedData) -> Iterator[DataProblem]:
         for at, other in _find_similar(hashes, their_hashes):
             again, sample = own[at].read(), theirs[other].read()
             if again is None or sample is None or _files(again[0]) == _files(sample[0]):
-                continue  # D308 says so of the bytes
+                continue  # D308 reports equal bytes
             found += 1
             if found > MOST_EXAMPLES:
                 break
@@ -222,7 +223,7 @@ def similar_images(collection: CheckedData) -> Iterator[DataProblem]:
 
 
 def _list_images(sources: list[CheckedSource]) -> tuple[Hashes, list[FoundSample]]:
-    """The hashes of all images, and their samples."""
+    """The hashes and samples of all images."""
     hashes: list[int] = []
     samples: list[FoundSample] = []
     for source in sources:
@@ -234,21 +235,20 @@ def _list_images(sources: list[CheckedSource]) -> tuple[Hashes, list[FoundSample
 
 
 def _find_similar(hashes: Hashes, others: Hashes) -> Iterator[tuple[int, int]]:
-    """Indexes of hashes that differ in few bits, for each the first other one."""
+    """Yield indexes of hashes that differ in few bits; of each hash the nearest other one."""
     seen: set[int] = set()
     for shift in _PARTS:
         part = (others >> np.uint64(shift) & np.uint64(0xFFFF)).astype(np.int64)
         order = np.argsort(part, kind="stable")
         ordered = part[order]
-        wanted = (hashes >> np.uint64(shift) & np.uint64(0xFFFF)).astype(np.int64)
-        low, high = np.searchsorted(ordered, wanted), np.searchsorted(ordered, wanted, side="right")
+        own = (hashes >> np.uint64(shift) & np.uint64(0xFFFF)).astype(np.int64)
+        low, high = np.searchsorted(ordered, own), np.searchsorted(ordered, own, side="right")
         for at in np.flatnonzero((high > low) & (high - low <= MOST_COMPARED)).tolist():
             if at in seen:
                 continue
             near = order[low[at] : high[at]]
-            bits = np.unpackbits((others[near] ^ hashes[at]).view(np.uint8).reshape(-1, 8), axis=1).sum(
-                axis=1
-            )
+            differences = (others[near] ^ hashes[at]).view(np.uint8).reshape(-1, 8)
+            bits = np.unpackbits(differences, axis=1).sum(axis=1)
             if bits.min() <= FEW_BITS:
                 seen.add(at)
                 yield at, int(near[int(bits.argmin())])

@@ -1,7 +1,8 @@
-"""Judgements on whole shards: their number and size (D311, D214, D215, W512), and whether they are sorted (D307).
+"""Judgements on shards and fields.
 
-Judgements on fields: samples with other fields (D303), images of other modes and sizes (D305, D306), lone classes
-(D310), and values that cannot be batched (D210).
+Shards: their number and size (D311, D214, D215, W512), and whether they are sorted (D307). Fields: samples with
+different fields (D303), images of different modes and sizes (D305, D306), outlying classes (D310), and values that
+cannot be batched (D210).
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ from wdspec.jobs.check.facts import (
 )
 from wdspec.planning.order import lanes_of, shuffle_size
 from wdspec.read.budget import Budget
-from wdspec.read.transform import MapSteps
+from wdspec.read.transform import UserFunctions
 from wdspec.spec.language.options import Errors
 
 FEWEST_SHARDS = 4
-"""Shards from which on one can be called small."""
+"""Sizes of shards are compared only if a source has at least this many."""
 SMALL_SHARD = 0.1
-"""Part of the usual samples, below which a shard is small."""
+"""A shard is small if it has less than this fraction of the usual number of samples."""
 FEWEST_PAIRS = 50
-"""Neighbours from which on shards can be called sorted."""
+"""Order is judged only with at least this many neighbours."""
 MUCH_MORE = 0.25
-"""Part of the neighbours with equal classes beyond chance."""
+"""Shards are sorted if the fraction of neighbours with equal classes exceeds chance by this much."""
 FEW_CLASSES = 0.5
-"""Classes that a slot holds, as a part of all, below which batches are one-sided."""
+"""Batches are unbalanced if a slot holds less than this fraction of the classes."""
 
 
 def small_shards(collection: CheckedData) -> Iterator[DataProblem]:
-    """Shards with less than a tenth of the samples of others; the last one of a source may hold a remainder."""
+    """Shards with less than a tenth of the usual samples, except the last one of a source, which may be a remainder."""
     for source in collection.own:
         counts = [(each, each.facts.samples.samples) for each in source.read if each.facts.samples]
         if len(counts) < FEWEST_SHARDS:
@@ -52,32 +53,30 @@ def small_shards(collection: CheckedData) -> Iterator[DataProblem]:
         for each, count in counts:
             broken = any(problem.code.startswith("D1") for problem in each.facts.problems)
             if 0 < count < SMALL_SHARD * usual and each.number != last and not broken:
-                yield DataProblem(
-                    "D311",
-                    f"the shard has {count:,} samples, and its source's have {usual:,.0f}; was it written whole?",
-                    source.name,
-                    each.shard.text,
+                message = (
+                    f"the shard has {count:,} samples, but a shard of its source usually has {usual:,.0f}; check "
+                    "whether it was written completely"
                 )
+                yield DataProblem("D311", message, source.name, each.shard.text)
 
 
 def expected_counts(collection: CheckedData) -> Iterator[DataProblem]:
-    """Sources with more or fewer samples, or more samples left out, than `expect` says."""
+    """Sources with another number of samples, or more dropped samples, than in `expect`."""
     for source in collection.own:
         expect, facts = source.source.expect, source.facts
         if expect is None or not source.read:
             continue
         is_whole = len(source.read) == len(source.shards)
         if expect.samples is not None and is_whole and not expect.samples.hold(facts.samples):
-            message = f"the source has {facts.samples:,} samples, where {expect.samples} is expected"
+            message = f"the source has {facts.samples:,} samples, but {expect.samples} is expected"
             yield DataProblem("D214", message, source.name)
         part = facts.dropped / max(1, facts.samples)
         if expect.dropped is not None and part > expect.dropped:
-            yield DataProblem(
-                "D215",
-                f"{facts.dropped:,} of {facts.samples:,} samples are left out by `select` or `missing`, "
-                f"{100 * part:.1f} %, where at most {100 * expect.dropped:g} % is expected",
-                source.name,
+            message = (
+                f"{facts.dropped:,} of {facts.samples:,} samples are dropped by `select` or `missing`, "
+                f"{100 * part:.1f} %, but at most {100 * expect.dropped:g} % is expected"
             )
+            yield DataProblem("D215", message, source.name)
 
 
 def few_shards(collection: CheckedData) -> Iterator[DataProblem]:
@@ -85,38 +84,32 @@ def few_shards(collection: CheckedData) -> Iterator[DataProblem]:
     plan = collection.plan
     for source in () if plan is None else plan.sources:
         if source.order.split > 1 and plan is not None:
-            yield DataProblem(
-                "W512",
+            message = (
                 f"{len(source.shards):,} shards for {plan.topology.slots:,} slots: each is read in "
-                f"{source.order.split} parts, every part by a walk through all of it; more and smaller shards read "
-                "faster",
-                source.name,
+                f"{source.order.split} parts, and reading a part walks through the whole shard; more and smaller "
+                "shards read faster"
             )
+            yield DataProblem("W512", message, source.name)
 
 
 def sorted_shards(collection: CheckedData) -> Iterator[DataProblem]:
-    """Shards with so many equal neighbours that a slot holds few classes: at most one problem for each source."""
+    """Shards with so many equal neighbours that a slot holds few classes: at most one problem of each source."""
     for source in collection.own:
         found = [
-            (facts.alike / facts.pairs, name, facts, facts.classes)
+            (facts.alike / facts.pairs, name, facts.classes)
             for name, facts in source.facts.fields.items()
             if facts.classes and len(facts.classes) > 1 and facts.pairs >= FEWEST_PAIRS
         ]
-        for alike, name, facts, classes in sorted(found, key=lambda each: (-each[0], each[1]))[:1]:
-            yield from _judge_order(collection, source, name, alike, facts, classes)
+        for equal, name, classes in sorted(found, key=lambda each: (-each[0], each[1]))[:1]:
+            yield from _judge_order(collection, source, name, equal, classes)
 
 
 def _judge_order(
-    collection: CheckedData,
-    source: CheckedSource,
-    name: str,
-    alike: float,
-    facts: FieldFacts,
-    classes: dict[str, Seen],
+    collection: CheckedData, source: CheckedSource, name: str, equal: float, classes: dict[str, Seen]
 ) -> Iterator[DataProblem]:
     count = sum(seen.times for seen in classes.values())
     chance = sum((seen.times / count) ** 2 for seen in classes.values())
-    if alike < chance + MUCH_MORE:
+    if equal < chance + MUCH_MORE:
         return
     planned = collection.planned(source.name)
     share = planned.share if planned is not None else Fraction(1)
@@ -125,7 +118,7 @@ def _judge_order(
     shards = len(source.shards)
     lanes = min(lanes, shards)
     # A run of one class ends with its shard.
-    run = min(1 / max(1 - alike, 1e-9), source.facts.samples / max(1, len(source.read)))
+    run = min(1 / max(1 - equal, 1e-9), source.facts.samples / max(1, len(source.read)))
     kinds = 1 / chance
     spanned = max(lanes, held / run)
     if spanned >= FEW_CLASSES * kinds:
@@ -134,31 +127,30 @@ def _judge_order(
     setting = math.ceil(wanted / share)
     remedy = f"set `interleave: {setting}`"
     if wanted < kinds:
-        remedy += ", all of its shards, and shuffle the samples before they are packed: these are too few"
+        remedy += (
+            ", the number of its shards; as these are few, also shuffle the samples before writing shards"
+        )
     elif setting > source.source.interleave:
         remedy += f" (it is {source.source.interleave})"
-    yield DataProblem(
-        "D307",
-        f"neighbours have the same `{name}` in {100 * alike:.0f} % of places, where chance would be "
-        f"{100 * chance:.0f} %: the shards are sorted. The {held:,} samples held for shuffling, of {lanes} shards, "
-        f"span about {spanned:.0f} of {kinds:.0f} classes; {remedy}",
-        source.name,
-        next(iter(classes.values())).first.shard,
-        field=name,
+    message = (
+        f"{100 * equal:.0f} % of neighbours have the same `{name}`, where random order has {100 * chance:.0f} %: the "
+        f"shards are sorted. The {held:,} samples held for shuffling, from {lanes} shards, span about {spanned:.0f} "
+        f"of {kinds:.0f} classes; {remedy}"
     )
+    shard = next(iter(classes.values())).first.shard
+    yield DataProblem("D307", message, source.name, shard, field=name)
 
 
 SMALL_SIDE = 2
-"""Pixels of a side that hold no picture."""
+"""An image with a side of at most this many pixels is suspicious."""
 LARGE = 64
-"""How many times the usual area fills the memory, from `FEWEST_PIXELS` on."""
+"""An image with this many times the usual area is suspicious, if it has at least `FEWEST_PIXELS`."""
 FEWEST_PIXELS = 20_000_000
 RARE = 0.001
-"""Part of the samples, and"""
+"""A class is rare with at most this fraction of the samples, or at most `FEW` samples."""
 FEW = 3
-"""number of them, that make a class rare."""
 MOST_TRIED = 8
-"""Samples of different kinds that are put into one batch."""
+"""Most samples of different kinds in a trial batch."""
 
 
 def mixed_fields(collection: CheckedData) -> Iterator[DataProblem]:
@@ -169,33 +161,33 @@ def mixed_fields(collection: CheckedData) -> Iterator[DataProblem]:
             continue
         most = layouts[0][0].split()
         for names, seen in layouts[1 : 1 + MOST_EXAMPLES]:
-            own = names.split()
-            if set(own) == set(most):
+            these = names.split()
+            if set(these) == set(most):
                 continue
-            lacking = [name for name in most if name not in own]
-            more = [name for name in own if name not in most]
+            lacking = [name for name in most if name not in these]
+            more = [name for name in these if name not in most]
             differs = " and ".join(
                 f"{verb} {', '.join(f'`{name}`' for name in which)}"
                 for verb, which in (("lack", lacking), ("also have", more))
                 if which
             )
             message = (
-                f"{seen.times:,} of {source.facts.delivered:,} samples {differs}; choose the fields that all have "
-                "with `extensions`, or say with `missing` what happens to these"
+                f"{seen.times:,} of {source.facts.delivered:,} samples {differs}; choose common fields with "
+                "`extensions`, or set `missing` for these samples"
             )
             yield DataProblem.at("D303", message, source.name, seen.first)
 
 
 def odd_images(collection: CheckedData) -> Iterator[DataProblem]:
-    """One problem for each rarer mode of a field, and for its smallest and largest image, if they are odd."""
+    """One problem for each rarer mode of a field, and for its smallest and largest image, if they are unusual."""
     for source, name, facts in collection.fields():
         if facts.modes:
             (most, _), *others = sorted(facts.modes.items(), key=lambda item: -item[1].times)
             count = sum(seen.times for seen in facts.modes.values())
             for mode, seen in others[:MOST_EXAMPLES]:
                 message = (
-                    f"{seen.times:,} of {count:,} images are {mode}, and most are {most}; decoders convert them, or "
-                    "drop them with `select`"
+                    f"{seen.times:,} of {count:,} images are {mode}, but most are {most}; let a decoder convert them, "
+                    "or drop them with `select`"
                 )
                 yield DataProblem.at("D305", message, source.name, seen.first, name)
         if facts.sizes and facts.smallest and facts.largest:
@@ -203,20 +195,19 @@ def odd_images(collection: CheckedData) -> Iterator[DataProblem]:
             side, place = facts.smallest
             if side <= SMALL_SIDE and usual > (4 * SMALL_SIDE) ** 2:
                 message = (
-                    f"an image is {side} pixel wide or high, where most have {usual:,} pixels: perhaps a "
-                    "placeholder"
+                    f"an image is {side} pixel wide or high, but most have {usual:,} pixels: a placeholder?"
                 )
                 yield DataProblem.at("D306", message, source.name, place, name)
             area, place = facts.largest
             if area > max(FEWEST_PIXELS, LARGE * usual):
                 message = (
-                    f"an image has {area:,} pixels, where most have {usual:,}: one of these fills the memory"
+                    f"an image has {area:,} pixels, but most have {usual:,}: such an image fills the memory"
                 )
                 yield DataProblem.at("D306", message, source.name, place, name)
 
 
 def _median_area(facts: FieldFacts) -> int:
-    """The median of the areas of the images of a field, in pixels."""
+    """The median area of the images of a field, in pixels."""
     counted = []
     for text, seen in facts.sizes.items():
         width, _, height = text.partition("x")
@@ -230,7 +221,7 @@ def _median_area(facts: FieldFacts) -> int:
 
 
 def lone_classes(collection: CheckedData) -> Iterator[DataProblem]:
-    """One problem for each class far above all others that only few samples have."""
+    """One problem for each rare class with a number far above all others."""
     for source, name, facts in collection.fields():
         if name.rpartition(".")[2].lower() not in CLASS_NAMES or not facts.classes:
             continue
@@ -240,8 +231,8 @@ def lone_classes(collection: CheckedData) -> Iterator[DataProblem]:
         count = sum(seen.times for seen in numbers.values())
         for number, seen, others in _find_lone(numbers, count):
             message = (
-                f"the class {number} stands alone: {seen.times:,} of {count:,} samples have it, and all others are at "
-                f"most {others}; mend the label, or drop it with `select`"
+                f"the class {number} is an outlier: {seen.times:,} of {count:,} samples have it, and all other classes "
+                f"are at most {others}; fix the label, or drop the samples with `select`"
             )
             yield DataProblem.at("D310", message, source.name, seen.first, name)
 
@@ -257,9 +248,9 @@ def _find_lone(numbers: dict[int, Seen], count: int) -> Iterator[tuple[int, Seen
 
 
 def unstackable_values(collection: CheckedData) -> Iterator[DataProblem]:
-    """Try a batch of samples whose values differ in shape or type, made as the spec makes batches; needs torch.
+    """Try to batch samples whose values differ in shape or type, as the spec does; needs torch.
 
-    With `mix: {unit: batch}` a batch of each source by itself.
+    With `mix: {unit: batch}` each source is tried separately.
     """
     spec = collection.spec
     if spec.batch is None or importlib.util.find_spec("torch") is None:
@@ -274,7 +265,7 @@ def _try_batch(collection: CheckedData, sources: list[CheckedSource]) -> Iterato
     from wdspec.read.batch import BatchMaker
 
     spec = collection.spec
-    assert spec.batch is not None, "there are batches"
+    assert spec.batch is not None, "the caller checks it"
     places = dict(_find_different(sources))
     if len(places) < 2:
         return
@@ -293,7 +284,7 @@ def _try_batch(collection: CheckedData, sources: list[CheckedSource]) -> Iterato
 
 
 def _find_different(sources: list[CheckedSource]) -> Iterator[tuple[SamplePlace, CheckedSource]]:
-    """The first samples of each set of fields, and of each shape or type of a field; the rarest kinds first."""
+    """The first sample of each set of fields, and of each shape or type of a field; rarest kinds first."""
     kinds: dict[str, dict[str, tuple[int, SamplePlace, CheckedSource]]] = {}
     for source in sources:
         facts = source.facts
@@ -309,14 +300,16 @@ def _find_different(sources: list[CheckedSource]) -> Iterator[tuple[SamplePlace,
 
 
 def _read_again(collection: CheckedData, source: CheckedSource, place: SamplePlace) -> dict[str, Any] | None:
-    """The sample once more, through all steps of its source."""
+    """Read a sample again, and apply the steps of its source."""
     looked = next(each for each in source.read if each.shard.text == place.shard)
     found = source.raw(looked, place.number)
     if found is None:
         return None
     budget = Budget(Errors(), source.name)
     try:
-        process = source.parts.transform.build(budget, collection.spec.seed, looked.number, MapSteps(False))
+        process = source.parts.transform.build(
+            budget, collection.spec.seed, looked.number, UserFunctions(False)
+        )
         return process(found[0], place.number)
     except (WdspecError, ValueError, TypeError):
         return None

@@ -1,4 +1,4 @@
-"""One shard looked at: found in its store, read in full, and everything wrong with it noted. No fault ends this."""
+"""Checking one shard: it is found in its store, read in full, and all of its problems are collected."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ from wdspec.read.shard import Piece
 from wdspec.read.transform import Process
 from wdspec.spec.language.options import Errors
 from wdspec.spec.language.samples import KeyRule
-from wdspec.urls.urls import scheme_of
+from wdspec.urls.urls import is_command
 
 MOST_OF_A_CODE = 20
-"""Problems of one code that are listed of a shard; others are counted."""
+"""Most problems of one code that are listed of a shard; others are counted."""
 MOST_RESUMED = 100
-"""How often reading resumes after damage in one shard."""
+"""Most times that reading resumes after damage in one shard."""
 MOST_SEARCHED = 64 * 1024 * 1024
 """Bytes after damage that are searched for a header."""
 
 
 @dataclass(frozen=True)
 class ShardLook(ReadTask):
-    """A shard to look at."""
+    """A shard to check."""
 
     in_full: bool
-    """Whether it is read; else its store is only asked for it."""
+    """Whether to read it; otherwise the store is only asked for it."""
     looks: bool
-    """Whether to hash what images look like."""
+    """Whether to hash the brightness of images."""
     is_other: bool = False
-    """Whether it is of a spec that the checked one is compared with."""
+    """Whether it belongs to the spec of `--against`."""
     known: tuple[int | None, str] | None = None
-    """Its size and validator when it was last looked at; if they are the same, nothing more is done."""
+    """Its size and validator at an earlier check; if they are unchanged, it is not checked again."""
 
 
 def look_at(look: ShardLook) -> ShardFacts:
-    """What a shard shows."""
+    """Check a shard. Errors of the data become problems, so this always returns."""
     started = time.monotonic()
     reading = _Reading(look)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about what the spec allows
+            warnings.simplefilter("ignore")  # about data that the spec allows
             reading.run()
     except Exception as error:
         reading.note(error, "shard")
@@ -62,8 +62,8 @@ def look_at(look: ShardLook) -> ShardFacts:
     return reading.facts
 
 
-class _Noting(Budget):
-    """Notes every error, and raises none except mistakes in the spec, its code or the environment."""
+class _ProblemBudget(Budget):
+    """Collects every error; raises only mistakes in the spec, its code or the environment."""
 
     def __init__(self, reading: _Reading, source: str) -> None:
         super().__init__(Errors(), source)
@@ -77,13 +77,13 @@ class _Noting(Budget):
 
 
 class _Reading:
-    """What is found in one shard while it is read."""
+    """Reads one shard, and collects its findings."""
 
     def __init__(self, look: ShardLook) -> None:
         self.look, self.url = look, look.shard.text
         self.facts = ShardFacts()
         self._at: tuple[str, int] | None = None
-        """Key and offset of the sample that is being decoded."""
+        """Key and offset of the sample being decoded."""
         self._members: Blocks | None = None
         self._lent: AbstractContextManager[object] = nullcontext()
 
@@ -97,12 +97,12 @@ class _Reading:
             facts.is_unchanged = True
             return
         if not look.in_full:
-            if stat == type(stat)():  # a store that cannot say
+            if stat == type(stat)():  # a store without such facts
                 open.storage.watched(look.shard).close()
             return
         facts.samples = SampleFacts()
         watch = SampleWatch(self.url, self._add_at, look.looks)
-        budget = _Noting(self, look.source)
+        budget = _ProblemBudget(self, look.source)
         try:
             self._samples(watch, budget)
         finally:
@@ -114,7 +114,7 @@ class _Reading:
                 self._members.file.close()
 
     def note(self, error: Exception, cause: str, **place: Any) -> None:
-        """Note an error of reading, with the member and offset as far as they can be found."""
+        """Add an error of reading, with its member and offset if they can be found."""
         problem = DataProblem.of(error, cause, **{"source": self.look.source, "url": self.url, **place})
         if cause != "shard" and self._at is not None:
             key, offset = self._at
@@ -135,20 +135,20 @@ class _Reading:
         self._add(DataProblem.at(code, message, self.look.source, place, field))
 
     def _compare_name(self, found: Compression | None) -> None:
-        """Compare how the shard is compressed with its name."""
-        if scheme_of(self.url) == "pipe" or found is compression_of(self.url.split("?", 1)[0]):
+        """Compare the compression of the shard with its name."""
+        if is_command(self.url) or found is compression_of(self.url.split("?", 1)[0]):
             return
         is_tar = format_of(self.url, self.look.parts.open.format) == "tar"
         seen = f"compressed with {found.title}" if found else "not compressed"
-        name = f"name it `.tar{found.suffixes[0]}`" if found and is_tar else "name it for what it is"
+        name = f"name it `.tar{found.suffixes[0]}`" if found and is_tar else "rename it"
         message = (
-            f"the shard is {seen}, and its name says otherwise; wdspec goes by its first bytes, other readers by the "
-            f"name: {name}"
+            f"the shard is {seen}, but its name says otherwise; wdspec uses its first bytes, other readers the name: "
+            f"{name}"
         )
         self._add(DataProblem("D309", message, self.look.source, self.url, offset=0))
 
-    def _samples(self, watch: SampleWatch, budget: _Noting) -> None:
-        """Read the shard to its end, and beyond damage wherever a later header is found."""
+    def _samples(self, watch: SampleWatch, budget: _ProblemBudget) -> None:
+        """Read the shard to its end; after damage, resume at the next header."""
         look, open = self.look, self.look.parts.open
         process: Process | None = None
         try:
@@ -170,7 +170,7 @@ class _Reading:
             at = self._next_header(broken, opened.next_offset)
             if at is None:
                 return
-            # The first sample from there on may lack files that lie before.
+            # The first sample after the damage may lack files from before it.
             piece, torn = Piece(look.shard, offset=at, index=opened.next_index), broken.code != "D111"
 
     def _read(
@@ -191,7 +191,7 @@ class _Reading:
             try:
                 with self._lent:
                     sample = process(raw, index)
-            except WdspecError as error:  # a mistake: no sample can be made
+            except WdspecError as error:  # a mistake in the spec or its code: no sample can be read
                 self._add_mistake(error)
                 process = None
             except Exception as error:
@@ -203,8 +203,8 @@ class _Reading:
         return process
 
     def _add_mistake(self, error: Exception) -> None:
-        said = error.message if isinstance(error, WdspecError) else f"{type(error).__name__}: {error}"
-        message = f"{said}; no sample of the source can be made"
+        cause = error.message if isinstance(error, WdspecError) else f"{type(error).__name__}: {error}"
+        message = f"{cause}; no sample of the source can be read"
         self._add(DataProblem("D211", message, self.look.source, self.url))
 
     def _find_empty(self, raw: Mapping[str, Any], place: SamplePlace) -> None:
@@ -220,7 +220,7 @@ class _Reading:
         return at if broken.code == "D111" else next_header(blocks, at)
 
     def _with_member(self, problem: DataProblem) -> DataProblem:
-        """The problem with the name and offset of its member, if the shard can be searched."""
+        """Add the name and offset of its member to a problem, if the shard can be searched."""
         parts, field = self.look.parts, problem.field
         blocks = self._blocks()
         if blocks is None or problem.offset is None or problem.key is None or field is None:
@@ -233,7 +233,7 @@ class _Reading:
         return problem
 
     def _blocks(self) -> Blocks | None:
-        """The bytes of the shard, opened a second time to search it; None if it cannot seek, or is no tar."""
+        """The bytes of the shard, opened again for searching; None if it cannot seek, or is not a tar."""
         open = self.look.parts.open
         if format_of(self.url, open.format) != "tar":
             return None
@@ -250,14 +250,14 @@ class _Reading:
 def find_member(
     blocks: Blocks, offset: int, key: str, stored: str, rule: KeyRule, field_of: Callable[[str], str | None]
 ) -> tuple[str, int] | None:
-    """The member that a field was read from: its name, and the offset of its first header.
+    """Find the member that a field was read from: its name, and the offset of its first header.
 
     Args:
         blocks: of the uncompressed tar.
-        offset: where the sample begins.
-        key: of the sample.
-        stored: the name under which the reader stored the field.
-        rule, field_of: those of the reader.
+        offset: start of the sample.
+        key: key of the sample.
+        stored: name of the field in the raw sample.
+        rule, field_of: as for the reader.
     """
     split = splitter(rule)
     with suppress(ShardError):
@@ -273,7 +273,7 @@ def find_member(
 
 
 def next_header(blocks: Blocks, offset: int) -> int | None:
-    """The offset of the next header of a member after damage at `offset`; None if there is none in reach."""
+    """Find the next header of a member after damage at `offset`; return its offset, or None."""
     at = offset - offset % BLOCK + BLOCK
     with suppress(ShardError):
         while at < offset + MOST_SEARCHED:
@@ -281,7 +281,7 @@ def next_header(blocks: Blocks, offset: int) -> int | None:
             block = blocks.buffer[place : place + BLOCK]
             if len(block) < BLOCK:
                 return None
-            # Data of members may hold anything; only what calls itself a header of a tar is tried.
+            # Data of members can be anything; only blocks with the magic of a tar header are tried.
             if block[257:262] == b"ustar":
                 with suppress(ShardError):
                     read_header(block)

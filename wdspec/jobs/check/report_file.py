@@ -1,4 +1,4 @@
-"""What a check found in each shard, in a file: an interrupted check resumes from it, and later ones read less."""
+"""The report file of `wdspec check`: the findings of each shard, from which an interrupted or later check resumes."""
 
 from __future__ import annotations
 
@@ -24,21 +24,19 @@ _TABLE = """CREATE TABLE shards (
 
 
 class ReportFile:
-    """An SQLite database with a row for each shard that was looked at; whoever kills a check loses a shard at most.
-
-    A context manager.
+    """An SQLite database with a row for each checked shard, saved at once. A context manager.
 
     Args:
-        path: of the file, which is made if it is not there.
+        path: of the file, which is created if it does not exist.
         must_exist: whether it is only read.
 
     Raises:
-        UsageError: it is no such report, or cannot be opened.
+        UsageError: it is not a report, or cannot be opened.
     """
 
     def __init__(self, path: str, *, must_exist: bool = False) -> None:
         if must_exist and not os.path.isfile(path):
-            raise UsageError(f"there is no report `{path}`; `wdspec check --report {path}` makes one")
+            raise UsageError(f"the report `{path}` does not exist; `wdspec check --report {path}` creates it")
         try:
             self._database = sqlite3.connect(path, timeout=60, isolation_level=None)
         except sqlite3.Error as error:
@@ -50,7 +48,7 @@ class ReportFile:
                 (version,) = self._database.execute("PRAGMA user_version").fetchone()
                 (tables,) = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()
                 if mark != _APPLICATION and (tables or must_exist):
-                    raise UsageError(f"`{path}` is no report of `wdspec check`; give another name")
+                    raise UsageError(f"`{path}` is not a report of `wdspec check`; give another name")
                 if mark == _APPLICATION and version != _VERSION:
                     raise UsageError(
                         f"`{path}` was written by another version of wdspec; delete it, or give another name"
@@ -75,7 +73,7 @@ class ReportFile:
         self._database.close()
 
     def known(self, look: ShardLook, reading: str) -> tuple[int | None, str] | None:
-        """The size and validator of a shard when it was looked at as is wanted now; None if it was not."""
+        """The size and validator of a shard when it was checked in the same way; None if it was not."""
         found = self._database.execute(
             "SELECT size, validator FROM shards WHERE source = ? AND url = ? AND reading = ? AND in_full >= ? AND "
             "looks >= ?",
@@ -84,7 +82,7 @@ class ReportFile:
         return None if found is None or found[1] is None else (found[0], found[1])
 
     def facts(self, look: ShardLook) -> ShardFacts:
-        """What a shard showed."""
+        """The findings of a shard."""
         row = self._database.execute(
             "SELECT size, validator, samples, problems, hidden, keys, contents, look_hashes, seconds FROM shards "
             "WHERE source = ? AND url = ?",
@@ -99,9 +97,9 @@ class ReportFile:
         return facts
 
     def keep(self, look: ShardLook, reading: str, facts: ShardFacts) -> None:
-        """Notes what a shard showed, in place of what is known of it.
+        """Save the findings of a shard, replacing earlier ones.
 
-        A function or library that is not there is no property of the shard: with that it is read again.
+        A missing function or library is not a property of the shard: after such a problem the shard is read again.
         """
         is_of_shard = not any(problem.code == "D211" for problem in facts.problems)
         row = (
@@ -126,10 +124,10 @@ def _hashes(data: bytes) -> Hashes:
 
 
 class LockedShards:
-    """What is known of the shards in a lock: that they were there, and nothing of what is in them.
+    """The shards of a lock, in place of a report: they existed, and nothing is known about their contents.
 
     Args:
-        lock: of the spec that is checked, perhaps as it was; shards and sources that it has not are looked at.
+        lock: of the checked spec, or of an earlier version of it; other shards and sources are checked.
     """
 
     def __init__(self, lock: Lock) -> None:
@@ -140,10 +138,10 @@ class LockedShards:
         }
 
     def known(self, look: ShardLook, reading: str) -> tuple[int | None, str] | None:
-        """As `ReportFile.known`: the size and validator of a shard when it was locked."""
+        """The size and validator of a shard when it was locked."""
         found = None if look.is_other else self._objects.get((look.source, look.shard.text))
         return None if found is None or found.validator is None else (found.size, found.validator)
 
     def facts(self, look: ShardLook) -> ShardFacts:
-        """Nothing, for a shard that is as it was."""
+        """No findings: the shard is unchanged."""
         return ShardFacts(is_unchanged=True)

@@ -1,6 +1,6 @@
-"""What the values of one shard show: gathered in columns of some hundred samples at a time, which costs little.
+"""Collecting facts about the values of one shard, in columns of some hundred samples at a time, which is fast.
 
-`SampleWatch` takes samples as they come; large values are held in short (`Brief`), as holding them would cost memory.
+`SampleWatch` takes samples one by one; it replaces large values by their `Brief`, to save memory.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _PNG_MODES = {0: "L", 2: "RGB", 3: "P", 4: "LA", 6: "RGBA"}
 _FRAME = struct.Struct(">HHB")
 _JPEG_MODES = {1: "L", 3: "RGB", 4: "CMYK"}
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""Markers of frames; the others among them are those of tables."""
+"""Markers of frames; the excluded ones are tables."""
 
 
 class ImageHead(NamedTuple):
-    """An image as its header has it."""
+    """Facts from the header of an image."""
 
     mode: str
     """`RGB`, `L`, `CMYK`, `I;16`, …"""
@@ -53,7 +53,7 @@ class ImageHead(NamedTuple):
 
 
 def image_head(data: bytes) -> ImageHead | None:
-    """The head of an image file; None where it is none that can be told without decoding."""
+    """Read the header of an image file; return None for other files."""
     if data.startswith(b"\xff\xd8"):
         return _jpeg(data)
     if data.startswith(_PNG) and len(data) > 29:
@@ -62,11 +62,11 @@ def image_head(data: bytes) -> ImageHead | None:
         return ImageHead(mode, width, height, b"IEND" not in data[-64:])
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of images that may be bombs: only the header is read
+            warnings.simplefilter("ignore")  # about decompression bombs: only the header is read
             with Image.open(io.BytesIO(data)) as image:
                 is_cut = data[:4] == b"RIFF" and len(data) < int.from_bytes(data[4:8], "little") + 8
                 return ImageHead(image.mode, *image.size, is_cut)
-    except Exception:  # whatever Pillow says of it, decoding says it better
+    except Exception:  # decoding reports any damage
         return None
 
 
@@ -82,7 +82,7 @@ def _jpeg(data: bytes) -> ImageHead | None:
             at += 2 + (data[at + 2] << 8 | data[at + 3])
         else:
             height, width, parts = _FRAME.unpack_from(data, at + 5)
-            # Data of the image never holds the marker of the end; some writers put other things behind it.
+            # Image data never contains the end marker; some writers append other data after it.
             return ImageHead(_JPEG_MODES.get(parts, "?"), width, height, data.rfind(b"\xff\xd9", at) < 0)
     return None
 
@@ -91,30 +91,30 @@ _IMAGE_PARTS = (1, 3, 4)
 
 
 class Brief(NamedTuple):
-    """An array, a tensor, an image, or the file of one."""
+    """The facts about an array, a tensor, an image, or an image file."""
 
     kind: str | tuple[Any, Any]
     """Its type, or its shape and dtype."""
     size: int | None
-    """Bytes of a file; None for what was decoded."""
+    """Bytes of a file; None for a decoded value."""
     head: ImageHead | None
-    """Of the file of an image."""
+    """Header of the image file."""
     is_finite: bool
 
 
 def is_large(value: Any) -> bool:
-    """Whether a value is one to be held in short."""
+    """Whether a value is replaced by its `Brief`."""
     return (hasattr(value, "shape") and hasattr(value, "dtype")) or (
         hasattr(value, "mode") and isinstance(getattr(value, "size", None), tuple)
     )
 
 
 def brief(value: Any, file: Any) -> Any:
-    """A value in short, or as it is.
+    """Return the `Brief` of a large value, and other values as they are.
 
     Args:
-        value: as its source delivers it.
-        file: that of an image, if it is one.
+        value: as its source yields it.
+        file: the image file that it was decoded from, if any.
     """
     head = image_head(file) if type(file) is bytes else None
     if type(value) is bytes:
@@ -128,7 +128,7 @@ def brief(value: Any, file: Any) -> Any:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether all elements are numbers; so of images, which were whole numbers, without a look."""
+    """Whether all elements are finite. Images are not tested, as they were decoded from integers."""
     kind = str(value.dtype)
     if "float" not in kind and "complex" not in kind:
         return True
@@ -139,27 +139,27 @@ def _is_finite(value: Any) -> bool:
     return bool(np.isfinite(complex(total)))
 
 
-TellOf = Callable[[str, str, SamplePlace, str], None]
+Report = Callable[[str, str, SamplePlace, str], None]
 """(code, message, sample, field) -> None."""
 
 
 class Rows(NamedTuple):
-    """The samples that values are of, by their rows."""
+    """The samples of a column of values, by row."""
 
     place: Callable[[int], SamplePlace]
-    """Where the sample of a row is: made only of the few that are named."""
-    tell_of: TellOf
+    """Returns the place of the sample of a row; called only for reported samples."""
+    report: Report
 
-    def tell(self, code: str, message: str, row: int, field: str) -> None:
-        """Tells of a value that is wrong by itself."""
-        self.tell_of(code, message, self.place(row), field)
+    def add_problem(self, code: str, message: str, row: int, field: str) -> None:
+        """Report a wrong value."""
+        self.report(code, message, self.place(row), field)
 
 
 LONGEST_CLASS = 64
-"""Characters of a text that may be the name of a class."""
+"""Longest text that can be the name of a class, in characters."""
 MOST_NAMES = 1_000
-"""Different texts, of which more are no classes."""
-_NO_NUMBER = (
+"""Most different texts that can be names of classes."""
+_NOT_FINITE = (
     "the value is not finite (NaN or infinite), and so will the loss be; drop such samples with `select`"
 )
 
@@ -168,8 +168,8 @@ class KindCounts:
     """Counts kinds of values of one shard, with the first place of each.
 
     Args:
-        into: takes the counts in the end, by the text of each kind.
-        most: kinds; of more those that come later are left out.
+        into: gets the counts at the end, by the text of each kind.
+        most: most kinds; later ones are ignored.
     """
 
     def __init__(self, into: Kinds, most: int) -> None:
@@ -179,11 +179,11 @@ class KindCounts:
 
     @property
     def kinds(self) -> int:
-        """How many there are."""
+        """Number of kinds."""
         return len(self._first)
 
     def add(self, seen: Sequence[Any], samples: Rows, rows: Sequence[int]) -> None:
-        """Counts what was seen in the samples of these rows."""
+        """Count the kinds in the samples of some rows."""
         self._times.update(seen)
         if len(self._times) > len(self._first) < self._most:
             for row, kind in zip(rows, seen, strict=True):
@@ -191,19 +191,18 @@ class KindCounts:
                     self._first[kind] = samples.place(row)
 
     def finish(self) -> None:
-        """Puts the counts where they belong."""
-        own = ((kind, Seen(self._times[kind], first)) for kind, first in self._first.items())
-        named = ((kind if isinstance(kind, str) else _shaped(*kind), seen) for kind, seen in own)
-        for name, seen in named:
-            merge(self._into, {name: seen}, self._most)
+        """Merge the counts into `into`."""
+        for kind, first in self._first.items():
+            name = kind if isinstance(kind, str) else _describe_shape(*kind)
+            merge(self._into, {name: Seen(self._times[kind], first)}, self._most)
 
 
 class FieldWatch:
-    """Gathers what one field of a shard shows.
+    """Collects facts about one field of a shard.
 
     Args:
         name: of the field.
-        facts: of all fields, by name: entries of JSON are added as `json.label`.
+        facts: of all fields, by name; entries of JSON are added as `json.label`.
     """
 
     def __init__(self, name: str, facts: dict[str, FieldFacts]) -> None:
@@ -213,13 +212,14 @@ class FieldWatch:
         self._is_class = last in CLASS_NAMES
         self._last: Any = None
         self._inner: dict[str, FieldWatch] = {}
-        own = self._facts
-        self._kinds, self._modes = KindCounts(own.kinds, MOST_KINDS), KindCounts(own.modes, MOST_KINDS)
-        self._sizes = KindCounts(own.sizes, MOST_SIZES)
-        self._counted = None if own.classes is None else KindCounts(own.classes, MOST_CLASSES + 1)
+        of_field = self._facts
+        self._kinds = KindCounts(of_field.kinds, MOST_KINDS)
+        self._modes = KindCounts(of_field.modes, MOST_KINDS)
+        self._sizes = KindCounts(of_field.sizes, MOST_SIZES)
+        self._counted = None if of_field.classes is None else KindCounts(of_field.classes, MOST_CLASSES + 1)
 
     def finish(self) -> None:
-        """Puts what was counted into the facts."""
+        """Add the counts to the facts."""
         for tally in (self._kinds, self._modes, self._sizes, self._counted):
             if tally is not None:
                 tally.finish()
@@ -229,7 +229,7 @@ class FieldWatch:
             inner.finish()
 
     def look(self, values: Sequence[Any], samples: Rows, rows: Sequence[int]) -> None:
-        """Takes in values in the order of the shard, with the rows of their samples."""
+        """Take values in the order of the shard, with the rows of their samples."""
         types = set(map(type, values))
         if len(types) > 1:
             for kind in types:
@@ -249,7 +249,7 @@ class FieldWatch:
             self._kinds.add([type(first).__name__] * len(values), samples, rows)
             for row, value in zip(rows, values, strict=True):
                 if not np.isfinite(value):
-                    samples.tell("D208", _NO_NUMBER, row, self.name)
+                    samples.add_problem("D208", _NOT_FINITE, row, self.name)
         elif isinstance(first, (str, bytes, list, tuple, dict)):
             self._kinds.add([type(first).__name__] * len(values), samples, rows)
             self._lengths(list(map(len, values)))
@@ -267,14 +267,14 @@ class FieldWatch:
         if known:
             self._lengths(known)
         for at in [] if all(finite) else [at for at, is_finite in enumerate(finite) if not is_finite]:
-            samples.tell("D208", _NO_NUMBER, rows[at], self.name)
+            samples.add_problem("D208", _NOT_FINITE, rows[at], self.name)
         own = rows if None not in heads else [row for row, head in zip(rows, heads, strict=True) if head]
         if own:
             self._heads([head for head in heads if head is not None], samples, own)
         for at in [at for at, head in enumerate(heads) if head is not None and head.is_cut]:
             if sizes[at] is not None:
                 message = f"the image ends before its format does, at byte {sizes[at]:,}"
-                samples.tell("D212", message, rows[at], self.name)
+                samples.add_problem("D212", message, rows[at], self.name)
 
     def _heads(self, heads: Sequence[ImageHead], samples: Rows, rows: Sequence[int]) -> None:
         modes, widths, heights, _ = zip(*heads, strict=True)
@@ -295,9 +295,9 @@ class FieldWatch:
         facts = self._facts
         if self._is_class and min(values) < 0:
             row = next(at for at, value in enumerate(values) if value < 0)
-            samples.tell(
+            samples.add_problem(
                 "D209",
-                f"the class {values[row]} is below 0: no loss takes it for an index",
+                f"the class {values[row]} is below 0: losses do not accept it as an index",
                 rows[row],
                 self.name,
             )
@@ -312,7 +312,7 @@ class FieldWatch:
             self._counted = None
 
     def _names(self, values: Sequence[str], samples: Rows, rows: Sequence[int]) -> None:
-        """Short texts of which many are equal may be names of classes."""
+        """Count short texts as classes while few of them are different."""
         if self._counted is None:
             return
         if max(map(len, values)) > LONGEST_CLASS or self._counted.kinds > MOST_NAMES:
@@ -332,53 +332,53 @@ class FieldWatch:
                 watch.look([values[at][entry] for at in own], samples, [rows[at] for at in own])
 
 
-def _shaped(shape: Any, dtype: Any) -> str:
-    """`(224, 224, 3) uint8`; `640x480` of two numbers."""
+def _describe_shape(shape: Any, dtype: Any) -> str:
+    """`(224, 224, 3) uint8`; `640x480` for two numbers."""
     if isinstance(shape, int):
         return f"{shape}x{dtype}"
     return f"({', '.join(map(str, shape))}) {str(dtype).removeprefix('torch.')}"
 
 
 MOST_ROWS = 256
-"""Samples held at most, to be looked at together."""
+"""Samples held at most, to be examined together."""
 
 _Held = tuple[Mapping[str, Any], int, int, str]
 """A sample, its index, offset and key."""
 
 
 class SampleWatch:
-    """Takes the samples of one shard.
+    """Collects facts about the samples of one shard.
 
     Args:
         shard: its URL.
-        tell: is told what is wrong with values.
-        looks: whether hashes of what images look like are wanted.
+        report: called with problems of values.
+        looks: whether to hash the brightness of images.
     """
 
-    def __init__(self, shard: str, tell: TellOf, looks: bool = False) -> None:
+    def __init__(self, shard: str, report: Report, looks: bool = False) -> None:
         self.facts = SampleFacts()
-        self._shard, self._tell, self._wants_looks = shard, tell, looks
+        self._shard, self._report, self._wants_looks = shard, report, looks
         self._keys: list[str | None] = []
         self._parts: list[bytes] = []
-        """Of the largest fields of samples whose contents are not hashed yet,"""
+        """Parts of the largest fields of samples that are not hashed yet."""
         self._sizes: list[int] = []
-        """and how large those are."""
+        """The sizes of these fields."""
         self._contents: list[Hashes] = []
         self._looks: dict[int, int] = {}
         self._largest: dict[tuple[str, ...], str | None] = {}
         self._watches: dict[str, FieldWatch] = {}
         self._large: dict[tuple[str, ...], list[tuple[str, bool]]] = {}
-        """By layout: the fields that are held in short, and whether they are images."""
+        """By layout: the fields with large values, and whether they are images."""
         self._held: dict[tuple[str, ...], list[_Held]] = {}
         """By layout."""
         self._rows = 0
 
     def raw(self, raw: Mapping[str, Any], index: int) -> None:
-        """Notes a sample as the shard has it."""
+        """Take a raw sample of the shard."""
         names = tuple(raw)
         if names not in self._largest:
             self._largest[names] = largest(raw)
-        while len(self._keys) < index:  # samples that were lost
+        while len(self._keys) < index:  # lost samples
             self._keys.append(None)
             self._parts.append(b"")
             self._sizes.append(0)
@@ -393,11 +393,11 @@ class SampleWatch:
             self._hash_parts()
 
     def place(self, index: int, offset: int, key: str) -> SamplePlace:
-        """Where a sample of the shard is."""
+        """The place of a sample of the shard."""
         return SamplePlace(self._shard, index, offset, key)
 
     def decoded(self, sample: Mapping[str, Any], raw: Mapping[str, Any], index: int, offset: int) -> None:
-        """Notes a sample as its source delivers it."""
+        """Take a sample as its source yields it."""
         names = tuple(sample)
         large = self._large.get(names)
         if large is None:
@@ -422,12 +422,12 @@ class SampleWatch:
             self.flush()
 
     def flush(self) -> None:
-        """Looks at what is held."""
+        """Examine the held samples."""
         for names, held in self._held.items():
             samples = [each[0] for each in held]
             shown = [name for name in names if not name.startswith("__")]
             merge(self.facts.layouts, {" ".join(shown): Seen(len(held), self.place(*held[0][1:]))})
-            rows = Rows(partial(self._place_of, held), self._tell)
+            rows = Rows(partial(self._place_of, held), self._report)
             for name in shown:
                 watch = self._watches.get(name)
                 if watch is None:
@@ -441,14 +441,14 @@ class SampleWatch:
         return self.place(*held[row][1:])
 
     def finish(self) -> SampleFacts:
-        """Looks at what is held, and gives what was gathered; nothing comes behind."""
+        """Examine the held samples, and return all facts; called once, at the end."""
         self.flush()
         for watch in self._watches.values():
             watch.finish()
         return self.facts
 
     def hashes(self) -> tuple[Hashes, Hashes, Hashes]:
-        """Of keys, of contents, and of looks, by index."""
+        """Hashes of keys, of contents, and of looks, by index."""
         self._hash_parts()
         keys, contents = key_hashes(self._keys), np.concatenate([*self._contents, np.zeros(0, np.uint64)])
         looks = np.zeros(len(keys) if self._looks else 0, np.uint64)
@@ -464,7 +464,7 @@ class SampleWatch:
 
 
 def _file_of(raw: Mapping[str, Any], name: str) -> Any:
-    """The file that an image was decoded of: that of its name, or, where it was renamed, the only one."""
+    """The file that an image was decoded from: the one of its name, or if renamed, the only image."""
     if name in raw:
         return raw[name]
     files = [value for field, value in raw.items() if field.rpartition(".")[2].lower() in IMAGE_FIELDS]

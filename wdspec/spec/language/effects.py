@@ -47,6 +47,12 @@ class Drops(NamedTuple):
 
     values: tuple[Any, ...] = ()
     """The values that do so; empty: all except the default and empty ones."""
+    counted_as: Literal["dropped", "skipped"] = "dropped"
+    """How reports count these samples: as left out by the spec, or as errors that are skipped."""
+
+
+class NotInAPass(NamedTuple):
+    """That a key of the top level cannot be combined with `epoch: pass`; a mark in the annotation of its field."""
 
 
 class DeclaredKey(NamedTuple):
@@ -62,10 +68,9 @@ class DeclaredKey(NamedTuple):
 
     def drops_samples(self, holder: Any) -> bool:
         """Whether a model drops samples with this key."""
-        if self.drops is None:
-            return False
-        return any(
-            value in self.drops.values if self.drops.values else value for value in self.stated(holder)
+        values = () if self.drops is None else self.drops.values
+        return self.drops is not None and any(
+            value in values if values else value for value in self.stated(holder)
         )
 
     def stated(self, holder: Any) -> list[Any]:

@@ -145,7 +145,7 @@ class Errors(Model):
 
     # Not the order: it decides whether a run ends at a failure. Runs that continue have the same samples in any case,
     # and a run that ended resumes from its state with another policy.
-    skip: Annotated[AffectsNeither[Skip], Drops()] = Field(
+    skip: Annotated[AffectsNeither[Skip], Drops(counted_as="skipped")] = Field(
         False,
         description="Drop and count samples instead of raising an error. `true` skips errors in the data, "
         "`[shard, decode]`: shards and samples that cannot be read, and fields that are missing or cannot be decoded. "

@@ -148,11 +148,6 @@ def read_step_range(value: Any) -> Any:
     return {"first": first, "last": last}
 
 
-def steps_in(skip: Iterable[StepRange]) -> StepRanges:
-    """The steps in `skip`."""
-    return StepRanges.of((each.first, each.last + 1) for each in skip)
-
-
 _STEP = {
     "anyOf": [
         {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wdspec.spec.build import Composition, SourceList
-from wdspec.spec.language.steps import steps_in
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_patterns import parts_of
 from wdspec.spec.sources import Draft
@@ -182,9 +181,8 @@ def repeated_skips(composition: Composition) -> Findings:
 def skipped_epochs(composition: Composition) -> Findings:
     """Ranges that contain a whole epoch, if the spec shows how many steps it has."""
     length = epoch_steps(composition)
-    emptied = (
-        None if "skip" in composition.bad or not length else steps_in(composition.spec.skip).emptied(length)
-    )
+    skipped = composition.spec.skipped_steps
+    emptied = None if "skip" in composition.bad or not length else skipped.emptied(length)
     if length and emptied is not None:
         steps = f"{emptied * length:,} to {(emptied + 1) * length - 1:,}"
         message = f"all steps of epoch {emptied:,} are skipped ({steps})"

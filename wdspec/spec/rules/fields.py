@@ -458,7 +458,7 @@ def unused_fields(composition: Composition) -> Findings:
     taken = {name for entry in kept for name in entry.split(";")}
     for leaf, source in right_sources(composition, "extensions", "rename"):
         fields = visible_fields(source)
-        if fields is None or source.select is not None or source.missing == "skip":
+        if fields is None or "dropped" in source.drops:
             continue
         dropped = [name for name in fields if name not in taken and name not in source.tags]
         if dropped:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 
 from wdspec.spec.build import Composition
+from wdspec.spec.language.effects import NotInAPass
 from wdspec.spec.language.values import MASK
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shares import positive_names, steps_with_shares
 from wdspec.spec.sources import every_draft
+from wdspec.spec.spec import Spec
 from wdspec.spec.tree import MapNode, Scalar, scalars
 
 
@@ -143,6 +145,13 @@ def scheduled_turns(composition: Composition) -> Findings:
         yield Finding(mix.key("schedule"), message, "remove one of the two")
 
 
+_NOT_IN_A_PASS = tuple(
+    name
+    for name, field in Spec.model_fields.items()
+    if any(isinstance(mark, NotInAPass) for mark in field.metadata)
+)
+
+
 @rule(
     "E312",
     "a key that a pass cannot have",
@@ -157,7 +166,7 @@ def against_a_pass(composition: Composition) -> Findings:
     spec, top = composition.spec, composition.top
     if not spec.is_pass or spec.epoch is None:
         return
-    holders = [(top, ("stage", "skip", "mix"))]
+    holders = [(top, _NOT_IN_A_PASS)]
     for draft in every_draft(composition.drafts):
         mix = ("mix",) if draft.children is not None else ()
         holders.append((draft.node, (*draft.stated_shares, *mix)))

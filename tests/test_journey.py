@@ -1,0 +1,43 @@
+"""How far a reader has to go to follow a small spec through the code: ceilings for each stage (scripts/journey.py).
+
+If one of these fails, look for a shape that needs fewer steps before you raise a ceiling.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CEILINGS = {
+    # files, crossings between files, functions, lines of these functions
+    "wdspec validate": (36, 410, 200, 1750),
+    "load": (20, 120, 110, 960),
+    "list shards and plan": (16, 75, 65, 510),
+    "make a loader": (28, 135, 105, 815),
+    "first batch": (34, 565, 196, 1685),
+    "a later batch": (15, 66, 42, 495),
+    "state": (10, 16, 20, 125),
+}
+
+
+@pytest.fixture(scope="module")
+def journeys():
+    output = subprocess.run(
+        [sys.executable, "-W", "ignore", ROOT / "scripts" / "journey.py"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    ).stdout
+    lines = (re.split(r"\s{2,}", line, maxsplit=1) for line in output.splitlines())
+    return {stage: tuple(map(int, re.findall(r"\d+", counts))) for stage, counts in lines}
+
+
+@pytest.mark.parametrize("stage", CEILINGS)
+def test_the_way_through_the_code_stays_short(journeys, stage):
+    assert all(count <= most for count, most in zip(journeys[stage], CEILINGS[stage], strict=True)), journeys[
+        stage
+    ]
