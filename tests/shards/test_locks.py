@@ -57,7 +57,7 @@ def test_a_lock_has_shards_sizes_and_origin(folder, lock):
 @pytest.mark.parametrize("more", [(), ("--update",)])
 def test_no_other_file_is_overwritten_but_a_lock_that_is_damaged(folder, lock, more):
     said = wdspec("lock", "spec.yaml", "-o", "spec.yaml", *more, folder=folder, code=1)[1]
-    assert "`spec.yaml` is no file of `wdspec lock`; give another name" in said
+    assert "`spec.yaml` is not a file of `wdspec lock`; give another name" in said
     assert (folder / "spec.yaml").read_text() == SPEC
     whole = lock.read_text()
     for damaged in (whole[:-100], ""):
@@ -132,7 +132,7 @@ def test_validate_requires_a_lock_for_each_split(folder):
         "wdspec: 1\nsplits:\n  train: {dataset: [{shards: a-*.tar}]}\n  val: {dataset: [{shards: b-*.tar}]}\n"
     )
     shown, _ = wdspec("validate", "--locked", "spec.yaml", folder=folder, code=1)
-    assert "of the split `val` does not fit: there is no `spec.val.lock.json`" in shown
+    assert "of the split `val` does not fit: `spec.val.lock.json` does not exist" in shown
     wdspec("lock", "spec.yaml", folder=folder)
     wdspec("validate", "--locked", "spec.yaml", folder=folder)
     assert "each of 2 splits" in wdspec("lock", "spec.yaml", "-o", "x", folder=folder, code=2)[1]
@@ -180,7 +180,7 @@ def test_diff_compares_locked_shards(folder, lock):
     assert (found["b"]["change"], found["b"]["rewritten_shards"]) == ("changed", 1)
     assert "(1 rewritten)" in wdspec("diff", "old.yaml", "spec.yaml", folder=folder)[0]
     (folder / "spec.yaml").write_text(SPEC.replace("a-*", "a-0*"))
-    assert "looked up as they are now" in wdspec("diff", "old.yaml", "spec.yaml", folder=folder)[0]
+    assert "listed as they are now" in wdspec("diff", "old.yaml", "spec.yaml", folder=folder)[0]
 
 
 def test_keys_of_origin_do_not_touch_order_or_samples(folder):

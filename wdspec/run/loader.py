@@ -93,10 +93,6 @@ class Loader(Resumable):
         log = StatsLog(every, file)
         self._stream.on_step = lambda: log.tick(self.stats)
 
-    def close(self) -> None:
-        """End the workers and close open shards; another iteration starts them again."""
-        self._stream.close()
-
     def __enter__(self) -> Loader:
         return self
 

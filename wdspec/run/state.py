@@ -213,6 +213,31 @@ _OPTIONAL = ("skip",)
 """Keys that older states do not have."""
 
 
+_MUST_AGREE: tuple[tuple[str, Callable[[Mapping[str, Any]], str], str], ...] = (
+    (
+        "the states are of different batches",
+        lambda state: str(state["batch"]),
+        "save on all ranks after the same batch",
+    ),
+    (
+        "the states are of different positions in a step",
+        lambda state: f"{state['given']} of {state['items']} items",
+        "save on all ranks after the same number of items",
+    ),
+    (
+        "different shares, as [global batch, shares], were set on the ranks",
+        lambda state: str(state["shares"]),
+        "set the same on all ranks, after the same batch",
+    ),
+    (
+        "the ranks skip different steps",
+        lambda state: str(skipped_steps(state) or "none"),
+        "skip the same on all ranks, after the same batch",
+    ),
+)
+"""What must be the same in states to merge: the problem, the value as text, and the remedy."""
+
+
 def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     """Merge the states of all ranks of a job into one, to load on every rank of any legal topology.
 
@@ -234,29 +259,12 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
                 "the states are of different specs:\n  "
                 + "\n  ".join(differences(json.loads(first["order"]), json.loads(part["order"])))
             )
-        if part["batch"] != first["batch"]:
-            raise UsageError(
-                f"the states are of different batches: {first['batch']} (ranks {ranks_of(first)}) and "
-                f"{part['batch']} (ranks {ranks_of(part)}); save on all ranks after the same batch"
-            )
-        if (part["given"], part["items"]) != (first["given"], first["items"]):
-            raise UsageError(
-                f"the states are of different positions in a step: {first['given']} of {first['items']} items "
-                f"(ranks {ranks_of(first)}) and {part['given']} of {part['items']} (ranks {ranks_of(part)}); save "
-                "on all ranks after the same number of items"
-            )
-        if part["shares"] != first["shares"]:
-            raise UsageError(
-                f"different shares were set on the ranks: {first['shares']} (ranks {ranks_of(first)}) and "
-                f"{part['shares']} (ranks {ranks_of(part)}), as [global batch, shares]; set the same on all ranks, "
-                "after the same batch"
-            )
-        skipped, others = skipped_steps(first), skipped_steps(part)
-        if skipped != others:
-            raise UsageError(
-                f"the ranks skip different steps: {skipped or 'none'} (ranks {ranks_of(first)}) and "
-                f"{others or 'none'} (ranks {ranks_of(part)}); skip the same on all ranks, after the same batch"
-            )
+        for problem, describe, remedy in _MUST_AGREE:
+            if describe(part) != describe(first):
+                raise UsageError(
+                    f"{problem}: {describe(first)} (ranks {ranks_of(first)}) and {describe(part)} (ranks "
+                    f"{ranks_of(part)}); {remedy}"
+                )
     entries: dict[str, str] = {}
     for part in parts:
         for rank, entry in part["ranks"].items():

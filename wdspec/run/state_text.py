@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import io
 import struct
 import zlib
 from collections.abc import Sequence
@@ -95,11 +96,12 @@ def _read(
         raise ValueError(str(error)) from None
     if not inflate.eof or inflate.unused_data:
         raise ValueError("it is truncated, or too long")
-    columns = _Columns(data)
-    is_read = columns.take(workers).astype(bool)
-    widths = columns.take(int(is_read.sum()) * sources)
-    numbers = [columns.take(int((widths > n).sum())) for n in range(int(widths.max(initial=0)))]
-    columns.check_end()
+    file = io.BytesIO(data)
+    is_read = _read_column(file, workers).astype(bool)
+    widths = _read_column(file, int(is_read.sum()) * sources)
+    numbers = [_read_column(file, int((widths > n).sum())) for n in range(int(widths.max(initial=0)))]
+    if file.read(1):
+        raise ValueError("there is data after the columns")
     return is_read, widths, numbers
 
 
@@ -113,30 +115,18 @@ def _pack(values: NDArray[np.int64]) -> bytes:
     return _COLUMN.pack(least, divisor, bits, len(values)) + np.packbits(flags.astype(np.uint8)).tobytes()
 
 
-class _Columns:
-    """Reads the columns of a text one after the other."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def take(self, count: int) -> NDArray[np.int64]:
-        """Return the next column, which must have `count` values."""
-        if self._at + _COLUMN.size > len(self._data):
-            raise ValueError("a column is missing")
-        least, divisor, bits, values = _COLUMN.unpack_from(self._data, self._at)
-        start = self._at + _COLUMN.size
-        self._at = start + (bits * values + 7) // 8
-        if values != count or bits > 63 or self._at > len(self._data):
-            raise ValueError(f"a column has {values} values of {count}")
-        packed = np.frombuffer(self._data, np.uint8, self._at - start, start)
-        flags = np.unpackbits(packed, count=bits * values).reshape(values, bits)
-        numbers: NDArray[np.int64] = flags.astype(np.int64) @ (np.int64(1) << np.arange(bits, dtype=np.int64))
-        numbers *= divisor
-        numbers += least
-        return numbers
-
-    def check_end(self) -> None:
-        """Raise a ValueError unless this is the end."""
-        if self._at != len(self._data):
-            raise ValueError("there is data after the columns")
+def _read_column(file: io.BytesIO, count: int) -> NDArray[np.int64]:
+    """Read the next column, which must have `count` values."""
+    header = file.read(_COLUMN.size)
+    if len(header) < _COLUMN.size:
+        raise ValueError("a column is missing")
+    least, divisor, bits, values = _COLUMN.unpack(header)
+    size = (bits * values + 7) // 8
+    packed = np.frombuffer(file.read(size), np.uint8)
+    if values != count or bits > 63 or len(packed) < size:
+        raise ValueError(f"a column has {values} values of {count}")
+    flags = np.unpackbits(packed, count=bits * values).reshape(values, bits)
+    numbers: NDArray[np.int64] = flags.astype(np.int64) @ (np.int64(1) << np.arange(bits, dtype=np.int64))
+    numbers *= divisor
+    numbers += least
+    return numbers
