@@ -106,7 +106,7 @@ class SpecDataset(Resumable, IterableDataset[Any]):
             )
 
     def stats(self) -> RunStats:
-        """Return what was read so far in this process: delivered, dropped and skipped by source, and more.
+        """Return the counts of this process: samples delivered, dropped and skipped by source, and more.
 
         Raises:
             UsageError: workers of a DataLoader read this dataset, and keep their counts.

@@ -27,7 +27,7 @@ _OURS = {
     "batch_sampler": "the plan decides the order",
     "drop_last": "every batch is full",
     "collate_fn": "batches are collated in the workers; use `map:` for other shapes",
-    "dataset": "the spec defines what is read",
+    "dataset": "the spec lists the data",
     "workers": "write num_workers=, as for torch's DataLoader (`loader.workers` in a spec, `--workers` in commands)",
 }
 _OF_PROCESSES = frozenset({"worker_init_fn", "multiprocessing_context", "persistent_workers"})
@@ -72,7 +72,7 @@ class Loader(Resumable):
         return self._stream.items(self._stream.begin())
 
     def stats(self) -> RunStats:
-        """Return what all workers of this rank have read so far: delivered, dropped and skipped by source, and more.
+        """Return the counts of all workers of this rank: samples delivered, dropped and skipped by source, and more.
 
         Counting takes less than 1 % of the time of reading; this call takes some microseconds per source.
         """

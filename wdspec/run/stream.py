@@ -235,7 +235,7 @@ class Stream:
             self._counted = self.step
 
     def stats(self) -> RunStats:
-        """Return what was read so far."""
+        """Return the counts so far."""
         self._count_samples()
         self.steps.count()
         return self.steps.tally.stats([source.name for source in self.run.plan.sources])
