@@ -41,7 +41,7 @@ ORDERS = {"endless": 4, "schedule": 4, "pass": 3}
 
 @dataclass(frozen=True)
 class Leg:
-    """A part of a run: so many ranks and workers, for so many steps."""
+    """A part of a run: a number of ranks and workers, for a number of steps."""
 
     ranks: int
     workers: int
@@ -51,7 +51,7 @@ class Leg:
     together: int
     """Batches in a delivery, where no processes say how many."""
     pauses: tuple[int, ...]
-    """After how many items of the leg an iteration is left and another one begun."""
+    """Numbers of items of the leg after which an iteration is left and another one started."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class Case:
     workers: int
     legs: tuple[Leg, ...]
     sets: dict[int, dict[str, int]]
-    """Global batch -> the shares that the training loop sets for it and those behind."""
+    """Global batch -> the shares that the training loop sets for it and later ones."""
     skips: tuple[tuple[int, int], ...] = ()
-    """Steps that the spec skips: first, and behind the last."""
-    told: tuple[tuple[int, int], ...] = ()
-    """For each leg, how far on the loop skips steps when it has begun, and how many."""
+    """Steps that the spec skips: the first, and the one after the last."""
+    loop_skips: tuple[tuple[int, int], ...] = ()
+    """For each leg, how far ahead the loop skips steps when it starts, and how many."""
     forgets: bool = False
     """Whether the spec of later legs says nothing of the steps that were skipped before."""
 
@@ -164,7 +164,7 @@ def cases(draw, fewest_workers=0, most_workers=6, most_legs=5, most_steps=8):
             prefetch=draw(st.integers(1, 3)),
             persistent=draw(st.booleans()),
             together=draw(st.sampled_from([1, 2, 3, 7])),
-            # An iteration over a pass that is begun anew begins the pass anew.
+            # Another iteration over a pass starts the pass again.
             pauses=() if kind == "pass" else tuple(draw(st.lists(st.integers(1, 9), max_size=2))),
         )
         for _ in range(draw(st.integers(2, most_legs)))
@@ -182,9 +182,11 @@ def cases(draw, fewest_workers=0, most_workers=6, most_legs=5, most_steps=8):
         return Case(spec, ranks, workers, tuple(legs), sets)
     far, most = sum(leg.steps for leg in legs), draw(st.sampled_from([1, 4, 12]))
     skips = draw(st.lists(st.tuples(st.integers(0, far), st.integers(1, most)), max_size=3))
-    told = draw(st.lists(st.tuples(st.integers(0, 6), st.integers(0, most)), min_size=1, max_size=len(legs)))
+    loop_skips = draw(
+        st.lists(st.tuples(st.integers(0, 6), st.integers(0, most)), min_size=1, max_size=len(legs))
+    )
     skips = StepRanges.of((first, first + count) for first, count in skips).ranges
-    return Case(spec, ranks, workers, tuple(legs), sets, skips, tuple(told), draw(st.booleans()))
+    return Case(spec, ranks, workers, tuple(legs), sets, skips, tuple(loop_skips), draw(st.booleans()))
 
 
 def features(parts, case):
@@ -238,7 +240,7 @@ def blueprint_of(case, folder):
 
 
 def take(loader, items, pauses=(), sets=None):
-    """The next items, over epochs, leaving iterations early at the pauses, setting shares after so many items."""
+    """Return the next items over epochs, leaving iterations at the pauses, and setting shares after numbers of items."""
     taken = []
     cuts = {*(p for p in pauses if p < items), items}
 
@@ -262,12 +264,12 @@ def run(parts, case, make):
     steps are skipped on the way."""
     steps, state, skipped = [], None, StepRanges(case.skips)
     sets, length = case.sets, parts.run(Seat(), 0).plan.epoch_batches
-    for leg, told in itertools.zip_longest(case.legs, case.told, fillvalue=(0, 0)):
+    for leg, loop_skips in itertools.zip_longest(case.legs, case.loop_skips, fillvalue=(0, 0)):
         rows, states = [], []
         at = 0 if state is None else json.loads(state)["batch"]
         to_come = StepRanges(case.skips).within(at) if case.forgets else StepRanges(case.skips)
         parts = replace(parts, spec=parts.spec.model_copy(update={"skip": as_written(to_come)}))
-        more = StepRanges.of([(at + told[0], at + sum(told))])
+        more = StepRanges.of([(at + loop_skips[0], at + sum(loop_skips))])
         skipped |= more
         for rank in range(leg.ranks):
             seat = Seat(rank, leg.ranks)
@@ -278,8 +280,8 @@ def run(parts, case, make):
                 for first, stop in more.ranges:
                     loader.skip_steps(first, stop - 1)
                 each = loader.run.items_per_step
-                begun = loader.epoch * length
-                assert len(loader) == each * sum(step not in skipped for step in range(begun, begun + length))
+                start = loader.epoch * length
+                assert len(loader) == each * sum(step not in skipped for step in range(start, start + length))
                 here = to_set(sets, len(steps), leg.steps, each)
                 items = take(loader, leg.steps * each, leg.pauses, here)
                 rows.append([items[at : at + each] for at in range(0, len(items), each)])
@@ -296,7 +298,7 @@ def as_written(steps):
 
 
 def to_set(sets, first, steps, each):
-    """What is set in a leg from global batch `first` on: after so many items -> (shares, after)."""
+    """What is set in a leg from global batch `first` on: number of items -> (shares, after)."""
     here, before = {}, -1
     for at, shares in sorted(sets.items()):
         called = at if at % 2 else max(before + 1, first, at - 3)  # some are set before they are to hold
@@ -364,7 +366,7 @@ def with_workers(parts, seat, leg):
 
 
 def search(folder, make, examples, strategy=None, number=0, **options):
-    """Runs so many random cases, the same ones for one number; returns what they covered."""
+    """Run a number of random cases, always the same ones; return what they covered."""
     census = Counter()
 
     @seed(number)

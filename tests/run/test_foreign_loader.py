@@ -29,7 +29,7 @@ def worker(tmp_path, monkeypatch):
 
 
 def saved(worker, batches=3):
-    """A state after so many of the worker's batches, and the keys of those that follow."""
+    """Return a state after this number of the worker's batches, and the keys of those that follow."""
     dataset = worker()
     reading = iter(dataset)
     for _ in itertools.islice(reading, batches):

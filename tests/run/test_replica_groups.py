@@ -1,4 +1,4 @@
-"""Replica groups that come and go between two steps, as in torchft: those that are left go on with the same batches."""
+"""Replica groups that come and go between two steps, as in torchft: the others continue with the same batches."""
 
 import pytest
 from shardmaking import write_source

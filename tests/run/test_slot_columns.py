@@ -1,4 +1,4 @@
-"""The text of a rank's slots: exact whatever numbers there are, short where they are alike, refused if damaged."""
+"""The text of a rank's slots: exact for any numbers, short if they are equal, refused if damaged."""
 
 import base64
 import struct

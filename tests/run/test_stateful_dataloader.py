@@ -47,7 +47,7 @@ def expected(spec, batches):
 
 
 def read_to_the_end(loader):
-    """What comes before the loader refuses to go on, and what it says then."""
+    """Return the batches before the loader refuses to continue, and its message."""
     seen = []
     try:
         for _ in range(3):

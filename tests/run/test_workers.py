@@ -50,7 +50,7 @@ def started(worker):
 def test_signals_to_the_group_do_not_cost_a_batch(spec, number):
     with wdspec.loader(spec, num_workers=2) as loader:
         batches = iter(loader)
-        found = [next(batches), next(batches)]  # both workers have begun
+        found = [next(batches), next(batches)]  # both workers have started
         for _ in range(2):
             for worker in workers():
                 os.kill(worker.pid, number)
@@ -127,7 +127,7 @@ def test_after_a_killed_worker_the_next_iteration_resumes_exactly(spec, number, 
 
 
 def crash():
-    signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # pytest's would print where it stands
+    signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # pytest's handler would print a traceback
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
@@ -173,7 +173,7 @@ def test_a_loader_reports_this_for_a_killed_worker(spec, monkeypatch):
     with wdspec.loader(spec, num_workers=1, prefetch_factor=1) as loader:
         batches = iter(loader)
         next(batches)
-        with contextlib.suppress(RuntimeError):  # torch may raise its own where this process stands
+        with contextlib.suppress(RuntimeError):  # torch may raise its error at any point here
             workers()[0].kill()
         with pytest.raises(
             RuntimeError, match=r"worker 0 \(process \d+\) was killed by SIGKILL; .* memory was short"
@@ -186,7 +186,7 @@ def test_workers_killed_between_two_epochs_are_replaced(spec, monkeypatch):
     with wdspec.loader(spec, num_workers=2) as loader:
         found = list(loader)
         victim = workers()[1]
-        with contextlib.suppress(RuntimeError):  # torch may raise it wherever this process stands
+        with contextlib.suppress(RuntimeError):  # torch may raise it at any point here
             os.kill(victim.pid, signal.SIGKILL)
             victim.join(10)
         assert not victim.is_alive()

@@ -19,7 +19,7 @@ from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 
 MARK_EVERY = 16 * 1024 * 1024
-"""Bytes between two marks (offsets of samples that are stored). Reading from a mark to a sample takes milliseconds, and a
+"""Bytes between two marks (stored offsets of samples). Reading from a mark to a sample takes milliseconds, and a
 terabyte of shards has 60,000 marks."""
 
 
