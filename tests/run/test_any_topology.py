@@ -240,7 +240,7 @@ def blueprint_of(case, folder):
 
 
 def take(loader, items, pauses=(), sets=None):
-    """Return the next items over epochs, leaving iterations at the pauses, and setting shares after numbers of items."""
+    """Return the next items over epochs; leaves iterations at the pauses, and sets shares after numbers of items."""
     taken = []
     cuts = {*(p for p in pauses if p < items), items}
 
