@@ -99,8 +99,5 @@ def test_explain_shows_where_it_is_and_runs_nothing(folder: Path) -> None:
     assert "`aug_beside`: specs/aug_beside.py" in shown
     (folder / "specs/aug_beside.py").unlink()
     shown, _ = within("explain", folder / "specs/train.yaml", folder=folder)
-    assert (
-        "`aug_beside`: not found next to the spec, on Python's path, or in the working directory"
-        in shown
-    )
+    assert "`aug_beside`: not found next to the spec, on Python's path, or in the working directory" in shown
     assert within("validate", folder / "specs/train.yaml", folder=folder)

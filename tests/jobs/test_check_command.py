@@ -55,7 +55,7 @@ def picture(seed, quality=95, size=32):
 def test_a_report_keeps_no_secret(folder):
     spec(folder, [{"name": "a", "shards": "http://me:s3cret@127.0.0.1:9/a.tar"}])
     _, said = within("check", "s.yaml", "--jobs", "0", "--report", "r.db", folder=folder, code=1)
-    assert "its URLs hold a secret, which the report would keep" in said
+    assert "its URLs contain a secret, which the report would store" in said
     assert b"s3cret" not in (folder / "r.db").read_bytes()
 
 
@@ -330,7 +330,7 @@ def test_against_a_lock_only_shards_that_are_not_as_it_says_are_looked_at(folder
     assert (whole["sources"]["a"]["as_locked"], whole["sources"]["a"]["samples"]) == (0, 67)
     (folder / "cut.json").write_text((folder / "s.lock.json").read_text()[:-20])
     said = within("check", "s.yaml", "--changed", "cut.json", folder=folder, code=1)[1]
-    assert "this is no lock that `wdspec lock` has written" in said
+    assert "this is not a lock that `wdspec lock` wrote" in said
 
 
 def test_a_check_that_was_ended_goes_on(folder, monkeypatch):

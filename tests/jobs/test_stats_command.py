@@ -341,7 +341,9 @@ def test_shares_by_the_size_of_other_shards_are_warned_of(folder):
         warnings.simplefilter("error")
         wdspec.plan("s.yaml")
     write_shard(folder / "a-003.tar", [("k", {"txt": b"x"})])
-    with pytest.warns(UserWarning, match="1 shards have come, and 0 gone; `wdspec stats SPEC` measures them"):
+    with pytest.warns(
+        UserWarning, match="1 shards were added and 0 removed; `wdspec stats SPEC` measures them"
+    ):
         wdspec.plan("s.yaml")
 
 
@@ -364,7 +366,8 @@ def test_a_pass_opens_no_shard_that_was_measured_to_count_it(folder, opened):
     write_source(folder, "b", shards=1, samples=12)
     opened.clear()
     with pytest.warns(
-        UserWarning, match="1 of 2 shards of `b` are not as `stats` has them, and were counted again"
+        UserWarning,
+        match="1 of 2 shards of `b` have changed since `stats` was written, so they were counted again",
     ):
         counts = Listed.of(wdspec.load("s.yaml")).counts
     assert opened == ["b-000.tar"]
@@ -383,7 +386,7 @@ def test_a_pass_with_a_limit_asks_about_no_more_shards_than_it_needs_and_marks_a
 def test_a_pass_counts_by_itself_where_the_file_is_gone(folder):
     (folder / "s.yaml").write_text(PASS)
     with pytest.warns(
-        UserWarning, match="`stats` of the spec cannot be used, .*; `wdspec stats SPEC` writes it"
+        UserWarning, match="`stats` of the spec cannot be used: .*; `wdspec stats SPEC` writes it"
     ):
         assert len(wdspec.compile("s.yaml")) == 40
 
@@ -594,6 +597,6 @@ def test_what_cannot_be_decoded_is_a_fault_and_functions_are_found_beside_the_sp
 def test_no_secret_is_kept(folder):
     (folder / "s.yaml").write_text(SPEC.replace("a-*.tar", "http://me:s3cret@127.0.0.1:9/a.tar"))
     _, said = within("stats", "s.yaml", "--jobs", "0", code=1)
-    assert "its URLs hold a secret, which the file would keep" in said
+    assert "its URLs contain a secret, which the file would store" in said
     assert "s3cret" not in said
     assert not Path("s.stats.json").exists()

@@ -351,7 +351,7 @@ def of_slots(change):
         (without("order"), "`order` is missing"),
         (
             lambda state: state.update(order=state["order"].replace('"seed": 3', '"seed": 4')),
-            "not have the digest",
+            "not match its `digest`",
         ),
         (lambda state: state.update(order="{"), "does not match its `digest`"),
         (
@@ -397,7 +397,10 @@ def test_a_damaged_state_is_refused_and_its_damage_named(shards, damage, says):
         (entry_damaged(lambda text: text + text), "the entry of canonical rank 0 cannot be decoded"),
         (entry_damaged(lambda text: ""), "the entry of canonical rank 0 cannot be decoded"),
         (entry_damaged(lambda text: "ä" + text[1:]), "the entry of canonical rank 0 cannot be decoded"),
-        (entry_damaged(lambda text: text[:20] + text[20].swapcase() + text[21:]), "canonical rank 0 is not"),
+        (
+            entry_damaged(lambda text: text[:20] + text[20].swapcase() + text[21:]),
+            "canonical rank 0 cannot be decoded",
+        ),
     ],
 )
 def test_a_damaged_entry_of_a_rank_is_found_when_that_rank_resumes(shards, damage, says):
@@ -502,7 +505,9 @@ class TestInsideAStep:
         with wdspec.loader(self.spec(shards), rank=0, world_size=1) as loader:
             entries = states[0]["ranks"]
             state = {**states[0], "ranks": {**entries, "2": entries["0"], "3": entries["1"]}}
-            with pytest.raises(wdspec.UsageError, match=r"inside a step: 1 of the 2 items .* gets 4 a step"):
+            with pytest.raises(
+                wdspec.UsageError, match=r"inside a step: 1 of the 2 items .* gets 4 per step"
+            ):
                 loader.load_state_dict(state)
 
     def test_the_start_of_an_epoch_is_not_inside_its_first_step(self, shards):

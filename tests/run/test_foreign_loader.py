@@ -96,7 +96,7 @@ def without_slot_3(state):
         (at_batch_4, "`batch` is 4, which worker 1 of 2 does not read"),
         (lambda state: state.update(first=100), "`batch` is 7, which worker 1 of 2 does not read"),
         (without_slot_3, "slot 3 is missing"),
-        (lambda state: state.update(run="[" * 100_000), "`run` is missing, or is not what was written"),
+        (lambda state: state.update(run="[" * 100_000), "`run` is missing or invalid"),
         (lambda state: state.update(run=state["run"].replace('\\"seed\\": 0', '\\"seed\\": 1')), "digest"),
     ],
 )

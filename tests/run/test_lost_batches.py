@@ -70,7 +70,7 @@ def interrupted(steps):
 
 @pytest.mark.parametrize(
     ("fail", "says"),
-    [(collate_fails, "more"), (reading_fails, "not this one"), (interrupted, "interrupted inside a batch")],
+    [(collate_fails, "more"), (reading_fails, "not this one"), (interrupted, "interrupted within a batch")],
 )
 @pytest.mark.parametrize("closed", [False, True])
 def test_after_a_failure_it_fails_until_a_state_is_loaded(steps, compiled, fail, says, closed):

@@ -113,7 +113,7 @@ def test_a_run_with_a_lock_reads_the_shards_in_the_lock(folder, lock, monkeypatc
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("a-*.tar", "a-0*.tar", "the source `a` asks for other shards than it did"),
+        ("a-*.tar", "a-0*.tar", "the source `a` has other `shards`"),
         ("name: b", "name: c", "the source `c` is not in it"),
         ("v2", "v3", "the source `a` has another license, homepage, revision or number of samples"),
     ],
@@ -146,9 +146,9 @@ def test_validate_requires_a_lock_for_each_split(folder):
             "the digest of this lock",
         ),
         (lambda text: text.replace('"lock": 1', '"lock": 2'), "of format 2"),
-        (lambda text: "{}", "this is no lock that `wdspec lock` has written"),
-        (lambda text: "[" * 100_000, "this is no lock"),
-        (lambda text: text.replace('"a-001.tar"', '"a-001.tar", "a-002.tar"'), "this is no lock"),
+        (lambda text: "{}", "this is not a lock that `wdspec lock` wrote"),
+        (lambda text: "[" * 100_000, "this is not a lock"),
+        (lambda text: text.replace('"a-001.tar"', '"a-001.tar", "a-002.tar"'), "this is not a lock"),
     ],
 )
 def test_a_lock_that_was_damaged_is_refused(folder, lock, change, says):
@@ -165,7 +165,7 @@ def test_a_missing_shard_makes_no_lock(folder):
 
 def test_no_secret_is_kept(folder):
     (folder / "spec.yaml").write_text('dataset: [{shards: "https://me:s3cret@127.0.0.1:9/a.tar"}]')
-    assert "hold a secret" in wdspec("lock", "spec.yaml", folder=folder, code=1)[1]
+    assert "contain a secret" in wdspec("lock", "spec.yaml", folder=folder, code=1)[1]
 
 
 def test_diff_compares_locked_shards(folder, lock):

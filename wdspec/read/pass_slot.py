@@ -196,7 +196,7 @@ class PassSlot:
         return [{**padding, MASK: False} if sample is None else sample for sample in taken]
 
     def skip(self, m: int) -> None:
-        """Raise: `Run.check_skippable` refuses to skip steps of a pass."""
+        """Raise: `skip_steps` refuses to skip steps of a pass."""
         raise AssertionError("a pass yields every sample once")
 
     def draw_by(self, draws: Draws | ScheduledDraws) -> None:

@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from wdspec.base.errors import UsageError
 from wdspec.base.workers import WorkerCounters, end_with_parent
 from wdspec.run.foreign import DataLoaderOptions, DataLoaderWorker, SingleProcessIteration
-from wdspec.run.run import Run
+from wdspec.run.run import Run, make_run
 from wdspec.run.state import State
 from wdspec.run.stats import RunStats
 from wdspec.run.steps import Here
@@ -63,7 +63,8 @@ class SpecDataset(Resumable, IterableDataset[Any]):
             return None
         if self._worker is None:
             end_with_parent()
-            run = self._stream.run.with_workers(info.num_workers)
+            run = self._stream.run
+            run = make_run(run.spec, run.shards, run.seat, info.num_workers)
             self._worker = DataLoaderWorker(
                 run, self._stream.position, info.id, info.num_workers, self._starts, self._options
             )
@@ -105,17 +106,13 @@ class SpecDataset(Resumable, IterableDataset[Any]):
             )
 
     def stats(self) -> RunStats:
-        """Return what was read so far in this process: delivered, dropped and skipped by source, and more.
+        """Return the counts of this process: samples delivered, dropped and skipped by source, and more.
 
         Raises:
             UsageError: workers of a DataLoader read this dataset, and keep their counts.
         """
         self._check_alone("each keeps its own counts, which only a Loader adds up")
         return replace(self._stream.stats(), waited=None)  # all of the time is waiting
-
-    def close(self) -> None:
-        """Close open shards. An iteration in progress ends, and the next one resumes from the same position."""
-        self.stream.close()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(source.name for source in self.run.spec.sources)})"

@@ -39,18 +39,6 @@ class Stateful(Protocol):
     def state_dict(self) -> State: ...
 
 
-class NoteStore(Protocol):
-    """The methods of `torch.distributed.Store` that are needed; `get` would wait for a missing key."""
-
-    def add(self, key: str, amount: int) -> int: ...
-
-    def set(self, key: str, value: str | bytes) -> None: ...
-
-    def get(self, key: str) -> bytes: ...
-
-    def check(self, keys: list[str]) -> bool: ...
-
-
 def check_ranks_agree(run: Run) -> None:
     """Compare the order and the shards with those of ranks that arrived before.
 
@@ -105,7 +93,7 @@ def _compare_ranks(run: Run, what: str, order: dict[str, Any], shards: dict[str,
 
 
 def compare(
-    store: NoteStore,
+    store: Any,
     key: str,
     rank: int,
     world_size: int,
@@ -115,7 +103,7 @@ def compare(
     """Compare this rank with those whose notes are there; never wait for one.
 
     Args:
-        store: shared by the ranks.
+        store: a `torch.distributed.Store`; its `get` would wait for a missing key.
         key: the same on all ranks, and unique to this comparison.
         rank, world_size: as in torch.distributed.
         order: what the order depends on (`planning.digest.describe_order`), through JSON.

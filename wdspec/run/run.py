@@ -9,7 +9,6 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from wdspec.base.errors import UsageError
 from wdspec.planning.digest import describe_order, describe_samples, digest
 from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
@@ -52,11 +51,6 @@ class Run:
         """
         batch = self.spec.batch
         return 1 if batch is not None and not batch.accumulate else len(self.ranks)
-
-    def check_skippable(self) -> None:
-        """Raise a UsageError if steps cannot be skipped."""
-        if self.plan.finite is not None:
-            raise UsageError("steps cannot be skipped with `epoch: pass`, which gives every sample once")
 
     @property
     def slots(self) -> int:
@@ -115,14 +109,6 @@ class Run:
         return lambda number, parts: [
             collate([*chain.from_iterable(parts)][own], number * of_all + first + own.start)
         ]
-
-    def with_workers(self, workers: int) -> Run:
-        """Return the same run, read by another number of workers.
-
-        Raises:
-            UsageError: `workers` does not divide the canonical workers.
-        """
-        return make_run(self.spec, self.shards, self.seat, workers)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Leave out the cached properties.

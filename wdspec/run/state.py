@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import io
 import json
 import struct
 import zlib
@@ -116,11 +117,12 @@ def _read(
         raise ValueError(str(error)) from None
     if not inflate.eof or inflate.unused_data:
         raise ValueError("it is truncated, or too long")
-    columns = _Columns(data)
-    is_read = columns.take(workers).astype(bool)
-    widths = columns.take(int(is_read.sum()) * sources)
-    numbers = [columns.take(int((widths > n).sum())) for n in range(int(widths.max(initial=0)))]
-    columns.check_end()
+    file = io.BytesIO(data)
+    is_read = _read_column(file, workers).astype(bool)
+    widths = _read_column(file, int(is_read.sum()) * sources)
+    numbers = [_read_column(file, int((widths > n).sum())) for n in range(int(widths.max(initial=0)))]
+    if file.read(1):
+        raise ValueError("there is data after the columns")
     return is_read, widths, numbers
 
 
@@ -134,33 +136,21 @@ def _pack(values: NDArray[np.int64]) -> bytes:
     return _COLUMN.pack(least, divisor, bits, len(values)) + np.packbits(flags.astype(np.uint8)).tobytes()
 
 
-class _Columns:
-    """Reads the columns of a text one after the other."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def take(self, count: int) -> NDArray[np.int64]:
-        """Return the next column, which must have `count` values."""
-        if self._at + _COLUMN.size > len(self._data):
-            raise ValueError("a column is missing")
-        least, divisor, bits, values = _COLUMN.unpack_from(self._data, self._at)
-        start = self._at + _COLUMN.size
-        self._at = start + (bits * values + 7) // 8
-        if values != count or bits > 63 or self._at > len(self._data):
-            raise ValueError(f"a column has {values} values of {count}")
-        packed = np.frombuffer(self._data, np.uint8, self._at - start, start)
-        flags = np.unpackbits(packed, count=bits * values).reshape(values, bits)
-        numbers: NDArray[np.int64] = flags.astype(np.int64) @ (np.int64(1) << np.arange(bits, dtype=np.int64))
-        numbers *= divisor
-        numbers += least
-        return numbers
-
-    def check_end(self) -> None:
-        """Raise a ValueError unless this is the end."""
-        if self._at != len(self._data):
-            raise ValueError("there is data after the columns")
+def _read_column(file: io.BytesIO, count: int) -> NDArray[np.int64]:
+    """Read the next column, which must have `count` values."""
+    header = file.read(_COLUMN.size)
+    if len(header) < _COLUMN.size:
+        raise ValueError("a column is missing")
+    least, divisor, bits, values = _COLUMN.unpack(header)
+    size = (bits * values + 7) // 8
+    packed = np.frombuffer(file.read(size), np.uint8)
+    if values != count or bits > 63 or len(packed) < size:
+        raise ValueError(f"a column has {values} values of {count}")
+    flags = np.unpackbits(packed, count=bits * values).reshape(values, bits)
+    numbers: NDArray[np.int64] = flags.astype(np.int64) @ (np.int64(1) << np.arange(bits, dtype=np.int64))
+    numbers *= divisor
+    numbers += least
+    return numbers
 
 
 State = dict[str, Any]
@@ -348,6 +338,31 @@ _OPTIONAL = ("skip",)
 """Keys that older states do not have."""
 
 
+_MUST_AGREE: tuple[tuple[str, Callable[[Mapping[str, Any]], str], str], ...] = (
+    (
+        "the states are of different batches",
+        lambda state: str(state["batch"]),
+        "save on all ranks after the same batch",
+    ),
+    (
+        "the states are of different positions in a step",
+        lambda state: f"{state['given']} of {state['items']} items",
+        "save on all ranks after the same number of items",
+    ),
+    (
+        "different shares, as [global batch, shares], were set on the ranks",
+        lambda state: str(state["shares"]),
+        "set the same on all ranks, after the same batch",
+    ),
+    (
+        "the ranks skip different steps",
+        lambda state: str(skipped_steps(state) or "none"),
+        "skip the same on all ranks, after the same batch",
+    ),
+)
+"""What must be the same in states to merge: the problem, the value as text, and the remedy."""
+
+
 def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
     """Merge the states of all ranks of a job into one, to load on every rank of any legal topology.
 
@@ -369,29 +384,12 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
                 "the states are of different specs:\n  "
                 + "\n  ".join(differences(json.loads(first["order"]), json.loads(part["order"])))
             )
-        if part["batch"] != first["batch"]:
-            raise UsageError(
-                f"the states are of different batches: {first['batch']} (ranks {ranks_of(first)}) and "
-                f"{part['batch']} (ranks {ranks_of(part)}); save on all ranks after the same batch"
-            )
-        if (part["given"], part["items"]) != (first["given"], first["items"]):
-            raise UsageError(
-                f"the states are of different positions in a step: {first['given']} of {first['items']} items "
-                f"(ranks {ranks_of(first)}) and {part['given']} of {part['items']} (ranks {ranks_of(part)}); save "
-                "on all ranks after the same number of items"
-            )
-        if part["shares"] != first["shares"]:
-            raise UsageError(
-                f"different shares were set on the ranks: {first['shares']} (ranks {ranks_of(first)}) and "
-                f"{part['shares']} (ranks {ranks_of(part)}), as [global batch, shares]; set the same on all ranks, "
-                "after the same batch"
-            )
-        skipped, others = skipped_steps(first), skipped_steps(part)
-        if skipped != others:
-            raise UsageError(
-                f"the ranks skip different steps: {skipped or 'none'} (ranks {ranks_of(first)}) and "
-                f"{others or 'none'} (ranks {ranks_of(part)}); skip the same on all ranks, after the same batch"
-            )
+        for problem, describe, remedy in _MUST_AGREE:
+            if describe(part) != describe(first):
+                raise UsageError(
+                    f"{problem}: {describe(first)} (ranks {ranks_of(first)}) and {describe(part)} (ranks "
+                    f"{ranks_of(part)}); {remedy}"
+                )
     entries: dict[str, str] = {}
     for part in parts:
         for rank, entry in part["ranks"].items():

@@ -29,22 +29,16 @@ Counts = Mapping[int, PackedCounts]
 
 
 class SourceCounts(NamedTuple):
-    """Counts of a source in a reading process, since it started to read the source."""
+    """A `PackedCounts` with names: counts of a source in a reading process, since it started to read the source."""
 
     delivered: int = 0
-    """Samples after all steps."""
     dropped: Mapping[str, int] | None = None
-    """Samples dropped by `select` or `missing`, by cause."""
     skipped: Mapping[str, int] | None = None
-    """Errors skipped by the `errors` policy, by kind."""
     passes: int = 0
     """Passes that slots have finished, each over its part of the shards."""
     shards: int = 0
-    """Shards, or parts of shards, that were opened."""
     copies: int = 0
-    """Opened shards that were read from a complete cached copy."""
     bytes: int = 0
-    """Bytes read, after decompression; members that no field needs are not read."""
 
     def __add__(self, other: object) -> SourceCounts:
         if not isinstance(other, SourceCounts):

@@ -45,7 +45,7 @@ class Steps(Protocol):
     """Reads the steps of a run. The defaults fit workers, which send their states and counts with every step."""
 
     tally: Tally
-    """Counts of what was read."""
+    """Counts so far."""
 
     @property
     def requested(self) -> int:
@@ -73,7 +73,7 @@ class Steps(Protocol):
         ...
 
     def forget(self) -> None:
-        """Drop what was read ahead: the next work starts elsewhere."""
+        """Drop steps that were read ahead: the next work starts elsewhere."""
         return
 
     def count(self) -> None:
@@ -193,7 +193,7 @@ class Here:
             self._reader.draw_by(segments)
 
     def forget(self) -> None:
-        """Drop what was read ahead: the next work starts elsewhere."""
+        """Drop steps that were read ahead: the next work starts elsewhere."""
         self._unfinished, self._last_slots, self._must_restore = None, None, True
 
     def count(self) -> None:

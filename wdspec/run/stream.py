@@ -235,7 +235,7 @@ class Stream:
             self._counted = self.step
 
     def stats(self) -> RunStats:
-        """Return what was read so far."""
+        """Return the counts so far."""
         self._count_samples()
         self.steps.count()
         return self.steps.tally.stats([source.name for source in self.run.plan.sources])
@@ -405,7 +405,8 @@ class Resumable(ABC):
             True
         """
         run, stream, last = self.run, self.stream, first if last is None else last
-        run.check_skippable()
+        if run.plan.finite is not None:
+            raise UsageError("steps cannot be skipped with `epoch: pass`, which gives every sample once")
         if type(first) is not int or type(last) is not int or not 0 <= first <= last:
             raise UsageError(
                 f"the steps to skip are a range of numbers, from 0 on, not {first!r} to {last!r}"
@@ -439,3 +440,7 @@ class Resumable(ABC):
                 changes.
         """
         self.stream.restore(Position.from_state(state, self.run, allow_changed))
+
+    def close(self) -> None:
+        """End the workers and close open shards. An iteration in progress ends, and the next one resumes here."""
+        self.stream.close()

@@ -1,8 +1,8 @@
-"""Counts the samples of shards, for `epoch: pass` and `wdspec stats`: from headers alone, before anything is read."""
+"""Counting the samples of shards from headers, for `epoch: pass` and `wdspec stats`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import repeat
 from typing import Any
@@ -19,8 +19,8 @@ from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 
 MARK_EVERY = 16 * 1024 * 1024
-"""Bytes between the places of a shard that are remembered; reading up to a sample from the last one takes
-milliseconds, and a terabyte of shards has 60,000."""
+"""Bytes between two marks (stored offsets of samples). Reading from a mark to a sample takes milliseconds, and a
+terabyte of shards has 60,000 marks."""
 
 
 def count_samples(
@@ -29,17 +29,16 @@ def count_samples(
     parts: Mapping[str, SourceParts],
     measurements: Measurements | None = None,
 ) -> dict[str, SourceCount]:
-    """The samples of every source of a spec with `epoch: pass`, by name.
+    """Count the samples of a spec with `epoch: pass`: source name -> counts.
 
-    A source of one shard that declares `samples` is taken at its word (and found out when it is read). Shards that were
-    measured and are the same now are not opened; those that are not the same are, with a warning. All other shards are
-    opened. With `limit`, those behind the first so many samples are not, and count as empty; a pass goes through the
-    sources by name.
+    Every shard is opened, with three exceptions. A source of one shard that declares `samples` is not opened (a wrong
+    number is found when it is read). Shards that `wdspec stats` measured are only opened, with a warning, if they have
+    changed since. With `limit`, shards after the last sample are not opened and count as empty.
 
     Raises:
-        ShardError: a shard cannot be read, or is damaged; under `errors: skip`, its damaged samples are noted
-            instead, and a shard without a readable sample is skipped within the budget.
-        UsageError: a source has no samples at all.
+        ShardError: a shard cannot be read, or is damaged. Under `errors: skip`, damaged samples are recorded instead,
+            and a shard without a readable sample is skipped within the budget.
+        UsageError: a source has no samples.
     """
     counts: dict[str, SourceCount] = {}
     left = spec.limit
@@ -54,7 +53,7 @@ def count_samples(
                 count = SourceCount.of([ShardCount(source.samples)])
             else:
                 count = SourceCount.of(
-                    _counted(spec, source, listed, parts[source.name], left, bar.advance, known)
+                    _count_shards(spec, source, listed, parts[source.name], left, bar.advance, known)
                 )
                 if not count.samples:
                     raise UsageError("the source's shards hold no samples", source=source.name)
@@ -64,7 +63,7 @@ def count_samples(
     return counts
 
 
-def _counted(
+def _count_shards(
     spec: Spec,
     source: Source,
     listed: Sequence[ShardUrl],
@@ -73,17 +72,16 @@ def _counted(
     advance: Callable[[], None],
     measurements: Measurements | None,
 ) -> Iterator[ShardCount]:
-    """Shard by shard in the order of the pass, up to the one that holds sample number `most`."""
+    """Yield the counts of shards in the order of the pass, up to the shard with sample number `most`."""
     order = pass_order(spec.seed, source.name, len(listed), source.order)
     budget = Budget(parts.errors, source.name)
-    turns = (listed[order.entry(0, turn).shard] for turn in range(len(listed)))
-    found: Iterator[tuple[ShardUrl, MeasuredShard | None]] = zip(turns, repeat(None), strict=False)
+    turns: Iterable[ShardUrl] = (listed[order.entry(0, turn).shard] for turn in range(len(listed)))
+    measured: Iterator[MeasuredShard | None] = repeat(None)
     if measurements is not None:
-        asked = list(turns)
-        same = still_measured(measurements, spec, source, parts.open.storage, asked)
-        found = zip(asked, same, strict=True)
+        turns = list(turns)
+        measured = still_measured(measurements, spec, source, parts.open.storage, turns)
     total = changed = 0
-    for shard, known in found:
+    for shard, known in zip(turns, measured, strict=False):
         if most is not None and total >= most:
             break
         if known is None:
@@ -96,8 +94,8 @@ def _counted(
         advance()
     if measurements is not None and changed:
         warn_user(
-            f"{changed:,} of {len(listed):,} shards of `{source.name}` are not as `stats` has them, and were counted "
-            "again; `wdspec stats SPEC` measures them"
+            f"{changed:,} of {len(listed):,} shards of `{source.name}` have changed since `stats` was written, so they "
+            "were counted again; `wdspec stats SPEC` measures them"
         )
 
 
@@ -107,17 +105,17 @@ def count_shard(
     budget: Budget,
     seen: Callable[[dict[str, Any]], None] | None = None,
 ) -> ShardCount:
-    """The samples of one shard.
+    """Count the samples of one shard.
 
     Args:
-        opener: of its source.
-        shard: which one.
-        budget: what happens to errors.
-        seen: gets each sample: the size of each of its files (`len`) under the suffix, with a dot before it.
+        opener: opens the shards of the source.
+        shard: the shard to count.
+        budget: decides which errors to skip.
+        seen: called with each sample, a dict of suffix with its dot -> file whose `len` is the size.
 
     Raises:
-        ShardError: it is damaged and the policy is to raise; or there is nothing in it to be read, so that
-            nobody else would say so, and the budget for skips is spent.
+        ShardError: the shard is damaged and the policy is to raise; or no sample can be read, which no reader would
+            report later, and the budget for skips is spent.
     """
     errors: list[ShardError] = []
 
@@ -150,7 +148,7 @@ def count_shard(
             if opened.next_offset >= next_mark:
                 marks.append((index, opened.next_offset))
                 next_mark = opened.next_offset + MARK_EVERY
-        if opened.next_index > index:  # the last one is damaged
+        if opened.next_index > index:  # the last sample is damaged
             lost.update(range(index, opened.next_index))
             index = opened.next_index
     if len(lost) == index:
@@ -161,5 +159,5 @@ def count_shard(
 
 
 def _dotted(suffix: str) -> str:
-    """A name for each suffix that is no other's, nor that of a field of wdspec's own: no collision loses a sample."""
+    """Return a unique field name for a suffix, also different from wdspec's own fields, so that no sample is lost."""
     return f".{suffix}"

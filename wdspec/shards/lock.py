@@ -1,7 +1,7 @@
-"""Locks: the shards of a spec with their sizes and ETags as a value and as JSON, and whether they are still the same.
+"""Lock files: the shards of a spec with their sizes and ETags, and whether they have changed since.
 
-`wdspec lock` writes them (`wdspec.jobs.lock`), `loader(…, lock=…)` reads them; `wdspec stats` compares shards in the
-same way.
+`wdspec lock` (`wdspec.jobs.lock`) writes them, and `loader(…, lock=…)` reads them. `wdspec stats` also compares shards
+with the functions of this file.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from wdspec.urls.urls import ShardRun, ShardUrl, UrlSequence
 FORMAT = 1
 SUFFIX = ".lock.json"
 _PAIR = re.compile(r'\[\s+(\d+|null),\s+("(?:[^"\\]|\\.)*"|null)\s+\]')
-"""Size and validator of a shard, as `json` lays them out."""
+"""Size and validator of a shard, as `json` formats them."""
 
 
 @dataclass(frozen=True)
 class LockedSource:
-    """One source as it was."""
+    """A source at the time of locking."""
 
     asked: tuple[str, ...]
-    """`shards` as the spec spelt them."""
+    """`shards` as spelled in the spec."""
     via: str
-    """Where the first of them led, without secrets: what stores say holds only for the same place."""
+    """Location of the first shard, without secrets. Validators can only be compared for the same location."""
     runs: tuple[ShardRun, ...]
-    """The shards, of which the base is left open."""
+    """The shards, without a base directory."""
     objects: tuple[ObjectStat, ...]
-    """What the store said of each shard, in order."""
+    """Size and validator of each shard, in order."""
     samples: int | None = None
     license: str | None = None
     homepage: str | None = None
@@ -52,12 +52,12 @@ class LockedSource:
 
     @property
     def size(self) -> int | None:
-        """Bytes of all shards; None where a store did not say."""
+        """Bytes of all shards; None if a store did not report a size."""
         sizes = [each.size for each in self.objects]
         return None if None in sizes else sum(each for each in sizes if each is not None)
 
     def shards(self, base: str) -> UrlSequence:
-        """The shards as planning has them; relative paths start at a folder."""
+        """Return the shards, with relative paths starting at `base`."""
         return UrlSequence(run._replace(base=base) for run in self.runs)
 
     def as_json(self) -> dict[str, Any]:
@@ -72,18 +72,18 @@ class LockedSource:
         }
 
     @classmethod
-    def of_json(cls, said: Mapping[str, Any]) -> LockedSource:
-        about = {key: said.get(key) for key in ("samples", "license", "homepage", "revision")}
-        runs = tuple(map(_run_of_json, said["shards"]))
-        objects = tuple(ObjectStat(size, validator) for size, validator in said["objects"])
+    def of_json(cls, entry: Mapping[str, Any]) -> LockedSource:
+        about = {key: entry.get(key) for key in ("samples", "license", "homepage", "revision")}
+        runs = tuple(map(_run_of_json, entry["shards"]))
+        objects = tuple(ObjectStat(size, validator) for size, validator in entry["objects"])
         if len(objects) != sum(len(run.texts) for run in runs):
             raise ValueError("shards and objects differ in number")
-        return cls(tuple(said["asked"]), str(said["via"]), runs, objects, **about)
+        return cls(tuple(entry["asked"]), str(entry["via"]), runs, objects, **about)
 
 
 @dataclass(frozen=True)
 class Lock:
-    """What a spec came to: its sources by name."""
+    """The sources of a spec at the time of locking, by name."""
 
     sources: Mapping[str, LockedSource]
     split: str | None = None
@@ -91,11 +91,11 @@ class Lock:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Lock:
-        """The lock in a file.
+        """Read a lock file.
 
         Raises:
-            UsageError: it is none, was made by a newer wdspec, or was changed by hand; or this is no path.
-            OSError: it cannot be read.
+            UsageError: not a path, not a lock file, of another wdspec, or edited by hand.
+            OSError: the file cannot be read.
         """
         if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
             raise UsageError(f"`lock` is the path of a file that `wdspec lock` wrote, not {path!r}")
@@ -104,26 +104,28 @@ class Lock:
 
     @classmethod
     def of_text(cls, text: bytes, name: str) -> Lock:
-        """The lock in the bytes of a file; see `read`."""
-        again = "write it anew with `wdspec lock SPEC`"
+        """Return the lock in the bytes of a file; see `read`."""
+        remedy = "write it again with `wdspec lock SPEC`"
         try:
-            said = json.loads(text)
-            if said["lock"] != FORMAT:
-                raise UsageError(f"a lock of another wdspec, of format {said['lock']}; {again}", file=name)
-            sources = {str(key): LockedSource.of_json(each) for key, each in said["sources"].items()}
-            lock = cls(sources, said.get("split"), said.get("environment"))
-            digest = said["digest"]
+            document = json.loads(text)
+            if document["lock"] != FORMAT:
+                raise UsageError(
+                    f"a lock of another wdspec, of format {document['lock']}; {remedy}", file=name
+                )
+            sources = {str(key): LockedSource.of_json(each) for key, each in document["sources"].items()}
+            lock = cls(sources, document.get("split"), document.get("environment"))
+            digest = document["digest"]
         except UsageError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise UsageError(f"this is no lock that `wdspec lock` has written; {again}", file=name) from None
+            raise UsageError(f"this is not a lock that `wdspec lock` wrote; {remedy}", file=name) from None
         if digest != lock.digest:
-            raise UsageError(f"the digest of this lock is not that of what stands in it; {again}", file=name)
+            raise UsageError(f"the digest of this lock does not match its content; {remedy}", file=name)
         return lock
 
     @property
     def text(self) -> str:
-        """The file: one line for each shard, so that differences read well."""
+        """The text of the file, with one line per shard, so that diffs are readable."""
         document = {
             "lock": FORMAT,
             "wdspec": version("wdspec"),
@@ -136,7 +138,7 @@ class Lock:
 
     @cached_property
     def digest(self) -> str:
-        """A short hash of the shards of all sources, their sizes and ETags: the same wherever copies of them lie."""
+        """A short hash of the shards of all sources, their sizes and ETags; the same wherever copies of them are."""
         described = [
             [name, *(_run_as_json(run) for run in source.runs), *(_lasting(each) for each in source.objects)]
             for name, source in sorted(self.sources.items())
@@ -144,67 +146,69 @@ class Lock:
         return hashlib.blake2b(json.dumps(described).encode(), digest_size=16).hexdigest()
 
     def misfits(self, spec: Spec) -> Iterator[str]:
-        """In what a spec differs from the one that was locked, as far as its shards go."""
+        """Yield how the shards of a spec differ from the locked ones."""
         named = {source.name: source for source in spec.sources}
         yield from (f"the source `{name}` is not in it" for name in named if name not in self.sources)
         yield from (
-            f"it has a source `{name}`, which the spec has not" for name in self.sources if name not in named
+            f"it has a source `{name}`, which the spec does not have"
+            for name in self.sources
+            if name not in named
         )
         for name, source in named.items():
             locked = self.sources.get(name)
             if locked is not None and locked.asked != tuple(source.shards or ()):
-                yield f"the source `{name}` asks for other shards than it did"
-            # Numbers that were measured are bound to states by the shares that they make, and change without the spec.
+                yield f"the source `{name}` has other `shards`"
+            # Measured numbers may change without the spec; states depend on them through shares.
             elif locked is not None and _about(source, spec.stats) != _about(locked, spec.stats):
                 yield f"the source `{name}` has another license, homepage, revision or number of samples"
 
     def shards(self, spec: Spec, name: str = "the lock") -> dict[str, UrlSequence]:
-        """The shards of every source, as they were listed then.
+        """Return the shards of every source, as listed at the time of locking.
 
         Args:
-            name: of the file, for errors.
+            name: name of the file, for errors.
 
         Raises:
-            UsageError: the lock is not of this spec.
+            UsageError: the lock does not fit the spec.
         """
         for misfit in self.misfits(spec):
             raise UsageError(
-                f"the lock does not fit the spec: {misfit}; `wdspec lock SPEC` writes it anew", file=name
+                f"the lock does not fit the spec: {misfit}; `wdspec lock SPEC` writes it again", file=name
             )
         return {source.name: self.sources[source.name].shards(source.base) for source in spec.sources}
 
 
 def list_splits(spec: str, split: str | None) -> list[str | None]:
-    """The splits of a spec that have a lock each, the chosen one or all; None stands for a spec without any."""
+    """Return the splits to lock, each in its own file: the chosen one or all; None for a spec without splits."""
     return [split] if split or "#" in spec else [*split_names(spec)] or [None]
 
 
 def lock_name(spec: str, split: str | None) -> str:
-    """Where the lock of a spec stands: `train.lock.json` beside `train.yaml`, `train.val.lock.json` of a split."""
+    """Return the path of a spec's lock: `train.lock.json` next to `train.yaml`, `train.val.lock.json` for a split."""
     return beside_spec(spec, split, SUFFIX)
 
 
 def beside_spec(spec: str, split: str | None, suffix: str) -> str:
-    """Where a file stands that goes with a spec, or with a split of it: the spec's name with another suffix."""
+    """Return the path of a file that belongs to a spec, or to a split of it: the spec's path with another suffix."""
     path, _, own = spec.partition("#") if not os.path.exists(spec) else (spec, "", "")
     chosen = split or own
     return os.path.splitext(path)[0] + (f".{chosen}" if chosen else "") + suffix
 
 
-def check_harmless(name: str, runs: Iterable[ShardRun], kept: str = "a lock") -> None:
-    """Raises UsageError where the URLs of a source hold secrets, which a file that is kept and shared must not."""
+def check_harmless(name: str, runs: Iterable[ShardRun], file: str = "a lock") -> None:
+    """Raise a UsageError if the URLs of a source contain secrets, which a shared file must not contain."""
     for run in runs:
         texts = [getattr(run.texts, "pattern", "")] if isinstance(run.texts, Braces) else run.texts
         for text in texts:
             if redacted_urls(run.prefix + text) != run.prefix + text:
                 raise UsageError(
-                    f"its URLs hold a secret, which {kept} would keep; give it by the environment or a login file",
+                    f"its URLs contain a secret, which {file} would store; use the environment or a login file",
                     source=name,
                 )
 
 
-def _lasting(said: ObjectStat) -> tuple[int | None, str | None]:
-    return said.size, None if (said.validator or "").startswith("mtime ") else said.validator
+def _lasting(stat: ObjectStat) -> tuple[int | None, str | None]:
+    return stat.size, None if (stat.validator or "").startswith("mtime ") else stat.validator
 
 
 def _about(holder: Source | LockedSource, stats: str | None) -> tuple[Any, ...]:
@@ -218,17 +222,17 @@ def _run_as_json(run: ShardRun) -> dict[str, Any]:
     return {"names": list(run.texts), **prefix}
 
 
-def _run_of_json(said: Mapping[str, Any]) -> ShardRun:
-    texts = Braces(said["braces"]) if "braces" in said else tuple(map(str, said["names"]))
-    return ShardRun(texts, str(said.get("prefix", "")), "")
+def _run_of_json(entry: Mapping[str, Any]) -> ShardRun:
+    texts = Braces(entry["braces"]) if "braces" in entry else tuple(map(str, entry["names"]))
+    return ShardRun(texts, str(entry.get("prefix", "")), "")
 
 
 def difference(was: ObjectStat, seen: ObjectStat | None, moved: bool) -> str | None:
-    """In words, how a shard differs from what it was; None where nothing shows that.
+    """Describe how a shard has changed; None if nothing shows that it has.
 
     Args:
-        seen: None of one that is gone.
-        moved: whether it is read from another place, where sizes alone can be compared.
+        seen: None if the shard is gone.
+        moved: whether it is read from another location, where only sizes can be compared.
     """
     if seen is None:
         return "gone"
@@ -240,18 +244,14 @@ def difference(was: ObjectStat, seen: ObjectStat | None, moved: bool) -> str | N
 
 
 def is_the_same(was: ObjectStat, seen: ObjectStat, moved: bool) -> bool:
-    """Whether a shard is surely what it was, as far as stores can tell: by its size and what changes with it.
-
-    Args:
-        moved: as for `difference`: then by its size.
-    """
+    """Whether a shard is surely unchanged: same size and same validator, or with `moved` only the same size."""
     if was.size != seen.size:
         return False
     return was.size is not None if moved else was.validator is not None and was.validator == seen.validator
 
 
 def place_of(source: Source, storage: Storage) -> str:
-    """Where the first of a source's shards leads, without secrets; what lies beside the spec, relative to it."""
+    """Return the location of a source's first shard, without secrets; relative if it is in the spec's directory."""
     first = (source.shards or ("",))[0]
     try:
         location = storage.resolve(ShardUrl(first.removeprefix("@"), source.base)).location
@@ -264,9 +264,9 @@ def place_of(source: Source, storage: Storage) -> str:
 def still_measured(
     measurements: Measurements, spec: Spec, source: Source, storage: Storage, shards: Iterable[ShardUrl]
 ) -> Iterator[MeasuredShard | None]:
-    """Of each shard what was measured, if the store says that it is the same; else None. In order, side by side.
+    """Yield the measurements of each shard in order, or None if the shard has changed. Asks the store in parallel.
 
-    Of one that was measured in another place, the validator is that of the place where it is now.
+    If a shard was measured at another location, its validator is replaced by that of the current one.
     """
     measured = measurements.of(spec, source)
     if measured is None:
@@ -280,7 +280,7 @@ def still_measured(
             return None
         try:
             seen = storage.stat(shard)
-        except ShardError:  # whoever reads it says so
+        except ShardError:  # reported when it is read
             return None
         if not is_the_same(ObjectStat(known.size, known.validator), seen, moved):
             return None

@@ -1,7 +1,7 @@
-"""Shards: the shard lists of a spec's sources, looked up once and frozen, and where their bytes come from.
+"""Shards: the shard lists of a spec's sources, looked up once and frozen, and how to open them.
 
-`list_shards` is the only I/O between loading a spec and reading it: globs, directories and remote lists are read, and
-with `epoch: pass` the samples of every shard are counted from headers.
+`list_shards` does the only I/O between loading a spec and reading it. It reads globs, directories and remote lists, and
+with `epoch: pass` counts the samples of every shard from headers.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from wdspec.storage.storage import Storage, with_surveyed_caches
 from wdspec.urls.urls import UrlSequence
 
 LockLike = str | os.PathLike[str] | None
-"""A file that `wdspec lock` wrote: then exactly its shards are read, and no store is asked for them."""
+"""A file that `wdspec lock` wrote, to read exactly its shards without listing any."""
 
 
 @dataclass(frozen=True)
 class Shards:
-    """The frozen shard lists of every source of a spec, with what is needed to open them; pickles."""
+    """The frozen shard lists of a spec, with what is needed to open the shards. It pickles."""
 
     lists: Mapping[str, UrlSequence]
-    """The shards of every source, in order; none for a source whose share is 0."""
+    """Source name -> shards in order; empty for a source whose share is 0."""
     storages: Mapping[str, Storage]
-    """How the shards of every source are reached, as the environment of the listing process says."""
+    """Source name -> storage, with the environment of the process that listed the shards."""
     local: frozenset[str]
-    """The sources whose shards are all plain local paths."""
+    """Names of the sources whose shards are all plain local paths."""
     counts: Mapping[str, SourceCount] | None = None
-    """The samples of every source; only with `epoch: pass`."""
+    """Source name -> sample counts; None without `epoch: pass`."""
 
     def parts(self, spec: Spec) -> dict[str, SourceParts]:
-        """How every source is read."""
+        """Return how to read each source, by name."""
         return {
             source.name: SourceParts.of(spec, source, self.storages[source.name], source.name in self.local)
             for source in spec.sources
@@ -51,7 +51,7 @@ class Shards:
 
 
 def list_readable_shards(spec: Spec, lock: LockLike = None) -> Shards:
-    """The shards of a spec that is going to be read: what can be known to fail is refused before they are listed."""
+    """List the shards of a spec to read, after checking what can be checked before (`check_readable`)."""
     check_readable(spec)
     return list_shards(spec, lock=lock)
 
@@ -68,14 +68,14 @@ def list_shards(
 
     Args:
         spec: the checked spec.
-        lock: a file that `wdspec lock` wrote, whose shards are taken instead.
-        frozen: the shards of every source, where they are known and need not be looked up.
-        storage_of: makes the storage of a source.
+        lock: a file that `wdspec lock` wrote; use its shards instead.
+        frozen: the shards of every source, if they are known already.
+        storage_of: creates the storage of a source.
         counts_samples: whether to count the samples of `epoch: pass`, which opens every shard.
 
     Raises:
-        UsageError: settings of AIStore that cannot be understood; a lock that does not fit the spec.
-        WdspecError: a list, directory or glob gives nothing, or cannot be read.
+        UsageError: settings of AIStore are invalid, or the lock does not fit the spec.
+        WdspecError: a list, directory or glob is empty, or cannot be read.
     """
     environment = Environment.read()
     storages = {source.name: storage_of(environment, spec, source) for source in spec.sources}
@@ -101,10 +101,10 @@ def list_shards(
 
 
 def check_readable(spec: Spec) -> None:
-    """Check what can be known to fail before anything is listed: decoders' libraries, and functions under WDS_SECURE.
+    """Check what would fail later: the libraries of decoders, and functions under WDS_SECURE.
 
     Raises:
-        SpecError: WDS_SECURE forbids the spec's functions.
+        SpecError: WDS_SECURE forbids a function of the spec.
         UsageError: a decoder's library is not installed.
     """
     for source in spec.sources:
@@ -112,36 +112,36 @@ def check_readable(spec: Spec) -> None:
             require_libraries(name)
     if not secure_mode():
         return
-    # `wdspec.load` says so too, with line and column.
+    # `wdspec.load` reports this too, with line and column.
     for role, names in spec.functions.items():
         if names and role != "decode":
             raise SpecError(f"WDS_SECURE forbids `{role}: {names[0]}`; unset it if you trust this spec")
 
 
 def _read_measurements(spec: Spec) -> Measurements | None:
-    """The measurements of the spec's shards, if it names a file of them."""
+    """Return the measurements in the `stats` file of a spec, if it has one."""
     if spec.stats is None:
         return None
     try:
         return Measurements.read(spec.stats)
     except (OSError, UsageError) as error:
-        warn_user(f"the `stats` of the spec cannot be used, {error}; `wdspec stats SPEC` writes it")
+        warn_user(f"the `stats` of the spec cannot be used: {error}; `wdspec stats SPEC` writes it")
         return None
 
 
 def _compare_with_measurements(spec: Spec, lists: Mapping[str, UrlSequence]) -> None:
-    """Warn where shares follow the size of other shards than were listed."""
+    """Warn if shares follow sizes that were measured for other shards than the listed ones."""
     measurements = _read_measurements(spec)
     for source in spec.sources:
-        found = None if measurements is None else measurements.of(spec, source)
-        if measurements is None or found is None or not lists[source.name]:
+        totals = None if measurements is None else measurements.of(spec, source)
+        if measurements is None or totals is None or not lists[source.name]:
             continue
-        if (source.samples, source.bytes) != (found.samples, found.bytes):  # it declares its own
+        if (source.samples, source.bytes) != (totals.samples, totals.bytes):  # the spec declares them
             continue
         measured, texts = measurements.shards.get(source.name, {}).keys(), set(lists[source.name].texts())
         new, gone = len(texts - measured), len(measured - texts)
         if new or gone:
             warn_user(
-                f"the share of `{source.name}` goes by the size that it had when it was measured: since then {new:,} "
-                f"shards have come, and {gone:,} gone; `wdspec stats SPEC` measures them, which changes the order"
+                f"the share of `{source.name}` follows its measured size, but since then {new:,} shards were added "
+                f"and {gone:,} removed; `wdspec stats SPEC` measures them, which changes the order"
             )
