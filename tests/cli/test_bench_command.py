@@ -13,7 +13,7 @@ from wdspec.cli.bench import (
     Bench,
     Measured,
     Trial,
-    _timed,
+    _time_trial,
     parts_of,
     run_in_process,
     trial_count,
@@ -80,7 +80,7 @@ def test_trials_are_of_what_there_is(folder):
 def test_every_part_is_read_past_the_end_of_an_epoch_and_counted(folder, part):
     choice = SpecChoice(str(folder / "spec.yaml"))
     begin = time.perf_counter()
-    found = _timed(Trial(choice, part, seconds=0.05), choice.load())
+    found = _time_trial(Trial(choice, part, seconds=0.05), choice.load())
     assert found.samples >= 12
     assert 0.05 <= found.wall <= time.perf_counter() - begin
     assert (found.bytes > 0) == (part in ("read", "webdataset"))
@@ -89,7 +89,7 @@ def test_every_part_is_read_past_the_end_of_an_epoch_and_counted(folder, part):
 def test_a_pass_is_read_again_and_again(folder):
     (folder / "pass.yaml").write_text(f"dataset: [{{shards: '{folder}/a-{{000..001}}.tar'}}]\nepoch: pass\n")
     choice = SpecChoice(str(folder / "pass.yaml"))
-    assert _timed(Trial(choice, "read", seconds=0.05), choice.load()).samples > 20
+    assert _time_trial(Trial(choice, "read", seconds=0.05), choice.load()).samples > 20
 
 
 def test_a_trial_has_a_process_of_its_own(folder):
@@ -100,7 +100,9 @@ def test_a_trial_has_a_process_of_its_own(folder):
 @pytest.fixture
 def here(monkeypatch):
     """Trials in this process, which spares starting one for each."""
-    monkeypatch.setattr("wdspec.cli.bench.run_in_process", lambda trial: _timed(trial, trial.choice.load()))
+    monkeypatch.setattr(
+        "wdspec.cli.bench.run_in_process", lambda trial: _time_trial(trial, trial.choice.load())
+    )
 
 
 @pytest.mark.usefixtures("here")

@@ -20,7 +20,7 @@ from whole_spec import places
 
 import wdspec as wds
 from wdspec.base.errors import SpecError
-from wdspec.convert import DIALECTS, recognised
+from wdspec.convert import DIALECTS, find_dialect
 from wdspec.convert.dialect import Dialect, Given, NewSpec
 from wdspec.spec.load import check
 from wdspec.urls.urls import parse_shards
@@ -221,7 +221,7 @@ def broken(count):
 def convert_all(count):
     converted = 0
     for given in broken(count):
-        dialect = recognised(given)
+        dialect = find_dialect(given)
         if dialect is not None:
             new = NewSpec("/")
             dialect.convert(given, new)

@@ -9,7 +9,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from wdspec.fields.codecs.framing import Fit
-from wdspec.fields.codecs.image_decoder import ImageDecoder, image_decoder, reduced
+from wdspec.fields.codecs.image_decoder import ImageDecoder, choose_reduction, image_decoder
 from wdspec.planning.keys import uniform
 
 
@@ -132,7 +132,7 @@ def test_every_kind_of_jpeg_reduces(subsampling, progressive):
     ],
 )
 def test_the_decoded_size_is_at_least_half_as_large_again_as_the_result(size, fit, by):
-    found, [first] = reduced(size, [fit])
+    found, [first] = choose_reduction(size, [fit])
     assert found == by
     assert first.size == fit.size
     if by == 1:

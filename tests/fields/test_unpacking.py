@@ -13,7 +13,7 @@ from fieldfiles import PACKINGS, picture
 
 from wdspec.base.errors import FieldError, UsageError
 from wdspec.formats import compression
-from wdspec.formats.compression import BY_NAME, unpacked
+from wdspec.formats.compression import BY_NAME, split_packing
 
 TEXT = b"hello " * 1000
 
@@ -34,8 +34,8 @@ def test_a_packing_is_undone_and_the_field_keeps_its_name(packing: str) -> None:
 def test_packings_pile_up_in_any_order() -> None:
     data = PACKINGS["xz"](PACKINGS["gz"](PACKINGS["zst"](b"[1]")))
     assert decode("json.zst.gz.xz", data) == [1]
-    assert unpacked("a.json.zst.gz.xz") == ("a.json", ("xz", "gz", "zst"))
-    assert unpacked("gzip") == ("gzip", ())
+    assert split_packing("a.json.zst.gz.xz") == ("a.json", ("xz", "gz", "zst"))
+    assert split_packing("gzip") == ("gzip", ())
 
 
 @pytest.mark.parametrize("packing", PACKINGS)

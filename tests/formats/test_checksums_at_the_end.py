@@ -8,7 +8,7 @@ import pytest
 from backports import zstd
 
 from wdspec.base.errors import ShardError
-from wdspec.formats.decompress import decompressed
+from wdspec.formats.decompress import decompress
 from wdspec.formats.tar.reader import TarSamples
 
 PACKED = {
@@ -28,7 +28,7 @@ def flips(pack, name, seed, count):
         data[generator.randrange(len(data))] ^= 1 << generator.randrange(8)
         samples = []
         try:
-            for sample in TarSamples(decompressed(io.BytesIO(bytes(data)))):
+            for sample in TarSamples(decompress(io.BytesIO(bytes(data)))):
                 samples.append((f"{sample['__key__']}.txt", sample["txt"]))
         except ShardError:
             altered = samples != files[: len(samples)]

@@ -12,7 +12,7 @@ import zstandard
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.formats import compression as gzip_streams
-from wdspec.formats.decompress import decompressed
+from wdspec.formats.decompress import decompress
 from wdspec.formats.tar.reader import TarSamples
 
 COMPRESSORS = {
@@ -38,45 +38,45 @@ def whole(file):
 
 
 def test_each_format_is_known_by_its_first_bytes(compress):
-    assert whole(decompressed(io.BytesIO(compress(DATA)))) == DATA
+    assert whole(decompress(io.BytesIO(compress(DATA)))) == DATA
 
 
 def test_concatenated_streams_are_read_to_the_end(compress):
     data = compress(b"one") + compress(b"") + compress(DATA)
-    assert whole(decompressed(io.BytesIO(data))) == b"one" + DATA
+    assert whole(decompress(io.BytesIO(data))) == b"one" + DATA
 
 
 def test_few_bytes_at_a_time_change_nothing(compress, trickle):
     data = compress(DATA[:2000]) + compress(b"two")
     for step in (1, 3, 1000):
-        assert whole(decompressed(trickle(data, step))) == DATA[:2000] + b"two"
+        assert whole(decompress(trickle(data, step))) == DATA[:2000] + b"two"
 
 
 def test_a_shard_without_compression_stays_the_file_itself(pack, tmp_path):
     (tmp_path / "x.tar.gz").write_bytes(pack([("a.jpg", b"1")]))
     with open(tmp_path / "x.tar.gz", "rb", buffering=0) as file:
-        assert decompressed(file) is file
-        assert list(TarSamples(decompressed(file))) == [{"__key__": "a", "jpg": b"1"}]
+        assert decompress(file) is file
+        assert list(TarSamples(decompress(file))) == [{"__key__": "a", "jpg": b"1"}]
 
 
 def test_names_that_look_like_magic_do_not_mislead(pack, trickle):
     data = pack([("BZh91.jpg", b"1")])
-    assert list(TarSamples(decompressed(io.BytesIO(data)))) == [{"__key__": "BZh91", "jpg": b"1"}]
-    assert list(TarSamples(decompressed(trickle(data, 3)))) == [{"__key__": "BZh91", "jpg": b"1"}]
+    assert list(TarSamples(decompress(io.BytesIO(data)))) == [{"__key__": "BZh91", "jpg": b"1"}]
+    assert list(TarSamples(decompress(trickle(data, 3)))) == [{"__key__": "BZh91", "jpg": b"1"}]
 
 
 def test_files_shorter_than_any_magic_pass():
     for data in (b"", b"\x1f", b"BZh"):
-        assert whole(decompressed(io.BytesIO(data))) == data
+        assert whole(decompress(io.BytesIO(data))) == data
 
 
 def test_compressed_shards_give_the_same_samples_and_resume(compress, pack):
     data = pack([(f"{n}.{suffix}", bytes(n * 1000)) for n in range(20) for suffix in ("a", "b")])
     expected = list(TarSamples(io.BytesIO(data)))
-    reader = TarSamples(decompressed(io.BytesIO(compress(data))))
+    reader = TarSamples(decompress(io.BytesIO(compress(data))))
     stops = [(reader.next_offset, reader.next_index) for _ in reader]
     for emitted, (offset, index) in enumerate(stops, 1):
-        file = decompressed(io.BytesIO(compress(data)))
+        file = decompress(io.BytesIO(compress(data)))
         assert list(TarSamples(file, offset=offset, index=index)) == expected[emitted:]
 
 
@@ -84,7 +84,7 @@ def test_a_cut_in_compressed_data_is_an_error(compress):
     data = compress(DATA)
     for cut in [*range(12, 40), len(data) // 2, *range(len(data) - 20, len(data))]:
         with pytest.raises(ShardError, match="truncated"):
-            whole(decompressed(io.BytesIO(data[:cut])))
+            whole(decompress(io.BytesIO(data[:cut])))
 
 
 def test_a_cut_compressed_shard_delivers_no_part_of_a_sample(compress, pack, trickle):
@@ -93,7 +93,7 @@ def test_a_cut_compressed_shard_delivers_no_part_of_a_sample(compress, pack, tri
     data = compress(tar)
     for cut in range(20, len(data), 9000):
         errors = []
-        samples = list(TarSamples(decompressed(trickle(data[:cut])), on_error=errors.append))
+        samples = list(TarSamples(decompress(trickle(data[:cut])), on_error=errors.append))
         assert samples == expected[: len(samples)]
         assert "truncated" in errors[0].message
         assert "offset" in errors[0].place
@@ -113,10 +113,10 @@ def test_all_whole_samples_before_a_cut_are_delivered(kind, pack):
     expected = list(TarSamples(io.BytesIO(tar)))
     data = COMPRESSORS[kind](tar)
     for cut in range(len(data) // 7, len(data) - 20, len(data) // 5):
-        stream = decompressed(io.BytesIO(data[:cut]))
+        stream = decompress(io.BytesIO(data[:cut]))
         arrived = b"".join(until_it_fails(stream))
         errors = []
-        samples = list(TarSamples(decompressed(io.BytesIO(data[:cut])), on_error=errors.append))
+        samples = list(TarSamples(decompress(io.BytesIO(data[:cut])), on_error=errors.append))
         assert samples == expected[: len(samples)]
         # A sample is known to be whole when the header of the next one is there.
         assert len(samples) >= len(arrived) // (2 * 3584) - 1
@@ -130,7 +130,7 @@ def test_corrupt_compressed_data_is_an_error_with_its_cause(compress):
         bad = bytearray(data)
         bad[at] ^= 0x55
         try:
-            assert whole(decompressed(io.BytesIO(bytes(bad)))) == DATA
+            assert whole(decompress(io.BytesIO(bytes(bad)))) == DATA
         except ShardError as error:
             errors.append(error)
     assert len(errors) > 10
@@ -142,38 +142,38 @@ def test_corrupt_compressed_data_is_an_error_with_its_cause(compress):
 
 def test_something_else_after_compressed_data_is_an_error_but_zeros_are_not(compress):
     data = compress(b"one")
-    assert whole(decompressed(io.BytesIO(data + bytes(1000)))) == b"one"
+    assert whole(decompress(io.BytesIO(data + bytes(1000)))) == b"one"
     with pytest.raises(ShardError):
-        whole(decompressed(io.BytesIO(data + b"something else")))
+        whole(decompress(io.BytesIO(data + b"something else")))
 
 
 @pytest.mark.parametrize("library", ["zlib", "isal.isal_zlib"])
 def test_gzip_is_read_the_same_with_and_without_isal(library, monkeypatch, trickle):
     monkeypatch.setattr(gzip_streams, "inflating", pytest.importorskip(library))
     data = gzip.compress(DATA) + gzip.compress(b"") + bytes(600) + gzip.compress(DATA[:50_000], 9)
-    assert whole(decompressed(io.BytesIO(data))) == DATA + DATA[:50_000]
+    assert whole(decompress(io.BytesIO(data))) == DATA + DATA[:50_000]
     small = gzip.compress(DATA[:2000]) + gzip.compress(b"two")
     for step in (1, 7, 1000):
-        assert whole(decompressed(trickle(small, step))) == DATA[:2000] + b"two"
+        assert whole(decompress(trickle(small, step))) == DATA[:2000] + b"two"
     for size in (1, 7, 4096):
-        file, read = decompressed(io.BytesIO(small)), b""
+        file, read = decompress(io.BytesIO(small)), b""
         while piece := file.read(size):
             read += piece
         assert read == DATA[:2000] + b"two"
     for cut in (5, 12, len(small) - 1):
         with pytest.raises(ShardError, match="truncated"):
-            whole(decompressed(io.BytesIO(small[:cut])))
+            whole(decompress(io.BytesIO(small[:cut])))
     for at in (300, len(gzip.compress(DATA[:2000])) - 6):  # in the data, and in the checksum
         damaged = bytearray(small)
         damaged[at] ^= 1
         with pytest.raises(ShardError, match="corrupt"):
-            whole(decompressed(io.BytesIO(bytes(damaged))))
+            whole(decompress(io.BytesIO(bytes(damaged))))
 
 
 def test_frames_to_be_skipped_are_skipped():
     skipped = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"skip"
     data = skipped + COMPRESSORS["zst"](DATA) + skipped
-    assert whole(decompressed(io.BytesIO(data))) == DATA
+    assert whole(decompress(io.BytesIO(data))) == DATA
 
 
 def test_zstd_names_its_extra_if_no_module_reads_it(monkeypatch):
@@ -181,16 +181,16 @@ def test_zstd_names_its_extra_if_no_module_reads_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "compression", None)
     monkeypatch.setitem(sys.modules, "compression.zstd", None)
     with pytest.raises(UsageError, match=r"compressed with zstd needs .* `pip install 'wdspec\[zstd\]'`"):
-        decompressed(io.BytesIO(COMPRESSORS["zst"](b"x")))
+        decompress(io.BytesIO(COMPRESSORS["zst"](b"x")))
 
 
 def test_closing_closes_the_file(compress, trickle):
     for data in (compress(b"x"), b"plain"):
         raw = trickle(data)
-        decompressed(raw).close()
+        decompress(raw).close()
         assert raw.closed
 
 
 def test_a_bomb_is_unpacked_piece_by_piece():
     for data in (gzip.compress(bytes(50_000_000), 1), lzma.compress(bytes(50_000_000), preset=0)):
-        assert len(decompressed(io.BytesIO(data)).read(1000)) <= 1000
+        assert len(decompress(io.BytesIO(data)).read(1000)) <= 1000

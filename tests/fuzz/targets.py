@@ -15,7 +15,7 @@ from unittest import mock
 
 from wdspec.base.errors import ShardError, SpecError, UrlError
 from wdspec.formats import blocks
-from wdspec.formats.decompress import decompressed
+from wdspec.formats.decompress import decompress
 from wdspec.formats.records import RecordSamples, splitter_of
 from wdspec.formats.tar.members import iter_members
 from wdspec.formats.tar.reader import TarSamples
@@ -101,7 +101,7 @@ def records(data):
     split = splitter_of(FORMATS[choice[0] % 3])
     if choice[0] & 128:
         try:
-            with decompressed(io.BytesIO(data)) as file:
+            with decompress(io.BytesIO(data)) as file:
                 data = b""
                 while len(data) < MOST_BYTES and (piece := file.read(1 << 16)):
                     data += piece

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.jobs.stats import pooled, spread_of
+from wdspec.jobs.stats import pool, spread_of
 from wdspec.spec.measurements import LEVELS
 
 shards = st.lists(st.lists(st.integers(0, 10**7), min_size=20, max_size=60), min_size=1, max_size=5)
@@ -14,7 +14,7 @@ shards = st.lists(st.lists(st.integers(0, 10**7), min_size=20, max_size=60), min
 @settings(max_examples=25, deadline=None)
 @given(shards)
 def test_count_mean_and_ends_are_exact_and_each_quantile_lies_within_a_quarter(of_shards):
-    found = pooled([spread_of(sizes) for sizes in of_shards])
+    found = pool([spread_of(sizes) for sizes in of_shards])
     every = np.concatenate([np.array(sizes) for sizes in of_shards])
     assert found.count == len(every)
     assert found.mean == pytest.approx(every.mean())
@@ -28,7 +28,7 @@ def test_count_mean_and_ends_are_exact_and_each_quantile_lies_within_a_quarter(o
 @pytest.mark.parametrize("sizes", [[7], [3] * 9, list(range(1000)), [1] * 500 + [10**9] * 500])
 def test_shards_that_are_alike_have_the_quantiles_of_one(sizes):
     alone = spread_of(sizes)
-    together = pooled([alone] * 4)
+    together = pool([alone] * 4)
     assert together.count == 4 * len(sizes)
     for one, all_of_them, level in zip(alone.quantiles, together.quantiles, LEVELS, strict=True):
         assert all_of_them == pytest.approx(one, abs=max(sizes) * 0.002), level

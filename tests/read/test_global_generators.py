@@ -165,12 +165,12 @@ def test_random_is_seeded_only_from_its_first_use():
     generators = GlobalGenerators()
     with generators:
         generators.seed(1)
-        assert not generators.strayed()
+        assert not generators.has_strayed()
         random.random()
-        assert generators.strayed()
+        assert generators.has_strayed()
         generators.seed(1)
         first = random.random()
-        assert not generators.strayed()
+        assert not generators.has_strayed()
         generators.seed(1)
         assert random.random() == first
 

@@ -9,7 +9,7 @@ from canaries import PLACES, Collected, located, tar
 from servers.echo import EchoServer
 
 import wdspec
-from wdspec.base.redaction import masked, masked_line
+from wdspec.base.redaction import mask, masked_line
 
 CANARY = "CnQ7zXk93bTd"
 COMMANDS = [
@@ -109,8 +109,8 @@ def test_no_excerpt_of_a_file_shows_a_secret(place, form, tmp_path):
     text = (tmp_path / "SPEC.json").read_text()
     lines = text.split("\n")
     assert CANARY in text.replace("\\\n", "")
-    assert CANARY not in masked(text)
-    assert [len(line) for line in masked(text).split("\n")] == list(map(len, lines))
+    assert CANARY not in mask(text)
+    assert [len(line) for line in mask(text).split("\n")] == list(map(len, lines))
     for number, line in enumerate(lines):
         shown = masked_line(lines, number)
         assert len(shown) == len(line)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import wdspec
 from wdspec.base.errors import ShardError
-from wdspec.base.redaction import answered, harmless, masked, printable, redacted, redacted_urls
+from wdspec.base.redaction import harmless, mask, printable, redact, redact_answer, redacted_urls
 from wdspec.cli.samples import describe_value
 
 LETTERS = "abcXYZ019"
@@ -61,11 +61,11 @@ PROSE = [
 
 
 def hidden(text, secret):
-    for shown in (redacted(text), redacted_urls(text), printable(text), str(ShardError(text, url=text))):
+    for shown in (redact(text), redacted_urls(text), printable(text), str(ShardError(text, url=text))):
         assert secret not in shown, shown
-    assert redacted(redacted(text)) == redacted(text)
-    assert len(masked(text)) == len(text)
-    assert secret not in masked(text)
+    assert redact(redact(text)) == redact(text)
+    assert len(mask(text)) == len(text)
+    assert secret not in mask(text)
 
 
 @pytest.mark.parametrize("form", IN_URLS)
@@ -110,7 +110,7 @@ WHOLE = [
 
 @pytest.mark.parametrize("text", WHOLE)
 def test_what_opens_nothing_is_shown(text):
-    assert redacted(text) == text
+    assert redact(text) == text
 
 
 @pytest.mark.parametrize("form", ["{}", "token={}; and", '{{"message": "you sent {}"}}', "Authorization: {}"])
@@ -123,7 +123,7 @@ def test_what_a_server_repeats_is_hidden_however_it_repeats_it(form, secret):
         secret,
     ):
         for repeated in (secret, quote(secret, safe="")):
-            shown = answered(form.format(repeated), sent)
+            shown = redact_answer(form.format(repeated), sent)
             assert secret not in shown
             assert quote(secret, safe="") not in shown
 
@@ -175,4 +175,6 @@ def test_a_value_is_redacted_before_it_is_cut_or_written_as_json(value, url):
 
 
 def test_what_a_shell_makes_of_a_secret_is_hidden_in_what_a_program_says():
-    assert "Qz7Zq3" not in answered("> X-Key: Qz7Zq3", 'pipe:curl -H "$(echo X-Key: Qz7Zq3)" http://host/')
+    assert "Qz7Zq3" not in redact_answer(
+        "> X-Key: Qz7Zq3", 'pipe:curl -H "$(echo X-Key: Qz7Zq3)" http://host/'
+    )

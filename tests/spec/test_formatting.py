@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wdspec.spec.format import documented_keys, formatted
+from wdspec.spec.format import documented_keys, format_spec
 from wdspec.spec.reference import reference_text
 from wdspec.spec.schema import Document, SourceEntry
 
@@ -87,7 +87,7 @@ environments:
 
 
 def text_of(before):
-    done = formatted(before, "x.yaml")
+    done = format_spec(before, "x.yaml")
     assert (done.problems, done.left) == ([], "")
     return done.text
 
@@ -134,7 +134,7 @@ def test_corners(before, after):
 
 def test_a_file_stays_where_moving_would_break_it():
     alias = "epoch: &e 3\nbatch: *e\n"
-    done = formatted(alias, "x.yaml")
+    done = format_spec(alias, "x.yaml")
     assert (done.text, done.problems) == (alias, [])
     assert "an alias would be before its anchor" in done.left
 
@@ -143,7 +143,7 @@ def test_a_file_stays_where_moving_would_break_it():
     "broken", ["a: [1\n", "a: 1\na: 2\n", "- !!python/object:os.system x\n", "a: \x01\n"]
 )
 def test_what_is_no_yaml_is_reported_and_left(broken):
-    done = formatted(broken, "x.yaml")
+    done = format_spec(broken, "x.yaml")
     assert done.text == broken
     assert done.problems
 

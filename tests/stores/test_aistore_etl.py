@@ -9,7 +9,7 @@ from servers.aistore_double import AisDouble, Etl, cut, status
 from shardmaking import write_shard
 
 from wdspec.base.errors import ShardError, StoreError
-from wdspec.formats.decompress import decompressed
+from wdspec.formats.decompress import decompress
 from wdspec.formats.tar.reader import TarSamples
 from wdspec.spec.language.locations import Etl as EtlOptions
 from wdspec.storage.storage import Storage
@@ -44,7 +44,7 @@ def opened(double, etl, url=URL, **settings):
 
 def samples(double, **etl):
     with opened(double, etl) as raw:
-        for sample in TarSamples(decompressed(raw)):
+        for sample in TarSamples(decompress(raw)):
             yield sample["__key__"], {"jpg": sample["jpg"], "cls": sample["cls"]}
 
 

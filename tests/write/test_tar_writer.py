@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import wdspec
-from wdspec.formats.decompress import decompressed
+from wdspec.formats.decompress import decompress
 from wdspec.formats.tar.reader import TarSamples
 
 SAMPLE = {"__key__": "a/000", "txt": "seven", "cls": 7}
@@ -18,7 +18,7 @@ SAMPLE = {"__key__": "a/000", "txt": "seven", "cls": 7}
 
 def read(path):
     with open(path, "rb") as file:
-        return list(TarSamples(decompressed(file)))
+        return list(TarSamples(decompress(file)))
 
 
 def test_a_sample_becomes_one_member_for_each_field_sorted_by_name(tmp_path):

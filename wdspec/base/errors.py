@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
-from wdspec.base.redaction import redacted
+from wdspec.base.redaction import redact
 
 PLACE_ORDER = (
     "source",
@@ -46,7 +46,7 @@ class WdspecError(Exception):
     code: str = ""
 
     def __init__(self, message: str, *, code: str = "", **place: Any) -> None:
-        super().__init__(redacted(message))
+        super().__init__(redact(message))
         self.message = message
         if code:
             self.code = code
@@ -64,8 +64,8 @@ class WdspecError(Exception):
         if place.get("location") == place.get("url"):
             place.pop("location", None)
         known = sorted(place.items(), key=lambda item: _rank(item[0]))
-        where = ", ".join(f"{_LABELS.get(name, name)} {redacted(str(value))}" for name, value in known)
-        message = redacted(self.message)
+        where = ", ".join(f"{_LABELS.get(name, name)} {redact(str(value))}" for name, value in known)
+        message = redact(self.message)
         return f"{message} [{where}]" if where else message
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -61,7 +61,7 @@ _RANDOM = re.compile(
 )
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """A message without the secrets of its URLs, commands and headers."""
     return _without(text, _secrets(text, in_prose=True))
 
@@ -84,23 +84,23 @@ def printable(text: str) -> str:
     )
 
 
-def answered(said: str, *sent: str) -> str:
+def redact_answer(said: str, *sent: str) -> str:
     """The text of a server or a program, without the secrets sent to it: they repeat logins and signatures.
 
     Long words that look random are hidden too: they may be made of a secret.
     """
     for secret in sorted({each for text in sent for each in _forms_of(text)}, key=len, reverse=True):
         said = said.replace(secret, HIDDEN)
-    return redacted(_RANDOM.sub(HIDDEN, said))
+    return redact(_RANDOM.sub(HIDDEN, said))
 
 
 class WithoutSecrets(logging.Filter):
     """Removes secrets from everything that is logged."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = redacted(record.getMessage()), ()
+        record.msg, record.args = redact(record.getMessage()), ()
         if record.exc_info and not record.exc_text:
-            record.exc_text = redacted("".join(traceback.format_exception(*record.exc_info)).rstrip())
+            record.exc_text = redact("".join(traceback.format_exception(*record.exc_info)).rstrip())
         return True
 
 
@@ -114,7 +114,7 @@ def harmless(error: BaseException) -> BaseException:
     """
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     inner = harmless(before) if before is not None else None
-    said = redacted(str(error))
+    said = redact(str(error))
     if said == str(error) and inner is before:
         return error
     same: BaseException = type(type(error).__name__, (Exception,), {"__module__": type(error).__module__})(
@@ -275,7 +275,7 @@ _BEFORE = 100
 """How many lines before a line to search for the start of a text on several lines."""
 
 
-def masked(text: str) -> str:
+def mask(text: str) -> str:
     """Lines of a spec with a `*` for each character of a secret, so that everything else keeps its column."""
     characters = list(text)
     for start, end in [*secrets_in(text), *_quoted(text), *_plain(text)]:
@@ -290,9 +290,9 @@ def masked_line(lines: Sequence[str], number: int) -> str:
             continue
         text = "\n".join(lines[first : number + 1])
         if any(end > len(text) - len(lines[number]) for _, end in _texts(text, len(lines[first]))):
-            return masked(text)[len(text) - len(lines[number]) :]
+            return mask(text)[len(text) - len(lines[number]) :]
         break
-    return masked(lines[number])
+    return mask(lines[number])
 
 
 def _texts(text: str, limit: int) -> Iterator[Span]:

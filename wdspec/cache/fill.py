@@ -22,7 +22,7 @@ from typing import BinaryIO
 from wdspec.base.errors import ShardError
 from wdspec.base.files import LockFile
 from wdspec.base.process import PerProcess
-from wdspec.base.redaction import answered, redacted
+from wdspec.base.redaction import redact, redact_answer
 from wdspec.cache.index import Content, Index, key_of, mark_in_use
 from wdspec.cache.names import Copies
 from wdspec.formats.blocks import BLOCK
@@ -72,7 +72,7 @@ class CopyCheck:
         if _begins_tar(start):
             self._check_end(content)
         elif self._format == "tar" or not start or start.lstrip()[:1] == b"<":
-            seen = f"begins with {answered(repr(start[:40]), self._url)}" if start else "is empty"
+            seen = f"begins with {redact_answer(repr(start[:40]), self._url)}" if start else "is empty"
             raise ShardError(
                 f"not a shard: it {seen}; no copy was made. Does the URL lead to the file itself, and does "
                 "the server need a login?",
@@ -342,7 +342,7 @@ class Fill:
 
     def _reserve(self, wanted: int, needed: int) -> None:
         made_of = getattr(self._stream, "validator", None) or ""
-        content = Content(self._copies.own, redacted(self._copies.url), redacted(made_of))
+        content = Content(self._copies.own, redact(self._copies.url), redact(made_of))
         for size in dict.fromkeys((wanted, needed)):
             if self._index.reserve(self._key, content, size, self._reserved, self._rules.limit):
                 self._reserved = size

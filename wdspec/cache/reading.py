@@ -12,7 +12,7 @@ from wdspec.base.errors import ShardError, WdspecError
 from wdspec.base.process import PerProcess
 from wdspec.cache.shard_cache import CopyFile
 from wdspec.formats.compression import Compression
-from wdspec.formats.decompress import decompressed
+from wdspec.formats.decompress import decompress
 from wdspec.formats.samples import RawSamples
 
 log = logging.getLogger("wdspec")
@@ -140,8 +140,8 @@ class CopySamples(RawSamples):
         log.warning("a copy is damaged, so its shard is read from the store again: %s", self._fault)
         if self.next_offset:
             with (
-                closing(decompressed(self._fetch())) as there,
-                closing(decompressed(_file(self._path))) as here,
+                closing(decompress(self._fetch())) as there,
+                closing(decompress(_file(self._path))) as here,
             ):
                 _compare(there, here, self.next_offset, self._path)
         return self._samples_of(self._fetch(), **self._start, on_error=self._on_store_error)

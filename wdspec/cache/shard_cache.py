@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 
 from wdspec.base.errors import MissingShardError, WdspecError
 from wdspec.base.process import PerProcess
-from wdspec.base.redaction import redacted
+from wdspec.base.redaction import redact
 from wdspec.cache.fill import CopyRules
 from wdspec.cache.follower import Follower
 from wdspec.cache.index import Index, key_of, open_marked
@@ -169,7 +169,7 @@ def change_since(made_of: str, size: int, now: ObjectStat) -> str | None:
         same = all(before[name] == after[name] for name in before.keys() & after.keys())
     else:
         same = made_of == now.validator
-    return None if same else f"it is {redacted(now.validator)} there, and was {made_of} when it was fetched"
+    return None if same else f"it is {redact(now.validator)} there, and was {made_of} when it was fetched"
 
 
 def look_for_change(copy: Copy, location: str, url: str, stat: Callable[[], ObjectStat]) -> None:
@@ -228,7 +228,7 @@ def _look(
                 "an object has changed since its copy was made (no. %d): %s: %s; the copy %s is still used. Give new "
                 "data new names, or delete the copy and start a new run",
                 count,
-                redacted(url),
+                redact(url),
                 change,
                 path,
             )
@@ -236,4 +236,4 @@ def _look(
 
 def _host(location: str) -> str:
     """Scheme and host or bucket, which answers for all its objects or for none."""
-    return redacted("/".join(location.split("/", 3)[:3]))
+    return redact("/".join(location.split("/", 3)[:3]))

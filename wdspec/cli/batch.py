@@ -187,7 +187,7 @@ def trace_step(
         reader.close()
     seat = Seat(0, run_ranks)
     seat.places(run.plan.topology, run.plan.batching.shared)
-    return Trace(number, run.epoch_of(number), list(_placed(samples, run_ranks, run)), is_skipped)
+    return Trace(number, run.epoch_of(number), list(_place(samples, run_ranks, run)), is_skipped)
 
 
 def _canonical(
@@ -234,7 +234,7 @@ def _read_up_to(number: int, reader: Reader, run: Run, start: int) -> None:
             bar.advance()
 
 
-def _placed(samples: list[dict[str, Any]], ranks: int, run: Run) -> Iterable[TracedSample]:
+def _place(samples: list[dict[str, Any]], ranks: int, run: Run) -> Iterable[TracedSample]:
     per_rank = len(samples) // ranks
     keys: dict[tuple[str, str], set[str]] = {}
     for sample in samples:

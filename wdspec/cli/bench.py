@@ -18,8 +18,8 @@ import click
 from wdspec.base.errors import UsageError
 from wdspec.base.process import cores
 from wdspec.base.progress import progress
-from wdspec.cli.report import Block, Table, Warning, counted, show_report, to_json
-from wdspec.cli.samples import decoded, files_of, samples_of, user_errors
+from wdspec.cli.report import Block, Table, Warning, pluralize, show_report, to_json
+from wdspec.cli.samples import files_of, samples_of, user_errors, without_functions
 from wdspec.cli.spec_options import SpecChoice, choosing, require_library
 from wdspec.spec.spec import Spec
 
@@ -145,7 +145,7 @@ def run(trial: Trial) -> Measured:
     if trial.part in ("batch", "loader"):
         import wdspec.run.loader  # noqa: F401  so that importing torch is not measured
     if trial.profile is None:
-        return _timed(trial, spec)
+        return _time_trial(trial, spec)
     from pyinstrument import Profiler
     from pyinstrument.renderers import HTMLRenderer, SpeedscopeRenderer
 
@@ -153,13 +153,13 @@ def run(trial: Trial) -> Measured:
 
     profiler = Profiler(interval=0.001)
     with profiler:
-        found = _timed(trial, spec)
+        found = _time_trial(trial, spec)
     renderer = HTMLRenderer() if trial.profile.endswith(".html") else SpeedscopeRenderer()
     save(trial.profile, profiler.output(renderer).encode())
     return found
 
 
-def _timed(trial: Trial, spec: Spec) -> Measured:
+def _time_trial(trial: Trial, spec: Spec) -> Measured:
     began, cpu = time.perf_counter(), _processor_time()
     items = _items(trial, spec)
     samples, size = next(items)
@@ -185,7 +185,7 @@ def _items(trial: Trial, spec: Spec) -> Any:
         return _of_webdataset(spec)
     if trial.part in ("batch", "loader"):
         return _batches(spec, trial.workers)
-    return _samples({"read": files_of, "decode": decoded, "map": samples_of}[trial.part](spec))
+    return _samples({"read": files_of, "decode": without_functions, "map": samples_of}[trial.part](spec))
 
 
 def _samples(spec: Spec) -> Iterator[tuple[int, int]]:
@@ -388,7 +388,7 @@ class BenchReport:
                 )
                 for workers, found in bench.loaders.items()
             ],
-            f"What the training loop gets ({counted(bench.cores, 'core')}, {self.seconds:g} s each):",
+            f"What the training loop gets ({pluralize(bench.cores, 'core')}, {self.seconds:g} s each):",
         )
         yield Table(
             ("part", "us a sample>", "of all>", "samples/s so far>"),

@@ -18,10 +18,10 @@ from wdspec.base.errors import MissingShardError, WdspecError
 from wdspec.base.progress import progress
 from wdspec.cache.index import Content, Entry, Index
 from wdspec.cache.shard_cache import GONE, change_since
-from wdspec.cli.report import Table, counted, print_json, show
+from wdspec.cli.report import Table, pluralize, print_json, show
 from wdspec.cli.spec_options import SpecChoice, choosing, form_option, is_spec_file, parse_value, read_bytes
 from wdspec.formats.compression import TAR_SUFFIXES, format_of
-from wdspec.formats.decompress import decompressed
+from wdspec.formats.decompress import decompress
 from wdspec.formats.tar.reader import count_samples
 from wdspec.shards.shards import list_shards
 from wdspec.spec.language.values import read_duration
@@ -61,7 +61,7 @@ def ls(where: str | None, form: str) -> None:
         return
     rows = [(copy.used, _megabytes(copy.entry.size), copy.path) for copy in copies]
     total = sum(copy.entry.size for copy in copies)
-    summary = f"{counted(len(copies), 'copy', 'copies')}, {_megabytes(total)} MB"
+    summary = f"{pluralize(len(copies), 'copy', 'copies')}, {_megabytes(total)} MB"
     show(*([Table(("used", "MB>", "copy"), rows)] if rows else []), summary)
 
 
@@ -218,7 +218,7 @@ class Copy:
                 return f"it has {size:,} bytes, but {self.entry.size:,} were fetched"
             with open(self.path, "rb", buffering=0) as raw, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                file = decompressed(raw)
+                file = decompress(raw)
                 # The name of a rewritten URL may not show the format; a suffix of tars is reliable.
                 url = self.content.url
                 if format_of(url) == "tar" and (url.lower().endswith(TAR_SUFFIXES) or _is_tar(self.path)):
@@ -264,7 +264,7 @@ def _change_checks(where: str | None) -> dict[str, Callable[[Copy], str | None]]
 
 def _is_tar(path: str) -> bool:
     with open(path, "rb", buffering=0) as raw:
-        file = decompressed(raw)
+        file = decompress(raw)
         start = b""
         while len(start) < 262 and (piece := file.read(262 - len(start))):
             start += piece

@@ -12,7 +12,7 @@ import click
 
 from wdspec.base.redaction import redacted_urls
 from wdspec.cli.problems import CheckedSpec, github_report, junit_report, parse_ignored, summary
-from wdspec.cli.report import Block, counted, show_report
+from wdspec.cli.report import Block, pluralize, show_report
 from wdspec.cli.samples import only_source
 from wdspec.cli.spec_options import SpecChoice, choosing_engine, choosing_spec
 from wdspec.jobs.check.facts import DataProblem
@@ -135,7 +135,7 @@ class DataReport:
         shards = [looked for source in found.collection.own for looked in source.shards]
         unchanged = sum(looked.facts.is_unchanged for looked in shards)
         if unchanged:
-            yield f"{counted(unchanged, 'shard')} as locked, not checked"
+            yield f"{pluralize(unchanged, 'shard')} as locked, not checked"
         yield summary(len(shards) - unchanged, severities, "shard")
 
     def as_json(self) -> dict[str, Any]:

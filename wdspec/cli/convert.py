@@ -11,11 +11,11 @@ import click
 import yaml
 
 from wdspec.base.errors import UsageError, did_you_mean
-from wdspec.base.redaction import printable, redacted
+from wdspec.base.redaction import printable, redact
 from wdspec.cli.report import Table, show
-from wdspec.convert import DIALECTS, recognised
+from wdspec.convert import DIALECTS, find_dialect
 from wdspec.convert.dialect import Dialect, Given, NewSpec
-from wdspec.spec.format import formatted
+from wdspec.spec.format import format_spec
 from wdspec.spec.load import check
 from wdspec.spec.yaml import parse_scalar
 from wdspec.stores.outputs import save
@@ -46,7 +46,7 @@ def convert(source: str | None, dialect: str | None, output: str | None, force: 
     folder = os.path.dirname(os.path.abspath(output)) if output else os.getcwd()
     new = NewSpec(folder)
     chosen.convert(given, new)
-    notes = [redacted(note) for note in (*new.notes, *_validate(new, folder))]
+    notes = [redact(note) for note in (*new.notes, *_validate(new, folder))]
     about = f"Converted from {chosen.title} by `wdspec convert`" + (f": {given.file}" if given.file else "")
     text = spec_text(new.spec, [about, *(f"note: {note}" for note in notes)])
     for note in notes:
@@ -80,7 +80,7 @@ def spec_text(spec: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
     body = yaml.dump({"wdspec": 1, **spec}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     lines = [line for comment in comments for line in comment.splitlines()]
     above = "".join(f"# {line}".rstrip() + "\n" for line in lines)
-    return above + formatted(body, "spec").text
+    return above + format_spec(body, "spec").text
 
 
 def _read_input(source: str) -> Given:
@@ -93,7 +93,7 @@ def _read_input(source: str) -> Given:
 
 def _choose_dialect(given: Given, name: str | None, source: str) -> Dialect:
     if name is None:
-        found = recognised(given)
+        found = find_dialect(given)
         if found is not None:
             return found
         if given.value is None and given.fault:

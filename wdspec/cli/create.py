@@ -125,7 +125,7 @@ def create(
         else:
             counts = by_count(len(recipes), shards=shards, most=maxcount)
         _check_free(target, len(counts))
-    target.write(map(sources.gathered, with_progress(recipes, "writing samples")), key, counts=counts)
+    target.write(map(sources.gather, with_progress(recipes, "writing samples")), key, counts=counts)
 
 
 def _recipes(

@@ -266,7 +266,7 @@ class DiffReport:
             yield Table(("source", "with `allow_changed=True`"), list(fate.sources.items()))
         if fate.state is not None:
             given = [(each["source"], report.number(each["samples"])) for each in fate.state["sources"]]
-            batches = report.counted(fate.state["batch"], "global batch", "global batches")
+            batches = report.pluralize(fate.state["batch"], "global batch", "global batches")
             title = f"the state: after {batches}, {fate.state['samples']:,} samples"
             yield Table(("source", "samples yielded or dropped>"), given, title)
 
@@ -313,7 +313,7 @@ def _tables(diff: SpecDiff) -> Iterator[Block]:
         yield _mixture(diff, changed)
         unchanged = len(diff.sources) - len(changed)
         if unchanged:
-            yield f"{report.counted(unchanged, 'source')} unchanged"
+            yield f"{report.pluralize(unchanged, 'source')} unchanged"
     lines = [*diff.order_changes[:_MOST_LINES]]
     if len(diff.order_changes) > _MOST_LINES:
         lines.append(f"and {len(diff.order_changes) - _MOST_LINES:,} more")
@@ -328,7 +328,7 @@ def _mixture(diff: SpecDiff, changed: list[SourceChange]) -> Table:
         "source": lambda each: each.either.indented,
         "change": lambda each: each.change,
         "share>": _both(lambda each: report.percent(each.share)),
-        "shards>": lambda each: _both(lambda side: report.number(side.shards or 0))(each) + _moved(each),
+        "shards>": lambda each: _both(lambda side: report.number(side.shards or 0))(each) + _show_moved(each),
         "samples>": _both(lambda each: "?" if each.samples is None else report.number(round(each.samples))),
         f"{per}>": _both(lambda each: report.number(each.expected)),
     }
@@ -349,7 +349,7 @@ def _both(cell: Callable[[ExplainedSource], str]) -> Callable[[SourceChange], st
     return show
 
 
-def _moved(each: SourceChange) -> str:
+def _show_moved(each: SourceChange) -> str:
     rewritten = f" ({each.rewritten_shards:,} rewritten)" if each.rewritten_shards else ""
     if each.added_shards is None:
         return f" (others){rewritten}"

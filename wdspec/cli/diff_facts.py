@@ -156,7 +156,7 @@ class SpecDiff:
         keys: tuple[KeyChange, ...] = ()
         if old is not None and new is not None:
             keys = tuple(_changed_keys(self.old.keys[name], self.new.keys[name]))
-        added, removed = _moved(self.old.shards(name), self.new.shards(name))
+        added, removed = _count_moved(self.old.shards(name), self.new.shards(name))
         return SourceChange(name, old, new, added, removed, self._rewritten(name), keys)
 
     def _rewritten(self, name: str) -> int | None:
@@ -172,7 +172,7 @@ class SpecDiff:
         return sum(text in known and difference(known[text], seen, moved) is not None for text, seen in pairs)
 
 
-def _moved(old: UrlSequence, new: UrlSequence) -> tuple[int | None, int | None]:
+def _count_moved(old: UrlSequence, new: UrlSequence) -> tuple[int | None, int | None]:
     """Number of shards that were added and removed; None if there are too many to count."""
     if old == new:
         return 0, 0

@@ -20,7 +20,7 @@ from wdspec.base.errors import WdspecError, nearest
 from wdspec.base.process import cores
 from wdspec.base.progress import with_progress
 from wdspec.base.redaction import redacted_urls
-from wdspec.cli.report import Block, Row, Table, Warning, counted, show_report, size
+from wdspec.cli.report import Block, Row, Table, Warning, pluralize, show_report, size
 from wdspec.cli.spec_options import SpecChoice, choosing_options, form_option
 from wdspec.shards.listing import shards_of
 from wdspec.spec.spec import Spec
@@ -82,7 +82,7 @@ def doctor(file: str | None, choose: Callable[[str], SpecChoice], form: str) -> 
     reached: list[Reached] = []
     if file is not None:
         reached = list(with_progress(reach(choose(file).load()), "opening a shard of each source"))
-    report = Health(programs(), list(installed()), list(limits()), list(set_variables()), reached)
+    report = Health(programs(), list(list_libraries()), list(limits()), list(set_variables()), reached)
     show_report(report, form)
     return int(any(each.is_wrong for each in report.variables) or any(each.error for each in reached))
 
@@ -127,7 +127,7 @@ class Health:
         for source in wrong:
             yield Warning(f"{source.source}: {source.error}")
         if wrong:
-            yield f"{counted(len(wrong), 'source')} of {len(self.sources)} cannot be read"
+            yield f"{pluralize(len(wrong), 'source')} of {len(self.sources)} cannot be read"
 
 
 def _extras(libraries: list[Installed]) -> Iterator[Row]:
@@ -156,7 +156,7 @@ class Limit(NamedTuple):
     advice: str = ""
 
 
-def installed() -> Iterator[Installed]:
+def list_libraries() -> Iterator[Installed]:
     """The libraries in wdspec's metadata, required ones first."""
     seen = set()
     for text in metadata.requires("wdspec") or ():

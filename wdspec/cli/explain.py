@@ -92,7 +92,7 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
         yield "run", run.readers_in_words
     over_all = ", over all ranks" if run.ranks > 1 else ""
     if batching.batched:
-        per_rank = f"{report.counted(batching.global_size // run.ranks, 'sample')} a rank"
+        per_rank = f"{report.pluralize(batching.global_size // run.ranks, 'sample')} a rank"
         yield "batch", per_rank + (f", {batching.global_size:,} over all ranks" if over_all else "")
     else:
         yield "batch", "none: yields single samples"
@@ -100,13 +100,13 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
         yield "epoch", "endless (no `epoch`)"
     else:
         steps = (
-            report.counted(plan.epoch_batches, "batch", "batches")
+            report.pluralize(plan.epoch_batches, "batch", "batches")
             if batching.batched
-            else report.counted(plan.epoch_batches * run.canonical_ranks, "sample")
+            else report.pluralize(plan.epoch_batches * run.canonical_ranks, "sample")
         )
-        yield "epoch", f"{steps} a rank = {report.counted(plan.epoch_samples or 0, 'sample')}{over_all}"
+        yield "epoch", f"{steps} a rank = {report.pluralize(plan.epoch_samples or 0, 'sample')}{over_all}"
     if skipped := spec.skipped_steps:
-        yield "skip", f"steps {skipped}: {report.counted(skipped.count, 'global batch', 'global batches')}"
+        yield "skip", f"steps {skipped}: {report.pluralize(skipped.count, 'global batch', 'global batches')}"
     yield "draw", draw_in_words(plan)
     if plan.schedule:
         yield "schedule", _schedule(explanation)
@@ -124,7 +124,7 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
     unknown = explanation.unmeasured
     held = f"about {report.size(explanation.held_bytes)} of samples held for shuffling in a worker, "
     excluded = (
-        f", excluding the samples of {report.counted(unknown, 'source')} of unknown size" if unknown else ""
+        f", excluding the samples of {report.pluralize(unknown, 'source')} of unknown size" if unknown else ""
     )
     buffers = f"{report.size(explanation.buffer_bytes)} in the buffers of its open shards"
     yield "memory", (held if explanation.held_bytes else "") + buffers + excluded
@@ -186,7 +186,7 @@ def _fields(explanation: Explanation) -> Table:
     for each in explanation.sources:
         if not each.nested:
             groups.setdefault((each.fields, each.steps), []).append(each.name)
-    rows: list[Row] = [(report.listed(names), fields, steps) for (fields, steps), names in groups.items()]
+    rows: list[Row] = [(report.join_names(names), fields, steps) for (fields, steps), names in groups.items()]
     if not any(steps for _, steps in groups):
         return Table(("source", "fields"), [row[:2] for row in rows])
     return Table(("source", "fields", "then"), rows)

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from wdspec.base.errors import WdspecError, did_you_mean
-from wdspec.cli.report import counted
+from wdspec.cli.report import pluralize
 from wdspec.fields.extensions import endings
-from wdspec.formats.compression import format_of, unpacked
-from wdspec.formats.decompress import decompressed
+from wdspec.formats.compression import format_of, split_packing
+from wdspec.formats.decompress import decompress
 from wdspec.formats.tar.headers import splitter
 from wdspec.formats.tar.members import iter_members
 from wdspec.shards.shards import Shards
 from wdspec.spec.language.decoder_options import split_decoder
 from wdspec.spec.language.decoders import BY_NAME, RAW
 from wdspec.spec.measurements import MeasuredSource
-from wdspec.spec.problems import listed as quoted
+from wdspec.spec.problems import list_names as quoted
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.storage import Storage
 from wdspec.stores.local import open_file
@@ -71,7 +71,7 @@ def measure(
             return None
         if format_of(location, source.format) != "tar" and os.path.exists(path):
             return None
-        return _measured(path, source, field_of)
+        return _measure(path, source, field_of)
     except WdspecError as error:
         return error.at(source=source.name, url=shards[0].text)
 
@@ -85,14 +85,14 @@ def measured_before(totals: MeasuredSource, field_of: Callable[[str], str | None
     return Measure(totals.samples / totals.measured, size / totals.samples, suffixes=suffixes)
 
 
-def _measured(path: str, source: Source, field_of: Callable[[str], str | None]) -> Measure:
+def _measure(path: str, source: Source, field_of: Callable[[str], str | None]) -> Measure:
     split = splitter(source.key)
     samples = size = members = 0
     last: bytes | None = None
     suffixes: set[bytes] = set()
     with open_file(path) as raw:
         total = os.fstat(raw.fileno()).st_size
-        file = decompressed(raw)
+        file = decompress(raw)
         most_bytes = total if file is raw else MOST_UNPACKED
         rules = {"lenient_end": source.tar.end == "lenient", "may_be_empty": source.empty == "allow"}
         for member in iter_members(file, **rules):
@@ -176,7 +176,8 @@ def advice_on_epoch(spec: Spec, samples: float | None) -> Iterator[Advice]:
     if epoch and samples and spec.limit is None and epoch <= FEW_SAMPLES and epoch * MANY_EPOCHS <= samples:
         yield Advice(
             "W507",
-            f"`epoch: {epoch}` means {counted(epoch, 'sample')}, but the sources have about {samples:,.0f}; the number "
+            f"`epoch: {epoch}` means {pluralize(epoch, 'sample')}, but the sources have about {samples:,.0f}; "
+            "the number "
             "of epochs is set in the training loop",
         )
 
@@ -207,7 +208,7 @@ def _about_files(
                 repeated = f"`{url.text}` is listed twice in `{source.name}`"
     if missing:
         part = " checked" if looked < len(shards) else ""
-        seen = f"{len(missing):,} of {counted(looked, 'shard')}{part}" if looked > 1 else "the shard"
+        seen = f"{len(missing):,} of {pluralize(looked, 'shard')}{part}" if looked > 1 else "the shard"
         verb = "does" if looked == 1 else "do"
         text = f"{seen} of `{source.name}` {verb} not exist, the first is `{missing[0][0]}`"
         yield Advice("W501", f"{text}; {_describe_folder(missing[0][1])}", source)
@@ -236,7 +237,9 @@ def _about_fields(spec: Spec, source: Source, suffixes: frozenset[str]) -> Itera
     if not suffixes:
         return
     existing = quoted(sorted(suffixes), 8)
-    ends = {end for suffix in suffixes for plain in (suffix, unpacked(suffix)[0]) for end in endings(plain)}
+    ends = {
+        end for suffix in suffixes for plain in (suffix, split_packing(suffix)[0]) for end in endings(plain)
+    }
     if source.missing == "error":
         for entry in _absent(spec, source, suffixes):
             hint = did_you_mean(entry, suffixes) or "rename one of these, or set `missing: skip`"

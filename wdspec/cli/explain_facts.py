@@ -14,7 +14,7 @@ from typing import Any
 from wdspec.base.errors import MissingShardError, UsageError, WdspecError
 from wdspec.cli import explain_data
 from wdspec.cli.explain_data import Advice, Measure
-from wdspec.cli.report import counted, listed, size, without_secrets
+from wdspec.cli.report import join_names, pluralize, size, without_secrets
 from wdspec.fields.codecs.image_decoder import ImageDecoder
 from wdspec.fields.decode import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.samples import SampleFields
@@ -150,14 +150,14 @@ class PlannedRun:
     @property
     def in_words(self) -> str:
         """`2 ranks x 4 workers = 8 slots (elastic)`."""
-        ranks, workers = counted(self.topology.ranks, "rank"), counted(self.topology.workers, "worker")
-        return f"{ranks} x {workers} = {counted(self.topology.slots, 'slot')} ({self.why})"
+        ranks, workers = pluralize(self.topology.ranks, "rank"), pluralize(self.topology.workers, "worker")
+        return f"{ranks} x {workers} = {pluralize(self.topology.slots, 'slot')} ({self.why})"
 
     @property
     def readers_in_words(self) -> str:
         """`1 rank x 2 workers, 4 slots a worker`."""
-        ranks, workers = counted(self.ranks, "rank"), counted(self.workers, "worker")
-        return f"{ranks} x {workers}, {counted(self.slots_per_worker, 'slot')} a worker"
+        ranks, workers = pluralize(self.ranks, "rank"), pluralize(self.workers, "worker")
+        return f"{ranks} x {workers}, {pluralize(self.slots_per_worker, 'slot')} a worker"
 
     @property
     def slots_per_worker(self) -> int:
@@ -227,7 +227,8 @@ class Explanation:
         if parts:
             yield (
                 f"W512 fewer shards than the {plan.topology.slots:,} slots, so each shard is read in parts "
-                f"({listed(parts)}), and reading a part walks through the whole shard; more and smaller shards read "
+                f"({join_names(parts)}), and reading a part walks through the whole shard; more and smaller "
+                "shards read "
                 "faster"
             )
         workers = self.run.workers
@@ -236,7 +237,7 @@ class Explanation:
         if memory and held > memory / 4:
             remedy = "`shuffle`" if self.held_bytes > self.buffer_bytes else "`interleave`, or run more ranks"
             yield (
-                f"W513 shuffling and buffers of {counted(workers, 'worker')} hold {size(held)}, more than a quarter of "
+                f"W513 shuffling and buffers of {pluralize(workers, 'worker')} hold {size(held)}, more than a quarter of "
                 f"this machine's {size(memory)}; lower {remedy}"
             )
 
@@ -312,7 +313,7 @@ def explain_spec(
                 measured = explain_data.measured_before(totals, fields.field_of)
             if measured is not None:
                 measures[source.name] = measured
-            leaf = _planned(leaf, planned[source.name], plan, measured)
+            leaf = _plan_leaf(leaf, planned[source.name], plan, measured)
         leaves[source.name] = leaf
     if slots is None:
         slots = max(1, min(4, 8 // len(plan.sources)))
@@ -361,7 +362,7 @@ def _run(spec: Spec, ranks: int | None, workers: int | None) -> PlannedRun:
     return PlannedRun(topology, seat.world_size, max(1, workers), "elastic", shared)
 
 
-def _planned(
+def _plan_leaf(
     leaf: ExplainedSource, source: SourcePlan, plan: Plan, measured: Measure | None
 ) -> ExplainedSource:
     shards, held = len(source.shards), source.delays.size

@@ -8,11 +8,11 @@ from difflib import unified_diff
 
 import click
 
-from wdspec.base.redaction import masked, printable
+from wdspec.base.redaction import mask, printable
 from wdspec.cli.lint_files import find_files
-from wdspec.cli.report import counted
+from wdspec.cli.report import pluralize
 from wdspec.spec.files import STANDARD_INPUT, STANDARD_INPUT_NAME
-from wdspec.spec.format import formatted
+from wdspec.spec.format import format_spec
 from wdspec.stores.outputs import save
 
 
@@ -35,7 +35,7 @@ def fmt(paths: tuple[str, ...], check: bool, show_diff: bool, exclude: tuple[str
     for file in find_files(paths, exclude, "format")[1].specs:
         name = STANDARD_INPUT_NAME if file == STANDARD_INPUT else file
         text = _text(file)
-        done = formatted(text, name)
+        done = format_spec(text, name)
         for problem in done.problems:
             click.echo(printable(str(problem)), err=True)
         if done.left:
@@ -44,7 +44,7 @@ def fmt(paths: tuple[str, ...], check: bool, show_diff: bool, exclude: tuple[str
         differs = done.text != text
         changed += differs
         if show_diff:
-            before, after = (masked(each).splitlines() for each in (text, done.text))
+            before, after = (mask(each).splitlines() for each in (text, done.text))
             lines = unified_diff(before, after, name, name, lineterm="")
             for line in lines:
                 click.echo(printable(line))
@@ -58,7 +58,7 @@ def fmt(paths: tuple[str, ...], check: bool, show_diff: bool, exclude: tuple[str
         click.echo("nothing to change", err=True)
     elif changed > 1:
         click.echo(
-            f"{counted(changed, 'file')} {'would change' if check or show_diff else 'changed'}", err=True
+            f"{pluralize(changed, 'file')} {'would change' if check or show_diff else 'changed'}", err=True
         )
     return 1 if failed or (check and changed) else 0
 

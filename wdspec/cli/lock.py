@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from wdspec.cli.report import Table, counted, show, size
+from wdspec.cli.report import Table, pluralize, show, size
 from wdspec.cli.spec_options import SpecChoice, choosing_spec
 from wdspec.jobs.job import read_earlier
 from wdspec.jobs.lock import find_changes, lock_spec
@@ -38,7 +38,7 @@ def lock(choice: SpecChoice, output: str | None, update: bool, check: bool) -> i
             changes = [(each.source, each.url, each.what) for each in find_changes(Lock.read(path), spec)]
             differs = differs or bool(changes)
             table = [Table(("source", "shard", "what"), changes)] if changes else []
-            summary = f"{counted(len(changes), 'shard')} not as locked" if changes else "as locked"
+            summary = f"{pluralize(len(changes), 'shard')} not as locked" if changes else "as locked"
         else:
             before, _ = read_earlier(path, b'"lock":', "lock", lambda text: Lock.of_text(text, "the lock"))
             found = lock_spec(spec, None if update else before)
@@ -47,7 +47,7 @@ def lock(choice: SpecChoice, output: str | None, update: bool, check: bool) -> i
             sizes = [each.size for each in found.sources.values()]
             total = sum(each for each in sizes if each is not None)
             whole = size(total) if None not in sizes else f"at least {size(total)}"
-            table, summary = [], f"{counted(shards, 'shard')}, {whole}, digest {found.digest}"
+            table, summary = [], f"{pluralize(shards, 'shard')}, {whole}, digest {found.digest}"
         show(*table)
         show(f"{path}: {summary}")
     return 1 if differs else 0

@@ -9,7 +9,7 @@ import click
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.redaction import printable
-from wdspec.cli.report import Row, Table, listed, print_json, show, size
+from wdspec.cli.report import Row, Table, join_names, print_json, show, size
 from wdspec.cli.shard_files import ShardFiles, fields_of, reading
 from wdspec.cli.spec_options import form_option
 from wdspec.urls.urls import ShardUrl
@@ -79,7 +79,7 @@ def _summarize(files: ShardFiles, shard: ShardUrl, row: dict[str, Any]) -> None:
 
 def _members(files: ShardFiles, shard: ShardUrl) -> Iterator[dict[str, Any]]:
     from wdspec.formats.compression import format_of
-    from wdspec.formats.tar.headers import shown
+    from wdspec.formats.tar.headers import to_text
     from wdspec.formats.tar.members import iter_members
 
     if format_of(shard.text, files.format) != "tar":
@@ -88,7 +88,7 @@ def _members(files: ShardFiles, shard: ShardUrl) -> Iterator[dict[str, Any]]:
     try:
         for member in iter_members(file, may_be_empty=True):
             yield {
-                "name": shown(member.name),
+                "name": to_text(member.name),
                 "bytes": member.size if member.is_file else 0,
                 "type": _TYPES.get(member.type, "file" if member.is_file else repr(member.type)),
                 "offset": member.data_offset,
@@ -120,7 +120,7 @@ def _sample_row(row: dict[str, Any]) -> Row:
 
 
 def _summary_row(row: dict[str, Any]) -> Row:
-    fields = listed(
+    fields = join_names(
         (name if count == row["samples"] else f"{name} ({count:,})" for name, count in row["fields"].items()),
         12,
     )

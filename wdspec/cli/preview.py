@@ -23,7 +23,7 @@ from wdspec.base.progress import progress
 from wdspec.base.redaction import printable, redacted_urls
 from wdspec.cli.explain_facts import ExplainedSource, Explanation, explain_spec
 from wdspec.cli.preview_media import MediaBudget, ShownValue, as_array, shown_values
-from wdspec.cli.report import counted, size
+from wdspec.cli.report import pluralize, size
 from wdspec.cli.samples import (
     ValueMeaning,
     describe_value,
@@ -117,7 +117,7 @@ def preview(
     data = render_page(previews).encode()
     save(output, data)
     number = sum(len(each.all_problems) for each in previews)
-    problems = counted(number, "problem") if number else "no problems"
+    problems = pluralize(number, "problem") if number else "no problems"
     click.echo(
         printable(f"{output}: {size(len(data))}, {problems}; open {os.path.abspath(output)} in a browser")
     )
@@ -305,14 +305,14 @@ def _parts(preview: SpecPreview) -> dict[str, Any]:
     picture, batches, width = strip(plan)
     colours = dict(zip((source.name for source in plan.sources), palette(len(plan.sources)), strict=True))
     unit = "batch" if plan.batching.batched else "step"
-    caption = f"The first {counted(batches, unit, 'batches' if unit == 'batch' else 'steps')}, a square for each sample"
+    caption = f"The first {pluralize(batches, unit, 'batches' if unit == 'batch' else 'steps')}, a square for each sample"
     if plan.batching.batched:
         cut = f", of which the first {width:,} are shown" if width < plan.batching.global_size else ""
         caption += f"; a column is a global batch of {plan.batching.global_size:,}{cut}"
     samples = plan.epoch_samples
     return {
         "spec": preview,
-        "epoch": f"an epoch is {counted(samples, 'sample')}" if samples else "the stream has no end",
+        "epoch": f"an epoch is {pluralize(samples, 'sample')}" if samples else "the stream has no end",
         "mixture": mixture(plan),
         "rows": [_row(each, colours) for each in preview.explanation.active],
         "strip": picture,

@@ -134,7 +134,7 @@ def _images(name: str, value: Any) -> Iterator[tuple[Image, str]]:
     """The images of a value, scaled down, each with its position in a video."""
     try:
         if isinstance(value, bytes) and _suffix(name) in FORMAT_OF:
-            yield _small(_opened(value, FORMAT_OF[_suffix(name)].pillow)), ""
+            yield _small(_open(value, FORMAT_OF[_suffix(name)].pillow)), ""
         elif hasattr(value, "mode") and hasattr(value, "thumbnail"):
             yield _small(value.copy()), ""
         elif (
@@ -155,7 +155,7 @@ def _images(name: str, value: Any) -> Iterator[tuple[Image, str]]:
         return
 
 
-def _opened(data: bytes, kind: str) -> Image:
+def _open(data: bytes, kind: str) -> Image:
     from PIL import Image
 
     image = Image.open(io.BytesIO(data), formats=[kind])  # some other formats start programs

@@ -17,7 +17,7 @@ import click
 
 import wdspec
 from wdspec.base.errors import did_you_mean
-from wdspec.cli.report import counted, show_problem
+from wdspec.cli.report import pluralize, show_problem
 from wdspec.spec.problems import Problem
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def github_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
 def summary(files: int, severities: Mapping[str, int], noun: str = "file") -> str:
     """`3 files checked: 2 errors, 1 warning`."""
     found = ", ".join(
-        counted(severities[kind], kind) for kind in ("error", "warning") if severities.get(kind)
+        pluralize(severities[kind], kind) for kind in ("error", "warning") if severities.get(kind)
     )
-    return f"{counted(files, noun)} checked: {found or 'no problems'}"
+    return f"{pluralize(files, noun)} checked: {found or 'no problems'}"
 
 
 def _with_summary(checked: Iterable[CheckedSpec], show: Callable[[Problem], str]) -> Iterator[str]:

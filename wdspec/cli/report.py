@@ -209,19 +209,19 @@ def _in_markdown(block: Block) -> str:
     if isinstance(block, Table):
         if not block.headings:
             return "\n".join(
-                [f"**{_escaped(block.title)}**", "", *(f"- {_escaped(row[0])}" for row in block.rows if row)]
+                [f"**{_escape(block.title)}**", "", *(f"- {_escape(row[0])}" for row in block.rows if row)]
             )
-        lines = [f"**{_escaped(block.title)}**", ""] if block.title else []
+        lines = [f"**{_escape(block.title)}**", ""] if block.title else []
         lines.append("| " + " | ".join(heading.removesuffix(">") for heading in block.headings) + " |")
         lines.append(
             "|" + "|".join("--:" if heading.endswith(">") else "--" for heading in block.headings) + "|"
         )
-        lines += ["| " + " | ".join(map(_escaped, row)) + " |" for row in block.rows if row is not None]
+        lines += ["| " + " | ".join(map(_escape, row)) + " |" for row in block.rows if row is not None]
         return "\n".join(lines)
-    return f"> ⚠ {_escaped(block.text)}" if isinstance(block, Warning) else _escaped(str(block))
+    return f"> ⚠ {_escape(block.text)}" if isinstance(block, Warning) else _escape(str(block))
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape all markup except backquotes, which our messages put around names."""
     pieces = printable(text).split("`")
     plain = [_SPECIAL.sub(r"\\\g<0>", piece) for piece in pieces[::2]]
@@ -277,12 +277,12 @@ def size(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" or count >= 99.5 else f"{count:.1f} {unit}"
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
+def pluralize(count: int, noun: str, plural: str = "") -> str:
     """Format a count with its noun: `1 shard`, `1,024 shards`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
-def listed(names: Iterable[str], most: int = 4) -> str:
+def join_names(names: Iterable[str], most: int = 4) -> str:
     """List names: `a, b, c`, or `a, b, c, d and 96 more`."""
     rest = list(names)
     shown = ", ".join(islice(rest, most))

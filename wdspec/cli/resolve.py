@@ -12,7 +12,7 @@ import click
 from wdspec.base.errors import WdspecError
 from wdspec.base.redaction import printable
 from wdspec.cache.shard_cache import path_of_copy
-from wdspec.cli.report import Block, Row, Table, counted, show_report
+from wdspec.cli.report import Block, Row, Table, pluralize, show_report
 from wdspec.cli.spec_options import SpecChoice, choosing_options, find_source, form_option, is_spec_file
 from wdspec.shards.listing import list_shards, shards_of
 from wdspec.spec.spec import Spec
@@ -79,7 +79,7 @@ class Resolved:
         """`train: 1,024 shards, the first 3`."""
         shown = len(self.urls)
         more = f", the first {shown}" if 0 < shown < self.shards else ""
-        return f"{f'{self.source}: ' if self.source else ''}{counted(self.shards, 'shard')}{more}"
+        return f"{f'{self.source}: ' if self.source else ''}{pluralize(self.shards, 'shard')}{more}"
 
     def as_json(self) -> dict[str, Any]:
         urls = [{"url": each.url.text, "location": each.location, "steps": each.steps} for each in self.urls]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from wdspec.base.errors import UsageError, WdspecError
 from wdspec.base.progress import progress
 from wdspec.base.redaction import redacted_urls
-from wdspec.cli.report import counted, size, without_secrets
+from wdspec.cli.report import pluralize, size, without_secrets
 from wdspec.cli.spec_options import find_source
 from wdspec.jobs.job import LiveCount, lines_of_user_code, skip_columns
 from wdspec.spec.language.decoders import RAW
@@ -136,7 +136,7 @@ def files_of(spec: Spec) -> Spec:
     return _update_sources(spec, raw | _NO_FUNCTIONS).model_copy(update=_SINGLE)
 
 
-def decoded(spec: Spec) -> Spec:
+def without_functions(spec: Spec) -> Spec:
     """The spec without user functions: single samples, decoded and scaled."""
     return _update_sources(spec, _NO_FUNCTIONS).model_copy(update=_SINGLE)
 
@@ -207,13 +207,13 @@ def describe_value(value: Any) -> ValueMeaning:
     """Describe any value that a decoder or a user's `map` can return."""
     name = type(value).__name__
     if value is None or isinstance(value, (bool, int, float)):
-        return ValueMeaning(name, "", shortened(repr(value)))
+        return ValueMeaning(name, "", shorten(repr(value)))
     if isinstance(value, str):
         return ValueMeaning(
-            name, counted(len(value), "character"), shortened(redacted_urls(value[:_MOST_CHARACTERS]))
+            name, pluralize(len(value), "character"), shorten(redacted_urls(value[:_MOST_CHARACTERS]))
         )
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return ValueMeaning(name, size(len(value)), shortened(repr(bytes(value[: PREVIEW + 1]))[2:-1]))
+        return ValueMeaning(name, size(len(value)), shorten(repr(bytes(value[: PREVIEW + 1]))[2:-1]))
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is not None and dtype is not None:
         kind = "array" if type(value).__module__.split(".")[0] == "numpy" else name.lower()
@@ -223,8 +223,8 @@ def describe_value(value: Any) -> ValueMeaning:
         return ValueMeaning(f"{value.mode} image", " x ".join(map(str, value.size)), "")
     if isinstance(value, (dict, list, tuple, set, frozenset)):
         text = str(value) if isinstance(value, (set, frozenset)) else _json(value)
-        return ValueMeaning(name, counted(len(value), "entry", "entries"), shortened(text))
-    return ValueMeaning(name, "", shortened(repr(value)))
+        return ValueMeaning(name, pluralize(len(value), "entry", "entries"), shorten(text))
+    return ValueMeaning(name, "", shorten(repr(value)))
 
 
 def extent(value: Any) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def extent(value: Any) -> dict[str, Any]:
     return {}
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """The start of a text, on one line."""
     text = " ".join(text[: 4 * PREVIEW].split())
     return text if len(text) <= PREVIEW else f"{text[:PREVIEW]}…"

@@ -16,10 +16,10 @@ from typing import Any, BinaryIO
 import click
 
 from wdspec.base.errors import ShardError, UsageError, WdspecError
-from wdspec.cli.report import counted, print_json, size
+from wdspec.cli.report import pluralize, print_json, size
 from wdspec.cli.spec_options import form_option, read_bytes
 from wdspec.fields.samples import SampleFields
-from wdspec.formats.decompress import decompressed
+from wdspec.formats.decompress import decompress
 from wdspec.read.shard import Piece, ShardOpener
 from wdspec.shards.listing import list_shards
 from wdspec.spec.language.samples import KeyRule
@@ -127,9 +127,9 @@ class ShardFiles:
 
     def opened(self, shard: ShardUrl) -> BinaryIO:
         """Open the uncompressed bytes of a shard."""
-        raw = self.storage.watched(shard)
+        raw = self.storage.open_watched(shard)
         try:
-            return decompressed(raw)
+            return decompress(raw)
         except BaseException:
             raw.close()
             raise
@@ -241,8 +241,8 @@ class Target:
             listed = [{"name": each.name, "samples": each.samples, "bytes": each.size} for each in shards]
             print_json({"samples": samples, "bytes": total, "shards": listed})
             return
-        what = counted(len(shards), "shard") if self.output != "-" else "standard output"
-        click.echo(f"wrote {counted(samples, 'sample')} ({size(total)}) to {what}", err=True)
+        what = pluralize(len(shards), "shard") if self.output != "-" else "standard output"
+        click.echo(f"wrote {pluralize(samples, 'sample')} ({size(total)}) to {what}", err=True)
 
 
 def writing(command: Callable[..., Any], default: str | None = None) -> Callable[..., Any]:

@@ -127,10 +127,10 @@ def _summary(result: SimulationResult) -> Iterator[Row]:
         starts = [f"{segment.start:,}" for segment in plan.schedule[1:]]
         yield (
             "schedule",
-            f"shares change at batch {report.listed(starts)}; expected numbers are for the whole simulation",
+            f"shares change at batch {report.join_names(starts)}; expected numbers are for the whole simulation",
         )
     of = "batches" if plan.batching.batched else "steps"
-    drawn = f"{simulation.batches:,} {of} x {simulation.global_size:,} = {report.counted(simulation.samples, 'sample')}"
+    drawn = f"{simulation.batches:,} {of} x {simulation.global_size:,} = {report.pluralize(simulation.samples, 'sample')}"
     if simulation.padding:
         drawn += f", {simulation.padding:,} of them padding"
     yield "drawn", f"{drawn} ({_extent(result)})"
@@ -143,7 +143,7 @@ def _summary(result: SimulationResult) -> Iterator[Row]:
     yield "memory", (f"{held}{known}, and " if result.held_samples else "") + buffers
     opened, distinct = result.open_shards
     different = f", of them {distinct:,} different files" if distinct < opened else ""
-    yield "open", f"{report.counted(opened, 'shard')} at a time in a worker{different}"
+    yield "open", f"{report.pluralize(opened, 'shard')} at a time in a worker{different}"
 
 
 def _extent(result: SimulationResult) -> str:
@@ -152,7 +152,7 @@ def _extent(result: SimulationResult) -> str:
         return "endless"
     if batches % length:
         return f"{batches / length:.3g} of an epoch" if batches < length else f"{batches / length:.3g} epochs"
-    return report.counted(batches // length, "epoch")
+    return report.pluralize(batches // length, "epoch")
 
 
 def _batches(result: SimulationResult) -> Table:

@@ -282,7 +282,7 @@ def _distinct(order: ShardOrder, drawn_turns: npt.NDArray[np.float64], turns: Nu
     nothing repeats.
     """
     if order.kind == "resampled":
-        return _of_resampled(order.shards, drawn_turns), _of_resampled(order.shards, turns)
+        return _expect_resampled(order.shards, drawn_turns), _expect_resampled(order.shards, turns)
     unseen = untouched = 1.0
     for passes in range(int(max(turns.max(), 1) * order.slots // order.per_pass) + 1):
         begin, end = _turns_before(order, passes), _turns_before(order, passes + 1)
@@ -293,7 +293,7 @@ def _distinct(order: ShardOrder, drawn_turns: npt.NDArray[np.float64], turns: Nu
     return float(min(1.0, 1 - unseen)), float(min(1.0, 1 - untouched))
 
 
-def _of_resampled(shards: int, turns: npt.NDArray[np.float64] | Numbers) -> float:
+def _expect_resampled(shards: int, turns: npt.NDArray[np.float64] | Numbers) -> float:
     """The expected fraction of the shards among `turns` picks with replacement."""
     if shards == 1:
         return float(min(1.0, turns.max()))

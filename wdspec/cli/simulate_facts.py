@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from wdspec.base.progress import progress
 from wdspec.cli.explain_facts import ExplainedSource, Explanation
-from wdspec.cli.report import listed
+from wdspec.cli.report import join_names
 from wdspec.cli.simulate_draws import Simulation, coverage, legal_runs, simulate
 from wdspec.planning.plan import Plan, SourcePlan
 from wdspec.planning.topology import Seat
@@ -140,7 +140,7 @@ class SimulationResult:
         unknown = [each.explanation.name for each in self.leaves if each.explanation.samples is None]
         if unknown:
             yield (
-                f"the size of {listed(unknown)} is unknown, and so are its passes; declare `samples:`"
+                f"the size of {join_names(unknown)} is unknown, and so are its passes; declare `samples:`"
                 " or read headers with --probe"
             )
         if plan.epoch_batches is not None and simulation.batches < plan.epoch_batches:
@@ -154,7 +154,7 @@ class SimulationResult:
         idle = [each.explanation.name for each in self.leaves if not each.per_slot.min]
         if idle:
             yield (
-                f"some slots draw no sample of {listed(idle)}: it has fewer draws than slots; a longer run, "
+                f"some slots draw no sample of {join_names(idle)}: it has fewer draws than slots; a longer run, "
                 "a larger share or fewer slots would change that"
             )
 
@@ -181,11 +181,11 @@ def simulation_result(explanation: Explanation, epochs: int | None, batches: int
         _source(each, plan.sources[group[0]], plan, simulation, column)
         for column, (each, group) in enumerate(shown)
     ]
-    held = sum(_held(each, plan) for each in explanation.active) * explanation.run.slots_per_worker
+    held = sum(_count_held(each, plan) for each in explanation.active) * explanation.run.slots_per_worker
     return SimulationResult(
         explanation,
         simulation,
-        tuple(_with_nested(sources)),
+        tuple(_add_nested(sources)),
         held,
         _open_shards(explanation),
         *legal_runs(plan),
@@ -242,7 +242,7 @@ def _source(
     return replace(result, coverage=covered, per_slot=per_slot)
 
 
-def _with_nested(sources: Sequence[SimulatedSource]) -> Iterator[SimulatedSource]:
+def _add_nested(sources: Sequence[SimulatedSource]) -> Iterator[SimulatedSource]:
     """Add up the coverage of the sources in each nested mix."""
     leaves = [each for each in sources if not each.explanation.nested]
     for outer in sources:
@@ -264,7 +264,7 @@ def _with_nested(sources: Sequence[SimulatedSource]) -> Iterator[SimulatedSource
         yield replace(outer, coverage=total)
 
 
-def _held(source: ExplainedSource, plan: Plan) -> float:
+def _count_held(source: ExplainedSource, plan: Plan) -> float:
     """Samples held in a slot; at most those of its pass."""
     held = source.held or 1
     if held == 1 or not source.samples:
@@ -306,5 +306,5 @@ def _interleaves(explanation: Explanation) -> Iterator[str]:
     if few:
         yield (
             f"`interleave` is larger than the number of shards, or parts of shards, that a slot has in a pass: "
-            f"{listed(few)}; more shards or fewer slots would mix better"
+            f"{join_names(few)}; more shards or fewer slots would mix better"
         )

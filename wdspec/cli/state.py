@@ -11,7 +11,7 @@ import click
 
 from wdspec.api import require_torch
 from wdspec.base.errors import UsageError
-from wdspec.cli.report import Block, Row, Table, counted, number, number_range, print_json, show, table_of
+from wdspec.cli.report import Block, Row, Table, number, number_range, pluralize, print_json, show, table_of
 from wdspec.cli.spec_options import form_option
 from wdspec.planning.topology import legal_workers, legal_world_sizes
 from wdspec.run.state import FORMAT, check_undamaged, merge_states, ranks_of, skipped_steps
@@ -181,7 +181,7 @@ def _summary(state: dict[str, Any]) -> Iterator[Row]:
     more = f" (up to {state['legal_ranks'][-1]:,})" if usual != state["legal_ranks"] else ""
     resumes = f"{_numbers(usual)} ranks{more}, with {_numbers(state['legal_workers'])} workers each"
     yield "version", str(state["version"])
-    samples = counted(state["samples"], "sample")
+    samples = pluralize(state["samples"], "sample")
     yield "batch", f"{state['batch'] - skipped:,} global batches yielded, {samples}"
     if skipped:
         yield "skipped", f"{skipped:,} more: {_steps(state['skipped'])}"
@@ -189,7 +189,7 @@ def _summary(state: dict[str, Any]) -> Iterator[Row]:
         yield "to be skipped", f"{_steps(state['to_skip'])}, as set by the training loop"
     if given:
         yield "inside a step", f"and {given} of a rank's {items} items of the next one"
-    length = counted(state["epoch_batches"] or 0, "batch", "batches")
+    length = pluralize(state["epoch_batches"] or 0, "batch", "batches")
     inside = f"{state['epoch']}, {state['epoch_batch']:,} of its {length}"
     yield "epoch", inside if state["epoch_batches"] else "endless"
     yield "topology", f"{all_ranks} ranks x {state['elastic']['workers']} workers"

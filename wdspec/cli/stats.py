@@ -109,7 +109,7 @@ class StatsReport:
             ]
             if rows:
                 yield Table(("source", "shard", "what"), rows)
-            changed = f"{report.counted(len(rows), 'shard')} not as measured" if rows else "as measured"
+            changed = f"{report.pluralize(len(rows), 'shard')} not as measured" if rows else "as measured"
             yield f"{self.path}: {changed}"
             return
         yield _sources(self.found)
@@ -119,11 +119,11 @@ class StatsReport:
         if job.faults:
             shown = [tuple(fault) for fault in job.faults[:MOST_SHOWN]]
             yield Table(("source", "shard", "why"), shown, title=f"not measured: {len(job.faults):,}")
-        yield f"{self.path}: {report.counted(self._read, 'shard')} read, {job.unchanged:,} unchanged"
+        yield f"{self.path}: {report.pluralize(self._read, 'shard')} read, {job.unchanged:,} unchanged"
         if job.faults:
             names = sorted({fault.source for fault in job.faults})
             yield Warning(
-                f"the numbers of {report.listed(names)} are not used until all its shards are measured"
+                f"the numbers of {report.join_names(names)} are not used until all its shards are measured"
             )
 
     @property

@@ -11,7 +11,7 @@ import click
 from wdspec.base.errors import UsageError
 from wdspec.cli.lint_files import find_files
 from wdspec.cli.problems import REPORTS, CheckedSpec, parse_ignored
-from wdspec.cli.report import counted
+from wdspec.cli.report import pluralize
 from wdspec.cli.spec_options import parse_assignments, set_option, var_option
 from wdspec.spec.codes import is_error
 from wdspec.spec.load import check, load
@@ -80,7 +80,7 @@ def validate(
     for lines in REPORTS[form](check_files()):
         click.echo(lines)
     if found.others and form == "text":
-        click.echo(f"{counted(found.others, 'other YAML file')} without the key `wdspec:` skipped")
+        click.echo(f"{pluralize(found.others, 'other YAML file')} without the key `wdspec:` skipped")
     return int(failed)
 
 

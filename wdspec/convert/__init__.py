@@ -40,6 +40,6 @@ DIALECTS: tuple[Dialect, ...] = (
 """All dialects, in the order in which they are tried."""
 
 
-def recognised(given: Given) -> Dialect | None:
+def find_dialect(given: Given) -> Dialect | None:
     """Find the dialect of a file; None if it is unknown."""
     return next((each for each in DIALECTS if each.recognises(given)), None)

@@ -125,7 +125,7 @@ class _Tolerant(yaml.SafeLoader):
     """Makes plain values and ignores tags, since configurations of other tools have their own."""
 
 
-def _untagged(loader: yaml.SafeLoader, _: str, node: yaml.Node) -> Any:
+def _drop_tag(loader: yaml.SafeLoader, _: str, node: yaml.Node) -> Any:
     if isinstance(node, yaml.MappingNode):
         return loader.construct_mapping(node, deep=True)
     if isinstance(node, yaml.SequenceNode):
@@ -134,7 +134,7 @@ def _untagged(loader: yaml.SafeLoader, _: str, node: yaml.Node) -> Any:
     return loader.construct_scalar(node)
 
 
-_Tolerant.add_multi_constructor("", _untagged)
+_Tolerant.add_multi_constructor("", _drop_tag)
 
 
 class NewSpec:
@@ -293,6 +293,6 @@ def number(value: Any) -> float | int | None:
     return value if math.isfinite(value) else None
 
 
-def named(value: Any) -> dict[str, Any]:
+def with_text_keys(value: Any) -> dict[str, Any]:
     """A map with its keys as texts; empty if it is not a map."""
     return {str(key): each for key, each in value.items()} if isinstance(value, dict) else {}

@@ -11,7 +11,16 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from wdspec.convert.dialect import Dialect, Given, NewSpec, count_shards, maps_in, named, number, texts_in
+from wdspec.convert.dialect import (
+    Dialect,
+    Given,
+    NewSpec,
+    count_shards,
+    maps_in,
+    number,
+    texts_in,
+    with_text_keys,
+)
 from wdspec.urls.braces import Braces
 
 META = ".nv-meta"
@@ -184,7 +193,7 @@ def _remove_shares(mixture: dict[str, Any]) -> None:
 
 def _tags(entry: dict[Any, Any]) -> dict[str, Any]:
     single = {"subflavor": entry["subflavor"]} if entry.get("subflavor") is not None else {}
-    return {**single, **named(entry.get("subflavors"))}
+    return {**single, **with_text_keys(entry.get("subflavors"))}
 
 
 def _fraction(entry: dict[Any, Any]) -> float | int:
@@ -226,14 +235,14 @@ class PreparedFolder:
         splits, about, info = (
             _top_of(os.path.join(meta, name)) for name in (split_config, config, ".info.json")
         )
-        parts = {name: texts_in(each) for name, each in named(splits.get("split_parts")).items()}
-        counts = {name: int(count) for name, count in named(info.get("shard_counts")).items()}
+        parts = {name: texts_in(each) for name, each in with_text_keys(splits.get("split_parts")).items()}
+        counts = {name: int(count) for name, count in with_text_keys(info.get("shard_counts")).items()}
         return cls(place, parts, texts_in(splits.get("exclude")), counts, about)
 
     @property
     def tags(self) -> dict[str, Any]:
         """Tags of all its samples."""
-        return named(self.about.get("subflavors"))
+        return with_text_keys(self.about.get("subflavors"))
 
     def source(self, split: str, new: NewSpec, start: str, name: str = "", **keys: Any) -> dict[str, Any]:
         """Make a source of the shards of a split."""
@@ -262,7 +271,7 @@ class PreparedFolder:
     def _fields(self, where: str, new: NewSpec) -> dict[str, str]:
         """Convert `field_map` to `rename`."""
         renamed = {}
-        for name, text in named(self.about.get("field_map")).items():
+        for name, text in with_text_keys(self.about.get("field_map")).items():
             match = _NESTED.fullmatch(str(text))
             if match is not None:
                 new.note(

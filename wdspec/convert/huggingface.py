@@ -19,7 +19,7 @@ def _recognises(given: Given) -> bool:
 
 def _convert(given: Given, new: NewSpec) -> None:
     reading = _Reading(_tree(given.text) or ast.Module([], []), new)
-    mixers = [call for call in reading.calls if _called(call) in _MIXERS]
+    mixers = [call for call in reading.calls if _read_call(call) in _MIXERS]
     inner = {id(each) for call in mixers for each in reading.members(call)}
     tops = [call for call in mixers if id(call) not in inner] or mixers
     if len(tops) > 1:
@@ -65,7 +65,7 @@ class _Reading:
                 "the data sets of this mixture are made by code, which is not run; write `dataset:` by hand"
             )
         made: dict[str, Any] = {"dataset": dataset}
-        if _called(call) == "concatenate_datasets":
+        if _read_call(call) == "concatenate_datasets":
             return made
         given = call.args[1] if len(call.args) > 1 else _keyword(call, "probabilities")
         shares = self._literal(given)
@@ -88,9 +88,9 @@ class _Reading:
 
     def _member(self, node: ast.expr) -> dict[str, Any]:
         new = self._new
-        if isinstance(node, ast.Call) and _called(node) in _MIXERS:
+        if isinstance(node, ast.Call) and _read_call(node) in _MIXERS:
             return {"name": new.name("mix"), **self.mixture(node)}
-        if not isinstance(node, ast.Call) or _called(node) not in ("load_dataset", "from_generator"):
+        if not isinstance(node, ast.Call) or _read_call(node) not in ("load_dataset", "from_generator"):
             new.note(
                 f"line {node.lineno}: the code that makes this data set was not found; correct its `shards`"
             )
@@ -122,7 +122,7 @@ class _Reading:
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
-            and _called(node) not in _CALLS
+            and _read_call(node) not in _CALLS
         ):
             return self._led_back(node.func.value, depth + 1)
         return node
@@ -164,7 +164,7 @@ def _tree(text: str) -> ast.Module | None:
         return None
 
 
-def _called(call: ast.Call) -> str:
+def _read_call(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 

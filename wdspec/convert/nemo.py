@@ -6,7 +6,16 @@ import os
 import re
 from typing import Any
 
-from wdspec.convert.dialect import Dialect, Given, NewSpec, map_with, maps_in, named, number, texts_in
+from wdspec.convert.dialect import (
+    Dialect,
+    Given,
+    NewSpec,
+    map_with,
+    maps_in,
+    number,
+    texts_in,
+    with_text_keys,
+)
 
 _OTHER_BRACES = re.compile(r"[(\[<](\d+\.\.\d+)[)\]>]")
 _TARRED = ("tarred_audio_filepaths", "tarred_audio_filepath")
@@ -55,7 +64,7 @@ class _Groups:
     def sources(self, listed: Any, tags: dict[str, Any], level: int) -> list[dict[str, Any]]:
         """The sources of a list, with the shares of its level."""
         entries = maps_in(self._read(listed))
-        made = [self._source(each, {**tags, **named(each.get("tags"))}, level) for each in entries]
+        made = [self._source(each, {**tags, **with_text_keys(each.get("tags"))}, level) for each in entries]
         heats = self._heat if isinstance(self._heat, list) else [self._heat] * (level + 1)
         heat = number(heats[level]) if level < len(heats) else None
         if any(number(each.get("weight")) is not None for each in entries):
@@ -66,7 +75,7 @@ class _Groups:
                     self._new.note(
                         f"{source['name']}: it had no weight, but others have one; now it has 1, which you must correct"
                     )
-                source["weight"] = weight if heat is None else _tempered(weight, heat)
+                source["weight"] = weight if heat is None else _temper(weight, heat)
         elif len(made) > 1:
             for source in made:
                 source["weight"] = 1
@@ -120,7 +129,7 @@ class _Groups:
         return source
 
 
-def _tempered(weight: float | int, heat: float | int) -> float | int:
+def _temper(weight: float | int, heat: float | int) -> float | int:
     """`weight ** heat`; the weight itself if that is not a number."""
     try:
         tempered = round(float(weight) ** float(heat), 6) if weight > 0 else weight

@@ -16,11 +16,11 @@ _NOT_SAID = {
 
 def _named_sources(given: Given) -> list[dict[Any, Any]]:
     """The `sources` with names, at the top level or further down."""
-    holder = map_with(given.value, lambda each: bool(_named(each)))
-    return _named(holder or {})
+    holder = map_with(given.value, lambda each: bool(_find_named(each)))
+    return _find_named(holder or {})
 
 
-def _named(holder: dict[Any, Any]) -> list[dict[Any, Any]]:
+def _find_named(holder: dict[Any, Any]) -> list[dict[Any, Any]]:
     sources = maps_in(holder.get("sources"))
     return sources if all("source_name" in each for each in sources) else []
 

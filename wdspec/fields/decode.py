@@ -14,7 +14,7 @@ from wdspec.fields.codecs.pickles import refuse_to_read
 from wdspec.fields.extensions import endings
 from wdspec.fields.scale import Numbers
 from wdspec.formats.compression import BY_NAME as COMPRESSIONS
-from wdspec.formats.compression import unpacked
+from wdspec.formats.compression import split_packing
 from wdspec.spec.language.decoder_options import draws, option_values, split_decoder
 from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER, FORMAT_OF, RAW
 
@@ -128,7 +128,7 @@ class DecodeRules:
 
     def check(self, name: str, suffix: str) -> None:
         """Raise the SpecError that a field with this name and suffix would raise, in advance."""
-        self._choose(name, suffix.lower(), unpacked(suffix.lower())[0])
+        self._choose(name, suffix.lower(), split_packing(suffix.lower())[0])
 
     def decoder_of(self, name: str, suffix: str) -> FieldDecoder | None:
         """Return the decoder of a field, or None if it stays bytes.
@@ -138,7 +138,7 @@ class DecodeRules:
             suffix: the suffix of its file.
         """
         suffix = suffix.lower()
-        plain, layers = unpacked(suffix)
+        plain, layers = split_packing(suffix)
         chosen = self._choose(name, suffix, plain)
         if chosen == RAW:
             return None
@@ -164,7 +164,7 @@ class DecodeRules:
     def key_for(self, name: str, suffix: str) -> str | None:
         """Return the key of ``fields`` that decodes a field; None if there is none."""
         suffix = suffix.lower()
-        ends = (*endings(suffix), *endings(unpacked(suffix)[0]))
+        ends = (*endings(suffix), *endings(split_packing(suffix)[0]))
         for key in (name, *ends):
             if key in self.fields:
                 return key

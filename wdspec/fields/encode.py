@@ -16,7 +16,7 @@ from typing import Any
 from wdspec.base.errors import FieldError, UsageError, WdspecError
 from wdspec.fields.codecs.arrays import read_numpy, write_npy
 from wdspec.fields.extensions import endings
-from wdspec.formats.compression import BY_NAME, unpacked
+from wdspec.formats.compression import BY_NAME, split_packing
 from wdspec.spec.language.decoders import WRITTEN_BY, library
 
 Encode = Callable[[Any], bytes]
@@ -115,7 +115,7 @@ class FieldEncoder:
         plain = name.lower()
         if plain in self._own:
             return self._own[plain], ()
-        plain, layers = unpacked(plain)
+        plain, layers = split_packing(plain)
         ends = endings(plain)
         for end in ends:
             if end in self._own:
@@ -137,7 +137,7 @@ def encoder_of(extension: str, allow_pickle: bool = False) -> Encode | None:
 
 
 def _describe_unknown(name: str, value: Any) -> str:
-    last = unpacked(name.lower())[0].rpartition(".")[2]
+    last = split_packing(name.lower())[0].rpartition(".")[2]
     return (
         f"{last!r} has no encoder for a value of type {type(value).__name__}; pass bytes, use a known extension (such "
         f"as json, npy, png, txt, cls), or pass `encoder={{{last!r}: function}}`"

@@ -242,7 +242,7 @@ _BY_REQUEST: dict[object, Compression | None] = {
 _BY_SUFFIX = {suffix: each for each in COMPRESSIONS for suffix in (*each.suffixes, *each.tar_suffixes)}
 
 
-def recognised(start: bytes) -> Compression | None:
+def recognize(start: bytes) -> Compression | None:
     """Recognize compressed data by its first bytes; return None if it is not compressed."""
     return next((each for each in COMPRESSIONS if each.magic.match(start)), None)
 
@@ -328,7 +328,7 @@ def _format_suffix(name: str) -> str:
     return next((suffix for suffix in _FORMAT_BY_SUFFIX if base.endswith(suffix)), "")
 
 
-def unpacked(suffix: str) -> tuple[str, tuple[str, ...]]:
+def split_packing(suffix: str) -> tuple[str, tuple[str, ...]]:
     """Split packings off a suffix, outermost first: ``json.gz`` gives ``json`` and ``(gz,)``."""
     layers: list[str] = []
     while True:

@@ -9,14 +9,14 @@ from typing import Any, BinaryIO, cast
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.files import RawStream
-from wdspec.formats.compression import LONGEST_MAGIC, Compression, Decompressor, recognised
+from wdspec.formats.compression import LONGEST_MAGIC, Compression, Decompressor, recognize
 
 _INPUT = 64 * 1024
 _PADDING = 64 * 1024
 """The limit of zeros after a compressed stream, as tapes and some stores add them. More may be a lost stream."""
 
 
-def decompressed(file: BinaryIO) -> BinaryIO:
+def decompress(file: BinaryIO) -> BinaryIO:
     """Return the uncompressed bytes of a shard.
 
     This is the file itself, at its start, if it is not compressed (and can seek); otherwise a stream that only reads
@@ -34,7 +34,7 @@ def decompressed(file: BinaryIO) -> BinaryIO:
         raise
     except OSError as error:
         raise ShardError(f"reading failed at the start of the shard: {error}") from error
-    compression = recognised(start)
+    compression = recognize(start)
     if compression is not None:
         return cast(BinaryIO, DecompressedFile(file, compression, start))
     if file.seekable():
@@ -191,7 +191,7 @@ class IntegrityCheck:
 
     def _recognize(self) -> bytes:
         start, self._magic = self._magic or b"", None
-        self._compression = recognised(start)
+        self._compression = recognize(start)
         return start
 
     def _take(self, piece: bytes) -> None:

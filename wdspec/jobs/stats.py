@@ -24,7 +24,7 @@ from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, measure_rate, read_earlier
 from wdspec.read.budget import Budget
 from wdspec.shards.count import count_shard
-from wdspec.shards.lock import check_harmless, place_of, still_measured
+from wdspec.shards.lock import check_harmless, find_measured, place_of
 from wdspec.shards.shards import list_shards
 from wdspec.spec.measurements import (
     LEVELS,
@@ -115,7 +115,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             self._decoding[source.name] = decoding
         if before is None or then is None or (lengths and not has_lengths):
             return
-        found = still_measured(before, self._spec, source, self._shards.storages[source.name], shards)
+        found = find_measured(before, self._spec, source, self._shards.storages[source.name], shards)
         title = f"asking about {source.name}"
         for shard, same in zip(shards, with_progress(found, title, total=len(shards)), strict=True):
             if same is not None:
@@ -293,10 +293,10 @@ def _pool_fields(spreads: Iterable[Mapping[str, Spread]]) -> dict[str, Spread]:
     for of_shard in spreads:
         for name, spread in of_shard.items():
             found.setdefault(name, []).append(spread)
-    return {name: pooled(spreads) for name, spreads in sorted(found.items())}
+    return {name: pool(spreads) for name, spreads in sorted(found.items())}
 
 
-def pooled(spreads: Sequence[Spread]) -> Spread:
+def pool(spreads: Sequence[Spread]) -> Spread:
     """Pool several spreads into one.
 
     Count, mean, least and greatest are exact. A spread says which part of its sizes is between two neighbouring

@@ -16,7 +16,7 @@ import torch
 
 from wdspec.base.errors import FieldError, SpecError
 from wdspec.planning.keys import key64, random64
-from wdspec.read.padding import as_tensors, described, pad
+from wdspec.read.padding import as_tensors, describe, pad
 from wdspec.read.randomness import GlobalGenerators
 from wdspec.read.transform import Sample, build_function, find_field, missing_field
 from wdspec.spec.language.batch import Batch, Collation, FieldCollation
@@ -238,8 +238,8 @@ def build_column(collation: FieldCollation, folder: str) -> Column:
     if collation.way == "pad":
         padding = collation.padding
         assert padding is not None, "`pad` has options"
-        return _placed(lambda values: pad(values, padding))
-    return {"stack": strict_column, "list": _list_column, "nested": _placed(_nested)}[collation.way]
+        return _place_arrays(lambda values: pad(values, padding))
+    return {"stack": strict_column, "list": _list_column, "nested": _place_arrays(_nest)}[collation.way]
 
 
 def as_tuple(sample: Sample, entries: Sequence[str]) -> tuple[Any, ...]:
@@ -287,7 +287,7 @@ def _unstackable(field: str, values: Sequence[Any], samples: Sequence[dict[str, 
     """Return the error for values that do not stack: which ones, of which samples, and what to do."""
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for value, sample in zip(values, samples, strict=True):
-        groups[described(value)].append(sample)
+        groups[describe(value)].append(sample)
     lines = [f"  {kind}: {_list_keys(found)}" for kind, found in list(groups.items())[:6]]
     if len(groups) > len(lines):
         lines.append(f"  and {len(groups) - len(lines)} more")
@@ -338,7 +338,7 @@ def _parts(field: str, values: list[Any], samples: Sequence[dict[str, Any]], col
     return tuple(column(field, list(part), samples) for part in zip(*values, strict=True)) or values
 
 
-def _placed(make: Callable[[list[Any]], Any]) -> Column:
+def _place_arrays(make: Callable[[list[Any]], Any]) -> Column:
     """Return a column function for arrays; of tuples, such as audio and its sample rate, it changes only the arrays."""
 
     def column(field: str, values: list[Any], samples: Sequence[dict[str, Any]]) -> Any:
@@ -371,11 +371,11 @@ def _list_column(field: str, values: list[Any], samples: Sequence[dict[str, Any]
     return values
 
 
-def _nested(values: list[Any]) -> Any:
+def _nest(values: list[Any]) -> Any:
     tensors = as_tensors(values)
     try:
         return torch.nested.nested_tensor(tensors, layout=torch.jagged)
     except RuntimeError as error:
         raise FieldError(
-            f"torch cannot make a nested tensor of {', '.join(dict.fromkeys(map(described, tensors)))}: {error}"
+            f"torch cannot make a nested tensor of {', '.join(dict.fromkeys(map(describe, tensors)))}: {error}"
         ) from error

@@ -14,7 +14,7 @@ from typing import Any
 
 from wdspec.base.errors import ShardError, SpecError, StoreError, UsageError, WdspecError, tell_place
 from wdspec.base.files import lock_open_file
-from wdspec.base.redaction import redacted
+from wdspec.base.redaction import redact
 from wdspec.spec.language.options import Errors
 from wdspec.spec.language.values import SkipCause
 
@@ -189,6 +189,6 @@ def _describe(error: Exception, place: dict[str, Any]) -> dict[str, Any]:
         message, place = error.message, {**place, **error.place}
     place = {name: value for name, value in place.items() if value is not None and name != "source"}
     return {
-        "message": redacted(message),
-        **{name: value if isinstance(value, int) else redacted(str(value)) for name, value in place.items()},
+        "message": redact(message),
+        **{name: value if isinstance(value, int) else redact(str(value)) for name, value in place.items()},
     }

@@ -129,11 +129,11 @@ def as_tensor(value: Any) -> torch.Tensor:
 
 def shapes_of(values: Sequence[Any], most: int = 5) -> str:
     """List the shapes and types of values, each once: `(3, 4) float32, (2, 4) float32`."""
-    shown = dict.fromkeys(described(value) for value in values)
+    shown = dict.fromkeys(describe(value) for value in values)
     return ", ".join([*list(shown)[:most], *(["…"] if len(shown) > most else [])])
 
 
-def described(value: Any) -> str:
+def describe(value: Any) -> str:
     """Describe a value by its shape and type."""
     if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
         return f"({', '.join(map(str, value.shape))}) {str(value.dtype).removeprefix('torch.')}"

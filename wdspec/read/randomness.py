@@ -153,7 +153,7 @@ class GlobalGenerators:
         """Always seed `random` from now on, for functions that cannot process a sample again."""
         self._seeds_random = True
 
-    def strayed(self) -> bool:
+    def has_strayed(self) -> bool:
         """Whether something drew from `random` while it was not seeded; from now on it is seeded."""
         if self._seeds_random or self._watch is None or self._watch() == self._seen:
             return False

@@ -15,7 +15,7 @@ from wdspec.cache.reading import CopySamples, hold_for_faithful, is_faithful
 from wdspec.cache.shard_cache import condemn
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.compression import format_of
-from wdspec.formats.decompress import decompressed
+from wdspec.formats.decompress import decompress
 from wdspec.formats.records import RecordSamples, splitter_of
 from wdspec.formats.samples import RawSamples, no_field
 from wdspec.formats.tar.reader import TarSamples
@@ -132,11 +132,11 @@ class ShardOpener:
             else:
                 reader = partial(RecordSamples, split=splitter_of(format), **options)
             if copy is None:
-                return reader(decompressed(raw), **start)
+                return reader(decompress(raw), **start)
             self._note_copy(shard, str(copy.name))
             from_store = partial(self._open_store, shard)
             return CopySamples(
-                lambda file, **start: reader(decompressed(file), **start), copy, raw, from_store, **start
+                lambda file, **start: reader(decompress(file), **start), copy, raw, from_store, **start
             )
         except BaseException as error:
             raw.close()

@@ -149,7 +149,7 @@ class StreamState(NamedTuple):
         )
         return self._replace(stretches=(*kept, in_progress._replace(until=until)))
 
-    def restarted(self) -> StreamState:
+    def restart(self) -> StreamState:
         """Return the state for a source that is read in another way: at the start of the first open shard."""
         turn = min((lane[0] for lane in self.lanes), default=self.turn)
         return StreamState(turn, max(self.ordinal, self.last + 1))

@@ -255,7 +255,7 @@ class Transform:
                 return attempt(raw, ordinal)
             before = Counter(dropped)
             outcome = attempt(raw, ordinal)
-            if generators.strayed():
+            if generators.has_strayed():
                 # A function drew from `random` before it was seeded: run the steps again, with `random` seeded.
                 dropped.clear()
                 dropped.update(before)

@@ -30,7 +30,7 @@ from wdspec.base.workers import WorkerCounters
 from wdspec.planning.shares import shares_as_text
 from wdspec.run.position import Position, entries_of
 from wdspec.run.run import Run
-from wdspec.run.state import VERSION, WORKER_FORMAT, State, damaged, rank_state, stamp
+from wdspec.run.state import VERSION, WORKER_FORMAT, State, damage_error, rank_state, stamp
 from wdspec.run.steps import Here
 from wdspec.run.stream import Stream
 from wdspec.spec.language.steps import StepRanges
@@ -290,7 +290,9 @@ class DataLoaderWorker:
         try:
             position = Position.from_state(of_rank, run, allow_changed, self._reads)
             if position.step < first + worker or (position.step - first - worker) % workers:
-                raise damaged(f"`batch` is {position.step}, which worker {worker} of {workers} does not read")
+                raise damage_error(
+                    f"`batch` is {position.step}, which worker {worker} of {workers} does not read"
+                )
         except UsageError:
             self._first = before
             raise

@@ -128,7 +128,7 @@ def _resume_source(
     """Return the function from (slot, state of a source) to the state it resumes with, in a run with another order."""
     written = old["sources"].get(source.name)
     if written is None or not reads_alike(source.name, old, new):
-        return lambda slot, state: state.restarted()
+        return lambda slot, state: state.restart()
     delays = replace(source.delays, size=written["shuffle"])
     if (delays, written["interleave"]) == (source.delays, source.interleave):
         return lambda slot, state: state

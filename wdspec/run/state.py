@@ -176,7 +176,7 @@ def check_undamaged(state: Any) -> None:
             "this is not a state of a wdspec pipeline or loader; pass what state_dict() returned"
         )
     if not _is_count(state.get("version")):
-        raise damaged("`version` is missing" if "version" not in state else "`version` is not a number")
+        raise damage_error("`version` is missing" if "version" not in state else "`version` is not a number")
     if state["version"] != VERSION:
         raise UsageError(
             f"the state has format version {state['version']}, this wdspec reads version {VERSION}; finish the run "
@@ -186,23 +186,23 @@ def check_undamaged(state: Any) -> None:
         if name not in state and name in _OPTIONAL:
             continue
         if name not in state:
-            raise damaged(f"`{name}` is missing")
+            raise damage_error(f"`{name}` is missing")
         if not is_right(state[name]):
-            raise damaged(f"`{name}` is {str(state[name])[:60]!r}")
+            raise damage_error(f"`{name}` is {str(state[name])[:60]!r}")
     try:
         order = _order(state["order"], state["digest"])
     except (ValueError, RecursionError):
-        raise damaged("`order` does not match its `digest`") from None
+        raise damage_error("`order` does not match its `digest`") from None
     if state["given"] and state["given"] >= state["items"]:
-        raise damaged(f"{state['given']} of {state['items']} items of a step were yielded")
+        raise damage_error(f"{state['given']} of {state['items']} items of a step were yielded")
     others = [name for name in state["sources"] if name not in order["sources"]]
     is_stage = others == state["sources"][-1:] and "stage.call" in order
     if len(state["sources"]) != len(order["sources"]) + is_stage or (others and not is_stage):
-        raise damaged(f"`sources` is {state['sources']}, and `order` has others")
+        raise damage_error(f"`sources` is {state['sources']}, and `order` has others")
     written = stamp(state)
     for rank, entry in state["ranks"].items():
         if not (isinstance(rank, str) and rank.isdecimal() and isinstance(entry, str)):
-            raise damaged(f"canonical rank {rank!r} is {str(entry)[:60]!r}")
+            raise damage_error(f"canonical rank {rank!r} is {str(entry)[:60]!r}")
         if not entry.startswith(written):
             raise UsageError(
                 f"canonical rank {rank} was saved at another position than the rest of the state ({entry[:40]!r}…, "
@@ -261,11 +261,11 @@ def read_entry(
     try:
         slots = decode(entry_of(state, rank), workers, len(state["sources"]))
     except (ValueError, TypeError, OverflowError) as error:
-        raise damaged(f"the entry of canonical rank {rank} cannot be decoded ({error})") from None
+        raise damage_error(f"the entry of canonical rank {rank} cannot be decoded ({error})") from None
     if "pass" not in _order(state["order"], state["digest"]):  # slots of a pass have no state
         for worker in range(min(state["batch"], workers)):
             if slots[worker] is None and reads(rank * workers + worker):
-                raise damaged(f"slot {rank * workers + worker} is missing")
+                raise damage_error(f"slot {rank * workers + worker} is missing")
     return slots
 
 
@@ -286,18 +286,18 @@ def rank_state(state: Any, items: int) -> dict[str, Any]:
         )
     for name in ("worker", "workers", "first"):
         if not _is_count(state.get(name)):
-            raise damaged(
+            raise damage_error(
                 f"`{name}` is {str(state[name])[:60]!r}" if name in state else f"`{name}` is missing"
             )
     try:
         order, digest, samples, sources = json.loads(state["run"])
     except (KeyError, TypeError, ValueError, RecursionError):
-        raise damaged("`run` is missing or invalid") from None
+        raise damage_error("`run` is missing or invalid") from None
     described = {"items": items, "order": order, "digest": digest, "samples": samples, "sources": sources}
     return {**state, "format": FORMAT, "epoch_batches": None, "shared": 1, **described}
 
 
-def damaged(fault: str) -> UsageError:
+def damage_error(fault: str) -> UsageError:
     """Return the error for a damaged state."""
     return UsageError(f"the state is damaged: {fault}; load an earlier checkpoint, or all of this one")
 

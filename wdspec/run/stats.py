@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from wdspec.planning.order import Delays
 from wdspec.read.budget import PackedCounts, append_line
 from wdspec.read.source import StreamState
-from wdspec.run.state import damaged, decode_numbers, entry_of, ranks_of, read_entry
+from wdspec.run.state import damage_error, decode_numbers, entry_of, ranks_of, read_entry
 
 log = logging.getLogger("wdspec")
 
@@ -227,7 +227,7 @@ def samples_given(state: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:
         try:
             decoded = decode_numbers(entry_of(state, rank), workers, len(names))
         except (ValueError, TypeError, OverflowError) as error:
-            raise damaged(f"the entry of canonical rank {rank} cannot be decoded ({error})") from None
+            raise damage_error(f"the entry of canonical rank {rank} cannot be decoded ({error})") from None
         if decoded is not None:
             is_read, own = decoded
             slots += (rank * workers + np.flatnonzero(is_read)).tolist()
@@ -244,6 +244,6 @@ def samples_given(state: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:
             try:
                 counts = StreamState.given_by(column, slots, delays[name])
             except ValueError as error:
-                raise damaged(f"the position of source {name!r} is impossible: {error}") from None
+                raise damage_error(f"the position of source {name!r} is impossible: {error}") from None
             given[name] = np.concatenate([counts, np.array(rest[name], dtype=np.int64)])
     return given

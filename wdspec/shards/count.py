@@ -13,7 +13,7 @@ from wdspec.planning.passes import ShardCount, SourceCount, pass_order
 from wdspec.read.budget import Budget
 from wdspec.read.shard import Piece, ShardOpener
 from wdspec.read.transform import SourceParts
-from wdspec.shards.lock import still_measured
+from wdspec.shards.lock import find_measured
 from wdspec.spec.measurements import MeasuredShard, Measurements
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
@@ -79,7 +79,7 @@ def _count_shards(
     measured: Iterator[MeasuredShard | None] = repeat(None)
     if measurements is not None:
         turns = list(turns)
-        measured = still_measured(measurements, spec, source, parts.open.storage, turns)
+        measured = find_measured(measurements, spec, source, parts.open.storage, turns)
     total = changed = 0
     for shard, known in zip(turns, measured, strict=False):
         if most is not None and total >= most:
@@ -132,7 +132,7 @@ def count_shard(
         opened = (
             headers(Piece(shard), on_error=on_error)
             if seen is None
-            else headers.samples(Piece(shard), _dotted, on_error, headers.ahead())
+            else headers.samples(Piece(shard), _name_suffixes, on_error, headers.ahead())
         )
     except ShardError as error:
         budget(error, "shard", url=shard.text)
@@ -158,6 +158,6 @@ def count_shard(
     return ShardCount(index, tuple(marks), frozenset(lost))
 
 
-def _dotted(suffix: str) -> str:
+def _name_suffixes(suffix: str) -> str:
     """Return a unique field name for a suffix, also different from wdspec's own fields, so that no sample is lost."""
     return f".{suffix}"

@@ -20,7 +20,7 @@ from typing import cast
 from urllib.parse import unquote
 
 from wdspec.base.errors import ShardError, UrlError, WdspecError, warn_user
-from wdspec.base.redaction import redacted
+from wdspec.base.redaction import redact
 from wdspec.formats.compression import TAR_SUFFIXES
 from wdspec.spec.spec import Source
 from wdspec.storage.environment import Resolution
@@ -67,7 +67,7 @@ def list_matches(text: str, prefix: str, base: str, storage: Storage) -> Sequenc
     resolution = storage.resolve(url)
     try:
         root = _root(resolution, tail)
-        names = storage.list(root, _unquoted(url, tail))
+        names = storage.list(root, _unquote(url, tail))
         if not names:
             raise ShardError(_describe_no_match(root.removeprefix(AIS_PREFIX), tail), code="D101")
         scheme = scheme_of(url.text)
@@ -88,7 +88,7 @@ def _root(resolution: Resolution, tail: str) -> str:
     """
     path = local_path(resolution.location)
     place = resolution.location if path is None else path
-    ending = tail if path is None else tidy_path("/" + _unquoted(resolution.url, tail))
+    ending = tail if path is None else tidy_path("/" + _unquote(resolution.url, tail))
     if not place.endswith(ending):
         raise _rewriting_error(resolution)
     return place[: len(place) - len(ending)] if path is None else place[: len(place) - len(ending) + 1]
@@ -112,7 +112,7 @@ def _describe_no_match(root: str, tail: str) -> str:
     )
 
 
-def _unquoted(url: ShardUrl, text: str) -> str:
+def _unquote(url: ShardUrl, text: str) -> str:
     return unquote(text, errors="surrogateescape") if scheme_of(url.text) == "file" else text
 
 
@@ -229,7 +229,7 @@ def _runs(part: Part, storage: Storage) -> list[ShardRun]:
     if not part.listed:
         return [part.run]
     runs = _RunList(part.base)
-    for text in _expanded(part):
+    for text in _expand(part):
         if kind_of(text) == "list":
             runs.extend(_runs_of_list(text, part.base, storage))
         else:
@@ -265,7 +265,7 @@ def _add_line(line: str, prefix: str, runs: _RunList, storage: Storage) -> None:
         if not part.listed and not mixed:
             runs.extend([replace(part, prefix=within).run])
             continue
-        for text in _expanded(part):
+        for text in _expand(part):
             if kind_of(text) == "list":
                 raise UrlError(f"`{text}` is a list within a list; put its lines here")
             own = within if is_relative(text) else ""
@@ -284,7 +284,7 @@ def _directory_of(url: str) -> str:
     return url[: url.rfind("/") + 1]
 
 
-def _expanded(part: Part) -> Braces:
+def _expand(part: Part) -> Braces:
     if len(part.braces) > MAX_LISTED:
         raise UrlError(
             f"{len(part.braces):,} globs, directories or lists; the limit is {MAX_LISTED:,}", url=part.text
@@ -335,5 +335,5 @@ def _warn_of_repeats(runs: Iterable[ShardRun]) -> None:
     if repeats:
         warn_user(
             f"{len(repeats)} of the listed shards are found more than once, and are read that many times: for example "
-            f"`{redacted(repeats[0])}`"
+            f"`{redact(repeats[0])}`"
         )

@@ -261,7 +261,7 @@ def place_of(source: Source, storage: Storage) -> str:
     return os.path.relpath(location, source.base) if inside else redacted_urls(location)
 
 
-def still_measured(
+def find_measured(
     measurements: Measurements, spec: Spec, source: Source, storage: Storage, shards: Iterable[ShardUrl]
 ) -> Iterator[MeasuredShard | None]:
     """Yield the measurements of each shard in order, or None if the shard has changed. Asks the store in parallel.

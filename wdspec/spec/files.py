@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from wdspec.spec.problems import IgnoreComment, Problem, Problems, ignore_comments, shown
+from wdspec.spec.problems import IgnoreComment, Problem, Problems, describe, ignore_comments
 from wdspec.spec.python_values import from_python
 from wdspec.spec.tree import ListNode, MapNode, Node, Origin, Scalar, merge, plain
 from wdspec.spec.yaml import MAX_BYTES, decode_text, parse
@@ -144,7 +144,7 @@ class Library:
     def find(self, node: Node, key: str) -> tuple[str, str] | None:
         """The absolute path and the name of the file that a value names; None, and a problem, if it names none."""
         if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
-            message = f"`{key}` takes the path of a file, but this is {shown(plain(node))}"
+            message = f"`{key}` takes the path of a file, but this is {describe(plain(node))}"
             self._problems.add("E202", node, message, "write the path as text")
             return None
         if scheme_of(node.value):
@@ -196,7 +196,7 @@ def top_map(tree: Node, problems: Problems) -> MapNode | None:
         problems.add("E007", tree, "the file is empty", "write `dataset:` with at least one source")
     else:
         hint = "a spec is a map of keys; put the sources under `dataset:`"
-        problems.add("E015", tree, f"expected a map at the top, but this is {shown(plain(tree))}", hint)
+        problems.add("E015", tree, f"expected a map at the top, but this is {describe(plain(tree))}", hint)
     return None
 
 
@@ -207,7 +207,7 @@ def may_be_foreign(top: MapNode) -> bool:
 
 def is_foreign(top: MapNode, problems: Problems) -> bool:
     """Whether a file is a spec of another tool. Then that is the only problem to report."""
-    found = _recognised(top)
+    found = _recognize(top)
     if found is None:
         return False
     key = next(key for key in (*_TELLING, *top.entries) if key in top.entries)
@@ -218,7 +218,7 @@ def is_foreign(top: MapNode, problems: Problems) -> bool:
 
 def natively_read(top: MapNode) -> MapNode | None:
     """Convert a file of another tool; None if it is not one, or if something would be lost."""
-    found = _recognised(top)
+    found = _recognize(top)
     if found is None or not top.origin.directory:
         return None
     from wdspec.convert.dialect import Given, NewSpec
@@ -231,12 +231,12 @@ def natively_read(top: MapNode) -> MapNode | None:
     return tree if isinstance(tree, MapNode) else None
 
 
-def _recognised(top: MapNode) -> Dialect | None:
-    from wdspec.convert import recognised
+def _recognize(top: MapNode) -> Dialect | None:
+    from wdspec.convert import find_dialect
     from wdspec.convert.dialect import Given
 
     value = plain(top)
-    found = recognised(Given("", value, ""))
+    found = find_dialect(Given("", value, ""))
     return None if found is None or _may_be_ours(value) else found
 
 

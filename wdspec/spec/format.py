@@ -74,7 +74,7 @@ class _Edit(NamedTuple):
     text: str
 
 
-def formatted(text: str, name: str) -> Formatted:
+def format_spec(text: str, name: str) -> Formatted:
     """Put the keys of a spec in order, and remove blanks at the ends of lines and empty lines at the end.
 
     Args:
@@ -87,7 +87,7 @@ def formatted(text: str, name: str) -> Formatted:
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     if node is None:
         return Formatted(_tidy(text, node), [])
-    moved = _spliced(text, 0, len(text), list(_Formatter(text).edits(node, Document)))
+    moved = _splice(text, 0, len(text), list(_Formatter(text).edits(node, Document)))
     tidy = _tidy(moved, yaml.compose(moved, Loader=yaml.SafeLoader)) if _means(moved, name, before) else ""
     if tidy and _means(tidy, name, before):
         return Formatted(tidy, [])
@@ -150,7 +150,7 @@ class _Formatter:
 
     def _flow(self, node: yaml.MappingNode, order: Sequence[int], inner: list[_Edit]) -> _Edit:
         spans = self._spans(node)
-        entries = [_spliced(self._text, *span, inner) for span in spans]
+        entries = [_splice(self._text, *span, inner) for span in spans]
         gaps = [*self._gaps(node), ""]
         text = "".join(entries[place] + gap for place, gap in zip(order, gaps, strict=True))
         return _Edit(spans[0][0], spans[-1][1], text)
@@ -162,7 +162,7 @@ class _Formatter:
         ends = [*starts[1:], self._line_end(self._end(value, key.end_mark.index))]
         entries, gaps = [], []
         for place, (start, end) in enumerate(zip(starts, ends, strict=True)):
-            whole = _spliced(self._text, start if place == 0 else start + column, end, inner)
+            whole = _splice(self._text, start if place == 0 else start + column, end, inner)
             blank = _BLANK_END.search(whole)
             entries.append(whole[: blank.start()] if blank else whole)
             gaps.append(blank[0] if blank else "\n")
@@ -217,7 +217,7 @@ class _Formatter:
         return len(self._text) if end < 0 else end + 1
 
 
-def _spliced(text: str, start: int, end: int, edits: Iterable[_Edit]) -> str:
+def _splice(text: str, start: int, end: int, edits: Iterable[_Edit]) -> str:
     """A part of a text, with the edits in it applied."""
     parts, at = [], start
     for edit in edits:

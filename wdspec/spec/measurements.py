@@ -15,7 +15,7 @@ from typing import Any
 from wdspec.base.errors import UsageError
 from wdspec.spec.files import MOST_DATA, Library, read_from_disk, reason_of
 from wdspec.spec.language.effects import declared_keys
-from wdspec.spec.problems import Problems, listed
+from wdspec.spec.problems import Problems, list_names
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.tree import Node
@@ -320,7 +320,7 @@ def fill_in_measurements(
             lacking = {key: numbers[key] for key in numbers if getattr(leaf.model, key) is None}
             leaf.model = leaf.model.model_copy(update=lacking)
     for what, names in misfits.items():
-        _warn(node, f"{what}: {listed(names)}", problems)
+        _warn(node, f"{what}: {list_names(names)}", problems)
     return path
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from wdspec.base.errors import SpecError
-from wdspec.base.redaction import masked, redacted_urls
+from wdspec.base.redaction import mask, redacted_urls
 from wdspec.spec.codes import is_error
 from wdspec.spec.tree import Node, Position
 
@@ -133,12 +133,12 @@ class Problems:
 
     def sorted(self) -> list[Problem]:
         """All problems in file order, except those that follow from another one."""
-        listed = [
+        list_names = [
             replace(problem, source=None) if (problem.file, problem.line) in self._hidden else problem
             for problem in self
             if not self._follows(problem)
         ]
-        return sorted(listed, key=lambda p: (self._files[p.file], p.line, p.column, p.code))
+        return sorted(list_names, key=lambda p: (self._files[p.file], p.line, p.column, p.code))
 
     def _follows(self, problem: Problem) -> bool:
         """Whether a problem only follows from another one."""
@@ -148,13 +148,13 @@ class Problems:
 
 def error_for(problems: Iterable[Problem]) -> SpecError:
     """Make the error that reports these problems."""
-    listed = tuple(problems)
-    return SpecError("\n".join(str(problem) for problem in listed), problems=listed)
+    list_names = tuple(problems)
+    return SpecError("\n".join(str(problem) for problem in list_names), problems=list_names)
 
 
 def _excerpt(line: str, column: int, length: int) -> tuple[str, int, int]:
     """The part of a line around a column, the indent of the caret below it, and the number of carets."""
-    line = masked(line)
+    line = mask(line)
     start = max(0, min(column - 1, len(line)))
     end = max(start + 1, min(start + length, len(line)))
     first = 0 if end <= LINE_WIDTH else max(0, start - LINE_WIDTH // 3)
@@ -266,7 +266,7 @@ def _target(lines: Sequence[str], number: int) -> int:
 _LONGEST_SHOWN = 40
 
 
-def shown(value: object) -> str:
+def describe(value: object) -> str:
     """Describe a value in a message: its kind and, if it is short, the value."""
     if value is None:
         return "nothing"
@@ -276,7 +276,7 @@ def shown(value: object) -> str:
         text = str(value) if isinstance(value, float) or abs(value) < 10**40 else "very many digits"
         return f"the number {text}"
     if isinstance(value, str):
-        return f"the text {quoted(value)}"
+        return f"the text {quote(value)}"
     if isinstance(value, dict):
         return "a map"
     if isinstance(value, (list, tuple)):
@@ -284,12 +284,12 @@ def shown(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Put a text in quotes, cut if it is long, with line ends made visible."""
     cut = text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
     return '"' + cut.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '"'
 
 
-def listed(names: Sequence[str], most: int = 10) -> str:
+def list_names(names: Sequence[str], most: int = 10) -> str:
     """List the first names in backquotes; `nothing` if there are none."""
     return ", ".join(f"`{name}`" for name in names[:most]) + (", …" if len(names) > most else "") or "nothing"

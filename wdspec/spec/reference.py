@@ -71,14 +71,14 @@ def _table(model: type[Model], keys: list[str] | None) -> Iterator[str]:
     fields = {field.alias or name: field for name, field in model.model_fields.items() if field.description}
     for key in keys if keys is not None else fields:
         field = fields[key]
-        default = "required" if field.is_required() else _shown(field.get_default(call_default_factory=True))
+        default = "required" if field.is_required() else _show(field.get_default(call_default_factory=True))
         mark = affects_of(field)
         affects = "its keys" if key in maps_of(model) else str(mark) if mark is not None else ""
         affects = "" if affects == "neither" else affects
         yield f"| `{key}` | {default} | {affects} | {(field.description or '').replace('|', chr(92) + '|')} |"
 
 
-def _shown(default: Any) -> str:
+def _show(default: Any) -> str:
     if default is None or default in ((), {}) or isinstance(default, Model):
         return ""
     return f"`{json.dumps(default)}`" if not isinstance(default, str) else f"`{default}`" if default else ""
@@ -106,17 +106,17 @@ def _rows(first: str, rows: Iterable[DecoderRow]) -> Iterator[str]:
         needs = " ".join(f"`wdspec[{extra}]`" for extra in dict.fromkeys(row.needs.values()))
         lines.setdefault((row.gives, needs), []).extend(row.names)
     yield f"| {first} | value | needs |\n|--|--|--|\n"
-    yield from (f"| {_listed(names)} | {gives} | {needs} |\n" for (gives, needs), names in lines.items())
+    yield from (f"| {_list(names)} | {gives} | {needs} |\n" for (gives, needs), names in lines.items())
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list(names: Iterable[str]) -> str:
     return " ".join(f"`{name}`" for name in names)
 
 
 _TABLES: dict[str, Callable[[], Iterable[str]]] = {
     "basic": lambda: _rows("extension", BASIC),
     "images": _images,
-    "formats": lambda: [f"Extensions: {_listed(sorted(FORMAT_OF))}.\n"],
+    "formats": lambda: [f"Extensions: {_list(sorted(FORMAT_OF))}.\n"],
     "media": lambda: _rows("decoder", MEDIA),
 }
 

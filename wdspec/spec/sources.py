@@ -13,7 +13,7 @@ from functools import cached_property
 from wdspec.base.errors import did_you_mean
 from wdspec.base.redaction import redacted_urls
 from wdspec.spec.files import Library
-from wdspec.spec.problems import Problems, listed, shown
+from wdspec.spec.problems import Problems, describe, list_names
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.tree import ListNode, MapNode, Node, Scalar, is_null, merge, plain
 from wdspec.spec.validation import MERGED_TOP, keys_of, stands_for
@@ -119,7 +119,7 @@ def _list_in(holder: MapNode, problems: Problems) -> ListNode | None:
         hint = "write `- shards: data-{000..099}.tar` below it"
         if isinstance(dataset, MapNode):
             hint = "put a `-` before the first key of each source: `- shards: …`"
-        message = f"`dataset` takes a list of sources, but this is {shown(plain(dataset))}"
+        message = f"`dataset` takes a list of sources, but this is {describe(plain(dataset))}"
         problems.add("E202", dataset, message, hint)
     return None
 
@@ -137,7 +137,7 @@ class _Drafter:
         for entry in dataset.items:
             if not isinstance(entry, MapNode):
                 text = entry.value if isinstance(entry, Scalar) and isinstance(entry.value, str) else "…"
-                message = f"a source is a map of keys, but this is {shown(plain(entry))}"
+                message = f"a source is a map of keys, but this is {describe(plain(entry))}"
                 self._problems.add("E202", entry, message, f"write `- shards: {text[:60]}`")
                 continue
             self._count += 1
@@ -224,7 +224,9 @@ class _Drafter:
         for name, (key, value) in patches.entries.items():
             if name not in names:
                 hint = (
-                    "" if self._problems.full else did_you_mean(name, names) or f"there are {listed(names)}"
+                    ""
+                    if self._problems.full
+                    else did_you_mean(name, names) or f"there are {list_names(names)}"
                 )
                 self._problems.add("E105", key, f"there is no source `{name[:60]}`", hint)
             elif not isinstance(value, MapNode) and not is_null(value):

@@ -68,7 +68,7 @@ from wdspec.spec.language.values import (
     Size,
     Text,
     Texts,
-    shared,
+    share_default,
 )
 from wdspec.spec.tree import Position
 
@@ -149,7 +149,7 @@ class SourceOptions(Model):
         "sources divide them by their shares, at least 1 each. By default 1 with `order: sequential`.",
     )
     key: KeyRuleOrWord = Field(
-        default_factory=shared(KeyRule),
+        default_factory=share_default(KeyRule),
         description="Where a file name splits into the sample's key and the field.",
     )
     rewrite: tuple[RewriteRule, ...] = Field(
@@ -163,7 +163,7 @@ class SourceOptions(Model):
     )
     cache: CacheOrNone = Field(None, description="The cache of this source; `false` for no cache.")
     errors: Annotated[Errors, BeforeValidator(read_errors)] = Field(
-        default_factory=shared(Errors),
+        default_factory=share_default(Errors),
         description="What happens if a sample of this source cannot be read; merged over the top-level `errors`.",
     )
     license: _Origin = Field(None, description="License: an SPDX name such as `CC-BY-4.0`, or a URL.")
@@ -195,7 +195,9 @@ class SourceOptions(Model):
         description="What the samples of the source must look like, after its own `map` and `tags`; `errors` says what "
         "happens to other samples.",
     )
-    tar: TarOptions = Field(default_factory=shared(TarOptions), description="How strictly tars are read.")
+    tar: TarOptions = Field(
+        default_factory=share_default(TarOptions), description="How strictly tars are read."
+    )
 
 
 class Source(Discreet, SourceOptions):
@@ -212,7 +214,7 @@ class Source(Discreet, SourceOptions):
     )
     dataset: "tuple[Source, ...] | None" = Field(None, description="The sources of a nested mix.")
     mix: MixOptions = Field(
-        default_factory=shared(MixOptions), description="How the sources of the nested mix are mixed."
+        default_factory=share_default(MixOptions), description="How the sources of the nested mix are mixed."
     )
     base: str = ""
     """Absolute directory where relative paths in ``shards`` start."""
@@ -260,7 +262,7 @@ class Spec(Discreet):
     description: AffectsNeither[Text | None] = Field(None, description="What it is for.")
     dataset: tuple[Source, ...] = Field(description="The sources.")
     mix: Annotated[MixOptions, NotInAPass()] = Field(
-        default_factory=shared(MixOptions), description="How the sources are mixed."
+        default_factory=share_default(MixOptions), description="How the sources are mixed."
     )
     seed: AffectsOrder[Seed] = Field(0, description="Seed of the order and of all randomness.")
     map: Calls = Field(
@@ -301,7 +303,7 @@ class Spec(Discreet):
     )
     cache: CacheOrNone = Field(None, description="A directory that keeps copies of remote shards.")
     errors: Annotated[Errors, BeforeValidator(read_errors)] = Field(
-        default_factory=shared(Errors),
+        default_factory=share_default(Errors),
         description="What happens if a sample cannot be read: `raise`, `skip`, or a map with a budget.",
     )
     # Not the order by itself: its numbers enter through the shares that they set, and through the counts of a pass.
@@ -311,7 +313,8 @@ class Spec(Discreet):
         "with `epoch: pass` only shards that have changed since are counted.",
     )
     loader: LoaderOptions = Field(
-        default_factory=shared(LoaderOptions), description="Workers and arguments of the torch DataLoader."
+        default_factory=share_default(LoaderOptions),
+        description="Workers and arguments of the torch DataLoader.",
     )
     output: Annotated[OutputOptions, BeforeValidator(read_output)] | None = Field(
         None, description="Where `wdspec process` writes the samples, shard by shard. Training ignores it."

@@ -17,7 +17,7 @@ from wdspec.spec.language.advice import KEYS, KEYS_IN, advice_on, remedy
 from wdspec.spec.language.effects import inner_model
 from wdspec.spec.language.options import LoaderOptions
 from wdspec.spec.language.values import Model
-from wdspec.spec.problems import Problems, shown
+from wdspec.spec.problems import Problems, describe
 from wdspec.spec.spec import Source, SourceOptions, Spec
 from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Scalar, locate, plain
 
@@ -85,13 +85,13 @@ def _add_problem(detail: Any, node: MapNode, problems: Problems) -> None:
     elif kind == "literal_error":
         choices = re.findall(r"'([^']*)'", context["expected"])
         hint = advice or did_you_mean(given, choices) or f"write {_either(choices)}"
-        problems.add("E203", at, f"{shown(given)} is not a choice for `{name}`", hint)
+        problems.add("E203", at, f"{describe(given)} is not a choice for `{name}`", hint)
     elif kind == "missing":
         parent = locate(node, path[:-1])
         problems.add("E206", parent, f"`{path[-1]}` is missing here", f"add `{path[-1]}: …`")
     elif kind in _BOUNDS:
         words, key = _BOUNDS[kind]
-        number = f"{given:g}" if isinstance(given, float) else shown(given).removeprefix("the number ")
+        number = f"{given:g}" if isinstance(given, float) else describe(given).removeprefix("the number ")
         bound = context[key]
         limit = f"{bound:,.15g}" if abs(bound) < 1e15 else f"{bound:.0e}"
         problems.add("E204", at, f"`{name}` must be {words} {limit}, but this is {number}", advice)
@@ -99,9 +99,9 @@ def _add_problem(detail: Any, node: MapNode, problems: Problems) -> None:
         problems.add("E214", at, f"`{name}` is empty", "fill it in, or leave the key out")
     elif kind in _EXPECTED:
         hint = "put it in quotes" if kind == "string_type" and isinstance(given, (int, float)) else advice
-        problems.add("E202", at, f"`{name}` takes {_EXPECTED[kind]}, but this is {shown(given)}", hint)
+        problems.add("E202", at, f"`{name}` takes {_EXPECTED[kind]}, but this is {describe(given)}", hint)
     else:
-        problems.add("E202", at, f"`{name}` cannot be {shown(given)}", advice)
+        problems.add("E202", at, f"`{name}` cannot be {describe(given)}", advice)
 
 
 def _name_of(path: tuple[Any, ...], node: MapNode) -> str:

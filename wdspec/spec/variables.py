@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language.values import RESERVED_VARIABLES
-from wdspec.spec.problems import Problems, shown
+from wdspec.spec.problems import Problems, describe
 from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Scalar, is_null, plain, scalars
 from wdspec.spec.yaml import MAX_NODES, parse_scalar
 
@@ -169,7 +169,7 @@ class Scope:
                 return node
             if not isinstance(value, Scalar):
                 hint = "only text and numbers can be part of a text"
-                self._problems.add("E112", node, f"`${{{reference.name}}}` is {shown(plain(value))}", hint)
+                self._problems.add("E112", node, f"`${{{reference.name}}}` is {describe(plain(value))}", hint)
                 return node
             if reference.start == 0 and isinstance(value.value, str) and value.value:
                 directory = value.base

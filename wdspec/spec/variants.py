@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wdspec.base.errors import did_you_mean
-from wdspec.spec.problems import Problems, listed
+from wdspec.spec.problems import Problems, list_names
 from wdspec.spec.python_values import from_python
 from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Origin, Position, Scalar, merge
 from wdspec.spec.yaml import parse
@@ -36,12 +36,16 @@ def choose_split(
     if split is None and splits is None:
         return top.without("splits")
     if split is None:
-        hint = f"choose one: {listed(names)}, for example `{top.origin.name}#{names[0] if names else '…'}`"
+        hint = (
+            f"choose one: {list_names(names)}, for example `{top.origin.name}#{names[0] if names else '…'}`"
+        )
         problems.add("E103", at or top.key("splits"), "the spec has splits, but none is chosen", hint)
         return None
     held = splits.get(split) if isinstance(splits, MapNode) else None
     if not isinstance(held, MapNode):
-        hint = did_you_mean(split, names) or (f"there are {listed(names)}" if names else "it has no splits")
+        hint = did_you_mean(split, names) or (
+            f"there are {list_names(names)}" if names else "it has no splits"
+        )
         position = at or (top.key("splits") if splits is not None else top)
         if split in names and splits is not None:
             problems.add("E202", splits.entries[split].value, "a split takes a map of top-level keys")
@@ -69,7 +73,7 @@ def choose_environment(
     names = names_under(top, "environments")
     if name not in names:
         hint = did_you_mean(name, names) or (
-            f"there are {listed(names)}" if names else "it has no environments"
+            f"there are {list_names(names)}" if names else "it has no environments"
         )
         position = top.key("environments") if environments is not None else top
         problems.add("E104", position, f"the spec has no environment `{name}`{chosen_by}", hint)
@@ -108,7 +112,7 @@ def override_tree(key: str, value: object, origin: Origin, problems: Problems) -
         )
         return None
     node = from_python(value, origin, problems)
-    return None if node is None else _nested(steps, node)
+    return None if node is None else _nest(steps, node)
 
 
 def override_text(text: str, directory: str, problems: Problems) -> MapNode | None:
@@ -121,10 +125,10 @@ def override_text(text: str, directory: str, problems: Problems) -> MapNode | No
         problems.add("E113", Scalar(origin, 1, 1, None), f"{text!r} is not an override", hint)
         return None
     tree = parse(value, origin, problems)
-    return None if tree is None else _nested(steps, tree)
+    return None if tree is None else _nest(steps, tree)
 
 
-def _nested(steps: list[str], node: Node) -> MapNode:
+def _nest(steps: list[str], node: Node) -> MapNode:
     for step in reversed(steps):
         key = node.scalar(step)
         node = MapNode(node.origin, node.line, node.column, {step: MapEntry(key, node)})

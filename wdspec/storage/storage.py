@@ -164,7 +164,7 @@ class Storage(StoreSettings):
         """Whether copies can be compared with `stat`: the output of an ETL has no validator."""
         return self.ais is None or self.ais.etl is None
 
-    def watched(self, shard: ShardUrl) -> BinaryIO:
+    def open_watched(self, shard: ShardUrl) -> BinaryIO:
         """The bytes of a shard, as `open`; reads without progress are ended."""
         return open_watched(lambda: self.open(self.resolve(shard)), self.timeout, "", shard.text)
 

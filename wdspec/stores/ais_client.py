@@ -23,7 +23,7 @@ from urllib3.util import Timeout
 
 from wdspec.base.errors import MissingShardError, ShardError, StoreError
 from wdspec.base.process import KeyedValues, PerProcess
-from wdspec.base.redaction import answered, harmless
+from wdspec.base.redaction import harmless, redact_answer
 from wdspec.stores.ais_cluster import AisCluster
 from wdspec.stores.http_answers import retry_after
 from wdspec.stores.http_requests import (
@@ -206,7 +206,7 @@ class AisClient:
             )
         except RedirectError as error:
             remedy = ": anyone could read along; let its targets use https too" if error.is_unsafe else ""
-            raise StoreError(f"AIStore at {_shown(error.url)} answers with {error}{remedy}") from None
+            raise StoreError(f"AIStore at {_show_host(error.url)} answers with {error}{remedy}") from None
         return Reply(response, urlsplit(url).netloc, hops, self._token)
 
     def _renew_token(self) -> bool:
@@ -229,7 +229,7 @@ class AisClient:
             try:
                 response = self._sent(url, shown)
             except _NoConnectionError as error:
-                failures.append(f"{_shown(url)}: {error}")
+                failures.append(f"{_show_host(url)}: {error}")
                 gateways.pass_over()
                 continue
             self._reached = True
@@ -248,7 +248,7 @@ class AisClient:
             return self._sent(url, request)
         except _NoConnectionError as error:
             raise TransientError(
-                f"the gateway redirects to {_shown(url)}, which cannot be reached: {error}; the targets of the "
+                f"the gateway redirects to {_show_host(url)}, which cannot be reached: {error}; the targets of the "
                 "cluster, not only its gateway, must be reachable from here"
             ) from error
 
@@ -260,11 +260,11 @@ class AisClient:
             raise _NoConnectionError(_words(error)) from harmless(error)
         except SSLError as error:
             raise StoreError(
-                f"TLS with {_shown(url)} failed: {_words(error)}; AIS_CLIENT_CA or `aistore.client_ca` names the "
+                f"TLS with {_show_host(url)} failed: {_words(error)}; AIS_CLIENT_CA or `aistore.client_ca` names the "
                 "certificates to trust, AIS_CRT and AIS_CRT_KEY the client's own"
             ) from error
         except (HTTPError, OSError) as error:
-            raise TransientError(f"no answer from {_shown(url)}: {_words(error)}") from harmless(error)
+            raise TransientError(f"no answer from {_show_host(url)}: {_words(error)}") from harmless(error)
 
 
 class _NoConnectionError(Exception):
@@ -325,7 +325,7 @@ def _manager(cluster: AisCluster) -> urllib3.PoolManager:
     )
 
 
-def _shown(url: str) -> str:
+def _show_host(url: str) -> str:
     """Host and port of a URL; the rest may be signed."""
     return urlsplit(url).netloc
 
@@ -373,7 +373,7 @@ class Refusal:
             said = json.loads(data)
             text, node = str(said["message"]).encode(), str(said.get("node", ""))
         wait = retry_after(headers.get("retry-after"))
-        words = answered(text.decode("utf-8", "replace"), reply.token or "").encode()
+        words = redact_answer(text.decode("utf-8", "replace"), reply.token or "").encode()
         return cls(status, one_line(words, 300), node, reply.host, reply.hops, wait)
 
     def __str__(self) -> str:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from wdspec.base.errors import MissingShardError, ShardError, StoreError
 from wdspec.base.process import KeyedValues, PerProcess
-from wdspec.base.redaction import answered, harmless
+from wdspec.base.redaction import harmless, redact_answer
 from wdspec.stores.retry import PASSING, TransientError
 from wdspec.stores.settings import ObjectLogin
 from wdspec.urls.urls import ROWS, scheme_of
@@ -157,7 +157,7 @@ def validator_of(info: Mapping[str, Any]) -> str | None:
 def translate_error(error: BaseException, location: str) -> Exception:
     """Our error for one of a file system: transient, missing or final, with what to do."""
     scheme, name = scheme_of(location), type(error).__name__
-    said = f"{name}: {answered(_first_line(error), location)}"
+    said = f"{name}: {redact_answer(_first_line(error), location)}"
     status = _status(error)
     if _is_untrusted(error):
         return ShardError(

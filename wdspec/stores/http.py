@@ -12,7 +12,7 @@ from urllib3.util import Timeout, Url, parse_url
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.process import PerProcess
-from wdspec.base.redaction import answered, harmless
+from wdspec.base.redaction import harmless, redact_answer
 from wdspec.stores.http_answers import Extent, decode_transfer, extent_of, raise_for_status
 from wdspec.stores.http_requests import (
     HEADERS,
@@ -199,4 +199,4 @@ def _excerpt(response: urllib3.BaseHTTPResponse, *sent: Url) -> str:
         return ""
     if "xml" in kind or data.lstrip().startswith(b"<?xml"):  # an object store repeats the whole request
         data = b": ".join(_XML_WORDS.findall(data))
-    return one_line(answered(data.decode("utf-8", "replace"), *(url.url for url in sent)).encode(), 200)
+    return one_line(redact_answer(data.decode("utf-8", "replace"), *(url.url for url in sent)).encode(), 200)

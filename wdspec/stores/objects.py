@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import IO, Any, BinaryIO, cast
 
-from wdspec.base.redaction import redacted
+from wdspec.base.redaction import redact
 from wdspec.stores.filesystems import (
     alone,
     ask,
@@ -131,7 +131,7 @@ class FsspecStore(KeyStore):
 
     def describe(self, location: str, settings: StoreSettings) -> str:
         login = settings.login
-        where = f" at {redacted(login.said.endpoint)}" if login and login.said.endpoint else ""
+        where = f" at {redact(login.said.endpoint)}" if login and login.said.endpoint else ""
         return describe_scheme(scheme_of(location)) + where
 
     def exists(self, location: str, settings: StoreSettings) -> bool:

@@ -19,7 +19,7 @@ from typing import IO, BinaryIO, cast
 from wdspec.base.errors import ShardError
 from wdspec.base.files import RawStream
 from wdspec.base.process import Owner
-from wdspec.base.redaction import answered, redacted
+from wdspec.base.redaction import redact, redact_answer
 from wdspec.stores.outputs import Output
 from wdspec.stores.retry import Retries, RetryPolicy, TransientError
 from wdspec.stores.store import Store, StoreSettings
@@ -52,7 +52,7 @@ class PipeOutput:
         self._process = None
         code = process.wait()
         if code or broken:
-            command = redacted(f"pipe:{self._command}")
+            command = redact(f"pipe:{self._command}")
             raise OSError(f"`{command}` ended with code {code}: what it had to write is incomplete")
 
     def abort(self) -> None:
@@ -318,7 +318,7 @@ class _Run:
     def _words(self) -> str:
         """The end of the standard error, as the end of a message."""
         self._listen()
-        text = answered(self._tail.decode("utf-8", "replace").strip(), f"pipe:{self._command}")
+        text = redact_answer(self._tail.decode("utf-8", "replace").strip(), f"pipe:{self._command}")
         if not text:
             return "; it wrote nothing to its standard error"
         cut = "… " if len(self._tail) == TAIL else ""

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TypeVar
 
 from wdspec.base.errors import ShardError
-from wdspec.base.redaction import redacted
+from wdspec.base.redaction import redact
 
 log = logging.getLogger("wdspec")
 
@@ -110,7 +110,7 @@ class Retries:
         log.warning(
             "attempt %d at %s failed: %s; trying again in %.1f s",
             self._attempts,
-            redacted(self._url),
+            redact(self._url),
             error,
             wait,
         )

@@ -181,7 +181,7 @@ class _Group:
         self.nodes: list[_Node] = []
 
     def next_alternative(self) -> None:
-        self.alternatives.append(_joined(self.nodes))
+        self.alternatives.append(_join(self.nodes))
         self.nodes = []
 
 
@@ -214,7 +214,7 @@ def _parse(pattern: str) -> _Node:
             stack[-1].next_alternative()
         else:
             group = stack.pop()
-            stack[-1].nodes.extend(_closed(group, pattern, at))
+            stack[-1].nodes.extend(_find_close(group, pattern, at))
     if len(stack) > 1:
         _fail(
             "this `{` is never closed; add the `}`, or write `\\{` for a literal brace",
@@ -228,10 +228,10 @@ def _parse(pattern: str) -> _Node:
             debt[0],
         )
     _add_literal(stack[0].nodes, pattern[seen:])
-    return _joined(stack[0].nodes)
+    return _join(stack[0].nodes)
 
 
-def _closed(group: _Group, pattern: str, end: int) -> list[_Node]:
+def _find_close(group: _Group, pattern: str, end: int) -> list[_Node]:
     text = pattern[group.start + 1 : end]
     if match := _NUMBERS.match(text):
         return [_numbers(match, pattern, group.start)]
@@ -276,7 +276,7 @@ def _add_literal(nodes: list[_Node], text: str) -> None:
         nodes.append(_Literal(_ESCAPE.sub(r"\1", text)))
 
 
-def _joined(nodes: list[_Node]) -> _Node:
+def _join(nodes: list[_Node]) -> _Node:
     return nodes[0] if len(nodes) == 1 else _Concatenation(nodes)
 
 

@@ -106,7 +106,7 @@ def _cost(parts: Any, follow: _Follow, is_repeated: bool, flags: int) -> _Cost:
         after = () if is_repeated else first
         if may_be_empty:
             within, after = within + follow.within, after + follow.after
-        follow = _Follow(_limited(within), _limited(after))
+        follow = _Follow(_limit(within), _limit(after))
     return total
 
 
@@ -135,7 +135,7 @@ def _cost_of_repeat(
     inner = follow
     if again:
         within = first + follow.within
-        inner = _Follow(_limited(within + follow.after if may_be_empty else within), follow.after)
+        inner = _Follow(_limit(within + follow.after if may_be_empty else within), follow.after)
     cost = _cost(body, inner, is_repeated or again, flags)
     if least == most or is_kept:
         return cost
@@ -166,7 +166,7 @@ def _first(parts: Any, flags: int) -> tuple[tuple[_First, ...], bool]:
     found: tuple[_First, ...] = ()
     for op, argument in parts:
         first, may_be_empty = _first_of_part(str(op), argument, flags)
-        found = _limited(found + first)
+        found = _limit(found + first)
         if not may_be_empty:
             return found, False
     return found, True
@@ -184,11 +184,11 @@ def _first_of_part(name: str, argument: Any, flags: int) -> tuple[tuple[_First, 
         return found, may_be_empty or argument[0] == 0
     if name == "BRANCH":
         each = [_first(branch, flags) for branch in argument[1]]
-        return _limited(tuple(one for found, _ in each for one in found)), any(empty for _, empty in each)
+        return _limit(tuple(one for found, _ in each for one in found)), any(empty for _, empty in each)
     return (_ANYTHING,), True  # positions between characters, and parts that are not analyzed
 
 
-def _limited(firsts: tuple[_First, ...]) -> tuple[_First, ...]:
+def _limit(firsts: tuple[_First, ...]) -> tuple[_First, ...]:
     return firsts if len(firsts) <= _MOST_FIRST else (_ANYTHING,)
 
 

@@ -14,7 +14,7 @@ from wdspec.base.user_code import secure_mode
 from wdspec.fields.decode import DecodeRules, one_line
 from wdspec.fields.extensions import endings, is_reserved
 from wdspec.formats.compression import BY_NAME as COMPRESSIONS
-from wdspec.formats.compression import unpacked
+from wdspec.formats.compression import split_packing
 from wdspec.webdataset.handlers import ErrorHandler, reraise_exception
 from wdspec.webdataset.stage import Stage, each, makes_stages, stage
 
@@ -169,7 +169,7 @@ class SampleDecoder:
 
     def _chain(self, name: str) -> Callable[[bytes], Any] | None:
         """Return what decodes a field of this name, or None if it stays bytes."""
-        plain, layers = unpacked(name.lower()) if self.pre is None else (name.lower(), ())
+        plain, layers = split_packing(name.lower()) if self.pre is None else (name.lower(), ())
         key = name[: len(plain)] if layers else name
         called: list[FieldHandler] = []
         last: Callable[[bytes], Any] | None = None
@@ -187,7 +187,7 @@ class SampleDecoder:
                 called.append(handler)
         if last is _same and not called:
             return None  # `raw`: it is not even decompressed
-        if last is None and self.post is None and not unpacked(plain)[1]:
+        if last is None and self.post is None and not split_packing(plain)[1]:
             found = self._by_extension.decoder_of(plain, plain)
             last = found.decode if found else None
         return _build_chain(layers, called, "." + key, last or _same) if called or layers else last

@@ -37,7 +37,7 @@ def gopen(url: str, mode: str = "rb", bufsize: int = 8192, **options: Any) -> An
     environment = Environment.read()
     storage = Storage.of(environment)
     if mode in ("r", "rb"):
-        return io.BufferedReader(_Read(storage.watched(ShardUrl(url, environment.directory))), bufsize)
+        return io.BufferedReader(_Read(storage.open_watched(ShardUrl(url, environment.directory))), bufsize)
     if mode in ("w", "wb"):
         return _Written(storage.output(url))
     raise UsageError(f"the mode is {mode!r}; use `rb` to read a file, or `wb` to write it")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
-from wdspec.base.redaction import redacted
+from wdspec.base.redaction import redact
 
 ErrorHandler = Callable[[Exception], bool]
 
@@ -42,4 +42,4 @@ def warn_and_stop(error: Exception) -> bool:
 
 
 def _warn(error: Exception) -> None:
-    warnings.warn(redacted(f"{type(error).__name__}: {error}"), stacklevel=3)
+    warnings.warn(redact(f"{type(error).__name__}: {error}"), stacklevel=3)

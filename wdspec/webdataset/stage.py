@@ -55,13 +55,13 @@ class Stage:
 
     def __repr__(self) -> str:
         shown = [
-            *map(_shown, self.args),
-            *(f"{name}={_shown(value)}" for name, value in self.kwargs.items()),
+            *map(_show, self.args),
+            *(f"{name}={_show(value)}" for name, value in self.kwargs.items()),
         ]
         return f"{self.maker.__name__}({', '.join(shown)})"
 
 
-def _shown(argument: Any) -> str:
+def _show(argument: Any) -> str:
     return getattr(argument, "__name__", None) or repr(argument)
 
 

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TypeVar
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.cache.shard_cache import path_of_copy
 from wdspec.fields.samples import SampleFields
-from wdspec.formats.decompress import decompressed
+from wdspec.formats.decompress import decompress
 from wdspec.formats.records import NOTHING, Record, RecordSamples, RecordSplitter, splitter_of
 from wdspec.formats.tar.headers import splitter
 from wdspec.formats.tar.reader import TarSamples
@@ -84,7 +84,7 @@ class ShardReader:
 
     def open(self, url: str) -> BinaryIO:
         """Open the bytes of a shard."""
-        return self.storage.watched(ShardUrl(url, self.base))
+        return self.storage.open_watched(ShardUrl(url, self.base))
 
     def opener(self) -> ShardOpener:
         """Return what opens the samples of a shard."""
@@ -269,7 +269,7 @@ def tar_file_expander(
 
     def read(policy: Policy) -> Iterator[dict[str, Any]]:
         members = TarSamples(
-            decompressed(entry["stream"]),
+            decompress(entry["stream"]),
             field_of=lambda suffix: "data",
             key_rule=_WHOLE_NAME,
             on_error=policy,
@@ -401,7 +401,7 @@ def read_records(
     def read(policy: Policy) -> Iterator[Any]:
         with closing(reader.open(piece.shard.text)) as raw:
             records = RecordSamples(
-                decompressed(raw),
+                decompress(raw),
                 split,
                 field_of=str,
                 stride=piece.stride,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from wdspec.base.errors import FieldError, UsageError
-from wdspec.formats.tar.headers import shown, splitter
+from wdspec.formats.tar.headers import splitter, to_text
 from wdspec.spec.language.decoders import IMAGE_FIELDS
 from wdspec.spec.language.samples import KeyRule
 from wdspec.write.tar_writer import KeySplit
@@ -39,7 +39,7 @@ class Recipe(NamedTuple):
     """Where the recipe is written, for messages."""
 
 
-def gathered(recipe: Recipe) -> dict[str, Any]:
+def gather(recipe: Recipe) -> dict[str, Any]:
     """Build the sample: read its files and run its commands.
 
     Raises:
@@ -194,8 +194,8 @@ def _group(members: Iterable[Named], rule: KeySplit) -> Iterator[Recipe]:
                 f"`{name}` ({where}) has no extension for the name of a field (or is hidden); rename or remove it"
             )
         key, suffix = parts
-        field = shown(suffix)
-        recipe = found.setdefault(key, Recipe(shown(key), {}, where))
+        field = to_text(suffix)
+        recipe = found.setdefault(key, Recipe(to_text(key), {}, where))
         if field in recipe.fields:
             raise UsageError(f"{where}: `{name}` is a duplicate; the first one is in {recipe.where}")
         recipe.fields[field] = ingredient

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from wdspec.base.errors import FieldError, UsageError
 from wdspec.fields.encode import Encode, EncodeSample, make_encoder
 from wdspec.formats.blocks import BLOCK
-from wdspec.formats.tar.headers import NAME, ZERO_BLOCK, byte_sum, shown, splitter
+from wdspec.formats.tar.headers import NAME, ZERO_BLOCK, byte_sum, splitter, to_text
 from wdspec.spec.language.samples import KeyRule
 from wdspec.write.writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields
 
@@ -260,7 +260,7 @@ class HeaderMaker:
     ) -> None:
         self._format = format
         owner = b"".join(
-            _padded(name.encode("utf-8", "surrogateescape"), 32, f"owner's name {name!r}")
+            _pad(name.encode("utf-8", "surrogateescape"), 32, f"owner's name {name!r}")
             for name in (user, group)
         )
         self._middle = b"%07o\0" % (mode & 0o7777) + b"0000000\0" * 2
@@ -304,7 +304,7 @@ class HeaderMaker:
         longer = b""
         if len(name) > NAME:
             body = name + b"\0"
-            longer = self._finished(b"././@LongLink", b"%011o\0" % len(body), b"L") + _filled(body)
+            longer = self._finished(b"././@LongLink", b"%011o\0" % len(body), b"L") + _fill(body)
         return longer + self._finished(name[:NAME], _number(size, "size"), b"0")
 
     def _pax(self, name: bytes, size: int) -> bytes:
@@ -319,7 +319,7 @@ class HeaderMaker:
             records += _record(b"size", b"%d" % size)
         header = self._finished(b"././@PaxHeader", b"%011o\0" % len(records), b"x")
         own = self._finished(name[:NAME], b"%011o\0" % (size if size <= _MOST_OCTAL else 0), b"0")
-        return header + _filled(records) + own
+        return header + _fill(records) + own
 
     def _finished(self, name: bytes, size: bytes, kind: bytes, prefix: bytes = b"") -> bytes:
         head = name.ljust(NAME, b"\0") + self._middle + size + self._time
@@ -332,7 +332,7 @@ def padding(size: int) -> bytes:
     return ZERO_BLOCK[: -size % BLOCK]
 
 
-def _filled(body: bytes) -> bytes:
+def _fill(body: bytes) -> bytes:
     return body + padding(len(body))
 
 
@@ -362,7 +362,7 @@ def _number(value: int, what: str) -> bytes:
     return b"\x80" + value.to_bytes(11, "big")
 
 
-def _padded(data: bytes, size: int, what: str) -> bytes:
+def _pad(data: bytes, size: int, what: str) -> bytes:
     if len(data) >= size or b"\0" in data:
         raise ValueError(
             f"the {what} does not fit in a tar header; use at most {size - 1} bytes, or leave it out"
@@ -373,4 +373,4 @@ def _padded(data: bytes, size: int, what: str) -> bytes:
 def _what(name: bytes, size: int) -> str:
     if size > _MOST_OCTAL:
         return f"a member of {size:,} bytes"
-    return f"the {len(name)} bytes of the name {shown(name)[:60]!r}…"
+    return f"the {len(name)} bytes of the name {to_text(name)[:60]!r}…"

@@ -95,7 +95,7 @@ class Framing:
             height, width = _both(self.random_resized_crop)
             crop = random_crop(size, self.scale, self.ratio, numbers)
             return [Fit((width, height), crop, None, smooth, self.antialias)]
-        resized = size if self.resize is None else _resized(size, self.resize)
+        resized = size if self.resize is None else _resize(size, self.resize)
         if self.center_crop is None:
             return [] if resized == size else [Fit(resized, None, None, smooth, self.antialias)]
         crop = central_crop(resized, self.center_crop)
@@ -151,7 +151,7 @@ def _margin(have: int, want: int) -> int:
     return -((want - have) // 2) if have < want else round((have - want) / 2)
 
 
-def _resized(size: Size, sides: Sides) -> Size:
+def _resize(size: Size, sides: Sides) -> Size:
     """Return width and height as torchvision's `Resize`: a single size is that of the shorter side."""
     if not isinstance(sides, int):
         return sides[1], sides[0]

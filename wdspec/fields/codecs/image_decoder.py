@@ -55,7 +55,7 @@ class Reduction:
 
     def __call__(self, size: Size) -> int:
         """Return 1, 2, 4 or 8, for an image of a size (width, height)."""
-        by, self.fits = reduced(size, self._fits(size))
+        by, self.fits = choose_reduction(size, self._fits(size))
         return by
 
 
@@ -64,7 +64,7 @@ def reduced_size(size: Size, by: int) -> Size:
     return -(-size[0] // by), -(-size[1] // by)
 
 
-def reduced(size: Size, fits: list[Fit]) -> tuple[int, list[Fit]]:
+def choose_reduction(size: Size, fits: list[Fit]) -> tuple[int, list[Fit]]:
     """Return by how much to reduce an image of a size (width, height), and the remaining steps.
 
     It is not reduced unless the first step averages pixels, which must not happen to labels.
@@ -237,7 +237,7 @@ _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 """Pillow's weights of red, green and blue in grey (ITU-R 601-2)."""
 
 
-def fitted(image: Image.Image, fits: Sequence[Fit], nearest: bool) -> Image.Image:
+def fit(image: Image.Image, fits: Sequence[Fit], nearest: bool) -> Image.Image:
     """Apply all steps to an image."""
     for fit in fits:
         image = fit(image, nearest)
@@ -252,7 +252,7 @@ def fitted_array(values: Array, fits: Sequence[Fit], nearest: bool) -> Image.Ima
         if left >= 0 and top >= 0 and right <= values.shape[1] and bottom <= values.shape[0]:
             values = values[top:bottom, left:right]
             fits = [replace(first, crop=None), *fits[1:]]
-    return fitted(Image.fromarray(values), fits, nearest)
+    return fit(Image.fromarray(values), fits, nearest)
 
 
 def has_16_bits(image: Image.Image) -> bool:
@@ -265,7 +265,7 @@ def has_16_bits(image: Image.Image) -> bool:
 
 def grey_of_16_bits(image: Image.Image, fits: Sequence[Fit], nearest: bool) -> Array:
     """Return a 16-bit grey image as float32 in 0..65535, HW, after all steps."""
-    return _resized(np.asarray(image).astype(np.float32), fits, nearest)
+    return _resize(np.asarray(image).astype(np.float32), fits, nearest)
 
 
 def colours_of_16_bits(
@@ -274,8 +274,8 @@ def colours_of_16_bits(
     """Return high and low bytes of 16-bit colours as float32 in 0..65535, HW or HWC by the mode, after all steps."""
     values = np.asarray(high).astype(np.float32) * 256 + np.asarray(low)
     if mode == "L":
-        return _resized((values[:, :, :3] @ _GREY).clip(0, 65535), fits, nearest)
-    channels = [_resized(values[:, :, i], fits, nearest) for i in range(min(len(mode), values.shape[2]))]
+        return _resize((values[:, :, :3] @ _GREY).clip(0, 65535), fits, nearest)
+    channels = [_resize(values[:, :, i], fits, nearest) for i in range(min(len(mode), values.shape[2]))]
     if len(channels) < len(mode):
         channels.append(np.full_like(channels[0], 65535))
     return np.stack(channels, axis=2)
@@ -312,13 +312,13 @@ def mode_of_8_bits(image: Image.Image, mode: str, fits: Sequence[Fit], nearest: 
     # Adjacent indices of a palette are not similar colours.
     nearest = nearest or image.mode in ("P", "PA")
     image = image.convert(mode)
-    return fitted(image, fits, nearest)
+    return fit(image, fits, nearest)
 
 
-def _resized(values: Array, fits: Sequence[Fit], nearest: bool) -> Array:
+def _resize(values: Array, fits: Sequence[Fit], nearest: bool) -> Array:
     if not fits:
         return values
-    resized = fitted(Image.fromarray(values), fits, nearest)
+    resized = fit(Image.fromarray(values), fits, nearest)
     return np.array(resized, dtype=np.float32).clip(0, 65535)
 
 

@@ -207,7 +207,7 @@ class Clipping:
         return np.minimum(((np.arange(count) + 0.5) * rate / self.fps).astype(np.int64), length - 1)
 
 
-def framed(frames: Array, framing: Framing, numbers: Numbers | None) -> Array:
+def frame_video(frames: Array, framing: Framing, numbers: Numbers | None) -> Array:
     """Resize and crop frames of shape (frames, height, width, 3), all in the same way."""
     fits = framing.fits((frames.shape[2], frames.shape[1]), numbers)
     if not fits:
@@ -276,7 +276,7 @@ class FilmDecoder:
         if self.clipping is not None:
             frames, samples, about = self.clipping.cut(frames, samples, about, numbers)
         if self.framing is not None:
-            frames = framed(frames, self.framing, numbers)
+            frames = frame_video(frames, self.framing, numbers)
         torch = library("torch", "the decoder torch_video") if self.torch else None
         if self.silent:
             return torch.from_numpy(frames) if torch else frames

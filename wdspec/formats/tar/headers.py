@@ -143,7 +143,7 @@ def text(field: bytes) -> bytes:
     return field.partition(b"\0")[0]
 
 
-def shown(name: bytes) -> str:
+def to_text(name: bytes) -> str:
     """Return the name of a member as text. Bytes that are not UTF-8 become surrogates."""
     return name.decode("utf-8", "surrogateescape")
 
@@ -217,7 +217,7 @@ def _regex_splitter(regex: re.Pattern[str]) -> KeySplitter:
     def split(name: bytes) -> tuple[bytes, bytes] | None:
         if _is_hidden(name) or _is_meta(name):
             return None
-        text = shown(name)
+        text = to_text(name)
         try:
             check_length(regex.pattern, text)
         except UrlError as error:
@@ -269,7 +269,7 @@ class SuffixTree:
 
     def step(self, node: SuffixNode, spelling: bytes) -> tuple[str | None, SuffixNode]:
         """Add the step from `node` for a suffix, and return it. Raises ShardError for a duplicate."""
-        suffix = shown(text(spelling))
+        suffix = to_text(text(spelling))
         lowered = suffix.lower()
         if lowered in node.suffixes:
             raise ShardError(

@@ -24,7 +24,7 @@ from wdspec.formats.tar.headers import (
     ZERO_BLOCK,
     Header,
     look,
-    shown,
+    to_text,
 )
 
 MAX_EXTENSION = 16 * 1024 * 1024
@@ -54,10 +54,10 @@ class Member(NamedTuple):
     @property
     def end(self) -> int:
         """The offset of the first header of the next member."""
-        return self.data_offset if self.type in BODILESS else padded(self.data_offset + self.size)
+        return self.data_offset if self.type in BODILESS else round_up(self.data_offset + self.size)
 
 
-def padded(offset: int) -> int:
+def round_up(offset: int) -> int:
     """Return the end of the block that contains `offset` or ends there."""
     return offset + -offset % BLOCK
 
@@ -104,7 +104,7 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
                 offset=at,
             )
         try:
-            end = padded(at + BLOCK + header.size)
+            end = round_up(at + BLOCK + header.size)
             blocks.find(at + BLOCK, end - at - BLOCK)
             body = blocks.take(at + BLOCK, end - at - BLOCK)
             if body[header.size :].strip(b"\0"):
@@ -141,7 +141,7 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
         header.link if link is None else link,
     )
     if header.type == headers.SPARSE:
-        raise ShardError(SPARSE_ADVICE, code="D115", offset=offset, member=shown(name))
+        raise ShardError(SPARSE_ADVICE, code="D115", offset=offset, member=to_text(name))
     if header.type == headers.CONTINUATION:
         raise ShardError(
             "a member continued from another volume; join the volumes first", code="D116", offset=offset
@@ -181,7 +181,7 @@ def _read_pax(body: bytes, is_global: bool) -> tuple[bytes | None, bytes | None,
         for known in _RELEVANT:
             if len(key) == len(known) and sum(map(int.__ne__, key, known)) == 1:
                 raise ShardError(
-                    f"a pax header has the key {shown(key)!r}, which is a damaged {known.decode()!r}; {REFETCH}",
+                    f"a pax header has the key {to_text(key)!r}, which is a damaged {known.decode()!r}; {REFETCH}",
                     code="D113",
                 )
     # POSIX: an empty value cancels an earlier one.
@@ -206,7 +206,7 @@ def _agree(first: bytes | None, second: bytes | None, what: str) -> bytes | None
     """Return the value that two extended headers of a member give. Raises ShardError if they differ."""
     if first is not None and second is not None and first != second:
         raise ShardError(
-            f"a member has two {what}, {shown(first)!r} and {shown(second)!r}; {REFETCH}", code="D113"
+            f"a member has two {what}, {to_text(first)!r} and {to_text(second)!r}; {REFETCH}", code="D113"
         )
     return second if first is None else first
 
@@ -233,9 +233,11 @@ def _check_extended(
         and name != header.name
         and _contradict(name, header.name_field, header.name != header.name_field)
     ):
-        both = f"gives the name {shown(name)!r} to a member, while its own header says {shown(header.name_field)!r}"
+        both = f"gives the name {to_text(name)!r} to a member, while its own header says {to_text(header.name_field)!r}"
     elif link is not None and _contradict(link, header.link, False):
-        both = f"makes a member a link to {shown(link)!r}, while its own header says {shown(header.link)!r}"
+        both = (
+            f"makes a member a link to {to_text(link)!r}, while its own header says {to_text(header.link)!r}"
+        )
     elif size is not None and header.size not in (0, size) and size < 8**11:
         both = f"gives a member {size} bytes, while its own header says {header.size}"
     else:
@@ -286,12 +288,12 @@ class HardLinks:
         It also raises for other members without data: a symbolic link may lead out of the shard.
         """
         if link.type != HARD_LINK:
-            to = f" to {shown(link.link)!r}" if link.type == SYMLINK else ""
+            to = f" to {to_text(link.link)!r}" if link.type == SYMLINK else ""
             raise ShardError(
                 f"{UNREADABLE[link.type]}{to} is in place of a file; {_PACK_OTHERS}",
                 code="D117" if link.type == SYMLINK else "D118",
             )
-        target = shown(link.link)
+        target = to_text(link.link)
         if not self._blocks.seekable:
             raise ShardError(
                 f"a hard link to {target!r} in a shard that cannot be read twice; {_PACK_LINKS}", code="D119"

@@ -19,9 +19,9 @@ from wdspec.formats.tar.headers import (
     Numbers,
     SuffixTree,
     byte_sum,
-    shown,
     splitter,
     text,
+    to_text,
 )
 from wdspec.formats.tar.members import HardLinks, Member, check_end, member_at
 from wdspec.formats.tar.runs import SampleRuns
@@ -177,7 +177,7 @@ class TarSamples(RawSamples):
                             mine = index % stride == residue
                             if mine:
                                 sample = template.copy()
-                                sample["__key__"] = shown(key)
+                                sample["__key__"] = to_text(key)
                             prefix = key + b"." if dotted and key[:2] != b"__" else None
                             after_prefix = len(key) + 1
                             node = tree.root
@@ -186,8 +186,8 @@ class TarSamples(RawSamples):
                                 self._report(
                                     ShardError(_REAPPEARS, code="D205"),
                                     offset=base + at,
-                                    key=shown(key),
-                                    member=shown(name),
+                                    key=to_text(key),
+                                    member=to_text(name),
                                 )
                             seen.add(key)
                         spelling = suffix if member or prefix is None else head[after_prefix:100]
@@ -202,7 +202,7 @@ class TarSamples(RawSamples):
                             step = step or (None, node)
                             if mine:
                                 mine = False
-                                self._report(error, offset=base + at, key=shown(key), member=shown(name))
+                                self._report(error, offset=base + at, key=to_text(key), member=to_text(name))
                 field, node = step
                 extended = -1
 
@@ -217,7 +217,7 @@ class TarSamples(RawSamples):
                         at = blocks.find(base + at)
                     except ShardError as error:
                         at = data - BLOCK
-                        error.at(member=shown(text(head[:100]) if member is None else member.name))
+                        error.at(member=to_text(text(head[:100]) if member is None else member.name))
                         raise
                     buffer, base, end = blocks.buffer, blocks.base, len(blocks.buffer)
 
@@ -240,7 +240,7 @@ class TarSamples(RawSamples):
             if beyond is not None:
                 raise beyond
         except ShardError as error:
-            self._report_end(error, offset=base + at, key=None if key is None else shown(key))
+            self._report_end(error, offset=base + at, key=None if key is None else to_text(key))
 
 
 def count_samples(file: BinaryIO, **options: Any) -> int:

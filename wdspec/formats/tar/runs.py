@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from wdspec.base.errors import ShardError
 from wdspec.formats.blocks import BLOCK
-from wdspec.formats.tar.headers import NAME, KeySplitter, SuffixTree, shown
+from wdspec.formats.tar.headers import NAME, KeySplitter, SuffixTree, to_text
 
 FEWEST_SAMPLES = 32
 """The least samples of a run. The cost of calling numpy is then small compared with what it saves."""
@@ -176,7 +176,7 @@ class SampleRuns:
     ) -> list[dict[str, Any]]:
         """Build the samples to yield, field by field."""
         width, stop = len(fields), len(keys) * len(fields)
-        texts = shown(b"\0".join(keys)).split("\0")[first :: self._stride]
+        texts = to_text(b"\0".join(keys)).split("\0")[first :: self._stride]
         empty = {**self._template, **dict.fromkeys(field for field in fields if field is not None)}
         samples = [empty.copy() for _ in texts]
         for sample, key in zip(samples, texts, strict=True):

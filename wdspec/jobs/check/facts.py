@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, Field
 
 from wdspec.base.errors import FieldError, WdspecError
-from wdspec.base.redaction import redacted
+from wdspec.base.redaction import redact
 from wdspec.formats.samples import LOST
 from wdspec.planning.plan import Plan, SourcePlan
 from wdspec.read.shard import Piece
@@ -98,7 +98,7 @@ class DataProblem:
         known = {name: place[name] for name in _PLACE if place.get(name) is not None}
         return cls(
             code or ("D102" if cause == "shard" else "D202"),
-            redacted(message.removesuffix(LOST)),  # a check reads the rest of the shard if possible
+            redact(message.removesuffix(LOST)),  # a check reads the rest of the shard if possible
             source=str(place.get("source") or ""),
             **{"shard": str(place.get("url") or ""), **known},
         )

@@ -46,7 +46,7 @@ def key_hashes(keys: Sequence[str | None]) -> Hashes:
         lengths = np.fromiter(map(len, encoded), np.uint64, len(encoded))
         width = max(1, int(lengths.max()))
         rows = np.array(encoded, dtype=f"S{width}").view(np.uint8).reshape(-1, width)
-        hashes = _mixed(rows.astype(np.uint64) @ _FACTORS[:width] + lengths * _FACTORS[-1])
+        hashes = _mix(rows.astype(np.uint64) @ _FACTORS[:width] + lengths * _FACTORS[-1])
         hashes[[at for at, key in enumerate(keys) if key is None]] = 0
     return hashes
 
@@ -63,12 +63,12 @@ def content_hashes(parts: Sequence[bytes], sizes: Sequence[int]) -> Hashes:
     """Hashes of the results of `content_part` for fields of some sizes; 0 for an empty part."""
     rows = np.frombuffer(b"".join([part.ljust(_WIDTH, b"\0") for part in parts]), np.uint32)
     sums = rows.reshape(len(parts), -1).astype(np.uint64) @ _FACTORS[: _WIDTH // 4]
-    hashes = _mixed(sums + np.array(sizes, np.uint64) * _FACTORS[-1])
+    hashes = _mix(sums + np.array(sizes, np.uint64) * _FACTORS[-1])
     hashes[[at for at, part in enumerate(parts) if not part]] = 0
     return hashes
 
 
-def _mixed(sums: npt.NDArray[np.uint64]) -> Hashes:
+def _mix(sums: npt.NDArray[np.uint64]) -> Hashes:
     """Mix the bits of sums, whose low bits depend on few bits of the summands."""
     sums ^= sums >> np.uint64(32)
     sums *= np.uint64(0x9E3779B97F4A7C15)

@@ -12,9 +12,9 @@ from typing import Any
 from wdspec.base.errors import ShardError, WdspecError
 from wdspec.formats.blocks import BLOCK, Blocks
 from wdspec.formats.compression import Compression, compression_of, format_of
-from wdspec.formats.decompress import decompressed
+from wdspec.formats.decompress import decompress
 from wdspec.formats.samples import RawSamples
-from wdspec.formats.tar.headers import read_header, shown, splitter
+from wdspec.formats.tar.headers import read_header, splitter, to_text
 from wdspec.formats.tar.members import member_at
 from wdspec.jobs.check.facts import DataProblem, SampleFacts, SamplePlace, ShardFacts
 from wdspec.jobs.check.values import SampleWatch
@@ -98,7 +98,7 @@ class _Reading:
             return
         if not look.in_full:
             if stat == type(stat)():  # a store without such facts
-                open.storage.watched(look.shard).close()
+                open.storage.open_watched(look.shard).close()
             return
         facts.samples = SampleFacts()
         watch = SampleWatch(self.url, self._add_at, look.looks)
@@ -239,7 +239,7 @@ class _Reading:
             return None
         if self._members is None:
             with suppress(WdspecError, OSError):
-                file = decompressed(open.storage.watched(self.look.shard))
+                file = decompress(open.storage.open_watched(self.look.shard))
                 if file.seekable():
                     self._members = Blocks(file)
                 else:
@@ -264,10 +264,10 @@ def find_member(
         while (member := member_at(blocks, offset)) is not None:
             parts = split(member.name) if member.may_be_sampled else None
             if parts is not None:
-                if shown(parts[0]) != key:
+                if to_text(parts[0]) != key:
                     return None
-                if field_of(shown(parts[1])) == stored:
-                    return shown(member.name), member.offset
+                if field_of(to_text(parts[1])) == stored:
+                    return to_text(member.name), member.offset
             offset = member.end
     return None
 

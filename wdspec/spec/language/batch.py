@@ -19,7 +19,7 @@ from wdspec.spec.language.values import (
     read_number,
     refuse,
 )
-from wdspec.spec.problems import quoted, shown
+from wdspec.spec.problems import describe, quote
 
 Way = Literal["stack", "list", "pad", "nested", "call"]
 _WORDS = ("stack", "list", "pad", "nested")
@@ -87,7 +87,7 @@ def read_collation(value: Any) -> Any:
     )
     if value == "list":
         hint = "write `ragged: list` for lists of values that do not stack, or name fields: `collate: {boxes: list}`"
-    return refuse("E202", f"expected a map of fields, but this is {shown(value)}", hint)
+    return refuse("E202", f"expected a map of fields, but this is {describe(value)}", hint)
 
 
 def _read_way(value: Any, name: str) -> Any:
@@ -97,7 +97,7 @@ def _read_way(value: Any, name: str) -> Any:
     if isinstance(value, str):
         if value not in _WORDS:
             hint = did_you_mean(value, _WORDS) or _FORMS
-            refuse("E203", f"{quoted(value)} is not a way to collate `{name[:60]}`", hint)
+            refuse("E203", f"{quote(value)} is not a way to collate `{name[:60]}`", hint)
         return {"way": value, "padding": {}} if value == "pad" else {"way": value}
     if isinstance(value, dict) and "call" in value:
         return {"way": "call", "call": _read_call(value)}
@@ -106,8 +106,8 @@ def _read_way(value: Any, name: str) -> Any:
     if isinstance(value, dict) and value:
         wrong = next(str(key) for key in value if key != "pad")
         hint = "write `{pad: {…}}`" if wrong in _PAD_KEYS else did_you_mean(wrong, ("pad", "call")) or _FORMS
-        refuse("E201", f"unknown key {quoted(wrong)} in the collation of `{name[:60]}`", hint)
-    return refuse("E202", f"expected a way to collate `{name[:60]}`, but this is {shown(value)}", _FORMS)
+        refuse("E201", f"unknown key {quote(wrong)} in the collation of `{name[:60]}`", hint)
+    return refuse("E202", f"expected a way to collate `{name[:60]}`, but this is {describe(value)}", _FORMS)
 
 
 def _read_padding(value: Any) -> Any:
@@ -115,21 +115,23 @@ def _read_padding(value: Any) -> Any:
     if value in ("left", "right"):
         return {"side": value}
     if not isinstance(value, dict):
-        refuse("E202", f"expected a map, but this is {shown(value)}", "write `{pad: {side: left, value: 0}}`")
+        refuse(
+            "E202", f"expected a map, but this is {describe(value)}", "write `{pad: {side: left, value: 0}}`"
+        )
     for key in value:
         if key not in _PAD_KEYS:
             hint = did_you_mean(str(key), _PAD_KEYS) or f"the keys here are {', '.join(_PAD_KEYS)}"
-            refuse("E201", f"unknown key {quoted(str(key))} in `pad`", hint)
+            refuse("E201", f"unknown key {quote(str(key))} in `pad`", hint)
     said = {key: each for key, each in value.items() if each is not None}
     if said.get("side", "right") not in ("left", "right"):
-        refuse("E203", f"{shown(said['side'])} is not a side of `pad`", "write `left` or `right`")
+        refuse("E203", f"{describe(said['side'])} is not a side of `pad`", "write `left` or `right`")
     if "value" in said and not (isinstance(said["value"], int) and not isinstance(said["value"], bool)):
         said["value"] = read_number(said["value"])
     if "axis" in said:
         said["axis"] = tuple(read_integer(each) for each in read_list(said["axis"]))
     for key in ("multiple", "limit", "length"):
         if key in said and (not isinstance(read_integer(said[key]), int) or int(said[key]) < 1):
-            refuse("E204", f"`{key}` of `pad` must be at least 1, but this is {shown(said[key])}")
+            refuse("E204", f"`{key}` of `pad` must be at least 1, but this is {describe(said[key])}")
         if key in said:
             said[key] = read_integer(said[key])
     if "length" in said and {"multiple", "limit"} & said.keys():
@@ -145,10 +147,12 @@ def _read_call(value: Any) -> Any:
         for key in value:
             if key not in ("call", "args"):
                 hint = "write `{call: package.module:function, args: {…}}`"
-                refuse("E201", f"unknown key {quoted(str(key))} next to `call`", hint)
+                refuse("E201", f"unknown key {quote(str(key))} next to `call`", hint)
         if not isinstance(value.get("args") or {}, dict):
             refuse(
-                "E202", f"`args` is a map, but this is {shown(value['args'])}", "write `args: {name: value}`"
+                "E202",
+                f"`args` is a map, but this is {describe(value['args'])}",
+                "write `args: {name: value}`",
             )
         return {"call": read_callable(value["call"]), "args": value.get("args") or {}}
     return {"call": read_callable(value)}
@@ -165,11 +169,13 @@ def read_ragged(value: Any) -> Any:
         for name, way in value.items():
             if way not in ("error", "list"):
                 refuse(
-                    "E203", f"{shown(way)} is not a choice for `{str(name)[:60]}`", "write `list` or `error`"
+                    "E203",
+                    f"{describe(way)} is not a choice for `{str(name)[:60]}`",
+                    "write `list` or `error`",
                 )
         return tuple(str(name) for name, way in value.items() if way == "list")
     hint = did_you_mean(value, ("list", "error")) or hint
-    return refuse("E203", f"{shown(value)} is not a choice for `ragged`", hint)
+    return refuse("E203", f"{describe(value)} is not a choice for `ragged`", hint)
 
 
 Ragged = Annotated[
@@ -256,5 +262,5 @@ def read_batch(value: Any) -> Any:
         twice = [str(name) for name in names if isinstance(collated, dict) and name in collated]
         if twice:
             hint = "remove it from `ragged`: `collate` has `list`, too"
-            refuse("E203", f"`ragged` and `collate` both name the field {quoted(twice[0])}", hint)
+            refuse("E203", f"`ragged` and `collate` both name the field {quote(twice[0])}", hint)
     return value if isinstance(value, (dict, Batch)) else {"size": value}

@@ -91,7 +91,7 @@ class DeclaredKey(NamedTuple):
 @cache
 def declared_keys(model: type[BaseModel]) -> tuple[DeclaredKey, ...]:
     """The keys of a model and of the maps in it; except `dataset`, since sources declare their keys themselves."""
-    return tuple(_declared(model))
+    return tuple(_declaration(model))
 
 
 def inner_model(field: FieldInfo) -> type[BaseModel] | None:
@@ -104,7 +104,7 @@ def affects_of(field: FieldInfo) -> Affects | None:
     return next((mark for mark in field.metadata if isinstance(mark, Affects)), None)
 
 
-def _declared(model: type[BaseModel]) -> Iterator[DeclaredKey]:
+def _declaration(model: type[BaseModel]) -> Iterator[DeclaredKey]:
     for attribute, field in model.model_fields.items():
         affects = affects_of(field)
         if attribute == "dataset" or (affects is None and not field.description):

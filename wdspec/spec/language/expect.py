@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language.effects import AffectsNeither, AffectsOrder
 from wdspec.spec.language.values import Fraction, Model, read_integer, read_number, refuse
-from wdspec.spec.problems import quoted, shown
+from wdspec.spec.problems import describe, quote
 
 ARRAYS = (
     *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
@@ -63,11 +63,11 @@ def read_expected_field(value: Any) -> Any:
     if isinstance(value, str):
         return {"type": _read_type(value)}
     if not isinstance(value, dict):
-        refuse("E202", f"expected the description of a field, but this is {shown(value)}", _FORMS)
+        refuse("E202", f"expected the description of a field, but this is {describe(value)}", _FORMS)
     for key in value:
         if key not in _KEYS:
             hint = did_you_mean(str(key), _KEYS) or f"the keys here are {', '.join(_KEYS)}"
-            refuse("E201", f"unknown key {quoted(str(key))} in the description of a field", hint)
+            refuse("E201", f"unknown key {quote(str(key))} in the description of a field", hint)
     said = {key: each for key, each in value.items() if each is not None}
     if "type" in said:
         said["type"] = _read_type(said["type"])
@@ -75,7 +75,7 @@ def read_expected_field(value: Any) -> Any:
         if not isinstance(said["shape"], (list, tuple)):
             refuse(
                 "E202",
-                f"a shape is a list, but this is {shown(said['shape'])}",
+                f"a shape is a list, but this is {describe(said['shape'])}",
                 "write `[224, null, [1, 3]]`",
             )
         said["shape"] = tuple(read_bounds(each, open_alone=True) for each in said["shape"])
@@ -116,13 +116,15 @@ def _number(value: Any) -> float:
 
 
 def _refuse_number(value: Any) -> NoReturn:
-    refuse("E202", f"expected a number, but this is {shown(value)}", "write `[0, 255]`, `[1, null]` or `5`")
+    refuse(
+        "E202", f"expected a number, but this is {describe(value)}", "write `[0, 255]`, `[1, null]` or `5`"
+    )
 
 
 def _read_type(value: Any) -> str:
     if value not in TYPES:
         hint = (isinstance(value, str) and did_you_mean(value, TYPES)) or f"the types are {', '.join(TYPES)}"
-        refuse("E203", f"{shown(value)} is not the type of a field", hint)
+        refuse("E203", f"{describe(value)} is not the type of a field", hint)
     return str(value)
 
 
@@ -135,7 +137,7 @@ def _read_classes(value: Any) -> Any:
         return read
     return refuse(
         "E202",
-        f"expected the classes, but this is {shown(value)}",
+        f"expected the classes, but this is {describe(value)}",
         "write their number, such as `1000` for 0 to 999, or list them",
     )
 

@@ -25,7 +25,7 @@ from wdspec.spec.language.values import (
     refuse,
     text_form,
 )
-from wdspec.spec.problems import quoted, shown
+from wdspec.spec.problems import describe, quote
 from wdspec.urls.urls import AIS_PROVIDERS
 
 
@@ -53,7 +53,7 @@ Argument = Annotated[
 
 def _no_argument(name: str) -> NoReturn:
     hint = "write the name of an argument of the file system's class, such as `client_kwargs`"
-    refuse("E202", f"{quoted(name)} cannot be the name of an argument", hint)
+    refuse("E202", f"{quote(name)} cannot be the name of an argument", hint)
 
 
 def _endpoint(text: str) -> str:
@@ -98,7 +98,7 @@ def read_storage(value: Any) -> Any:
     if value is False:
         return None
     if not isinstance(value, (dict, ObjectStoreOptions)):
-        refuse("E202", f"expected a map or `false`, but this is {shown(value)}", "write `{endpoint: …}`")
+        refuse("E202", f"expected a map or `false`, but this is {describe(value)}", "write `{endpoint: …}`")
     if isinstance(value, dict):
         maps = [value.get(name) for name in ("options", "env", "files")]
         names = [name for each in maps if isinstance(each, dict) for name in each]
@@ -106,7 +106,7 @@ def read_storage(value: Any) -> Any:
             if names.count(name) > 1:
                 refuse(
                     "E202",
-                    f"the argument {quoted(name)} is given twice",
+                    f"the argument {quote(name)} is given twice",
                     "leave it in one of `options`, `env`, `files`",
                 )
     return value
@@ -117,7 +117,9 @@ StorageOrNone = Annotated[ObjectStoreOptions | None, BeforeValidator(read_storag
 
 def _local(directory: str) -> str:
     if "://" in directory:
-        refuse("E202", f"a cache must be a local directory, but this is {shown(directory)}", "write a path")
+        refuse(
+            "E202", f"a cache must be a local directory, but this is {describe(directory)}", "write a path"
+        )
     return directory
 
 
@@ -172,7 +174,7 @@ def read_cache(value: Any) -> Any:
         return None
     if isinstance(value, str) and is_size(value):
         hint = f"write `cache: {{dir: /data/cache, size: {value}}}`"
-        refuse("E202", f"a cache needs a directory, but this is the size {shown(value)}", hint)
+        refuse("E202", f"a cache needs a directory, but this is the size {describe(value)}", hint)
     return {"dir": value} if isinstance(value, str) else value
 
 
@@ -199,7 +201,7 @@ def read_endpoint(value: Any) -> str:
         refuse("E219", "this address has a user name or password, which AIStore does not use", hint)
     blank = any(sign.isspace() for sign in text)
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or blank:
-        refuse("E219", f"{quoted(text)} is not an http or https address of a gateway", example)
+        refuse("E219", f"{quote(text)} is not an http or https address of a gateway", example)
     return url.rstrip("/")
 
 
@@ -226,7 +228,7 @@ def read_etl_name(value: Any) -> str:
     text = read_text(value)
     if not _ETL_NAME.fullmatch(text):
         hint = "in AIStore, names have 6 to 32 of the characters a-z, 0-9 and `-`; `ais etl show` lists them"
-        refuse("E219", f"{quoted(text)} cannot be the name of an ETL", hint)
+        refuse("E219", f"{quote(text)} cannot be the name of an ETL", hint)
     return str(text)
 
 
@@ -235,7 +237,7 @@ def read_etl_args(value: Any) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, dict):
-        refuse("E202", f"expected text or a map, but this is {shown(value)}", "write `args: {size: 224}`")
+        refuse("E202", f"expected text or a map, but this is {describe(value)}", "write `args: {size: 224}`")
     import json  # most specs have no use for it
 
     try:
@@ -249,7 +251,7 @@ def read_namespace(value: Any) -> str:
     text = read_text(value)
     if not _NAMESPACE.fullmatch(text):
         hint = "write `@cluster`, `@cluster#name` or `#name`, in quotes"
-        refuse("E219", f"{quoted(text)} is not a namespace of AIStore", hint)
+        refuse("E219", f"{quote(text)} is not a namespace of AIStore", hint)
     return str(text)
 
 
@@ -363,7 +365,7 @@ def read_aistore(value: Any) -> Any:
         return None
     if not isinstance(value, (dict, AIStore)):
         hint = "write `{endpoint: …, use_for: [gs]}`"
-        refuse("E202", f"expected a map or `false`, but this is {shown(value)}", hint)
+        refuse("E202", f"expected a map or `false`, but this is {describe(value)}", hint)
     return value
 
 

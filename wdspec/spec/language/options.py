@@ -27,7 +27,7 @@ from wdspec.spec.language.values import (
     text_form,
     words_form,
 )
-from wdspec.spec.problems import quoted, shown
+from wdspec.spec.problems import describe, quote
 
 
 class ScheduleStep(Model):
@@ -100,7 +100,7 @@ def read_epoch(value: Any) -> Any:
             did_you_mean(value, ["pass"])
             or "write a number of samples, `{batches: n}` or `pass`; leave it out for an endless epoch"
         )
-        refuse("E203", f"{shown(value)} is not the length of an epoch", hint)
+        refuse("E203", f"{describe(value)} is not the length of an epoch", hint)
     return {"samples": value}
 
 
@@ -116,12 +116,12 @@ def read_skip(value: Any) -> Any:
     if isinstance(value, bool):
         return value
     if not isinstance(value, (str, list, tuple)):
-        refuse("E202", f"expected true, false or a list of causes, but this is {shown(value)}")
+        refuse("E202", f"expected true, false or a list of causes, but this is {describe(value)}")
     causes = tuple(map(read_text, read_words(value)))
     for cause in causes:
         if cause not in SKIP_CAUSES:
             hint = did_you_mean(cause, SKIP_CAUSES) or f"write `true`, or some of {', '.join(SKIP_CAUSES)}"
-            refuse("E203", f"{quoted(cause)} is not a cause of errors", hint)
+            refuse("E203", f"{quote(cause)} is not a cause of errors", hint)
     return causes
 
 
@@ -190,7 +190,7 @@ def read_errors(value: Any) -> Any:
             did_you_mean(value, ["raise", "skip"])
             or "write `raise`, `skip` or a map such as `{max_rate: 0.001}`"
         )
-        refuse("E203", f"{shown(value)} is not an error policy", hint)
+        refuse("E203", f"{describe(value)} is not an error policy", hint)
     return {"skip": value == "skip"}
 
 

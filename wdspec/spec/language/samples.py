@@ -46,7 +46,7 @@ from wdspec.spec.language.values import (
     text_form,
     words_form,
 )
-from wdspec.spec.problems import quoted, shown
+from wdspec.spec.problems import describe, quote
 from wdspec.urls.rewrite import NESTED, REMEDY, nested_repeat
 
 _AROUND_PLUS = re.compile(r"\s*\+\s*")
@@ -63,7 +63,7 @@ def read_decoder(value: Any) -> Any:
     if base in LEFT_OUT_DECODERS:
         hint = "use `raw` or your own function; for new data `npz` or `safetensors`"
         refuse(
-            "E209", f"the decoder {quoted(base)} (webdataset's tenbin) is intentionally not supported", hint
+            "E209", f"the decoder {quote(base)} (webdataset's tenbin) is intentionally not supported", hint
         )
     if base not in DECODERS:
         folded = base.lower()
@@ -72,7 +72,7 @@ def read_decoder(value: Any) -> Any:
         if base.partition("=")[0] in BY_NAME[DEFAULT_IMAGE_DECODER].options:
             hint = f"it is an option of a decoder: `{DEFAULT_IMAGE_DECODER}+{value}`"
         hint = hint or "see docs/decoders.md for the list of decoders"
-        refuse("E209", f"unknown decoder {quoted(base)}", hint)
+        refuse("E209", f"unknown decoder {quote(base)}", hint)
     known = sorted(BY_NAME[base].options)
     for option in sorted(options - set(known)):
         hint = did_you_mean(option, known) or (
@@ -80,11 +80,11 @@ def read_decoder(value: Any) -> Any:
             if known
             else "it has no options"
         )
-        refuse("E209", f"the decoder {quoted(base)} has no option {quoted(option)}", hint)
+        refuse("E209", f"the decoder {quote(base)} has no option {quote(option)}", hint)
     try:
         option_values(value)
     except ValueError as error:
-        refuse("E209", f"{quoted(value)}: {error}", "docs/decoders.md has the options, with examples")
+        refuse("E209", f"{quote(value)}: {error}", "docs/decoders.md has the options, with examples")
     return value
 
 
@@ -118,7 +118,7 @@ def read_decode(value: Any) -> Any:
     """Read `rgb`, `[rgb, json]`, `{image: rgb, meta: json}`, or `auto`, which is the default."""
     if isinstance(value, str):
         if (joined := _AROUND_PLUS.sub("+", value)) != value:
-            refuse("E209", f"{quoted(value)} has spaces around its `+`", f"write `{joined}`")
+            refuse("E209", f"{quote(value)} has spaces around its `+`", f"write `{joined}`")
         value = value.split() or [value]
     if isinstance(value, (list, tuple)):
         if AUTO in value[:-1]:
@@ -132,7 +132,7 @@ def read_decode(value: Any) -> Any:
         return {"fields": {field: name for field, name in value.items() if name != AUTO}}
     if not isinstance(value, Decode):
         hint = f"write `rgb8`, `pil` or another decoder; `{AUTO}` decodes by extension, `raw` leaves bytes"
-        refuse("E202", f"expected a decoder, a list or a map of them, but this is {shown(value)}", hint)
+        refuse("E202", f"expected a decoder, a list or a map of them, but this is {describe(value)}", hint)
     return value
 
 
@@ -156,7 +156,7 @@ def _two_groups(value: str) -> str:
     groups = check_regex(value).groups
     if groups != 2:
         hint = r"one group for the key, one for the field: `(.*/\d+)\.(.*)`"
-        refuse("E212", f"the regex {quoted(value)} has {groups} groups, but a key rule needs two", hint)
+        refuse("E212", f"the regex {quote(value)} has {groups} groups, but a key rule needs two", hint)
     return value
 
 
@@ -167,7 +167,7 @@ def check_regex(value: str) -> re.Pattern[str]:
     try:
         regex = re.compile(value)
         if nested_repeat(value):
-            refuse("E212", f"the regex {quoted(value)} {NESTED}", REMEDY)
+            refuse("E212", f"the regex {quote(value)} {NESTED}", REMEDY)
         return regex
     except (re.error, OverflowError, RecursionError) as error:
         where = (
@@ -177,7 +177,7 @@ def check_regex(value: str) -> re.Pattern[str]:
         )
         refuse(
             "E212",
-            f"{quoted(value)} is not a regex: {error.args[0]}{where}",
+            f"{quote(value)} is not a regex: {error.args[0]}{where}",
             "see Python's `re` for the syntax",
         )
 
@@ -210,7 +210,7 @@ def read_key_rule(value: Any) -> Any:
         hint = (
             did_you_mean(value, ["first_dot", "last_dot"]) or "write `first_dot`, `last_dot` or `{regex: …}`"
         )
-        refuse("E203", f"{shown(value)} is not a key rule", hint)
+        refuse("E203", f"{describe(value)} is not a key rule", hint)
     return {"kind": value}
 
 
@@ -247,7 +247,7 @@ def read_scale(value: Any) -> Any:
     if isinstance(value, (dict, str)) and not _is_numeric(value):
         meant = number_meant(value)
         hint = f"write `{meant}`" if meant else f"it is a factor: {forms}"
-        refuse("E202", f"expected a number or a range, but this is {shown(value)}", hint)
+        refuse("E202", f"expected a number or a range, but this is {describe(value)}", hint)
     if len(pair) != 2:
         refuse("E210", f"a range has two ends, but this list has {len(pair)} items", forms)
     low, high = (read_number(end) for end in pair)
@@ -319,7 +319,9 @@ def _read_entry(entry: Any) -> Iterator[Any]:
         for field, calls in entry.items():
             if isinstance(calls, dict) and not Call.takes(calls):
                 refuse(
-                    "E202", f"expected a function of `{str(field)[:60]}`, but this is {shown(calls)}", _FORMS
+                    "E202",
+                    f"expected a function of `{str(field)[:60]}`, but this is {describe(calls)}",
+                    _FORMS,
                 )
             for each in _entries(calls):
                 if isinstance(each, dict) and "field" in each:
@@ -338,7 +340,7 @@ def _read_call(entry: Any) -> Iterator[Any]:
         for key in entry:
             if key not in (*_KEYS, "field"):
                 hint = did_you_mean(str(key), _KEYS) or f"the keys here are {', '.join(_KEYS)}"
-                refuse("E201", f"unknown key {quoted(str(key))} next to `call`", hint)
+                refuse("E201", f"unknown key {quote(str(key))} next to `call`", hint)
         if entry.get("with") and not entry.get("method"):
             hint = (
                 "write `args: {…}` for the arguments of a function, or add a method, such as `method: encode`"
@@ -346,7 +348,7 @@ def _read_call(entry: Any) -> Iterator[Any]:
             refuse("E203", "`with` has arguments of a method, but there is no `method`", hint)
         yield entry
     else:
-        refuse("E202", f"expected the name of a function, but this is {shown(entry)}", _FORMS)
+        refuse("E202", f"expected the name of a function, but this is {describe(entry)}", _FORMS)
 
 
 def _entries(value: Any) -> Any:
@@ -408,7 +410,7 @@ def read_stage(value: Any) -> Any:
     if not isinstance(value, str):
         refuse(
             "E202",
-            f"expected the name of a function, but this is {shown(value)}",
+            f"expected the name of a function, but this is {describe(value)}",
             "write `stage: package.module:function`",
         )
     return {"call": value}

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from wdspec.spec.language.effects import AffectsNeither
 from wdspec.spec.language.values import Count, Model, one_or_more, read_integer, read_list, refuse, text_form
-from wdspec.spec.problems import quoted, shown
+from wdspec.spec.problems import describe, quote
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def read_step_range(value: Any) -> Any:
             if not isinstance(value, bool)
             else "to skip samples that cannot be read, write `errors: skip`"
         )
-        refuse("E202", f"expected a range of steps, but this is {shown(value)}", hint)
+        refuse("E202", f"expected a range of steps, but this is {describe(value)}", hint)
     if not isinstance(value, str):
         step = read_integer(value)
         if step < 0:
@@ -141,10 +141,10 @@ def read_step_range(value: Any) -> Any:
         if meant is not None:
             ends = sorted((meant[1], meant[3]), key=int)
             hint = f"write `{'..'.join(ends)}`"
-        refuse("E217", f"{quoted(value)} is not a range of steps", hint)
+        refuse("E217", f"{quote(value)} is not a range of steps", hint)
     first, last = int(match[1]), int(match[3] or match[1])
     if last < first:
-        refuse("E217", f"the range {quoted(value.strip())} is backwards", f"write `{last}..{first}`")
+        refuse("E217", f"the range {quote(value.strip())} is backwards", f"write `{last}..{first}`")
     return {"first": first, "last": last}
 
 

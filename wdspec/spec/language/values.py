@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 from wdspec.base.errors import UsageError
 from wdspec.base.process import MOST_WORKERS
 from wdspec.spec.language.decoders import BY_NAME
-from wdspec.spec.problems import quoted, shown
+from wdspec.spec.problems import describe, quote
 
 T = TypeVar("T")
 INTEGER_TEXT = re.compile(r"[-+]?[0-9]{1,40}(?:_[0-9]{1,40}){0,20}")
@@ -72,7 +72,7 @@ def read_integer(value: Any) -> Any:
         return int(value)
     if isinstance(value, float) and not math.isfinite(value):
         refuse("E205", f"expected a whole number, but this is {value}", "write a finite number")
-    refuse("E202", f"expected a whole number, but this is {shown(value)}")
+    refuse("E202", f"expected a whole number, but this is {describe(value)}")
 
 
 def read_number(value: Any) -> Any:
@@ -82,7 +82,7 @@ def read_number(value: Any) -> Any:
     elif isinstance(value, str) and (_NUMBER_TEXT.fullmatch(value) or INTEGER_TEXT.fullmatch(value)):
         number = float(value)
     else:
-        refuse("E202", f"expected a number, but this is {shown(value)}")
+        refuse("E202", f"expected a number, but this is {describe(value)}")
     try:
         number = float(number)
     except OverflowError:
@@ -101,19 +101,21 @@ def read_boolean(value: Any) -> Any:
         hint += "; write `true`"
     elif isinstance(value, str) and value.lower() in ("no", "off", "n", "false"):
         hint += "; write `false`"
-    refuse("E202", f"expected true or false, but this is {shown(value)}", hint)
+    refuse("E202", f"expected true or false, but this is {describe(value)}", hint)
 
 
 def read_text(value: Any) -> Any:
     """Read text that is not empty."""
     if not isinstance(value, str):
         numeric = isinstance(value, (int, float))
-        refuse("E202", f"expected text, but this is {shown(value)}", "put it in quotes" if numeric else "")
+        refuse("E202", f"expected text, but this is {describe(value)}", "put it in quotes" if numeric else "")
     if not value.strip():
         refuse("E214", "expected text, but this is empty", "fill it in, or leave the key out")
     if "\0" in value:
         refuse(
-            "E203", f"a NUL character in {shown(value)}", "remove it: names, paths and URLs cannot have one"
+            "E203",
+            f"a NUL character in {describe(value)}",
+            "remove it: names, paths and URLs cannot have one",
         )
     return value
 
@@ -131,7 +133,7 @@ def read_callable(value: Any) -> Any:
             module, _, name = value.rpartition(".")
             if _CALLABLE.fullmatch(f"{module}:{name}"):
                 hint = f"did you mean `{module}:{name}`?"
-        refuse("E208", f"{quoted(value)} does not name a function", hint)
+        refuse("E208", f"{quote(value)} does not name a function", hint)
     return value
 
 
@@ -145,7 +147,7 @@ def read_size(value: Any) -> Any:
     if isinstance(value, str) and not INTEGER_TEXT.fullmatch(value):
         match = _SIZE.fullmatch(value.strip())
         if not match:
-            refuse("E211", f"{quoted(value)} is not a size", "write for example `500GB` or `64GiB`")
+            refuse("E211", f"{quote(value)} is not a size", "write for example `500GB` or `64GiB`")
         number, unit = match.groups()
         power = "kMGTP".index(unit[0].replace("K", "k")) + 1 if unit else 0
         return int(float(number) * (1024 if unit and unit.endswith("i") else 1000) ** power)
@@ -157,7 +159,7 @@ def read_duration(value: Any) -> Any:
     if isinstance(value, str) and not _NUMBER_TEXT.fullmatch(value):
         match = _DURATION.fullmatch(value.strip())
         if not match:
-            refuse("E211", f"{quoted(value)} is not a duration", "write for example `30s`, `5m` or `2h`")
+            refuse("E211", f"{quote(value)} is not a duration", "write for example `30s`, `5m` or `2h`")
         return float(match[1]) * _SECONDS[match[2]]
     return read_number(value)
 
@@ -173,7 +175,7 @@ def read_words(value: Any) -> Any:
     """Read words from one text, or from a list of texts."""
     entries = read_list(value)
     if not isinstance(entries, (list, tuple)):
-        refuse("E202", f"expected text or a list of texts, but this is {shown(value)}")
+        refuse("E202", f"expected text or a list of texts, but this is {describe(value)}")
     words: list[Any] = []
     for entry in entries:
         words.extend(entry.split() if isinstance(entry, str) and entry.strip() else (entry,))
@@ -185,14 +187,14 @@ def read_field_pattern(value: Any) -> Any:
     value = read_text(value)
     for pattern in value.split(";"):
         if not pattern:
-            refuse("E215", f"{quoted(value)} has an empty alternative", "write `jpg;png`, without extra `;`")
+            refuse("E215", f"{quote(value)} has an empty alternative", "write `jpg;png`, without extra `;`")
         if pattern.startswith("."):
-            refuse("E215", f"{quoted(pattern)} starts with a dot", f"write `{pattern.lstrip('.')}`")
+            refuse("E215", f"{quote(pattern)} starts with a dot", f"write `{pattern.lstrip('.')}`")
         if any(sign in pattern for sign in "/,|") or any(c.isspace() for c in pattern):
             hint = "separate fields with spaces and alternatives with `;`: `jpg;png txt`"
             if (meant := _MISPUT.sub(lambda sign: _SEPARATORS[sign[0][0]], value).strip()) != value:
                 hint += f"; did you mean `{meant}`?"
-            refuse("E215", f"{quoted(pattern)} cannot be a file suffix", hint)
+            refuse("E215", f"{quote(pattern)} cannot be a file suffix", hint)
     return value
 
 
@@ -355,7 +357,7 @@ class Model(BaseModel):
 M = TypeVar("M", bound=Model)
 
 
-def shared(model: type[M]) -> Callable[[], M]:
+def share_default(model: type[M]) -> Callable[[], M]:
     """Make a factory that always returns the same default instance, without building the model's validator."""
     instance = cast(M, model.model_construct())
 

@@ -10,7 +10,7 @@ from wdspec.base.errors import did_you_mean
 from wdspec.spec.build import Composition
 from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER, IMAGE_FIELDS, RAW
 from wdspec.spec.language.values import MASK, PACKINGS
-from wdspec.spec.problems import listed
+from wdspec.spec.problems import list_names
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
@@ -78,7 +78,7 @@ def unreadable_renames(composition: Composition) -> Findings:
         for new, olds in source.rename.items():
             if known.isdisjoint(old.lower() for old in olds):
                 at = locate(leaf.node.entries["rename"].value, (new,))
-                kept = f"`extensions` keeps only {listed(patterns, 8)}"
+                kept = f"`extensions` keeps only {list_names(patterns, 8)}"
                 hint = f"add `{olds[0]}` to `extensions`, or rename one of those"
                 if new.lower() in known:
                     hint = f"write the new name first: `{{{olds[0]}: {new}}}`"
@@ -89,7 +89,7 @@ def unreadable_renames(composition: Composition) -> Findings:
 def unknown_masks(composition: Composition) -> Findings:
     """`__mask__` outside of a pass."""
     if not composition.spec.is_pass and "epoch" not in composition.bad:
-        for at, entry in _wanted(composition, "fields", "to_tuple"):
+        for at, entry in _find_wanted(composition, "fields", "to_tuple"):
             if entry == MASK:
                 hint = "remove it; all samples are real here"
                 yield Finding(at, "only samples of `epoch: pass` have the field `__mask__`", hint)
@@ -105,10 +105,10 @@ def absent_fields(composition: Composition) -> Findings:
         for leaf, source in right_sources(composition, "extensions", "rename")
         if source.missing != "none" and (fields := visible_fields(source)) is not None
     ]
-    for at, entry in _wanted(composition, "fields", "to_tuple"):
+    for at, entry in _find_wanted(composition, "fields", "to_tuple"):
         for name, fields in known:
             if not _could_have(entry, fields):
-                hint = f"it has {listed(fields, 8)}; rename one, or write `missing: none`"
+                hint = f"it has {list_names(fields, 8)}; rename one, or write `missing: none`"
                 yield Finding(at, f"samples of `{name}` never have the field `{entry}`", hint)
                 break
 
@@ -120,13 +120,13 @@ def dropped_fields(composition: Composition) -> Findings:
     if not kept or composition.top.get("map") is not None or any(MAGIC.intersection(each) for each in kept):
         return
     names = tuple(entry.split(";")[0] for entry in kept)
-    for at, entry in _wanted(composition, "to_tuple"):
+    for at, entry in _find_wanted(composition, "to_tuple"):
         if not _could_have(entry, names):
-            hint = f"add it to `fields`, which keeps only {listed(names, 8)}"
+            hint = f"add it to `fields`, which keeps only {list_names(names, 8)}"
             yield Finding(at, f"`fields` removes `{entry}`, so `to_tuple` cannot have it", hint)
 
 
-def _wanted(composition: Composition, *keys: str) -> Iterator[tuple[Node, str]]:
+def _find_wanted(composition: Composition, *keys: str) -> Iterator[tuple[Node, str]]:
     for key in keys:
         for index, entry in enumerate(getattr(composition.spec, key) or ()):
             yield locate(composition.top.entries[key].value, (index,)), entry
@@ -189,7 +189,9 @@ def _absent(at: Node, names: Iterable[str], known: Known) -> Findings:
                 has = f"samples of `{source}` have" if source else "`to_tuple` or `fields` keeps"
                 where = at.key_or_self(name) if isinstance(at, MapNode) else at
                 hint = did_you_mean(name, fields) or "use the name of an existing field"
-                yield Finding(where, f"there is no field `{name[:60]}` here: {has} {listed(fields, 8)}", hint)
+                yield Finding(
+                    where, f"there is no field `{name[:60]}` here: {has} {list_names(fields, 8)}", hint
+                )
                 break
 
 
@@ -212,12 +214,12 @@ def unmatched_decode_keys(composition: Composition) -> Findings:
             unused = None if names is None or _matches(key, names, source) else (draft, names)
             if isinstance(own, MapNode) and own.get(key) is not None:
                 if unused is not None:
-                    yield _unmatched(key, *unused)
+                    yield _find_unmatched(key, *unused)
             elif unused is None:
                 inherited[key] = None
             else:
                 inherited.setdefault(key, unused)
-    yield from (_unmatched(key, *unused) for key, unused in inherited.items() if unused is not None)
+    yield from (_find_unmatched(key, *unused) for key, unused in inherited.items() if unused is not None)
 
 
 def _field_names(source: Source) -> tuple[str, ...] | None:
@@ -242,10 +244,10 @@ def _endings(suffix: str) -> Iterator[str]:
         suffix = ".".join(parts[:-1])
 
 
-def _unmatched(key: str, draft: Draft, names: Sequence[str]) -> Finding:
+def _find_unmatched(key: str, draft: Draft, names: Sequence[str]) -> Finding:
     at = locate(draft.node.entries["decode"].value, (key,))
     hint = did_you_mean(key, names) or "use a field or a suffix that `extensions` keeps"
-    return Finding(at, f"no field is called `{key[:60]}`: `{draft.name}` has {listed(names, 8)}", hint)
+    return Finding(at, f"no field is called `{key[:60]}`: `{draft.name}` has {list_names(names, 8)}", hint)
 
 
 @rule(
@@ -272,7 +274,9 @@ def unlike_batches(composition: Composition) -> Findings:
         first, others = known[0]
         if set(fields) == set(others):
             continue
-        message = f"`{draft.name}` has {listed(fields, 8)}, but `{first.name}` has {listed(others, 8)}"
+        message = (
+            f"`{draft.name}` has {list_names(fields, 8)}, but `{first.name}` has {list_names(others, 8)}"
+        )
         images = [next(filter(is_image, names), None) for names in (others, fields)]
         if images[0] and images[1] and images[0] != images[1]:
             hint = f"write `rename: {{image: {images[0]}}}` in `{first.name}` and `rename: {{image: {images[1]}}}` here"
@@ -332,7 +336,7 @@ def unstackable_images(composition: Composition) -> Findings:
         if written is not None and _gives_pil(source, spec):
             hint = "decode to an array (`rgb8`) or a tensor (`torchrgb`), or make one in `map`"
             yield Finding(written, "images of `pil` cannot be stacked in a batch", hint)
-        elif (field := _encoded(source, spec)) is not None:
+        elif (field := _find_encoded(source, spec)) is not None:
             at: Node = leaf.node.value_or_self("extensions")
             decoder = "rgb8" if is_image(field) else _medium(field)
             hint = f"add `decode: {decoder}`, or convert it to a tensor in `map`"
@@ -350,7 +354,7 @@ def _gives_pil(source: Source, spec: Spec) -> bool:
     return any(name.partition("+")[0].startswith("pil") for name in (*general, *named))
 
 
-def _encoded(source: Source, spec: Spec) -> str | None:
+def _find_encoded(source: Source, spec: Spec) -> str | None:
     """A field with images, audio or video that `extensions` names, if the source neither decodes nor rescales."""
     decodes = source.decode is not None and (source.decode.names or source.decode.fields)
     if decodes or source.scale is not None or source.extensions is None:
@@ -462,5 +466,7 @@ def unused_fields(composition: Composition) -> Findings:
             continue
         dropped = [name for name in fields if name not in taken and name not in source.tags]
         if dropped:
-            message = f"{listed(dropped)} of `{leaf.name}` is read, but `fields` or `to_tuple` leaves it out"
+            message = (
+                f"{list_names(dropped)} of `{leaf.name}` is read, but `fields` or `to_tuple` leaves it out"
+            )
             yield Finding(leaf.node.value_or_self("extensions"), message, "remove it from `extensions`")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from wdspec.base.errors import UrlError
 from wdspec.spec.build import Composition
 from wdspec.spec.language.locations import RewriteRule
-from wdspec.spec.problems import quoted
+from wdspec.spec.problems import quote
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_patterns import parts_of
 from wdspec.spec.tree import ListNode, MapNode, Scalar
@@ -42,7 +42,7 @@ def _mistakes(item: MapNode) -> Findings:
         compiled.sub(template.value, "")  # checks the replacement even if nothing matches
     except (re.error, IndexError) as error:
         hint = f"the regex has {compiled.groups} groups; for a literal `\\` write `\\\\`"
-        yield Finding(template, f"{quoted(template.value)} cannot replace the match: {error}", hint)
+        yield Finding(template, f"{quote(template.value)} cannot replace the match: {error}", hint)
 
 
 MOST_TRIED = 12
@@ -77,9 +77,9 @@ def rewrite_effects(composition: Composition) -> Iterator[Effect]:
                 return
             tried = [part.text] if part.listed else [part.braces[i] for i in _spread(len(part.braces))]
             texts.setdefault(leaf.name, []).extend(part.prefix + text for text in tried)
-    effects = [*_tried(top, [(own.get(name, []), urls) for name, urls in texts.items()])]
+    effects = [*_try_rules(top, [(own.get(name, []), urls) for name, urls in texts.items()])]
     for name, rules in own.items():
-        effects += _tried(rules, [([], texts.get(name, []))])
+        effects += _try_rules(rules, [([], texts.get(name, []))])
     variant = composition.variant
     yield from (
         each for each in effects if variant.environment is None or each.at.position in variant.overlaid
@@ -110,7 +110,7 @@ def _rules(holder: MapNode, rules: tuple[RewriteRule, ...]) -> _Placed:
     return placed
 
 
-def _tried(rules: _Placed, sets: list[tuple[_Placed, list[str]]]) -> Iterator[Effect]:
+def _try_rules(rules: _Placed, sets: list[tuple[_Placed, list[str]]]) -> Iterator[Effect]:
     """The effects of rules; `sets` has URLs, with the rules that come before these."""
     for number, (at, tried) in enumerate(rules):
         matched: str | None = None
@@ -147,7 +147,7 @@ def unmatched_rewrites(composition: Composition) -> Findings:
     """Rules that change no shard of the spec."""
     for effect in rewrite_effects(composition):
         if effect.matched is None:
-            message = f"no shard starts with {quoted(effect.rule.pattern)}, so this rule has no effect"
+            message = f"no shard starts with {quote(effect.rule.pattern)}, so this rule has no effect"
             yield Finding(effect.at.value_or_self("from"), message, "compare it with `shards`, or remove it")
 
 
@@ -166,7 +166,7 @@ def shadowed_rewrites(composition: Composition) -> Findings:
     for effect in rewrite_effects(composition):
         if effect.before is not None:
             message = (
-                f"an earlier rule, {quoted(effect.before.pattern)}, takes every shard that this one is for"
+                f"an earlier rule, {quote(effect.before.pattern)}, takes every shard that this one is for"
             )
             yield Finding(
                 effect.at.value_or_self("from"), message, "put the special rule before the general one"
@@ -192,7 +192,7 @@ def rewrites_into_pipes(composition: Composition) -> Findings:
             continue
         word = _word_with(url.rpartition("/")[2], command)
         if word is not None and "://" not in word and not word.startswith(("/", ".", "~")):
-            message = f"the program gets {quoted(word)}, without the scheme of {quoted(url)}"
+            message = f"the program gets {quote(word)}, without the scheme of {quote(url)}"
             hint = "keep the scheme in a group, `(gs://.*)`, and write `\\1`"
             yield Finding(effect.at.value_or_self("to"), message, hint)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wdspec.base.redaction import redacted
+from wdspec.base.redaction import redact
 from wdspec.spec.build import Composition
 from wdspec.spec.language.values import PICKLE_DECODERS, SECURE_REFUSES
 from wdspec.spec.rules.rule import Finding, Findings, rule
@@ -63,19 +63,19 @@ def secure_mode_refusals(composition: Composition) -> Findings:
         return
     for holder in (composition.top, *(leaf.node for leaf in composition.leaves)):
         if holder.get("allow") is not None:
-            yield _refused(holder.key("allow"), "`allow`")
+            yield _refuse(holder.key("allow"), "`allow`")
         rewrite = holder.get("rewrite")
         for item in rewrite.items if isinstance(rewrite, ListNode) else ():
             yield from _programs(item.get("to") if isinstance(item, MapNode) else None)
     for at, what in user_functions(composition):
-        yield _refused(at, what)
+        yield _refuse(at, what)
     output = composition.top.get("output")
     for place in (output.get("dir"), output.get("to")) if isinstance(output, MapNode) else (output,):
         yield from _programs(place)
     for leaf in composition.leaves:
         for at, name in decoder_names(leaf):
             if name in SECURE_REFUSES:
-                yield _refused(at, f"the decoder `{name}`")
+                yield _refuse(at, f"the decoder `{name}`")
         shards = leaf.node.get("shards")
         for text in shards.items if isinstance(shards, ListNode) else (shards,):
             yield from _programs(text)
@@ -84,10 +84,10 @@ def secure_mode_refusals(composition: Composition) -> Findings:
 def _programs(node: Node | None) -> Findings:
     text = getattr(node, "value", None)
     if node is not None and isinstance(text, str) and names_command(text):
-        yield _refused(node, "`pipe:`")
+        yield _refuse(node, "`pipe:`")
 
 
-def _refused(at: Node, what: str) -> Finding:
+def _refuse(at: Node, what: str) -> Finding:
     hint = "unset WDS_SECURE if you trust this spec"
     return Finding(at, f"{what} may run programs or user code, which WDS_SECURE=1 forbids", hint)
 
@@ -154,7 +154,7 @@ def functions_in_threads(composition: Composition) -> Findings:
 def url_secrets(composition: Composition) -> Findings:
     """Texts with a part that would be masked in output."""
     for text in scalars(composition.top):
-        if isinstance(text.value, str) and len(text.spans) == 1 and redacted(text.value) != text.value:
+        if isinstance(text.value, str) and len(text.spans) == 1 and redact(text.value) != text.value:
             hint = "use the environment, netrc or the login of the store"
             yield Finding(text, "this text has a password, token or signature", hint)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from wdspec.base.errors import UrlError
 from wdspec.spec.build import Composition
-from wdspec.spec.problems import quoted
+from wdspec.spec.problems import quote
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
 from wdspec.spec.tree import Scalar
@@ -117,7 +117,7 @@ def joined_lists(composition: Composition) -> Findings:
         found = _JOINED.search(_without_braces(written))
         if found is not None and not is_command(written):
             folded = "- " in found[0]
-            message = f"{quoted(found[0].strip())} is inside a text, which is one pattern"
+            message = f"{quote(found[0].strip())} is inside a text, which is one pattern"
             hint = (
                 "start all items of the list in the same column"
                 if folded
@@ -225,8 +225,8 @@ def open_folders(composition: Composition) -> Findings:
         last = written.rpartition("/")[2]
         is_object = row_of(written).store == FSSPEC
         if is_object and last and not _FILE.search(last):
-            message = f"{quoted(written)} looks like a directory, but is read as one shard"
-            yield Finding(text, message, f"write {quoted(written + '/')} if it is a directory")
+            message = f"{quote(written)} looks like a directory, but is read as one shard"
+            yield Finding(text, message, f"write {quote(written + '/')} if it is a directory")
 
 
 _VARIABLE = re.compile(r"(?<![$\\])\$([A-Za-z_]\w*)")
@@ -268,5 +268,5 @@ def listed_archives(composition: Composition) -> Findings:
     """An `@` before the name of a shard."""
     for text, written in written_texts(composition):
         if _SHARD.fullmatch(written):
-            message = f"{quoted(written)} would be read as a list of URLs, but has the name of a shard"
+            message = f"{quote(written)} would be read as a list of URLs, but has the name of a shard"
             yield Finding(text, message, "write it without the `@`")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.build import Composition
-from wdspec.spec.problems import listed
+from wdspec.spec.problems import list_names
 from wdspec.spec.rules.batches import epoch_samples, known_shares
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.tree import MapNode, Scalar
@@ -148,7 +148,7 @@ def step_names(composition: Composition) -> Findings:
                 hint = f"a schedule sets shares of the top level: name `{inner[name][:60]}`"
                 yield Finding(key, message, hint)
             elif name not in names:
-                hint = did_you_mean(name, names) or f"the sources are {listed(names)}"
+                hint = did_you_mean(name, names) or f"the sources are {list_names(names)}"
                 yield Finding(key, f"there is no source `{name[:60]}`", hint)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from wdspec.spec.build import Composition
-from wdspec.spec.problems import quoted
+from wdspec.spec.problems import quote
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_patterns import parts_of
 from wdspec.spec.sources import every_draft
@@ -127,7 +127,7 @@ def shards_of_two_sources(composition: Composition) -> Findings:
             found = stores[repr(leaf.model and leaf.model.storage)].add(part, leaf.name)
             if found is not None and found[1] != leaf.name:
                 shard, other = found
-                message = f"{quoted(shard)} is also a shard of the source `{other}`"
+                message = f"{quote(shard)} is also a shard of the source `{other}`"
                 yield Finding(text, message, "put each shard into one source")
                 break
 
@@ -152,7 +152,7 @@ def shards_of_two_splits(splits: Sequence[Composition]) -> Findings:
             for part in parts:
                 found = sets.add(part, split)
                 if found is not None and found[1] != split:
-                    message = f"{quoted(found[0])} is also a shard of the split `{found[1]}`"
+                    message = f"{quote(found[0])} is also a shard of the split `{found[1]}`"
                     yield Finding(text, message, "use different shards in each split")
                     break
 
@@ -175,7 +175,7 @@ def repeated_shards(composition: Composition) -> Findings:
             number += 1
             found = sets.add(part, (leaf.name, number))
             if found is not None and found[1][0] == leaf.name:
-                yield Finding(text, f"{quoted(found[0])} is twice in this source", "name it once")
+                yield Finding(text, f"{quote(found[0])} is twice in this source", "name it once")
                 break
 
 
