@@ -1,5 +1,6 @@
-"""The `wdspec` program: arguments in, tables, JSON and exit codes out.
+"""The `wdspec` program: arguments in; tables, JSON and exit codes out.
 
-`main.py` finds the commands: each is one file in `spec_commands`, `team_commands` or `shard_commands`. What several of
-them need is in `support`; `explain`, `simulate` and the like hold what one of them finds out. Read `main.py` first.
+Read `main` first: it finds the commands, one file each. `report` turns the reports of commands into tables, text and
+JSON. `spec_options` and `shard_files` have the options that several commands share, and `problems` shows what
+validation finds. The `*_facts`, `*_data` and `*_draws` files find out what a command of that name shows.
 """

@@ -11,16 +11,7 @@ import click
 
 from wdspec.base.redaction import redacted_urls
 from wdspec.base.user_code import file_of_module
-from wdspec.cli import report
-from wdspec.cli.explain_facts import (
-    PER_UNENDING,
-    TURNS,
-    ExplainedSource,
-    Explanation,
-    calls_in_words,
-    draw_in_words,
-    explain_spec,
-)
+from wdspec.cli import explain_facts, report
 from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
 from wdspec.spec.spec import Spec
@@ -39,7 +30,7 @@ def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | Non
 
     Exit code: 1 if local shards are missing.
     """
-    explanation = explain_spec(choice.load(), ranks, workers, slots)
+    explanation = explain_facts.explain_spec(choice.load(), ranks, workers, slots)
     show_report(ExplainReport(explanation), form)
     return 1 if explanation.lacks_shards else 0
 
@@ -48,7 +39,7 @@ def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | Non
 class ExplainReport:
     """What a spec means."""
 
-    explanation: Explanation
+    explanation: explain_facts.Explanation
 
     def blocks(self) -> Iterator[Block]:
         spec = self.explanation.spec
@@ -72,7 +63,7 @@ class ExplainReport:
             "batch": {"per_rank": size // run.ranks, "global": size} if plan.batching.batched else None,
             "epoch": None if plan.epoch_batches is None else epoch,
             "skip": [[first, stop - 1] for first, stop in explanation.spec.skipped_steps.ranges],
-            "expected_of": plan.epoch_samples or PER_UNENDING,
+            "expected_of": plan.epoch_samples or explain_facts.PER_UNENDING,
             "sources": explanation.sources,
             "slots": explanation.slots,
             "held_bytes_per_worker": explanation.held_bytes,
@@ -81,7 +72,7 @@ class ExplainReport:
         }
 
 
-def _summary(explanation: Explanation) -> Iterator[Row]:
+def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
     spec, plan, run = explanation.spec, explanation.plan, explanation.run
     batching = plan.batching
     if spec.file and spec.name:
@@ -107,11 +98,11 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
         yield "epoch", f"{steps} a rank = {report.pluralize(plan.epoch_samples or 0, 'sample')}{over_all}"
     if skipped := spec.skipped_steps:
         yield "skip", f"steps {skipped}: {report.pluralize(skipped.count, 'global batch', 'global batches')}"
-    yield "draw", draw_in_words(plan)
+    yield "draw", explain_facts.draw_in_words(plan)
     if plan.schedule:
         yield "schedule", _schedule(explanation)
     if spec.map:
-        yield "map", calls_in_words(spec.map)
+        yield "map", explain_facts.calls_in_words(spec.map)
     if spec.stage is not None:
         yield "stage", f"{spec.stage.call}, restarted every {spec.stage.every:,} samples of a slot"
     yield from _code(spec)
@@ -130,14 +121,14 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
     yield "memory", (held if explanation.held_bytes else "") + buffers + excluded
 
 
-def _schedule(explanation: Explanation) -> str:
+def _schedule(explanation: explain_facts.Explanation) -> str:
     """When shares change; the table of sources shows their means."""
     size, starts = explanation.plan.batching.global_size, [s.start for s in explanation.plan.schedule[1:]]
     if not starts:
         return "one step"
     shown = ", ".join(f"{start * size:,} (batch {start:,})" for start in starts[:3])
     more = f" and {len(starts) - 3} more" if len(starts) > 3 else ""
-    span = "an epoch" if explanation.plan.epoch_batches else f"{PER_UNENDING:,} samples"
+    span = "an epoch" if explanation.plan.epoch_batches else f"{explain_facts.PER_UNENDING:,} samples"
     return f"shares change at sample {shown}{more}; the table shows their means over {span}"
 
 
@@ -153,10 +144,12 @@ def _code(spec: Spec) -> Iterator[Row]:
         yield "code", f"`{module}`: {where}"
 
 
-def _sources(explanation: Explanation) -> Table:
-    per = "per epoch" if explanation.plan.epoch_samples else f"per {PER_UNENDING:,}"
+def _sources(explanation: explain_facts.Explanation) -> Table:
+    per = "per epoch" if explanation.plan.epoch_samples else f"per {explain_facts.PER_UNENDING:,}"
 
-    def read(cell: Callable[[ExplainedSource], str]) -> Callable[[ExplainedSource], str]:
+    def read(
+        cell: Callable[[explain_facts.ExplainedSource], str],
+    ) -> Callable[[explain_facts.ExplainedSource], str]:
         return lambda each: "" if each.is_off else cell(each)
 
     columns = {
@@ -180,7 +173,7 @@ def _sources(explanation: Explanation) -> Table:
     return table_of(explanation.sources, columns)._replace(faint=faint)
 
 
-def _fields(explanation: Explanation) -> Table:
+def _fields(explanation: explain_facts.Explanation) -> Table:
     """A row for all sources with the same fields and steps."""
     groups: dict[tuple[str, str], list[str]] = {}
     for each in explanation.sources:
@@ -192,7 +185,7 @@ def _fields(explanation: Explanation) -> Table:
     return Table(("source", "fields", "then"), rows)
 
 
-def _slots(explanation: Explanation) -> Table:
+def _slots(explanation: explain_facts.Explanation) -> Table:
     total, sources = explanation.plan.topology.slots, len(explanation.plan.sources)
     shown = len(explanation.slots) // sources
     more = f" (slots {shown} of {total:,}, see --slots)" if shown < total else ""
@@ -212,7 +205,7 @@ def _slots(explanation: Explanation) -> Table:
             turns.append(name if turn.parts == 1 else f"{name} [{turn.part + 1}/{turn.parts}]")
         rank, worker = (str(each.rank), str(each.worker)) if first else ("", "")
         rows.append((rank, worker, each.source, ", ".join(turns)))
-    return Table(("rank", "worker", "source", f"first {TURNS} shards{more}"), rows)
+    return Table(("rank", "worker", "source", f"first {explain_facts.TURNS} shards{more}"), rows)
 
 
 def _file_name(url: str) -> str:

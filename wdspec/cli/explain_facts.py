@@ -237,8 +237,8 @@ class Explanation:
         if memory and held > memory / 4:
             remedy = "`shuffle`" if self.held_bytes > self.buffer_bytes else "`interleave`, or run more ranks"
             yield (
-                f"W513 shuffling and buffers of {pluralize(workers, 'worker')} hold {size(held)}, more than a quarter of "
-                f"this machine's {size(memory)}; lower {remedy}"
+                f"W513 shuffling and buffers of {pluralize(workers, 'worker')} hold {size(held)}, more than a quarter "
+                f"of this machine's {size(memory)}; lower {remedy}"
             )
 
     def heading(self, **more: Any) -> dict[str, Any]:

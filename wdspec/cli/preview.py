@@ -305,7 +305,8 @@ def _parts(preview: SpecPreview) -> dict[str, Any]:
     picture, batches, width = strip(plan)
     colours = dict(zip((source.name for source in plan.sources), palette(len(plan.sources)), strict=True))
     unit = "batch" if plan.batching.batched else "step"
-    caption = f"The first {pluralize(batches, unit, 'batches' if unit == 'batch' else 'steps')}, a square for each sample"
+    count = pluralize(batches, unit, "batches" if unit == "batch" else "steps")
+    caption = f"The first {count}, a square for each sample"
     if plan.batching.batched:
         cut = f", of which the first {width:,} are shown" if width < plan.batching.global_size else ""
         caption += f"; a column is a global batch of {plan.batching.global_size:,}{cut}"

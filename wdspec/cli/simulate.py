@@ -8,23 +8,14 @@ from typing import Any
 
 import click
 
-from wdspec.cli import report
+from wdspec.cli import report, simulate_facts
 from wdspec.cli.explain_facts import draw_in_words, explain_spec
 from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
-from wdspec.cli.simulate_facts import (
-    ENDLESS,
-    MOST,
-    Covered,
-    Ends,
-    SimulatedSource,
-    SimulationResult,
-    simulation_result,
-)
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
 
 MOST_COLUMNS = 6
 """Numbers of workers that get a column."""
-Columns = dict[str, Callable[[SimulatedSource], str]]
+Columns = dict[str, Callable[[simulate_facts.SimulatedSource], str]]
 """Heading → the cell of a source."""
 
 
@@ -35,8 +26,8 @@ Columns = dict[str, Callable[[SimulatedSource], str]]
 @click.option(
     "--batches",
     type=click.IntRange(min=1),
-    help=f"Number of global batches to draw (default: an epoch, up to {MOST // 10**6} million samples; "
-    f"{ENDLESS:,} batches of an endless spec).",
+    help=f"Number of global batches to draw (default: an epoch, up to {simulate_facts.MOST // 10**6} million samples; "
+    f"{simulate_facts.ENDLESS:,} batches of an endless spec).",
 )
 @click.option(
     "--probe",
@@ -62,7 +53,7 @@ def simulate(
     explanation = explain_spec(choice.load(), ranks, workers, 0, probe=probe)
     if epochs is not None and explanation.plan.epoch_batches is None:
         raise click.UsageError("the spec is endless (no `epoch`), so --epochs has no meaning; give --batches")
-    result = simulation_result(explanation, epochs, batches)
+    result = simulate_facts.simulation_result(explanation, epochs, batches)
     show_report(SimulateReport(result), form)
 
 
@@ -70,7 +61,7 @@ def simulate(
 class SimulateReport:
     """What a run draws."""
 
-    result: SimulationResult
+    result: simulate_facts.SimulationResult
 
     def blocks(self) -> Iterator[Block]:
         result, spec = self.result, self.result.explanation.spec
@@ -117,7 +108,7 @@ class SimulateReport:
         }
 
 
-def _summary(result: SimulationResult) -> Iterator[Row]:
+def _summary(result: simulate_facts.SimulationResult) -> Iterator[Row]:
     explanation, simulation = result.explanation, result.simulation
     plan, run = explanation.plan, explanation.run
     yield "topology", run.in_words
@@ -130,7 +121,8 @@ def _summary(result: SimulationResult) -> Iterator[Row]:
             f"shares change at batch {report.join_names(starts)}; expected numbers are for the whole simulation",
         )
     of = "batches" if plan.batching.batched else "steps"
-    drawn = f"{simulation.batches:,} {of} x {simulation.global_size:,} = {report.pluralize(simulation.samples, 'sample')}"
+    samples = report.pluralize(simulation.samples, "sample")
+    drawn = f"{simulation.batches:,} {of} x {simulation.global_size:,} = {samples}"
     if simulation.padding:
         drawn += f", {simulation.padding:,} of them padding"
     yield "drawn", f"{drawn} ({_extent(result)})"
@@ -146,7 +138,7 @@ def _summary(result: SimulationResult) -> Iterator[Row]:
     yield "open", f"{report.pluralize(opened, 'shard')} at a time in a worker{different}"
 
 
-def _extent(result: SimulationResult) -> str:
+def _extent(result: simulate_facts.SimulationResult) -> str:
     length, batches = result.explanation.plan.epoch_batches, result.simulation.batches
     if length is None:
         return "endless"
@@ -155,7 +147,7 @@ def _extent(result: SimulationResult) -> str:
     return report.pluralize(batches // length, "epoch")
 
 
-def _batches(result: SimulationResult) -> Table:
+def _batches(result: simulate_facts.SimulationResult) -> Table:
     columns: Columns = {
         "source": lambda each: each.explanation.indented,
         "share>": lambda each: report.percent(each.share),
@@ -168,7 +160,7 @@ def _batches(result: SimulationResult) -> Table:
     return table_of(result.sources, columns, f"samples in a {step}")
 
 
-def _totals(result: SimulationResult) -> Table:
+def _totals(result: simulate_facts.SimulationResult) -> Table:
     columns: Columns = {
         "source": lambda each: each.explanation.indented,
         "expected>": lambda each: report.number(each.total.expected),
@@ -179,7 +171,7 @@ def _totals(result: SimulationResult) -> Table:
     return table_of(result.sources, columns, "samples in all ranks together")
 
 
-def _epochs(result: SimulationResult) -> Table:
+def _epochs(result: simulate_facts.SimulationResult) -> Table:
     plan, simulation = result.explanation.plan, result.simulation
     complete = simulation.batches // (plan.epoch_batches or simulation.batches)
     columns: Columns = {
@@ -192,10 +184,10 @@ def _epochs(result: SimulationResult) -> Table:
     return table_of(result.sources, columns, "samples in an epoch")
 
 
-def _slots(result: SimulationResult) -> Table:
+def _slots(result: simulate_facts.SimulationResult) -> Table:
     slots = result.explanation.plan.topology.slots
 
-    def cell(each: SimulatedSource, ends: Ends | None, first: int) -> str:
+    def cell(each: simulate_facts.SimulatedSource, ends: simulate_facts.Ends | None, first: int) -> str:
         if ends is None:
             return "?" if each.explanation.samples is None else ""
         return report.number_range(ends.min + first, ends.max + first)
@@ -212,8 +204,10 @@ def _slots(result: SimulationResult) -> Table:
     return table_of(result.sources, columns, f"samples of {which}")
 
 
-def _coverage(result: SimulationResult) -> Table:
-    def known(cell: Callable[[Covered], str]) -> Callable[[SimulatedSource], str]:
+def _coverage(result: simulate_facts.SimulationResult) -> Table:
+    def known(
+        cell: Callable[[simulate_facts.Covered], str],
+    ) -> Callable[[simulate_facts.SimulatedSource], str]:
         return lambda each: "?" if each.coverage is None else cell(each.coverage)
 
     columns: Columns = {
@@ -237,7 +231,7 @@ def _fraction(fraction: float) -> str:
     return f"{int(fraction * 1000 + 1e-6) / 10:.1f} %"
 
 
-def _runs(result: SimulationResult) -> Table:
+def _runs(result: simulate_facts.SimulationResult) -> Table:
     plan, all_workers = result.explanation.plan, result.legal_workers
     shown = list(all_workers)
     if len(shown) > MOST_COLUMNS:

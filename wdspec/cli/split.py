@@ -7,21 +7,13 @@ from collections.abc import Sequence
 import click
 
 from wdspec.base.progress import with_progress
-from wdspec.cli.shard_files import (
-    ShardFiles,
-    Target,
-    fields_options,
-    limit_options,
-    os_errors_reported,
-    reading,
-    writing,
-)
+from wdspec.cli import shard_files
 from wdspec.write.shard_writer import by_count, check_limits
 
 
 @click.command()
-@reading
-@writing
+@shard_files.reading
+@shard_files.writing
 @click.option(
     "--shards",
     "number",
@@ -29,11 +21,11 @@ from wdspec.write.shard_writer import by_count, check_limits
     metavar="N",
     help="Write N shards; reads the input twice.",
 )
-@limit_options
-@fields_options
+@shard_files.limit_options
+@shard_files.fields_options
 def split(
-    files: ShardFiles,
-    target: Target,
+    files: shard_files.ShardFiles,
+    target: shard_files.Target,
     number: int | None,
     maxcount: int | None,
     maxsize: int | None,
@@ -54,7 +46,7 @@ def split(
     target.check_several()
     counts: Sequence[int] = ()
     if number is not None:
-        with os_errors_reported():
+        with shard_files.os_errors_reported():
             total = sum(1 for _ in with_progress(files.samples(lambda suffix: None), "counting samples"))
         counts = by_count(total, shards=number)
     samples = with_progress(files.chosen_samples(extensions, decode), "samples")

@@ -1,1 +1,6 @@
-"""Shards: the shard lists of sources, listed once and frozen; sample counts; and lock files."""
+"""The shards of a spec: lists that are resolved once and frozen.
+
+In: a spec, perhaps a lock file. Out: `Shards`, with the list of every source and the way to its bytes. Read `shards`
+first. `listing` expands globs, directories and `@file`s; `count` finds how many samples shards have; `lock` writes and
+reads lock files.
+"""

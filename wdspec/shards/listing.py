@@ -26,24 +26,8 @@ from wdspec.spec.spec import Source
 from wdspec.storage.environment import Resolution
 from wdspec.storage.storage import Storage
 from wdspec.stores.local import translate_error
+from wdspec.urls import urls
 from wdspec.urls.braces import Braces
-from wdspec.urls.urls import (
-    AIS_PREFIX,
-    Part,
-    ShardRun,
-    ShardUrl,
-    UrlSequence,
-    is_relative,
-    kind_of,
-    local_path,
-    magic_start,
-    parse_shards,
-    path_of_file_url,
-    quoted_for,
-    row_of,
-    scheme_of,
-    tidy_path,
-)
 
 
 def list_matches(text: str, prefix: str, base: str, storage: Storage) -> Sequence[str]:
@@ -58,23 +42,23 @@ def list_matches(text: str, prefix: str, base: str, storage: Storage) -> Sequenc
         MissingShardError: the directory does not exist.
         ShardError: there are no shards, the store cannot list, or a rule changes the names in the directory.
     """
-    kind = kind_of(text)
+    kind = urls.kind_of(text)
     if kind == "url":
         return (text,)
-    start = magic_start(text) if kind == "glob" else len(text)
+    start = urls.magic_start(text) if kind == "glob" else len(text)
     head, tail = text[:start], text[start:]
-    url = ShardUrl(prefix + text, base)
+    url = urls.ShardUrl(prefix + text, base)
     resolution = storage.resolve(url)
     try:
         root = _root(resolution, tail)
         names = storage.list(root, _unquote(url, tail))
         if not names:
-            raise ShardError(_describe_no_match(root.removeprefix(AIS_PREFIX), tail), code="D101")
-        scheme = scheme_of(url.text)
-        spellings = [head + quoted_for(scheme, name) for name in names]
+            raise ShardError(_describe_no_match(root.removeprefix(urls.AIS_PREFIX), tail), code="D101")
+        scheme = urls.scheme_of(url.text)
+        spellings = [head + urls.quoted_for(scheme, name) for name in names]
         for spelling, name in zip(spellings, names, strict=True) if resolution.rule else ():
             # The spelling in the spec must lead back to the file that was listed under a rewritten name.
-            if storage.resolve(ShardUrl(prefix + spelling, base)).location != root + name:
+            if storage.resolve(urls.ShardUrl(prefix + spelling, base)).location != root + name:
                 raise _rewriting_error(resolution)
     except ShardError as error:
         raise error.at(url=url.text) from None
@@ -86,9 +70,9 @@ def _root(resolution: Resolution, tail: str) -> str:
 
     A rule may rewrite the directory, but must keep the text after it.
     """
-    path = local_path(resolution.location)
+    path = urls.local_path(resolution.location)
     place = resolution.location if path is None else path
-    ending = tail if path is None else tidy_path("/" + _unquote(resolution.url, tail))
+    ending = tail if path is None else urls.tidy_path("/" + _unquote(resolution.url, tail))
     if not place.endswith(ending):
         raise _rewriting_error(resolution)
     return place[: len(place) - len(ending)] if path is None else place[: len(place) - len(ending) + 1]
@@ -112,8 +96,8 @@ def _describe_no_match(root: str, tail: str) -> str:
     )
 
 
-def _unquote(url: ShardUrl, text: str) -> str:
-    return unquote(text, errors="surrogateescape") if scheme_of(url.text) == "file" else text
+def _unquote(url: urls.ShardUrl, text: str) -> str:
+    return unquote(text, errors="surrogateescape") if urls.scheme_of(url.text) == "file" else text
 
 
 MAX_BYTES = 256 * 2**20
@@ -176,7 +160,7 @@ _NOT_PLAIN = re.compile(r"[:~\0]|(?:\A|[{,])-(?:[},]|\Z)")
 """Matches texts and brace patterns that may not be plain paths: a scheme, a home directory, standard input, a NUL."""
 
 
-def shards_of(source: Source, storage: Storage) -> UrlSequence:
+def shards_of(source: Source, storage: Storage) -> urls.UrlSequence:
     """Return the shards of a source. Raises what `list_shards` raises, with the name of the source."""
     try:
         return list_shards(source.shards or (), source.base, storage)
@@ -184,7 +168,7 @@ def shards_of(source: Source, storage: Storage) -> UrlSequence:
         raise error.at(source=source.name) from None
 
 
-def are_local(shards: UrlSequence, storage: Storage) -> bool:
+def are_local(shards: urls.UrlSequence, storage: Storage) -> bool:
     """Whether all shards are plain local paths: without scheme or `~`, and not rewritten."""
     return _keeps_paths(storage) and all(map(_is_plain, shards.parts))
 
@@ -195,12 +179,12 @@ def _keeps_paths(storage: Storage) -> bool:
     return not (storage.rules or runs_etl or storage.users.keys() & {"", "file"})
 
 
-def _is_plain(run: ShardRun) -> bool:
+def _is_plain(run: urls.ShardRun) -> bool:
     texts = (run.texts.pattern,) if isinstance(run.texts, Braces) else run.texts
     return not any(_NOT_PLAIN.search(text) for text in (run.prefix, *texts))
 
 
-def list_shards(texts: Sequence[str], base: str, storage: Storage) -> UrlSequence:
+def list_shards(texts: Sequence[str], base: str, storage: Storage) -> urls.UrlSequence:
     """List the shards of texts, in order: as written for braces, in code point order for globs and directories.
 
     A shard that is listed twice is read twice, with a warning unless the spec repeats its text.
@@ -215,29 +199,29 @@ def list_shards(texts: Sequence[str], base: str, storage: Storage) -> UrlSequenc
         MissingShardError: a directory or `@file` does not exist.
         ShardError: there are no shards, or a store cannot list.
     """
-    parts = parse_shards(texts, base)
+    parts = urls.parse_shards(texts, base)
     runs_of = {part: _runs(part, storage) for part in parts}
     runs = list(itertools.chain.from_iterable(runs_of.values()))
     for run in runs:
         if not (_keeps_paths(storage) and _is_plain(run)):  # forbidden URLs fail before anything is read
-            storage.resolve(ShardUrl(run.prefix + run.texts[0], run.base))
+            storage.resolve(urls.ShardUrl(run.prefix + run.texts[0], run.base))
     _warn_of_repeats(runs)
-    return UrlSequence(run for part in parts for run in runs_of[part])
+    return urls.UrlSequence(run for part in parts for run in runs_of[part])
 
 
-def _runs(part: Part, storage: Storage) -> list[ShardRun]:
+def _runs(part: urls.Part, storage: Storage) -> list[urls.ShardRun]:
     if not part.listed:
         return [part.run]
     runs = _RunList(part.base)
     for text in _expand(part):
-        if kind_of(text) == "list":
+        if urls.kind_of(text) == "list":
             runs.extend(_runs_of_list(text, part.base, storage))
         else:
             runs.add(list_matches(text, part.prefix, part.base, storage), part.prefix)
     return runs.runs()
 
 
-def _runs_of_list(text: str, base: str, storage: Storage) -> list[ShardRun]:
+def _runs_of_list(text: str, base: str, storage: Storage) -> list[urls.ShardRun]:
     """Return the shards of an `@file`; relative lines start at its directory, as spelled in the spec."""
     prefix = _directory_of(text[1:])
     runs = _RunList(base)
@@ -245,10 +229,10 @@ def _runs_of_list(text: str, base: str, storage: Storage) -> list[ShardRun]:
     try:
         if text.endswith(("@", "/")):
             raise UrlError("after `@`, write the name of a text file with one URL per line")
-        for number, line in read_list(storage.resolve(ShardUrl(text[1:], base)).location, storage):
+        for number, line in read_list(storage.resolve(urls.ShardUrl(text[1:], base)).location, storage):
             last_line = number
             if _PLAIN.fullmatch(line):
-                runs.add((line,), prefix if is_relative(line) else "")
+                runs.add((line,), prefix if urls.is_relative(line) else "")
             else:
                 _add_line(line, prefix, runs, storage)
     except WdspecError as error:
@@ -259,32 +243,32 @@ def _runs_of_list(text: str, base: str, storage: Storage) -> list[ShardRun]:
 
 
 def _add_line(line: str, prefix: str, runs: _RunList, storage: Storage) -> None:
-    for part in parse_shards([line], runs.base):
+    for part in urls.parse_shards([line], runs.base):
         mixed = part.text.startswith("{")  # each string may be relative or not
-        within = prefix if mixed or is_relative(part.text) else ""
+        within = prefix if mixed or urls.is_relative(part.text) else ""
         if not part.listed and not mixed:
             runs.extend([replace(part, prefix=within).run])
             continue
         for text in _expand(part):
-            if kind_of(text) == "list":
+            if urls.kind_of(text) == "list":
                 raise UrlError(f"`{text}` is a list within a list; put its lines here")
-            own = within if is_relative(text) else ""
+            own = within if urls.is_relative(text) else ""
             runs.add(list_matches(text, own, runs.base, storage), own)
 
 
 def _directory_of(url: str) -> str:
     """Return the directory of a list's URL, with its `/`, where its relative lines start; "" for a bare name."""
-    row = row_of(url)
+    row = urls.row_of(url)
     if row.is_command:
         return ""
-    if scheme_of(url) == "file":
-        url = path_of_file_url(url)
+    if urls.scheme_of(url) == "file":
+        url = urls.path_of_file_url(url)
     elif row.has_queries:
         url = re.split(r"[?#]", url, maxsplit=1)[0]
     return url[: url.rfind("/") + 1]
 
 
-def _expand(part: Part) -> Braces:
+def _expand(part: urls.Part) -> Braces:
     if len(part.braces) > MAX_LISTED:
         raise UrlError(
             f"{len(part.braces):,} globs, directories or lists; the limit is {MAX_LISTED:,}", url=part.text
@@ -297,7 +281,7 @@ class _RunList:
 
     def __init__(self, base: str) -> None:
         self.base = base
-        self._runs: list[ShardRun] = []
+        self._runs: list[urls.ShardRun] = []
         self._texts: list[str] = []
         self._prefix = ""
 
@@ -307,21 +291,21 @@ class _RunList:
             self._prefix = prefix
         self._texts += texts
 
-    def extend(self, runs: Iterable[ShardRun]) -> None:
+    def extend(self, runs: Iterable[urls.ShardRun]) -> None:
         self._close()
         self._runs += runs
 
-    def runs(self) -> list[ShardRun]:
+    def runs(self) -> list[urls.ShardRun]:
         self._close()
         return self._runs
 
     def _close(self) -> None:
         if self._texts:
-            self._runs.append(ShardRun(tuple(self._texts), self._prefix, self.base))
+            self._runs.append(urls.ShardRun(tuple(self._texts), self._prefix, self.base))
             self._texts = []
 
 
-def _warn_of_repeats(runs: Iterable[ShardRun]) -> None:
+def _warn_of_repeats(runs: Iterable[urls.ShardRun]) -> None:
     """Warn of a shard that is listed twice, by two globs or in a list.
 
     Repeating a text in the spec is intended: that is how some users double the weight of a shard.

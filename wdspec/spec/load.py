@@ -10,16 +10,8 @@ from typing import Any
 
 from wdspec.base.errors import UsageError
 from wdspec.base.user_code import secure_mode
+from wdspec.spec import files, variants
 from wdspec.spec.build import Composition, Variant, compose
-from wdspec.spec.files import (
-    STANDARD_INPUT,
-    STANDARD_INPUT_NAME,
-    Library,
-    ReadFile,
-    is_foreign,
-    may_be_foreign,
-    top_map,
-)
 from wdspec.spec.language.values import RESERVED_VARIABLES
 from wdspec.spec.problems import Problem, Problems, error_for, without_effect
 from wdspec.spec.python_values import from_python
@@ -28,14 +20,6 @@ from wdspec.spec.sources import Expander
 from wdspec.spec.spec import Spec
 from wdspec.spec.tree import MapNode, Node, Origin, Position, Scalar
 from wdspec.spec.variables import Scope, used_names
-from wdspec.spec.variants import (
-    choose_environment,
-    choose_split,
-    lay_over,
-    names_under,
-    override_text,
-    override_tree,
-)
 from wdspec.spec.yaml import parse_scalar
 
 SpecSource = str | os.PathLike[str] | Mapping[str, Any] | Spec
@@ -55,7 +39,7 @@ def load(
     env: str | None = None,
     vars: Mapping[str, Any] | None = None,
     overrides: Overrides | None = None,
-    read: ReadFile | None = None,
+    read: files.ReadFile | None = None,
 ) -> Spec:
     """Load and check a spec. Nothing that it names is imported, opened or run, except other spec files.
 
@@ -125,7 +109,7 @@ def check(
     reading.note_unused_variables()
     comments = reading.library.ignore_comments
     if reading.split is None and reading.env is None:
-        own = (comment for comment in comments if comment.file in (reading.file, STANDARD_INPUT_NAME))
+        own = (comment for comment in comments if comment.file in (reading.file, files.STANDARD_INPUT_NAME))
         for problem in without_effect(own, list(reading.problems)):
             reading.problems.note(problem)
     found = [
@@ -139,7 +123,7 @@ def check(
 def split_names(source: SpecSource) -> list[str]:
     """List the names of the splits of a spec, in file order. Nothing else is checked."""
     top = None if isinstance(source, Spec) else _read(source).top
-    return [] if top is None else names_under(top, "splits")
+    return [] if top is None else variants.names_under(top, "splits")
 
 
 @dataclass
@@ -147,7 +131,7 @@ class _Reading:
     """A spec whose files have been read, with the choices of the user and the problems found so far."""
 
     problems: Problems
-    library: Library
+    library: files.Library
     expand: Expander
     arguments: dict[str, Node]
     """Values of variables."""
@@ -171,10 +155,10 @@ class _Reading:
             return [(self.split, self.env)]
         splits: list[str | None] = [self.split]
         if self.split is None:
-            splits = list(names_under(self.top, "splits")) or [None]
+            splits = list(variants.names_under(self.top, "splits")) or [None]
         environments: list[str | None] = [self.env]
         if self.env is None:
-            environments += names_under(self.top, "environments")
+            environments += variants.names_under(self.top, "environments")
         pairs = list(product(splits, environments))
         if len(pairs) > _MOST_VARIANTS:
             pairs = [(name, None) for name in splits] + [(splits[0], name) for name in environments[1:]]
@@ -187,18 +171,18 @@ class _Reading:
     def compose(self, split: str | None, env: str | None) -> Composition | None:
         """Compose the spec of one split and environment; None, and problems, if that is impossible."""
         tree = self.top
-        if tree is None or (may_be_foreign(tree) and is_foreign(tree, self.problems)):
+        if tree is None or (files.may_be_foreign(tree) and files.is_foreign(tree, self.problems)):
             return None
         overlaid: set[Position] = set()
         if split is not None or "splits" in tree.entries:
-            tree = choose_split(tree, split, self.problems)
+            tree = variants.choose_split(tree, split, self.problems)
         if tree is not None and (env is not None or "environments" in tree.entries):
             by = ", which WDSPEC_ENV names" if self.env_is_inherited else ""
-            tree = choose_environment(tree, env, overlaid, self.problems, by)
+            tree = variants.choose_environment(tree, env, overlaid, self.problems, by)
         if tree is None:
             return None
         for override in self.overrides:
-            tree = lay_over(tree, override, overlaid)
+            tree = variants.lay_over(tree, override, overlaid)
         if self.arguments or "vars" in tree.entries:
             self._check_variables(tree.get("vars"))
         variant = Variant(
@@ -241,7 +225,7 @@ def _read(
     env: str | None = None,
     vars: Mapping[str, Any] | None = None,
     overrides: Overrides | None = None,
-    read: ReadFile | None = None,
+    read: files.ReadFile | None = None,
 ) -> _Reading:
     """Read the files of a spec and the arguments, which are those of `load`."""
     problems, directory = Problems(), os.getcwd()
@@ -251,12 +235,12 @@ def _read(
         own, rest = tree.get("vars"), tree.without("vars")
         return Scope(arguments, os.environ, own, directory, problems).expand_map(rest)
 
-    library = Library(problems, expand, read)
+    library = files.Library(problems, expand, read)
     inherited = os.environ.get("WDSPEC_ENV") if env is None else None
     reading = _Reading(problems, library, expand, arguments, split, inherited or env, bool(inherited))
     if isinstance(source, Mapping):
         tree = from_python(source, Origin("spec", directory, None), problems)
-        reading.own = None if tree is None else top_map(tree, problems)
+        reading.own = None if tree is None else files.top_map(tree, problems)
     elif not isinstance(source, (str, os.PathLike)):
         raise UsageError(f"a spec is a path, a dict or a Spec, not a {type(source).__name__}")
     else:
@@ -277,7 +261,7 @@ def _open(reading: _Reading, name: str) -> None:
         if reading.split is not None and reading.split != split:
             raise UsageError(f"the path names the split {split!r}, but the argument is {reading.split!r}")
         reading.split = split
-    if name == STANDARD_INPUT:
+    if name == files.STANDARD_INPUT:
         reading.own = reading.library.standard_input()
     else:
         path = os.path.abspath(os.path.expanduser(name))
@@ -299,9 +283,9 @@ def _variables(vars: Mapping[str, Any], directory: str, problems: Problems) -> d
 def _overrides(overrides: Overrides, directory: str, problems: Problems) -> list[MapNode]:
     if isinstance(overrides, Mapping):
         made = [
-            override_tree(str(key), value, Origin(f"override {key}", directory, None), problems)
+            variants.override_tree(str(key), value, Origin(f"override {key}", directory, None), problems)
             for key, value in overrides.items()
         ]
     else:
-        made = [override_text(text, directory, problems) for text in overrides]
+        made = [variants.override_text(text, directory, problems) for text in overrides]
     return [tree for tree in made if tree is not None]

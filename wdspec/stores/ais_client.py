@@ -24,17 +24,9 @@ from urllib3.util import Timeout
 from wdspec.base.errors import MissingShardError, ShardError, StoreError
 from wdspec.base.process import KeyedValues, PerProcess
 from wdspec.base.redaction import harmless, redact_answer
+from wdspec.stores import http_requests
 from wdspec.stores.ais_cluster import AisCluster
 from wdspec.stores.http_answers import retry_after
-from wdspec.stores.http_requests import (
-    CONNECTIONS,
-    HEADERS,
-    RedirectError,
-    drain,
-    follow_redirects,
-    get,
-    one_line,
-)
 from wdspec.stores.retry import PASSING, TransientError
 
 log = logging.getLogger("wdspec")
@@ -88,7 +80,7 @@ class Gateways:
                 if response.status == 200
                 else []
             )
-            drain(response)
+            http_requests.drain(response)
         except Exception as error:
             log.debug(
                 "the map of the AIStore cluster at %s cannot be had: %s", urlsplit(gateway).netloc, error
@@ -148,7 +140,7 @@ class _Request:
     def for_gateway(self, token: str | None) -> _Request:
         """The request as the gateway gets it: with the token, and without the file, which only the target gets."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        own = self.headers if self.file is None else HEADERS
+        own = self.headers if self.file is None else http_requests.HEADERS
         return replace(self, headers={**own, **headers}, file=None)
 
 
@@ -201,10 +193,10 @@ class AisClient:
     def _reply(self, request: _Request) -> Reply:
         response, url = self._from_gateway(request)
         try:
-            response, url, hops = follow_redirects(
+            response, url, hops = http_requests.follow_redirects(
                 response, url, lambda target: self._from_target(target, request), MAX_HOPS
             )
-        except RedirectError as error:
+        except http_requests.RedirectError as error:
             remedy = ": anyone could read along; let its targets use https too" if error.is_unsafe else ""
             raise StoreError(f"AIStore at {_show_host(error.url)} answers with {error}{remedy}") from None
         return Reply(response, urlsplit(url).netloc, hops, self._token)
@@ -233,7 +225,11 @@ class AisClient:
                 gateways.pass_over()
                 continue
             self._reached = True
-            gateways.learn(lambda url: self._sent(url, _Request("GET", "", HEADERS).for_gateway(self._token)))
+            gateways.learn(
+                lambda url: self._sent(
+                    url, _Request("GET", "", http_requests.HEADERS).for_gateway(self._token)
+                )
+            )
             return response, url
         raise TransientError(
             f"no gateway of AIStore answers: {'; '.join(failures)}; "
@@ -255,7 +251,7 @@ class AisClient:
     def _sent(self, url: str, request: _Request) -> urllib3.BaseHTTPResponse:
         body = request.body if request.file is None else request.file
         try:
-            return get(self._manager, url, request.headers, self._timeout, body, request.method)
+            return http_requests.get(self._manager, url, request.headers, self._timeout, body, request.method)
         except (NewConnectionError, ConnectTimeoutError) as error:
             raise _NoConnectionError(_words(error)) from harmless(error)
         except SSLError as error:
@@ -317,7 +313,7 @@ def _manager(cluster: AisCluster) -> urllib3.PoolManager:
     if cluster.skip_verify_crt:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     return urllib3.PoolManager(
-        maxsize=CONNECTIONS,
+        maxsize=http_requests.CONNECTIONS,
         cert_reqs="CERT_NONE" if cluster.skip_verify_crt else "CERT_REQUIRED",
         ca_certs=cluster.client_ca,
         cert_file=cluster.client_crt,
@@ -367,14 +363,14 @@ class Refusal:
     def of(cls, reply: Reply) -> Refusal:
         """Read a reply to its end."""
         status, headers = reply.response.status, reply.response.headers
-        data = drain(reply.response)
+        data = http_requests.drain(reply.response)
         text, node = data, ""
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             said = json.loads(data)
             text, node = str(said["message"]).encode(), str(said.get("node", ""))
         wait = retry_after(headers.get("retry-after"))
         words = redact_answer(text.decode("utf-8", "replace"), reply.token or "").encode()
-        return cls(status, one_line(words, 300), node, reply.host, reply.hops, wait)
+        return cls(status, http_requests.one_line(words, 300), node, reply.host, reply.hops, wait)
 
     def __str__(self) -> str:
         """The node and its message."""

@@ -13,19 +13,8 @@ from urllib3.util import Timeout, Url, parse_url
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.process import PerProcess
 from wdspec.base.redaction import harmless, redact_answer
+from wdspec.stores import http_requests
 from wdspec.stores.http_answers import Extent, decode_transfer, extent_of, raise_for_status
-from wdspec.stores.http_requests import (
-    HEADERS,
-    RedirectError,
-    WireBody,
-    authorization,
-    drain,
-    follow_redirects,
-    get,
-    manager_for,
-    one_line,
-    translate_error,
-)
 from wdspec.stores.outputs import Output
 from wdspec.stores.resume import RangeResponse, ResponseBody, ResumingStream
 from wdspec.stores.retry import RetryPolicy, TransientError, with_retries
@@ -94,8 +83,10 @@ class HttpObject:
             excerpt = "" if response.status in (200, 206, 416) else _excerpt(response, self._url, url)
             raise_for_status(response.status, response.headers, excerpt)
             extent = extent_of(response.status, response.headers, offset)
-            explain = partial(translate_error, host=url.netloc or "", retry_policy=self._retry_policy)
-            answer = self._answer(WireBody(response, explain), extent)
+            explain = partial(
+                http_requests.translate_error, host=url.netloc or "", retry_policy=self._retry_policy
+            )
+            answer = self._answer(http_requests.WireBody(response, explain), extent)
         except BaseException:
             response.close()
             raise
@@ -131,7 +122,7 @@ class HttpObject:
 
     def _request(self, offset: int, method: str = "GET") -> tuple[urllib3.BaseHTTPResponse, Url]:
         """The final answer, and its URL."""
-        headers = dict(HEADERS)
+        headers = dict(http_requests.HEADERS)
         if offset:
             headers["range"] = f"bytes={offset}-"
             if self._known is not None and self._known.validator and self._known.strong:
@@ -145,8 +136,8 @@ class HttpObject:
 
         response = self._send(url, headers, method, redirected=False)
         try:
-            response, _, _ = follow_redirects(response, url.url, send, MAX_REDIRECTS)
-        except RedirectError as error:
+            response, _, _ = http_requests.follow_redirects(response, url.url, send, MAX_REDIRECTS)
+        except http_requests.RedirectError as error:
             remedy = "; name that URL itself if it may be trusted" if error.is_unsafe else ""
             raise ShardError(f"{error}{remedy}") from None
         return response, url
@@ -156,17 +147,17 @@ class HttpObject:
     ) -> urllib3.BaseHTTPResponse:
         # A login for any host is for the hosts that the spec names, not for those that a server redirects to.
         anywhere = not redirected or _origin(url) == _origin(self._url)
-        login = authorization(url, self._settings, anywhere=anywhere)
+        login = http_requests.authorization(url, self._settings, anywhere=anywhere)
         host = url.netloc or ""
-        manager = manager_for(url, self._settings)
+        manager = http_requests.manager_for(url, self._settings)
         if login:
             headers = {**headers, "authorization": login}
         try:
-            response = get(
+            response = http_requests.get(
                 manager, url._replace(auth=None, fragment=None).url, headers, self._timeout, method=method
             )
         except (HTTPError, OSError) as error:
-            raise translate_error(
+            raise http_requests.translate_error(
                 error, host, self._retry_policy, answers=(host, id(manager)) in _answered.value
             ) from harmless(error)
         _answered.value.add((host, id(manager)))
@@ -194,9 +185,11 @@ def _excerpt(response: urllib3.BaseHTTPResponse, *sent: Url) -> str:
     """The start of the server's message, without what was sent in the request."""
     kind = response.headers.get("content-type", "").lower()
     encoded = bool(response.headers.get("content-encoding"))
-    data = drain(response)
+    data = http_requests.drain(response)
     if encoded or not any(each in kind for each in ("plain", "xml", "json")):
         return ""
     if "xml" in kind or data.lstrip().startswith(b"<?xml"):  # an object store repeats the whole request
         data = b": ".join(_XML_WORDS.findall(data))
-    return one_line(redact_answer(data.decode("utf-8", "replace"), *(url.url for url in sent)).encode(), 200)
+    return http_requests.one_line(
+        redact_answer(data.decode("utf-8", "replace"), *(url.url for url in sent)).encode(), 200
+    )

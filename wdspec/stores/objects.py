@@ -15,24 +15,7 @@ from functools import partial
 from typing import IO, Any, BinaryIO, cast
 
 from wdspec.base.redaction import redact
-from wdspec.stores.filesystems import (
-    alone,
-    ask,
-    describe_scheme,
-    explaining,
-    filesystem_of,
-    reached,
-    validator_of,
-)
-from wdspec.stores.object_requests import (
-    AzureBlob,
-    PinnedObject,
-    S3Object,
-    SegmentedBody,
-    change_error,
-    is_azure,
-    is_s3,
-)
+from wdspec.stores import filesystems, object_requests
 from wdspec.stores.outputs import GatheredOutput, Output
 from wdspec.stores.resume import RangeResponse, ResponseBody, ResumingStream
 from wdspec.stores.retry import RetryPolicy, TransientError, with_retries
@@ -52,11 +35,13 @@ class Upload(GatheredOutput):
         # A store that shows an object only when its upload is complete needs no temporary name.
         row = ROWS.get(scheme_of(self._url))
         put = _put_whole if row is not None and row.uploads_whole else _put_and_move
-        ask(self._url, self._login, partial(put, file.name))
+        filesystems.ask(self._url, self._login, partial(put, file.name))
 
     def _is_taken(self) -> bool:
         # Asked also if it may be replaced: a missing package is reported before the work.
-        return ask(self._url, self._login, lambda system, path: not self._overwrite and system.exists(path))
+        return filesystems.ask(
+            self._url, self._login, lambda system, path: not self._overwrite and system.exists(path)
+        )
 
 
 def _put_whole(source: str, system: Any, path: str) -> None:
@@ -95,7 +80,7 @@ class FsspecStore(KeyStore):
         Raises ShardError if the package for it is not installed, or its settings are wrong.
         """
         with contextlib.suppress(TransientError):  # the first `read` tries again
-            filesystem_of(location, settings.login)
+            filesystems.filesystem_of(location, settings.login)
         return cast(BinaryIO, ResumingStream(_Fetch(location, settings), location, settings.retry_policy))
 
     def keys(self, root: str, start: str, settings: StoreSettings, depth: int | None) -> list[str]:
@@ -106,7 +91,7 @@ class FsspecStore(KeyStore):
         levels = None if depth is None else max(depth - inner.count("/"), 1)
 
         def attempt() -> list[str]:
-            with explaining(root):
+            with filesystems.explaining(root):
                 names = [inner + name for name in _list(root + inner, levels, settings)]
                 return [name for name in names if name.startswith(start)]
 
@@ -114,13 +99,13 @@ class FsspecStore(KeyStore):
 
     def stat(self, location: str, settings: StoreSettings) -> ObjectStat:
         def attempt() -> ObjectStat:
-            with explaining(location):
-                system, path = filesystem_of(location, settings.login)
-                with alone(system):
+            with filesystems.explaining(location):
+                system, path = filesystems.filesystem_of(location, settings.login)
+                with filesystems.alone(system):
                     info = _info(system, path, settings.retry_policy)
                 if info.get("type") == "directory":
                     raise IsADirectoryError(path)
-                return ObjectStat(info.get("size"), validator_of(info))
+                return ObjectStat(info.get("size"), filesystems.validator_of(info))
 
         return with_retries(settings.retry_policy, location, attempt)
 
@@ -132,13 +117,13 @@ class FsspecStore(KeyStore):
     def describe(self, location: str, settings: StoreSettings) -> str:
         login = settings.login
         where = f" at {redact(login.said.endpoint)}" if login and login.said.endpoint else ""
-        return describe_scheme(scheme_of(location)) + where
+        return filesystems.describe_scheme(scheme_of(location)) + where
 
     def exists(self, location: str, settings: StoreSettings) -> bool:
-        return ask(location, settings.login, lambda system, path: bool(system.exists(path)))
+        return filesystems.ask(location, settings.login, lambda system, path: bool(system.exists(path)))
 
     def delete(self, location: str, settings: StoreSettings) -> None:
-        ask(location, settings.login, lambda system, path: system.rm_file(path))
+        filesystems.ask(location, settings.login, lambda system, path: system.rm_file(path))
 
 
 class _Fetch:
@@ -148,25 +133,33 @@ class _Fetch:
         self._location, self._retry_policy, self._login = location, settings.retry_policy, settings.login
 
     def __call__(self, offset: int) -> RangeResponse:
-        system, path = filesystem_of(self._location, self._login)
-        with explaining(self._location):
-            if (kind := S3Object if is_s3(system) else AzureBlob if is_azure(system) else None) is not None:
+        system, path = filesystems.filesystem_of(self._location, self._login)
+        with filesystems.explaining(self._location):
+            if (
+                kind := object_requests.S3Object
+                if object_requests.is_s3(system)
+                else object_requests.AzureBlob
+                if object_requests.is_azure(system)
+                else None
+            ) is not None:
                 return self._request_pinned(kind, system, path, offset)
-            with alone(system):
+            with filesystems.alone(system):
                 info = _info(system, path, self._retry_policy)
-                reached.add(scheme_of(self._location))
+                filesystems.reached.add(scheme_of(self._location))
                 if info.get("type") == "directory":
                     raise IsADirectoryError(path)
                 total = info.get("size")
                 body = self._body(system, path, offset, total, info)
-                return RangeResponse(body, offset, total, validator_of(info))
+                return RangeResponse(body, offset, total, filesystems.validator_of(info))
 
-    def _request_pinned(self, kind: type[PinnedObject], system: Any, path: str, offset: int) -> RangeResponse:
+    def _request_pinned(
+        self, kind: type[object_requests.PinnedObject], system: Any, path: str, offset: int
+    ) -> RangeResponse:
         policy = self._retry_policy
         found = kind(system, path, self._location, policy.read_timeout).response(
             offset, policy.connect_timeout
         )
-        reached.add(scheme_of(self._location))
+        filesystems.reached.add(scheme_of(self._location))
         return replace(found, body=_TranslatingBody(found.body, self._location))
 
     def _body(self, system: Any, path: str, offset: int, total: int | None, info: Mapping[str, Any]) -> Any:
@@ -187,14 +180,18 @@ class _Fetch:
                 except FileNotFoundError:
                     if not version:
                         raise
-                    raise change_error(self._location) from None
+                    raise object_requests.change_error(self._location) from None
                 if end == total and not version:  # all pieces must be of the same object
                     now = await system._info(path)
-                    if now.get("size") != total or validator_of(now) != validator_of(info):
-                        raise change_error(self._location)
+                    if now.get("size") != total or filesystems.validator_of(now) != filesystems.validator_of(
+                        info
+                    ):
+                        raise object_requests.change_error(self._location)
                 yield data
 
-            body = SegmentedBody(segment, system.loop, offset, total, self._retry_policy.read_timeout)
+            body = object_requests.SegmentedBody(
+                segment, system.loop, offset, total, self._retry_policy.read_timeout
+            )
             return _TranslatingBody(body, self._location)
         if total is not None and type(system).cat_file is not AbstractFileSystem.cat_file:
             return _PlainPieces(system, path, offset, info, self._location)
@@ -209,7 +206,7 @@ class _TranslatingBody:
         self.close, self.abort = body.close, body.abort
 
     def read(self, size: int) -> bytes:
-        with explaining(self._location):
+        with filesystems.explaining(self._location):
             return self._body.read(size)
 
 
@@ -218,16 +215,19 @@ class _PlainPieces:
 
     def __init__(self, system: Any, path: str, offset: int, info: Mapping[str, Any], location: str) -> None:
         self._system, self._path, self._location = system, path, location
-        self._next, self._total, self._validator = offset, int(info["size"]), validator_of(info)
+        self._next, self._total, self._validator = offset, int(info["size"]), filesystems.validator_of(info)
 
     def read(self, size: int) -> bytes:
         end = min(self._next + size, self._total)
         if self._next >= end:
             return b""
-        with explaining(self._location), alone(self._system):
+        with filesystems.explaining(self._location), filesystems.alone(self._system):
             data: bytes = self._system.cat_file(self._path, start=self._next, end=end)
-            if end == self._total and validator_of(self._system.info(self._path)) != self._validator:
-                raise change_error(self._location)
+            if (
+                end == self._total
+                and filesystems.validator_of(self._system.info(self._path)) != self._validator
+            ):
+                raise object_requests.change_error(self._location)
         self._next += len(data)
         return data
 
@@ -250,12 +250,12 @@ class _OpenFile:
             getattr(self._file, "f", self._file).prefetch()
 
     def read(self, size: int) -> bytes:
-        with explaining(self._location), alone(self._system):
+        with filesystems.explaining(self._location), filesystems.alone(self._system):
             return bytes(self._file.read(size))
 
     def close(self) -> None:
         try:
-            with alone(self._system):
+            with filesystems.alone(self._system):
                 self._file.close()
         except Exception as error:  # whatever a file system raises; nothing is lost
             log.debug("closing %s: %s", self._location, error)
@@ -265,7 +265,7 @@ class _OpenFile:
 
 
 def _list(location: str, levels: int | None, settings: StoreSettings) -> list[str]:
-    system, path = filesystem_of(location, settings.login)
+    system, path = filesystems.filesystem_of(location, settings.login)
     bare = path.rstrip("/")
     system.invalidate_cache()
     if levels == 1:

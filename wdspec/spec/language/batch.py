@@ -5,20 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
+from wdspec.spec.language import values
 from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, AffectsSamples
 from wdspec.spec.language.samples import Call
-from wdspec.spec.language.values import (
-    CALLABLE_FORM,
-    BatchSize,
-    Boolean,
-    Model,
-    Positive,
-    read_callable,
-    read_integer,
-    read_list,
-    read_number,
-    refuse,
-)
 from wdspec.spec.problems import describe, quote
 
 Way = Literal["stack", "list", "pad", "nested", "call"]
@@ -30,7 +19,7 @@ _FORMS = (
 _PAD_KEYS = ("side", "value", "axis", "multiple", "limit", "length")
 
 
-class Padding(Model):
+class Padding(values.Model):
     """How values of different lengths are padded."""
 
     side: Literal["right", "left"] = "right"
@@ -47,7 +36,7 @@ class Padding(Model):
     """Pad and cut all values to this length."""
 
 
-class FieldCollation(Model):
+class FieldCollation(values.Model):
     """How the values of one field become one value of a batch."""
 
     way: Way = "stack"
@@ -57,7 +46,7 @@ class FieldCollation(Model):
     """Set if the way is `call`: a function from the list of values to one value."""
 
 
-class Collation(Model):
+class Collation(values.Model):
     """How samples become a batch, if not all fields are just stacked."""
 
     call: Call | None = None
@@ -87,7 +76,7 @@ def read_collation(value: Any) -> Any:
     )
     if value == "list":
         hint = "write `ragged: list` for lists of values that do not stack, or name fields: `collate: {boxes: list}`"
-    return refuse("E202", f"expected a map of fields, but this is {describe(value)}", hint)
+    return values.refuse("E202", f"expected a map of fields, but this is {describe(value)}", hint)
 
 
 def _read_way(value: Any, name: str) -> Any:
@@ -97,7 +86,7 @@ def _read_way(value: Any, name: str) -> Any:
     if isinstance(value, str):
         if value not in _WORDS:
             hint = did_you_mean(value, _WORDS) or _FORMS
-            refuse("E203", f"{quote(value)} is not a way to collate `{name[:60]}`", hint)
+            values.refuse("E203", f"{quote(value)} is not a way to collate `{name[:60]}`", hint)
         return {"way": value, "padding": {}} if value == "pad" else {"way": value}
     if isinstance(value, dict) and "call" in value:
         return {"way": "call", "call": _read_call(value)}
@@ -106,8 +95,10 @@ def _read_way(value: Any, name: str) -> Any:
     if isinstance(value, dict) and value:
         wrong = next(str(key) for key in value if key != "pad")
         hint = "write `{pad: {…}}`" if wrong in _PAD_KEYS else did_you_mean(wrong, ("pad", "call")) or _FORMS
-        refuse("E201", f"unknown key {quote(wrong)} in the collation of `{name[:60]}`", hint)
-    return refuse("E202", f"expected a way to collate `{name[:60]}`, but this is {describe(value)}", _FORMS)
+        values.refuse("E201", f"unknown key {quote(wrong)} in the collation of `{name[:60]}`", hint)
+    return values.refuse(
+        "E202", f"expected a way to collate `{name[:60]}`, but this is {describe(value)}", _FORMS
+    )
 
 
 def _read_padding(value: Any) -> Any:
@@ -115,30 +106,32 @@ def _read_padding(value: Any) -> Any:
     if value in ("left", "right"):
         return {"side": value}
     if not isinstance(value, dict):
-        refuse(
+        values.refuse(
             "E202", f"expected a map, but this is {describe(value)}", "write `{pad: {side: left, value: 0}}`"
         )
     for key in value:
         if key not in _PAD_KEYS:
             hint = did_you_mean(str(key), _PAD_KEYS) or f"the keys here are {', '.join(_PAD_KEYS)}"
-            refuse("E201", f"unknown key {quote(str(key))} in `pad`", hint)
+            values.refuse("E201", f"unknown key {quote(str(key))} in `pad`", hint)
     said = {key: each for key, each in value.items() if each is not None}
     if said.get("side", "right") not in ("left", "right"):
-        refuse("E203", f"{describe(said['side'])} is not a side of `pad`", "write `left` or `right`")
+        values.refuse("E203", f"{describe(said['side'])} is not a side of `pad`", "write `left` or `right`")
     if "value" in said and not (isinstance(said["value"], int) and not isinstance(said["value"], bool)):
-        said["value"] = read_number(said["value"])
+        said["value"] = values.read_number(said["value"])
     if "axis" in said:
-        said["axis"] = tuple(read_integer(each) for each in read_list(said["axis"]))
+        said["axis"] = tuple(values.read_integer(each) for each in values.read_list(said["axis"]))
     for key in ("multiple", "limit", "length"):
-        if key in said and (not isinstance(read_integer(said[key]), int) or int(said[key]) < 1):
-            refuse("E204", f"`{key}` of `pad` must be at least 1, but this is {describe(said[key])}")
+        if key in said and (not isinstance(values.read_integer(said[key]), int) or int(said[key]) < 1):
+            values.refuse("E204", f"`{key}` of `pad` must be at least 1, but this is {describe(said[key])}")
         if key in said:
-            said[key] = read_integer(said[key])
+            said[key] = values.read_integer(said[key])
     if "length" in said and {"multiple", "limit"} & said.keys():
-        refuse("E203", "`pad` takes either `length`, or `multiple` and `limit`", "write one or the other")
+        values.refuse(
+            "E203", "`pad` takes either `length`, or `multiple` and `limit`", "write one or the other"
+        )
     if said.get("limit", 0) % said.get("multiple", 1):
         hint = f"write a multiple of {said['multiple']}"
-        refuse("E203", f"the `limit` {said['limit']} is not a multiple of {said['multiple']}", hint)
+        values.refuse("E203", f"the `limit` {said['limit']} is not a multiple of {said['multiple']}", hint)
     return said
 
 
@@ -147,15 +140,15 @@ def _read_call(value: Any) -> Any:
         for key in value:
             if key not in ("call", "args"):
                 hint = "write `{call: package.module:function, args: {…}}`"
-                refuse("E201", f"unknown key {quote(str(key))} next to `call`", hint)
+                values.refuse("E201", f"unknown key {quote(str(key))} next to `call`", hint)
         if not isinstance(value.get("args") or {}, dict):
-            refuse(
+            values.refuse(
                 "E202",
                 f"`args` is a map, but this is {describe(value['args'])}",
                 "write `args: {name: value}`",
             )
-        return {"call": read_callable(value["call"]), "args": value.get("args") or {}}
-    return {"call": read_callable(value)}
+        return {"call": values.read_callable(value["call"]), "args": value.get("args") or {}}
+    return {"call": values.read_callable(value)}
 
 
 def read_ragged(value: Any) -> Any:
@@ -168,14 +161,14 @@ def read_ragged(value: Any) -> Any:
     if isinstance(value, dict):
         for name, way in value.items():
             if way not in ("error", "list"):
-                refuse(
+                values.refuse(
                     "E203",
                     f"{describe(way)} is not a choice for `{str(name)[:60]}`",
                     "write `list` or `error`",
                 )
         return tuple(str(name) for name, way in value.items() if way == "list")
     hint = did_you_mean(value, ("list", "error")) or hint
-    return refuse("E203", f"{describe(value)} is not a choice for `ragged`", hint)
+    return values.refuse("E203", f"{describe(value)} is not a choice for `ragged`", hint)
 
 
 Ragged = Annotated[
@@ -193,7 +186,7 @@ Ragged = Annotated[
 ]
 _CALL = {
     "type": "object",
-    "properties": {"call": CALLABLE_FORM, "args": {"anyOf": [{"type": "object"}, {"type": "null"}]}},
+    "properties": {"call": values.CALLABLE_FORM, "args": {"anyOf": [{"type": "object"}, {"type": "null"}]}},
     "required": ["call"],
     "additionalProperties": False,
 }
@@ -226,16 +219,20 @@ _WAY = {
 MaybeCollation = Annotated[
     Collation,
     BeforeValidator(read_collation),
-    WithJsonSchema({"anyOf": [CALLABLE_FORM, _CALL, {"type": "object", "additionalProperties": _WAY}]}),
+    WithJsonSchema(
+        {"anyOf": [values.CALLABLE_FORM, _CALL, {"type": "object", "additionalProperties": _WAY}]}
+    ),
 ]
 
 
-class Batch(Model):
+class Batch(values.Model):
     """How many samples a batch has, and how they become one."""
 
-    size: AffectsOrder[BatchSize | None] = Field(None, description="Samples per rank.")
-    global_size: AffectsOrder[Positive | None] = Field(None, description="Samples over all ranks together.")
-    accumulate: AffectsNeither[Boolean] = Field(
+    size: AffectsOrder[values.BatchSize | None] = Field(None, description="Samples per rank.")
+    global_size: AffectsOrder[values.Positive | None] = Field(
+        None, description="Samples over all ranks together."
+    )
+    accumulate: AffectsNeither[values.Boolean] = Field(
         False,
         description="With fewer ranks than `elastic.ranks`, each rank gets its part of a global batch as several "
         "consecutive batches of `size`, instead of one large batch.",
@@ -262,5 +259,5 @@ def read_batch(value: Any) -> Any:
         twice = [str(name) for name in names if isinstance(collated, dict) and name in collated]
         if twice:
             hint = "remove it from `ragged`: `collate` has `list`, too"
-            refuse("E203", f"`ragged` and `collate` both name the field {quote(twice[0])}", hint)
+            values.refuse("E203", f"`ragged` and `collate` both name the field {quote(twice[0])}", hint)
     return value if isinstance(value, (dict, Batch)) else {"size": value}

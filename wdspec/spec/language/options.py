@@ -5,39 +5,19 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
+from wdspec.spec.language import values
 from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, Drops
-from wdspec.spec.language.values import (
-    ALLOWABLE,
-    SKIP_CAUSES,
-    Boolean,
-    Count,
-    Duration,
-    Fraction,
-    Model,
-    Positive,
-    PositiveNumber,
-    Share,
-    SkipCause,
-    Text,
-    Workers,
-    read_list,
-    read_text,
-    read_words,
-    refuse,
-    text_form,
-    words_form,
-)
 from wdspec.spec.problems import describe, quote
 
 
-class ScheduleStep(Model):
+class ScheduleStep(values.Model):
     """The shares from one point of the stream on."""
 
-    at: AffectsOrder[Count] = Field(
+    at: AffectsOrder[values.Count] = Field(
         description="Number of the global sample from which these shares apply, rounded up to a whole batch; the first "
         "step has 0."
     )
-    shares: AffectsOrder[dict[str, Share]] = Field(
+    shares: AffectsOrder[dict[str, values.Share]] = Field(
         description="Relative shares of sources and nested mixes of the top level, by name; by default 0."
     )
     ramp: AffectsOrder[Literal["none", "linear"]] = Field(
@@ -47,7 +27,7 @@ class ScheduleStep(Model):
     )
 
 
-class MixOptions(Model):
+class MixOptions(values.Model):
     """How the sources of a list are mixed."""
 
     draw: AffectsOrder[Literal["even", "random", "round_robin"]] = Field(
@@ -67,18 +47,20 @@ class MixOptions(Model):
         description="How sizes of sources are counted, if they state no shares. Samples and bytes are those that "
         "sources declare, or those in `stats`.",
     )
-    cap: AffectsOrder[Positive | None] = Field(None, description="Largest size that counts.")
-    temperature: AffectsOrder[PositiveNumber | None] = Field(
+    cap: AffectsOrder[values.Positive | None] = Field(None, description="Largest size that counts.")
+    temperature: AffectsOrder[values.PositiveNumber | None] = Field(
         None, description="T: a size becomes size^(1/T)."
     )
 
 
-class Epoch(Model):
+class Epoch(values.Model):
     """The length of an epoch."""
 
     # Not the order: an epoch is a cut of one stream.
-    samples: AffectsNeither[Positive | None] = Field(None, description="Samples over all ranks together.")
-    batches: AffectsNeither[Positive | None] = Field(None, description="Global batches.")
+    samples: AffectsNeither[values.Positive | None] = Field(
+        None, description="Samples over all ranks together."
+    )
+    batches: AffectsNeither[values.Positive | None] = Field(None, description="Global batches.")
     remainder: AffectsOrder[Literal["pad", "drop"] | None] = Field(
         None,
         alias="pass",
@@ -100,15 +82,17 @@ def read_epoch(value: Any) -> Any:
             did_you_mean(value, ["pass"])
             or "write a number of samples, `{batches: n}` or `pass`; leave it out for an endless epoch"
         )
-        refuse("E203", f"{describe(value)} is not the length of an epoch", hint)
+        values.refuse("E203", f"{describe(value)} is not the length of an epoch", hint)
     return {"samples": value}
 
 
-class Elastic(Model):
+class Elastic(values.Model):
     """The canonical topology, which sets the order of samples for all runs."""
 
-    ranks: AffectsOrder[Positive] = Field(description="Ranks of the canonical topology.")
-    workers: AffectsOrder[Positive] = Field(1, description="Workers per rank of the canonical topology.")
+    ranks: AffectsOrder[values.Positive] = Field(description="Ranks of the canonical topology.")
+    workers: AffectsOrder[values.Positive] = Field(
+        1, description="Workers per rank of the canonical topology."
+    )
 
 
 def read_skip(value: Any) -> Any:
@@ -116,31 +100,34 @@ def read_skip(value: Any) -> Any:
     if isinstance(value, bool):
         return value
     if not isinstance(value, (str, list, tuple)):
-        refuse("E202", f"expected true, false or a list of causes, but this is {describe(value)}")
-    causes = tuple(map(read_text, read_words(value)))
+        values.refuse("E202", f"expected true, false or a list of causes, but this is {describe(value)}")
+    causes = tuple(map(values.read_text, values.read_words(value)))
     for cause in causes:
-        if cause not in SKIP_CAUSES:
-            hint = did_you_mean(cause, SKIP_CAUSES) or f"write `true`, or some of {', '.join(SKIP_CAUSES)}"
-            refuse("E203", f"{quote(cause)} is not a cause of errors", hint)
+        if cause not in values.SKIP_CAUSES:
+            hint = (
+                did_you_mean(cause, values.SKIP_CAUSES)
+                or f"write `true`, or some of {', '.join(values.SKIP_CAUSES)}"
+            )
+            values.refuse("E203", f"{quote(cause)} is not a cause of errors", hint)
     return causes
 
 
 Skip = Annotated[
-    bool | tuple[SkipCause, ...],
+    bool | tuple[values.SkipCause, ...],
     BeforeValidator(read_skip),
     WithJsonSchema(
         {
             "anyOf": [
                 {"type": "boolean"},
-                {"type": "array", "items": {"enum": list(SKIP_CAUSES)}, "minItems": 1},
-                words_form("|".join(SKIP_CAUSES)),
+                {"type": "array", "items": {"enum": list(values.SKIP_CAUSES)}, "minItems": 1},
+                values.words_form("|".join(values.SKIP_CAUSES)),
             ]
         }
     ),
 ]
 
 
-class Errors(Model):
+class Errors(values.Model):
     """What happens if a sample cannot be read."""
 
     # Not the order: it decides whether a run ends at a failure. Runs that continue have the same samples in any case,
@@ -152,30 +139,30 @@ class Errors(Model):
         "`map` adds errors of user functions in `map`, `select` and `decode`. Mistakes in the spec, its code or the "
         "environment (a function or library that cannot be imported, a pickle without `allow`) are never skipped.",
     )
-    max_count: AffectsNeither[Count | None] = Field(
+    max_count: AffectsNeither[values.Count | None] = Field(
         None, description="Raise an error after this many skips of a source."
     )
-    max_rate: AffectsNeither[Fraction | None] = Field(
+    max_rate: AffectsNeither[values.Fraction | None] = Field(
         None, description="Raise an error when more than this part of the samples has been skipped."
     )
-    log: AffectsNeither[Text | None] = Field(
+    log: AffectsNeither[values.Text | None] = Field(
         None,
         description="A file to which each skip is appended as a line of JSON: source, cause, message, URL, key.",
     )
-    retry: AffectsNeither[Duration | None] = Field(
+    retry: AffectsNeither[values.Duration | None] = Field(
         None,
         description="How long to retry a store after its first failure, if the failure may be temporary. By default "
         "`2m`.",
     )
-    timeout: AffectsNeither[Duration | None] = Field(
+    timeout: AffectsNeither[values.Duration | None] = Field(
         None,
         description="How long to wait for a read that returns nothing, before an error that names source and URL. By "
         "default `10m`.",
     )
 
-    def skips(self, cause: SkipCause) -> bool:
+    def skips(self, cause: values.SkipCause) -> bool:
         """Whether errors of a cause are skipped; `true` means those in the data."""
-        return cause in (SKIP_CAUSES[:2] if self.skip is True else self.skip or ())
+        return cause in (values.SKIP_CAUSES[:2] if self.skip is True else self.skip or ())
 
 
 def read_errors(value: Any) -> Any:
@@ -190,49 +177,53 @@ def read_errors(value: Any) -> Any:
             did_you_mean(value, ["raise", "skip"])
             or "write `raise`, `skip` or a map such as `{max_rate: 0.001}`"
         )
-        refuse("E203", f"{describe(value)} is not an error policy", hint)
+        values.refuse("E203", f"{describe(value)} is not an error policy", hint)
     return {"skip": value == "skip"}
 
 
 def read_allowance(value: Any) -> Any:
     """A word for something that is off by default."""
-    word = read_text(value)
-    if word not in ALLOWABLE:
-        hint = did_you_mean(word, ALLOWABLE) or f"you can allow {', '.join(sorted(ALLOWABLE))}"
-        refuse("E203", f"`{word[:60]}` is not something that can be allowed", hint)
+    word = values.read_text(value)
+    if word not in values.ALLOWABLE:
+        hint = did_you_mean(word, values.ALLOWABLE) or f"you can allow {', '.join(sorted(values.ALLOWABLE))}"
+        values.refuse("E203", f"`{word[:60]}` is not something that can be allowed", hint)
     return word
 
 
-_ALLOWANCE_FORM = {"anyOf": [{"enum": sorted(ALLOWABLE)}, text_form("(?!)")]}
+_ALLOWANCE_FORM = {"anyOf": [{"enum": sorted(values.ALLOWABLE)}, values.text_form("(?!)")]}
 Allowances = Annotated[
     tuple[Annotated[str, BeforeValidator(read_allowance)], ...],
-    BeforeValidator(read_list),
+    BeforeValidator(values.read_list),
     WithJsonSchema({"anyOf": [_ALLOWANCE_FORM, {"type": "array", "items": _ALLOWANCE_FORM}]}),
 ]
 
 
-class LoaderOptions(Model):
+class LoaderOptions(values.Model):
     """Workers, and arguments of the torch DataLoader."""
 
     # Not the order: without `elastic` the workers of the first run become canonical, and states remember them.
-    workers: AffectsNeither[Workers] = Field(0, description="Worker processes or threads per rank.")
+    workers: AffectsNeither[values.Workers] = Field(0, description="Worker processes or threads per rank.")
     kind: AffectsNeither[Literal["processes", "threads"]] = Field(
         "processes",
         description="`threads`: workers are threads of this process. Nothing is copied between processes and none is "
         "started, but only code that releases the interpreter lock, such as decoders, runs in parallel. For specs "
         "without user functions.",
     )
-    prefetch: AffectsNeither[Positive | None] = Field(
+    prefetch: AffectsNeither[values.Positive | None] = Field(
         None, description="Batches that each worker prepares ahead; small batches are sent several at a time."
     )
-    pin_memory: AffectsNeither[Boolean] = Field(False, description="Copy tensors into page-locked memory.")
-    persistent: AffectsNeither[Boolean | None] = Field(None, description="Keep workers alive between epochs.")
-    timeout: AffectsNeither[Duration | None] = Field(
+    pin_memory: AffectsNeither[values.Boolean] = Field(
+        False, description="Copy tensors into page-locked memory."
+    )
+    persistent: AffectsNeither[values.Boolean | None] = Field(
+        None, description="Keep workers alive between epochs."
+    )
+    timeout: AffectsNeither[values.Duration | None] = Field(
         None, description="How long to wait for a batch: seconds, or text such as `5m`."
     )
 
 
-class TarOptions(Model):
+class TarOptions(values.Model):
     """How strictly tar shards are read."""
 
     # Not the order: all samples of a shard without end marker come before the error or the warning.

@@ -20,32 +20,12 @@ from pydantic import (
 )
 
 from wdspec.base.errors import did_you_mean
+from wdspec.spec.language import values
 from wdspec.spec.language.advice import DECODERS as FOREIGN_DECODERS
 from wdspec.spec.language.advice import number_meant
 from wdspec.spec.language.decoder_options import option_values, shown_option, split_decoder
 from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER
 from wdspec.spec.language.effects import AffectsOrder, AffectsSamples
-from wdspec.spec.language.values import (
-    CALLABLE_FORM,
-    DECODERS,
-    FIELD_FORM,
-    LEFT_OUT_DECODERS,
-    TEXT_FORM,
-    CallableName,
-    FieldPattern,
-    Model,
-    Positive,
-    Text,
-    one_or_more,
-    read_callable,
-    read_field_pattern,
-    read_number,
-    read_text,
-    real_form,
-    refuse,
-    text_form,
-    words_form,
-)
 from wdspec.spec.problems import describe, quote
 from wdspec.urls.rewrite import NESTED, REMEDY, nested_repeat
 
@@ -56,23 +36,27 @@ AUTO = "auto"
 
 def read_decoder(value: Any) -> Any:
     """Read the name of a decoder, perhaps with options (`rgb8+upright`), or of a function of bytes."""
-    value = read_text(value)
+    value = values.read_text(value)
     if ":" in value:
-        return read_callable(value)
+        return values.read_callable(value)
     base, options = split_decoder(value)
-    if base in LEFT_OUT_DECODERS:
+    if base in values.LEFT_OUT_DECODERS:
         hint = "use `raw` or your own function; for new data `npz` or `safetensors`"
-        refuse(
+        values.refuse(
             "E209", f"the decoder {quote(base)} (webdataset's tenbin) is intentionally not supported", hint
         )
-    if base not in DECODERS:
+    if base not in values.DECODERS:
         folded = base.lower()
-        close = did_you_mean(base, sorted(DECODERS))
-        hint = f"did you mean `{folded}`?" if folded in DECODERS else FOREIGN_DECODERS.get(folded) or close
+        close = did_you_mean(base, sorted(values.DECODERS))
+        hint = (
+            f"did you mean `{folded}`?"
+            if folded in values.DECODERS
+            else FOREIGN_DECODERS.get(folded) or close
+        )
         if base.partition("=")[0] in BY_NAME[DEFAULT_IMAGE_DECODER].options:
             hint = f"it is an option of a decoder: `{DEFAULT_IMAGE_DECODER}+{value}`"
         hint = hint or "see docs/decoders.md for the list of decoders"
-        refuse("E209", f"unknown decoder {quote(base)}", hint)
+        values.refuse("E209", f"unknown decoder {quote(base)}", hint)
     known = sorted(BY_NAME[base].options)
     for option in sorted(options - set(known)):
         hint = did_you_mean(option, known) or (
@@ -80,19 +64,19 @@ def read_decoder(value: Any) -> Any:
             if known
             else "it has no options"
         )
-        refuse("E209", f"the decoder {quote(base)} has no option {quote(option)}", hint)
+        values.refuse("E209", f"the decoder {quote(base)} has no option {quote(option)}", hint)
     try:
         option_values(value)
     except ValueError as error:
-        refuse("E209", f"{quote(value)}: {error}", "docs/decoders.md has the options, with examples")
+        values.refuse("E209", f"{quote(value)}: {error}", "docs/decoders.md has the options, with examples")
     return value
 
 
 def _decoder_forms() -> str:
     """A pattern of all decoders with their options, and of functions."""
-    plain = [re.escape(name) for name in sorted(DECODERS) if not BY_NAME[name].options]
+    plain = [re.escape(name) for name in sorted(values.DECODERS) if not BY_NAME[name].options]
     choices: dict[tuple[str, ...], list[str]] = {}
-    for name in sorted(DECODERS):
+    for name in sorted(values.DECODERS):
         if BY_NAME[name].options:
             choices.setdefault(tuple(BY_NAME[name].options), []).append(re.escape(name))
     optional = [
@@ -105,7 +89,7 @@ _DECODER_TEXT = _decoder_forms()
 DecoderName = Annotated[str, BeforeValidator(read_decoder)]
 
 
-class Decode(Model):
+class Decode(values.Model):
     """How the fields of a sample are decoded."""
 
     names: tuple[DecoderName, ...] = ()
@@ -118,11 +102,11 @@ def read_decode(value: Any) -> Any:
     """Read `rgb`, `[rgb, json]`, `{image: rgb, meta: json}`, or `auto`, which is the default."""
     if isinstance(value, str):
         if (joined := _AROUND_PLUS.sub("+", value)) != value:
-            refuse("E209", f"{quote(value)} has spaces around its `+`", f"write `{joined}`")
+            values.refuse("E209", f"{quote(value)} has spaces around its `+`", f"write `{joined}`")
         value = value.split() or [value]
     if isinstance(value, (list, tuple)):
         if AUTO in value[:-1]:
-            refuse(
+            values.refuse(
                 "E209",
                 f"`{AUTO}` fits every field, so that the decoders after it are never used",
                 "put it last",
@@ -132,7 +116,9 @@ def read_decode(value: Any) -> Any:
         return {"fields": {field: name for field, name in value.items() if name != AUTO}}
     if not isinstance(value, Decode):
         hint = f"write `rgb8`, `pil` or another decoder; `{AUTO}` decodes by extension, `raw` leaves bytes"
-        refuse("E202", f"expected a decoder, a list or a map of them, but this is {describe(value)}", hint)
+        values.refuse(
+            "E202", f"expected a decoder, a list or a map of them, but this is {describe(value)}", hint
+        )
     return value
 
 
@@ -142,9 +128,9 @@ Decoding = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                words_form(_DECODER_TEXT),
-                {"type": "array", "items": text_form(_DECODER_TEXT)},
-                {"type": "object", "additionalProperties": text_form(_DECODER_TEXT)},
+                values.words_form(_DECODER_TEXT),
+                {"type": "array", "items": values.text_form(_DECODER_TEXT)},
+                {"type": "object", "additionalProperties": values.text_form(_DECODER_TEXT)},
             ],
             "examples": ["rgb8", "pil", "rgb8+upright", {"image": "torchrgb", "text": "txt"}],
         }
@@ -156,18 +142,18 @@ def _two_groups(value: str) -> str:
     groups = check_regex(value).groups
     if groups != 2:
         hint = r"one group for the key, one for the field: `(.*/\d+)\.(.*)`"
-        refuse("E212", f"the regex {quote(value)} has {groups} groups, but a key rule needs two", hint)
+        values.refuse("E212", f"the regex {quote(value)} has {groups} groups, but a key rule needs two", hint)
     return value
 
 
 def check_regex(value: str) -> re.Pattern[str]:
     """Compile a regex; refuse a wrong one."""
     if len(value) > 1000:
-        refuse("E212", f"a regex of {len(value)} characters is too long", "use at most 1000")
+        values.refuse("E212", f"a regex of {len(value)} characters is too long", "use at most 1000")
     try:
         regex = re.compile(value)
         if nested_repeat(value):
-            refuse("E212", f"the regex {quote(value)} {NESTED}", REMEDY)
+            values.refuse("E212", f"the regex {quote(value)} {NESTED}", REMEDY)
         return regex
     except (re.error, OverflowError, RecursionError) as error:
         where = (
@@ -175,7 +161,7 @@ def check_regex(value: str) -> re.Pattern[str]:
             if isinstance(error, re.error) and error.pos is not None
             else ""
         )
-        refuse(
+        values.refuse(
             "E212",
             f"{quote(value)} is not a regex: {error.args[0]}{where}",
             "see Python's `re` for the syntax",
@@ -185,19 +171,19 @@ def check_regex(value: str) -> re.Pattern[str]:
 Regex = Annotated[
     str,
     AfterValidator(lambda value: check_regex(value) and value),
-    BeforeValidator(read_text),
-    WithJsonSchema(TEXT_FORM),
+    BeforeValidator(values.read_text),
+    WithJsonSchema(values.TEXT_FORM),
 ]
 
 
-class KeyRule(Model):
+class KeyRule(values.Model):
     """Where a file name splits into the sample's key and the field."""
 
     kind: AffectsOrder[Literal["first_dot", "last_dot", "regex"]] = "first_dot"
     """The rule."""
-    regex: AffectsOrder[Annotated[str, AfterValidator(_two_groups), BeforeValidator(read_text)] | None] = (
-        Field(None, description="A regex that matches the whole name, with two groups: key and field.")
-    )
+    regex: AffectsOrder[
+        Annotated[str, AfterValidator(_two_groups), BeforeValidator(values.read_text)] | None
+    ] = Field(None, description="A regex that matches the whole name, with two groups: key and field.")
 
 
 def read_key_rule(value: Any) -> Any:
@@ -210,7 +196,7 @@ def read_key_rule(value: Any) -> Any:
         hint = (
             did_you_mean(value, ["first_dot", "last_dot"]) or "write `first_dot`, `last_dot` or `{regex: …}`"
         )
-        refuse("E203", f"{describe(value)} is not a key rule", hint)
+        values.refuse("E203", f"{describe(value)} is not a key rule", hint)
     return {"kind": value}
 
 
@@ -224,7 +210,7 @@ KeyRuleOrWord = Annotated[
                 {"type": "string", "pattern": "\\$\\{"},
                 {
                     "type": "object",
-                    "properties": {"regex": TEXT_FORM},
+                    "properties": {"regex": values.TEXT_FORM},
                     "required": ["regex"],
                     "additionalProperties": False,
                 },
@@ -233,10 +219,12 @@ KeyRuleOrWord = Annotated[
     ),
 ]
 RenameTargets = Annotated[
-    tuple[FieldPattern, ...],
+    tuple[values.FieldPattern, ...],
     Field(min_length=1),
-    BeforeValidator(lambda value: read_field_pattern(value).split(";") if isinstance(value, str) else value),
-    one_or_more(FIELD_FORM),
+    BeforeValidator(
+        lambda value: values.read_field_pattern(value).split(";") if isinstance(value, str) else value
+    ),
+    values.one_or_more(values.FIELD_FORM),
 ]
 
 
@@ -247,16 +235,18 @@ def read_scale(value: Any) -> Any:
     if isinstance(value, (dict, str)) and not _is_numeric(value):
         meant = number_meant(value)
         hint = f"write `{meant}`" if meant else f"it is a factor: {forms}"
-        refuse("E202", f"expected a number or a range, but this is {describe(value)}", hint)
+        values.refuse("E202", f"expected a number or a range, but this is {describe(value)}", hint)
     if len(pair) != 2:
-        refuse("E210", f"a range has two ends, but this list has {len(pair)} items", forms)
-    low, high = (read_number(end) for end in pair)
+        values.refuse("E210", f"a range has two ends, but this list has {len(pair)} items", forms)
+    low, high = (values.read_number(end) for end in pair)
     if low <= 0 or high <= 0:
-        refuse("E210", f"a scale factor must be above 0, but this is {min(low, high):g}", forms)
+        values.refuse("E210", f"a scale factor must be above 0, but this is {min(low, high):g}", forms)
     if low > high:
-        refuse("E210", f"the range is backwards: {low:g} is above {high:g}", f"write `[{high:g}, {low:g}]`")
+        values.refuse(
+            "E210", f"the range is backwards: {low:g} is above {high:g}", f"write `[{high:g}, {low:g}]`"
+        )
     if high > 1000:
-        refuse("E210", f"a scale factor of {high:g} is too large", "the limit is 1000")
+        values.refuse("E210", f"a scale factor of {high:g} is too large", "the limit is 1000")
     return (low, high)
 
 
@@ -268,7 +258,7 @@ def _is_numeric(value: object) -> bool:
     return True
 
 
-_FACTOR = real_form(exclusiveMinimum=0, maximum=1000)
+_FACTOR = values.real_form(exclusiveMinimum=0, maximum=1000)
 Scale = Annotated[
     tuple[float, float],
     BeforeValidator(read_scale),
@@ -282,12 +272,14 @@ _KEYS = ("call", "args", "method", "with")
 _FORMS = "write `package.module:function`, or `{call: package.module:function, args: {…}}`"
 
 
-class Call(Model):
+class Call(values.Model):
     """A user function, with arguments bound to it."""
 
-    call: AffectsSamples[CallableName] = Field(description="The function or class, `package.module:name`.")
+    call: AffectsSamples[values.CallableName] = Field(
+        description="The function or class, `package.module:name`."
+    )
     args: AffectsSamples[dict[str, Any]] = Field({}, description="Keyword arguments to bind.")
-    method: AffectsSamples[Text | None] = Field(
+    method: AffectsSamples[values.Text | None] = Field(
         None,
         description="`call` makes an object, once per worker, and this method of it is the function: for example "
         "`encode` of `transformers:AutoTokenizer.from_pretrained`.",
@@ -318,14 +310,14 @@ def _read_entry(entry: Any) -> Iterator[Any]:
     if isinstance(entry, dict) and not Call.takes(entry) and entry:
         for field, calls in entry.items():
             if isinstance(calls, dict) and not Call.takes(calls):
-                refuse(
+                values.refuse(
                     "E202",
                     f"expected a function of `{str(field)[:60]}`, but this is {describe(calls)}",
                     _FORMS,
                 )
             for each in _entries(calls):
                 if isinstance(each, dict) and "field" in each:
-                    refuse("E201", "unknown key `field` next to `call`", "the key above is the field")
+                    values.refuse("E201", "unknown key `field` next to `call`", "the key above is the field")
                 yield from ({**call, "field": str(field)} for call in _read_call(each))
     else:
         yield from _read_call(entry)
@@ -340,15 +332,15 @@ def _read_call(entry: Any) -> Iterator[Any]:
         for key in entry:
             if key not in (*_KEYS, "field"):
                 hint = did_you_mean(str(key), _KEYS) or f"the keys here are {', '.join(_KEYS)}"
-                refuse("E201", f"unknown key {quote(str(key))} next to `call`", hint)
+                values.refuse("E201", f"unknown key {quote(str(key))} next to `call`", hint)
         if entry.get("with") and not entry.get("method"):
             hint = (
                 "write `args: {…}` for the arguments of a function, or add a method, such as `method: encode`"
             )
-            refuse("E203", "`with` has arguments of a method, but there is no `method`", hint)
+            values.refuse("E203", "`with` has arguments of a method, but there is no `method`", hint)
         yield entry
     else:
-        refuse("E202", f"expected the name of a function, but this is {describe(entry)}", _FORMS)
+        values.refuse("E202", f"expected the name of a function, but this is {describe(entry)}", _FORMS)
 
 
 def _entries(value: Any) -> Any:
@@ -357,10 +349,15 @@ def _entries(value: Any) -> Any:
 
 _ARGUMENTS = {"anyOf": [{"type": "object"}, {"type": "null"}]}
 CALL_FORMS: list[dict[str, Any]] = [
-    CALLABLE_FORM,
+    values.CALLABLE_FORM,
     {
         "type": "object",
-        "properties": {"call": CALLABLE_FORM, "args": _ARGUMENTS, "method": TEXT_FORM, "with": _ARGUMENTS},
+        "properties": {
+            "call": values.CALLABLE_FORM,
+            "args": _ARGUMENTS,
+            "method": values.TEXT_FORM,
+            "with": _ARGUMENTS,
+        },
         "required": ["call"],
         "additionalProperties": False,
     },
@@ -388,14 +385,14 @@ Calls = Annotated[
 ]
 
 
-class StageOption(Model):
+class StageOption(values.Model):
     """A function that takes an iterator of samples and returns another one, with any number of samples."""
 
-    call: AffectsOrder[CallableName] = Field(
+    call: AffectsOrder[values.CallableName] = Field(
         description="The function, `package.module:name`, or a class whose object is called."
     )
     args: AffectsOrder[dict[str, Any]] = Field({}, description="Keyword arguments to bind.")
-    every: AffectsOrder[Positive] = Field(
+    every: AffectsOrder[values.Positive] = Field(
         1000,
         description="Its input ends after this many samples of a slot (rounded up to whole batches), so that it "
         "returns what it holds back, and it is called again. A run resumes from there, and reads again what came "
@@ -408,7 +405,7 @@ def read_stage(value: Any) -> Any:
     if isinstance(value, (dict, StageOption)):
         return value
     if not isinstance(value, str):
-        refuse(
+        values.refuse(
             "E202",
             f"expected the name of a function, but this is {describe(value)}",
             "write `stage: package.module:function`",
