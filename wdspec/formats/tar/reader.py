@@ -12,7 +12,17 @@ from zlib import adler32
 from wdspec.base.errors import ShardError
 from wdspec.formats.blocks import BLOCK, REFETCH, Blocks
 from wdspec.formats.samples import RawSamples, Unread, no_field
-from wdspec.formats.tar import headers
+from wdspec.formats.tar.headers import (
+    BODILESS,
+    PAX,
+    ZERO_BLOCK,
+    Numbers,
+    SuffixTree,
+    byte_sum,
+    splitter,
+    text,
+    to_text,
+)
 from wdspec.formats.tar.members import HardLinks, Member, check_end, member_at
 from wdspec.formats.tar.runs import SampleRuns
 from wdspec.spec.language.samples import KeyRule
@@ -83,10 +93,10 @@ class TarSamples(RawSamples):
             blocks = Blocks(self._file, base, self._on_read)
             take: Callable[[int, int], bytes | Unread] = Unread if self._only_sizes else blocks.take
             links = HardLinks(blocks)
-            numbers = headers.Numbers()
-            split, dotted = headers.splitter(self._key_rule), self._key_rule.kind != "regex"
+            numbers = Numbers()
+            split, dotted = splitter(self._key_rule), self._key_rule.kind != "regex"
             template = {"__key__": "", **self._constants}
-            tree = headers.SuffixTree(self._field_of, template)
+            tree = SuffixTree(self._field_of, template)
             node = tree.root
             stride, residue = self._stride, self._residue
             runs = SampleRuns(split, tree, template, stride, residue)
@@ -130,15 +140,15 @@ class TarSamples(RawSamples):
                     member = member_at(blocks, base + at)
                     if member is None:
                         break
-                    if tail[:1] == headers.PAX:
-                        pax_tail, pax_sum = tail, headers.byte_sum(tail) + CHECKSUM_BLANK
+                    if tail[:1] == PAX:
+                        pax_tail, pax_sum = tail, byte_sum(tail) + CHECKSUM_BLANK
                     elif _is_ordinary(member, tail):
-                        file_tail, file_sum = tail, headers.byte_sum(tail) + CHECKSUM_BLANK
+                        file_tail, file_sum = tail, byte_sum(tail) + CHECKSUM_BLANK
                     extended = member.offset if extended < 0 else extended
                     buffer, base, end = blocks.buffer, blocks.base, len(blocks.buffer)
                     data = member.data_offset - base
                     at = data - BLOCK
-                    size = 0 if member.type in headers.BODILESS else member.size
+                    size = 0 if member.type in BODILESS else member.size
 
                 if step is None:
                     name = head[:100].partition(b"\0")[0] if member is None else member.name
@@ -167,7 +177,7 @@ class TarSamples(RawSamples):
                             mine = index % stride == residue
                             if mine:
                                 sample = template.copy()
-                                sample["__key__"] = headers.to_text(key)
+                                sample["__key__"] = to_text(key)
                             prefix = key + b"." if dotted and key[:2] != b"__" else None
                             after_prefix = len(key) + 1
                             node = tree.root
@@ -176,8 +186,8 @@ class TarSamples(RawSamples):
                                 self._report(
                                     ShardError(_REAPPEARS, code="D205"),
                                     offset=base + at,
-                                    key=headers.to_text(key),
-                                    member=headers.to_text(name),
+                                    key=to_text(key),
+                                    member=to_text(name),
                                 )
                             seen.add(key)
                         spelling = suffix if member or prefix is None else head[after_prefix:100]
@@ -185,19 +195,14 @@ class TarSamples(RawSamples):
                         try:
                             if step is None:
                                 step = tree.step(node, spelling)
-                            if mine and member and member.type in headers.BODILESS and step[0] is not None:
+                            if mine and member and member.type in BODILESS and step[0] is not None:
                                 sample[step[0]] = Unread(0, 0) if self._only_sizes else links.read(member)
                                 step = None, step[1]
                         except ShardError as error:
                             step = step or (None, node)
                             if mine:
                                 mine = False
-                                self._report(
-                                    error,
-                                    offset=base + at,
-                                    key=headers.to_text(key),
-                                    member=headers.to_text(name),
-                                )
+                                self._report(error, offset=base + at, key=to_text(key), member=to_text(name))
                 field, node = step
                 extended = -1
 
@@ -212,11 +217,7 @@ class TarSamples(RawSamples):
                         at = blocks.find(base + at)
                     except ShardError as error:
                         at = data - BLOCK
-                        error.at(
-                            member=headers.to_text(
-                                headers.text(head[:100]) if member is None else member.name
-                            )
-                        )
+                        error.at(member=to_text(text(head[:100]) if member is None else member.name))
                         raise
                     buffer, base, end = blocks.buffer, blocks.base, len(blocks.buffer)
 
@@ -239,7 +240,7 @@ class TarSamples(RawSamples):
             if beyond is not None:
                 raise beyond
         except ShardError as error:
-            self._report_end(error, offset=base + at, key=None if key is None else headers.to_text(key))
+            self._report_end(error, offset=base + at, key=None if key is None else to_text(key))
 
 
 def count_samples(file: BinaryIO, **options: Any) -> int:
@@ -279,7 +280,7 @@ def _past_idle_pax(buffer: bytes, start: int, size: int) -> int:
         return 0
     records = _idle_pax(buffer, start, end)
     # The padding is checked too: a damaged size must not hide a record.
-    if records is None or buffer[records.end() : end] != headers.ZERO_BLOCK[: end - records.end()]:
+    if records is None or buffer[records.end() : end] != ZERO_BLOCK[: end - records.end()]:
         return 0
     at = start
     while at < records.end():  # each record starts with its length, unless it is damaged
