@@ -111,7 +111,7 @@ def test_a_cache_of_samples_without_room_costs_no_sample_and_no_later_pass(tmp_p
         return [sample["__key__"] for sample in pipeline]
 
     whole = [sample["__key__"] for sample in samples()]
-    with little_room(), pytest.warns(UserWarning, match="takes no more samples, this pass is not cached"):
+    with little_room(), pytest.warns(UserWarning, match="cannot store more samples, so this pass is not cached"):
         assert read() == whole
     assert read() == whole
     assert read() == whole
@@ -120,7 +120,7 @@ def test_a_cache_of_samples_without_room_costs_no_sample_and_no_later_pass(tmp_p
 @pytest.mark.parametrize("refused", ["INSERT", "DELETE"])
 def test_a_cache_of_samples_that_cannot_be_started_or_cleared_costs_no_sample(tmp_path, refused):
     path = str(tmp_path / "cache.db")
-    with closing(wdspec.DBCache(path)._connected(path)) as database:
+    with closing(wdspec.DBCache(path)._connect(path)) as database:
         database.execute("INSERT INTO parts (part, parts, size, count) VALUES (0, 1, 1000, -1)")
         full = "SELECT RAISE(ABORT, 'database or disk is full')"
         database.execute(f"CREATE TRIGGER full BEFORE {refused} ON parts BEGIN {full}; END")

@@ -166,5 +166,5 @@ def test_draws_of_the_training_loop_are_unchanged(tmp_path):
 
 def test_shards_are_not_processed_by_a_stage(tmp_path):
     document = spec(tmp_path, stage("drawn"), output=str(tmp_path / "out"))
-    with pytest.raises(UsageError, match="`process` takes each by itself"):
+    with pytest.raises(UsageError, match="`process` handles each sample separately"):
         ProcessJob.of(wdspec.load(document))

@@ -56,7 +56,7 @@ def test_an_argument_sets_it_too(tmp_path):
         with wdspec.TarWriter(str(tmp_path / "a.tar.gz"), compress=compress) as writer:
             writer.write({"__key__": "k", "cls": 1})
         assert (tmp_path / "a.tar.gz").read_bytes().startswith(magic)
-    with pytest.raises(wdspec.UsageError, match="there is no compression 'lz4'"):
+    with pytest.raises(wdspec.UsageError, match="unknown compression 'lz4'"):
         wdspec.TarWriter(tmp_path / "x.tar", compress="lz4")
 
 
@@ -94,7 +94,7 @@ def test_a_writer_that_is_never_closed_warns_and_leaves_nothing(tmp_path):
 def test_a_sample_that_cannot_be_encoded_leaves_no_trace(tmp_path):
     with wdspec.TarWriter(tmp_path / "a.tar") as writer:
         writer.write(SAMPLE)
-        with pytest.raises(wdspec.FieldError, match=r"3\.5 is no integer.*\[key a/001, field txt\.cls\]"):
+        with pytest.raises(wdspec.FieldError, match=r"3\.5 is not an integer.*\[key a/001, field txt\.cls\]"):
             writer.write({"__key__": "a/001", "jpg": b"fine", "txt.cls": 3.5})
         writer.write({"__key__": "a/001", "cls": 1})
     assert [sample["__key__"] for sample in read(tmp_path / "a.tar")] == ["a/000", "a/001"]
