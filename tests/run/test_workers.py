@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 
@@ -102,6 +103,17 @@ def test_a_worker_that_is_stuck_is_ended_by_force(document, tmp_path, monkeypatc
         batches = iter(loader)
         with pytest.raises(RuntimeError, match="timed out"):
             next(batches)
+    assert workers() == []
+
+
+def test_a_worker_killed_while_it_holds_the_lock_of_the_end_does_not_block_it(spec, monkeypatch):
+    monkeypatch.setattr(worker_processes, "_LOCK_TIMEOUT", 0.1)
+    with wdspec.loader(spec, num_workers=2) as loader:
+        next(iter(loader))
+        iterator = loader._stream.steps._running()
+        holder = threading.Thread(target=iterator._workers_done_event._cond.acquire)
+        holder.start()
+        holder.join()
     assert workers() == []
 
 

@@ -43,6 +43,8 @@ _CAUSES = {
     "batches, or give the container more (`--shm-size`)",
     "SIGSEGV": "; a library crashed, perhaps a decoder: PYTHONFAULTHANDLER=1 shows where",
 }
+_LOCK_TIMEOUT = 5.0
+"""Seconds to wait for a lock that workers hold for microseconds."""
 _PRELOAD = "wdspec.run.loader"
 """What every worker imports."""
 
@@ -161,6 +163,12 @@ class Processes(Steps):
 
 def end_workers(running: Any) -> None:
     """End the workers of a DataLoader's iterator; kill those that are stuck."""
+    done = running._workers_done_event
+    if done._cond.acquire(timeout=_LOCK_TIMEOUT):
+        done._cond.release()
+    else:  # a worker was killed while it held the lock of this event, so nothing can set it
+        _kill(running._workers)
+        running._workers_done_event = multiprocessing.Event()
     running._shutdown_workers()
     _kill(running._workers)
 
