@@ -10,10 +10,10 @@ from wdspec.write.tar_writer import END, HeaderMaker
 
 READ = """
 import sys
-from wdspec.formats.decompress import decompressed
+from wdspec.formats.decompress import decompress
 from wdspec.formats.tar.reader import TarSamples
 with open(sys.argv[1], "rb", buffering=0) as file:
-    read = sum(len(sample["bin"]) for sample in TarSamples(decompressed(file)))
+    read = sum(len(sample["bin"]) for sample in TarSamples(decompress(file)))
 print(read, next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 UNPACK = """

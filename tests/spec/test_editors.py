@@ -18,8 +18,8 @@ BROKEN = {
     "weight.yaml": (SOURCE + "    weight: lots\n", 3, "`weight`: write a number such as `0.5`"),
     "order.yaml": (SOURCE + "    order: backwards\n", 3, "`order`: order of the shards"),
     "loader.yaml": (SOURCE + "loader: {workers: many}\n", 3, "`workers`: write a number of processes"),
-    "decode.yaml": (SOURCE + "    decode: rbg8\n", 3, "`decode`: how fields become values"),
-    "epoch.yaml": (SOURCE + "epoch: forever\n", 3, "`epoch`: samples in an epoch over all ranks together"),
+    "decode.yaml": (SOURCE + "    decode: rbg8\n", 3, "`decode`: how to decode fields"),
+    "epoch.yaml": (SOURCE + "epoch: forever\n", 3, "`epoch`: samples per epoch over all ranks together"),
     "text.yaml": ("dataset: [\n", 1, ""),
 }
 
@@ -57,7 +57,7 @@ def test_a_mistake_is_marked_in_its_line_with_our_words(server, name):
 def test_a_key_shows_what_it_is_for(server):
     server.open("hover.yaml", SOURCE + "    weight: 1\n")
     shown = server.at("hover", "hover.yaml", 3, 6)["contents"]["value"]
-    assert "Share of this source in its list, relative to the others." in shown
+    assert "Share of this source, relative to the other sources in its list." in shown
     assert "||" not in shown
 
 

@@ -122,7 +122,7 @@ def _validate(new: NewSpec, folder: str) -> list[str]:
     before = os.getcwd()
     os.chdir(folder)  # a dict's paths start at the working directory
     try:
-        notes = (f"`wdspec validate` says {each.code}: {each.message}" for each in check(new.spec)[1])
+        notes = (f"`wdspec validate` reports {each.code}: {each.message}" for each in check(new.spec)[1])
         return list(dict.fromkeys(notes))
     finally:
         os.chdir(before)
