@@ -111,7 +111,10 @@ def test_a_cache_of_samples_without_room_costs_no_sample_and_no_later_pass(tmp_p
         return [sample["__key__"] for sample in pipeline]
 
     whole = [sample["__key__"] for sample in samples()]
-    with little_room(), pytest.warns(UserWarning, match="cannot store more samples, so this pass is not cached"):
+    with (
+        little_room(),
+        pytest.warns(UserWarning, match="cannot store more samples, so this pass is not cached"),
+    ):
         assert read() == whole
     assert read() == whole
     assert read() == whole

@@ -216,7 +216,8 @@ def test_a_shard_that_cannot_be_measured_is_named_and_its_source_has_no_numbers(
     said, _ = within("validate", "s.yaml")
     assert "W104 sources of which not all shards could be measured: `a`, `b`" in said
     with pytest.raises(
-        UsageError, match="needs the size of every source; `wdspec stats SPEC` measures it into"
+        UsageError,
+        match="needs the size of every source; run `wdspec stats SPEC`, which writes sizes to the file",
     ):
         wdspec.plan("s.yaml")
     (folder / "a-001.tar").write_bytes(whole)

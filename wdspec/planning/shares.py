@@ -115,8 +115,8 @@ def _size(source: Source, by: str, shard_count: Sizer) -> int:
     size = source.samples if by == "samples" else source.bytes
     if size is None:
         raise UsageError(
-            f"`mix: {{by: {by}}}` needs the size of every source; run `wdspec stats SPEC`, which writes sizes to the file "
-            f"that `stats:` names (`wdspec validate` reports what is missing there), add `{by}:`, or mix by shards",
+            f"`mix: {{by: {by}}}` needs the size of every source; run `wdspec stats SPEC`, which writes sizes to the "
+            f"file that `stats:` names (`wdspec validate` reports what is missing there), add `{by}:`, or mix by shards",
             source=source.name,
         )
     return size
