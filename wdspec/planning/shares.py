@@ -116,7 +116,7 @@ def _size(source: Source, by: str, shard_count: Sizer) -> int:
     if size is None:
         raise UsageError(
             f"`mix: {{by: {by}}}` needs the size of every source; run `wdspec stats SPEC`, which writes sizes to the "
-            f"file that `stats:` names (`wdspec validate` reports what is missing there), add `{by}:`, or mix by shards",
+            f"file that `stats:` names (`wdspec validate` reports what it lacks), add `{by}:`, or mix by shards",
             source=source.name,
         )
     return size
