@@ -177,6 +177,59 @@ def test_a_ramp_is_linear_from_the_step_before(topology):
     assert abs(total - 6400 * (begin + end) / 2).max() <= 64 * 3
 
 
+MIXES = [
+    ((0.5, 0.49, 0.01), (0.8, 0.19, 0.01)),
+    ((0.5, 0.5, 0), (0.5, 0.4, 0.02)),
+    ((0.9, 0.1, 0), (0.3, 0.3, 0.35)),
+]
+RUNS = [(Topology(8, 4), 1, 500), (Topology(1, 8), 8, 128), (Topology(1, 1), 1, 200)]
+
+
+def scheduled(topology, b, batches, mix, ramp, seed):
+    """A plan that goes from one mix to another: by a ramp, or back and forth every other batch."""
+    one, other = (dict(zip("abc", shares, strict=True)) for shares in mix)
+    size = b * topology.ranks
+    steps = [{"at": 0, "shares": one}, {"at": batches * size, "shares": other, "ramp": "linear"}]
+    if not ramp:
+        steps = [{"at": J * size, "shares": (one, other)[J // 2 % 2]} for J in range(0, batches, 2)]
+    return planned(topology, batch=b, seed=seed, mix={"schedule": steps})
+
+
+@pytest.mark.parametrize("ramp", [True, False], ids=["ramp", "steps"])
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize(("topology", "b", "batches"), RUNS)
+def test_shares_that_change_often_are_right_on_average(topology, b, batches, mix, ramp):
+    size, off = b * topology.ranks, []
+    for seed in range(10):
+        plan = scheduled(topology, b, batches, mix, ramp, seed)
+        due = np.array([float(share) * batches * size for share in plan.mean_shares(batches)])
+        off.append(np.bincount(by_batch(plan, batches).ravel(), minlength=3) - due)
+    mean, error = np.mean(off, axis=0), np.std(off, axis=0) / len(off) ** 0.5
+    assert (np.abs(mean) < 1 + 4 * error).all()
+    assert np.abs(off).max() < 4 * (topology.slots * len(plan.schedule)) ** 0.5, "parts do not add up"
+
+
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize(("topology", "b", "batches"), [(Topology(2, 3), 8, 200), (Topology(4, 2), 1, 1000)])
+def test_every_part_of_a_ramp_keeps_the_bounds_of_a_run(topology, b, batches, mix):
+    plan = scheduled(topology, b, batches, mix, True, 5)
+    draws, (ranks, workers) = plan.draws(), (topology.ranks, topology.workers)
+    for segment, after in zip(plan.schedule, [*plan.schedule[1:], None], strict=True):
+        end = batches if after is None else after.start
+        shares = np.array([float(share) for share in segment.shares])
+        job = np.zeros(3)
+        along = np.zeros((ranks, workers, 3))
+        for number in range(segment.start, end):
+            m, k = divmod(number, workers)
+            drawn = [np.bincount(draws.batches(c, k, m, 1)[0], minlength=3) for c in range(ranks)]
+            off = np.array(drawn) - b * shares
+            along[:, k] += off
+            job += off.sum(axis=0)
+            assert np.abs(along).max() < 4, "a slot, after any number of batches"
+            assert np.abs(off.sum(axis=0)).max() < 4, "a global batch"
+            assert np.abs(job).max() < 4 * topology.slots, "the job"
+
+
 def test_a_ramp_has_no_more_parts_than_samples_and_its_shares_sum_to_1():
     plan = planned(batch=None, mix={"schedule": [RAMP[0], {**RAMP[1], "at": 5}]})
     assert [segment.start for segment in plan.schedule] == [0, 1, 2, 3, 4, 5]

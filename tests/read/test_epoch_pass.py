@@ -9,6 +9,7 @@ import random
 import sys
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from picks import most
@@ -17,6 +18,7 @@ from shardmaking import write_shard, write_source
 from torch.utils.data import DataLoader
 
 import wdspec
+from wdspec.cli.stats import stats
 from wdspec.planning.topology import Seat
 from wdspec.shards import count as counting
 from wdspec.spec.load import load
@@ -485,6 +487,71 @@ def test_a_budget_counts_each_damaged_sample_once(tmp_path):
     steps = [reader.batch(number) for number in range(run.plan.epoch_batches)]
     assert unmasked([steps]) == [key for i, (key, _) in enumerate(samples) if i not in bad]
     assert sum(reader.budgets["a"].skipped.values()) == 6
+
+
+def write_lost_shards(folder, sizes, kind="header"):
+    """Shards of these sizes; those of size 0 are lost, in one of two ways."""
+    for number, size in enumerate(sizes):
+        path = folder / f"s{number}.tar"
+        write_shard(path, [(f"s{number}x{i}", {"txt": b"x"}) for i in range(size or 3)])
+        if not size:
+            path.write_bytes(b"X" + path.read_bytes()[1:] if kind == "header" else b"")
+    return f"{folder}/s{{0..{len(sizes) - 1}}}.tar"
+
+
+@pytest.mark.parametrize("sizes", [(3, 0), (0, 3), (0, 0, 5, 0, 1, 0, 0, 4, 0), (1, 0, 1, 0, 1)], ids=str)
+@pytest.mark.parametrize("kind", ["header", "cut"])
+@pytest.mark.parametrize("more", [{}, {"shuffle": 3}, {"order": "shuffled"}], ids=str)
+def test_a_shard_that_is_lost_while_samples_are_counted_is_reported_by_one_slot(tmp_path, sizes, kind, more):
+    source = {"name": "a", "shards": write_lost_shards(tmp_path, sizes, kind), **more}
+    log = tmp_path / "skips.jsonl"
+    spec = {"dataset": [source], "errors": {"skip": True, "log": str(log)}, "batch": 2, "epoch": "pass"}
+    lost = sizes.count(0)
+    for ranks, workers in ((1, 1), (2, 1), (1, 3), (3, 2)):
+        log.unlink(missing_ok=True)
+        parts, skipped = Listed.of(load(spec)), 0
+        for rank in range(ranks):
+            run = parts.run(Seat(rank, ranks), workers)
+            reader = run.reader()
+            for number in range(run.plan.epoch_batches):
+                reader.batch(number)
+            skipped += sum(reader.budgets["a"].skipped.values())
+        assert skipped == len(log.read_text().splitlines()) == lost
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_lost_shards_and_damaged_samples_count_against_one_budget(tmp_path, workers):
+    spec = {
+        "dataset": [{"name": "a", "shards": write_lost_shards(tmp_path, (4, 0, 4))}],
+        "batch": 2,
+        "epoch": "pass",
+        "elastic": {"ranks": 1, "workers": 1 if workers else 2},
+    }
+    content = bytearray((tmp_path / "s2.tar").read_bytes())
+    content[2 * 1024] ^= 1  # the header of its third sample
+    (tmp_path / "s2.tar").write_bytes(content)
+
+    def read(count):
+        with wdspec.loader(
+            {**spec, "errors": {"skip": True, "max_count": count}}, num_workers=min(workers, 1)
+        ) as run:
+            keys = real(run)
+            return keys, run.stats().sources["a"].skipped
+
+    assert read(2)[1] == {"ShardError": 2}
+    with pytest.raises(wdspec.ShardError, match=r"2 errors exceed the budget of 1 .max_count."):
+        read(1)
+
+
+def test_lost_shards_that_stats_measured_are_reported_too(tmp_path):
+    (tmp_path / "s.yaml").write_text(
+        f"dataset: [{{name: a, shards: '{write_lost_shards(tmp_path, (4, 0, 4))}'}}]\n"
+        f"stats: {tmp_path}/stats.yaml\nerrors: {{skip: true}}\nbatch: 2\nepoch: pass\n"
+    )
+    assert CliRunner().invoke(stats, [str(tmp_path / "s.yaml")]).exit_code == 0
+    with wdspec.loader(tmp_path / "s.yaml", num_workers=0) as loader:
+        assert len(real(loader)) == 8
+        assert loader.stats().sources["a"].skipped == {"ShardError": 1}
 
 
 def test_plans_show_the_samples_of_a_pass(tmp_path):

@@ -50,6 +50,24 @@ def mix(values):
 def whole(samples):
     return {"__key__": [sample["__key__"] for sample in samples], "drawn": torch.randperm(len(samples))}
 
+def draw_gauss(sample):
+    return {**sample, "drawn": random.gauss(0, 1), "pair": 0.0}
+
+def seed_again(sample):
+    random.seed(7)
+    return {**sample, "drawn": random.random(), "pair": 0.0}
+
+def only_seed(sample):
+    random.seed(7)
+    return {**sample, "drawn": 0.0, "pair": 0.0}
+
+def staged(samples):
+    for sample in samples:
+        yield {**sample, "drawn": random.random(), "pair": random.gauss(0, 1)}
+
+def joined(samples):
+    return {"__key__": [sample["__key__"] for sample in samples], "drawn": random.random()}
+
 def fail_at_low(sample):
     if random.random() < 0.3:
         raise ValueError("low")
@@ -117,6 +135,82 @@ def test_draws_of_the_training_loop_are_unchanged(tmp_path, function):
         next(stream)
         seen.append(draws())
     assert seen == expected
+
+
+LOOP = {
+    "random": lambda seed: random.random(),
+    "bits": lambda seed: random.getrandbits(40),
+    "gauss": lambda seed: random.gauss(0, 1),
+    "shuffle": lambda seed: random.sample(range(400), 400),
+    "seed": lambda seed: random.seed(seed),
+    "numpy": lambda seed: np.random.rand(),
+    "numpy pair": lambda seed: np.random.randn(),
+    "numpy seed": lambda seed: np.random.seed(seed),
+    "numpy seed of several words": lambda seed: np.random.seed([seed, 1]),
+    "torch": lambda seed: float(torch.rand(1)),
+    "torch pair": lambda seed: float(torch.randn(1)),
+    "torch seed": lambda seed: torch.manual_seed(seed) and None,
+}
+"""What a training loop does with the global generators."""
+LENDERS = {
+    **{
+        name: {"map": f"drawing_in_maps:{name}"} for name in (*KINDS, "draw_gauss", "seed_again", "only_seed")
+    },
+    "stage": {"stage": {"call": "drawing_in_maps:staged", "every": 8}},
+    "collate": {"batch": {"size": 4, "collate": "drawing_in_maps:joined"}},
+}
+
+
+@pytest.mark.parametrize("name", LENDERS)
+def test_every_program_of_the_training_loop_draws_as_without_a_loader(tmp_path, name):
+    document = spec(tmp_path, "draw_python", epoch={"batches": 600}, elastic={"ranks": 1, "workers": 1})
+    del document["dataset"][0]["map"]
+    document.update(LENDERS[name])
+    choose = random.Random(name)
+    steps = [
+        [(choose.choice(list(LOOP)), choose.randrange(2)) for _ in range(choose.randrange(4))]
+        for _ in range(500)
+    ]
+
+    def draws(step):
+        return [LOOP[draw](seed) for draw, seed in step]
+
+    def seed():
+        random.seed(1), np.random.seed(1), torch.manual_seed(1)
+
+    seed()
+    expected = [draws(step) for step in steps]
+    stream = iter(wdspec.compile(document, rank=0, world_size=1))
+    seed()
+    for step, want in zip(steps, expected, strict=True):
+        assert draws(step) == want
+        next(stream)
+
+
+def test_a_pending_normal_number_of_numpy_is_kept_when_the_loop_seeds_numpy_again(tmp_path):
+    stream = iter(wdspec.compile(spec(tmp_path, "draw_torch"), rank=0, world_size=1))
+    np.random.seed(5)
+    pair = np.random.randn(), np.random.randn()
+    next(stream)
+    np.random.seed(5)
+    first = np.random.randn()
+    next(stream)
+    assert (first, np.random.randn()) == pair
+
+
+@pytest.mark.parametrize("name", ["draw_python", "draw_gauss", "seed_again"])
+def test_the_first_sample_does_not_depend_on_what_the_training_loop_drew(tmp_path, name):
+    first = []
+    for prepare in (
+        lambda: None,
+        lambda: random.gauss(0, 1),
+        lambda: random.seed(3),
+        lambda: random.random(),
+    ):
+        random.seed(1)
+        prepare()
+        first.append(drawn([next(iter(wdspec.compile(spec(tmp_path, name), rank=0, world_size=1)))]))
+    assert all(each == first[0] for each in first)
 
 
 @pytest.mark.parametrize(

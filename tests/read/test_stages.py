@@ -3,7 +3,9 @@
 import logging
 import random
 
+import numpy as np
 import pytest
+import torch
 from shardmaking import write_source
 
 import wdspec
@@ -13,6 +15,7 @@ from wdspec.testing import assert_resumable
 
 CODE = """
 import random
+import numpy as np
 import torch
 
 def sorted_by_length(samples, hold=6):
@@ -24,6 +27,9 @@ def sorted_by_length(samples, hold=6):
             yield from held
             held = []
     yield from sorted(held, key=lambda each: (each["cls"] % 7, each["__key__"]))
+
+def jittered(sample):
+    return {**sample, "cls": sample["cls"] + 100 * random.randrange(9)}
 
 def doubled(samples):
     for sample in samples:
@@ -39,6 +45,39 @@ def halved(samples):
 def drawn(samples):
     for sample in samples:
         yield {**sample, "x": random.random() + float(torch.rand(1))}
+
+def drawn_after(samples):
+    for sample in samples:
+        yield sample
+        if random.random() + float(torch.rand(1)) + np.random.rand() < 1.5:
+            yield {**sample, "cls": -sample["cls"]}
+
+def drawn_pairs_after(samples):
+    for sample in samples:
+        yield {**sample, "x": 0.0}
+        yield {**sample, "x": random.gauss(0, 1) + np.random.randn() + float(torch.randn(1))}
+
+def shuffled(samples):
+    held = []
+    for sample in samples:
+        held.append(sample)
+        if len(held) > 4:
+            yield held.pop(random.randrange(len(held)))
+    random.shuffle(held)
+    for sample in held:
+        yield sample
+    if random.random() < 0.5:
+        yield sample
+
+def drawn_first(samples):
+    x = random.random()
+    for sample in samples:
+        yield {**sample, "x": x}
+
+class DrawnAtTheCall:
+    def __call__(self, samples):
+        x = random.random()
+        return ({**sample, "x": x + np.random.rand()} for sample in samples)
 
 def early(samples):
     yield next(samples)
@@ -82,6 +121,16 @@ def rows(items):
     return [row for batch in items for row in zip(batch["__key__"], batch["cls"].tolist(), strict=True)]
 
 
+def values(items):
+    return [
+        tuple(row)
+        for batch in items
+        for row in zip(
+            batch["__key__"], batch["cls"].tolist(), batch.get("x", batch["cls"]).tolist(), strict=True
+        )
+    ]
+
+
 @pytest.mark.parametrize("name", ["sorted_by_length", "doubled", "halved", "drawn"])
 def test_a_stage_resumes_exactly_on_any_topology(tmp_path, name):
     document = spec(tmp_path, stage(name))
@@ -96,6 +145,47 @@ def test_a_stage_resumes_exactly_on_any_topology(tmp_path, name):
     if every:
         with wdspec.loader(document, rank=0, world_size=1, num_workers=2) as loader:
             assert rows(loader) == whole
+
+
+DRAWING = ["drawn_after", "drawn_pairs_after", "shuffled", "drawn_first", "DrawnAtTheCall"]
+
+
+@pytest.mark.parametrize("name", DRAWING)
+@pytest.mark.parametrize("maps", [[], ["stages_of_tests:jittered"]], ids=["", "with map"])
+def test_a_stage_may_draw_at_any_time(tmp_path, name, maps):
+    document = spec(tmp_path, stage(name), batch=3, epoch={"batches": 12}, defaults={"map": maps})
+
+    def read(seed, rank=0, world_size=1, workers=0):
+        random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
+        items = []
+        with wdspec.loader(document, rank=rank, world_size=world_size, num_workers=workers) as loader:
+            for batch in loader:
+                items.append(batch)
+                random.random(), np.random.rand(), torch.rand(1)
+        return values(items)
+
+    whole = read(1)
+    assert read(2) == whole
+    assert read(1, workers=1) == read(1, workers=2) == whole
+    assert sorted(read(1, 0, 2) + read(3, 1, 2)) == sorted(whole)
+    assert_resumable(
+        lambda: wdspec.compile(document, rank=0, world_size=1), batches=8, stops=[1, 2, 6], live=False
+    )
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_what_a_stage_draws_leaves_the_draws_of_the_training_loop_unchanged(tmp_path, name):
+    def draws():
+        return random.random(), np.random.randn(), float(torch.rand(1))
+
+    def seed():
+        random.seed(1), np.random.seed(1), torch.manual_seed(1)
+
+    seed()
+    expected = [draws() for _ in range(6)]
+    stream = iter(wdspec.compile(spec(tmp_path, stage(name)), rank=0, world_size=1))
+    seed()
+    assert [(next(stream), draws())[1] for _ in range(6)] == expected
 
 
 def test_nothing_is_lost_or_repeated_at_the_points(tmp_path):

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from wdspec.base.errors import UsageError
+from wdspec.base.errors import ShardError, UsageError
 from wdspec.planning.keys import key64
 from wdspec.planning.order import ShardOrder
 from wdspec.planning.topology import Topology
@@ -37,6 +37,8 @@ class ShardCount(NamedTuple):
     """(index, byte offset in the uncompressed shard) of some samples, ascending: reading may start there."""
     lost: frozenset[int] = frozenset()
     """Indices of damaged samples."""
+    errors: tuple[ShardError, ...] = ()
+    """Why the shard has no readable sample, if the policy skips these errors."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,14 @@ class SourceCount:
     """By turn, where there are any."""
     lost: Mapping[int, frozenset[int]]
     """By turn, where there are any."""
+    errors: Mapping[int, tuple[ShardError, ...]]
+    """Errors of shards without a readable sample, by turn. No position belongs to such a shard, so the slot that reads
+    the sample before it reports them."""
 
     @classmethod
     def of(cls, shards: Iterable[ShardCount]) -> SourceCount:
         """The counts of a source from those of its shards, in the order of reading."""
-        ends, marks, lost, total = array("q"), {}, {}, 0
+        ends, marks, lost, errors, total = array("q"), {}, {}, {}, 0
         for turn, shard in enumerate(shards):
             total += shard.samples
             ends.append(total)
@@ -61,7 +66,9 @@ class SourceCount:
                 marks[turn] = shard.marks
             if shard.lost:
                 lost[turn] = shard.lost
-        return cls(ends, marks, lost)
+            if shard.errors:
+                errors[turn] = shard.errors
+        return cls(ends, marks, lost, errors)
 
     @property
     def samples(self) -> int:

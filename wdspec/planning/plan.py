@@ -14,7 +14,7 @@ from wdspec.base.errors import UsageError
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.order import Delays, ShardOrder, lanes_of, shuffle_size
 from wdspec.planning.passes import Pass, SourceCount, pass_order, plan_pass
-from wdspec.planning.shares import ScheduleSegment, scheduled_shares, starting_batches
+from wdspec.planning.shares import ScheduleSegment, scheduled_shares, segment_offset, starting_batches
 from wdspec.planning.topology import Topology
 from wdspec.spec.language.display import as_html
 from wdspec.spec.language.values import MOST_SAMPLES
@@ -229,7 +229,9 @@ def make_plan(
             )
         )
     schedule = (
-        ScheduleSegment(start, tuple(step[source.name] for source in active))
+        ScheduleSegment(
+            start, tuple(step[source.name] for source in active), segment_offset(spec.seed, "schedule", start)
+        )
         for start, step in (starts.items() if spec.mix.schedule is not None else ())
     )
     return Plan(

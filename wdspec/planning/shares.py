@@ -11,17 +11,17 @@ With `ramp: linear` the stretch before a step is cut into `RAMP_PARTS` segments,
     at: 0 {a: 1}                            at: 4000 {a: 0, ramp: linear}
     |─ 31/32 ─|─ 29/32 ─|─ … ─|─ 1/32 ──────|─ 0 ────         share of a, here with 16 parts
 
-The even sequences of a segment start at its first batch as if that were batch 0, so realised shares are as exact
-within each segment as over a whole run. Which segment a batch lies in depends on J alone.
+The draws of a segment are counted from its first batch, so shares are as exact within each segment as in any run of
+draws. Which segment a batch lies in depends on J alone. Segments may be one batch long. So each starts at another place
+of its even sequences, drawn from a key of its start: the deviations of many short segments do not add up, and a share
+of less than one sample per segment is right on average.
 
 Shares that a training loop sets at run time are segments that start where it sets them:
 
     set at J = 40: {a: 1, b: 3}       set at J = 90: {a: 2, b: 1}
     ──── spec's ────|──────────────────|────────────────────        a state at J ≥ 90 only needs the last one
 
-Draws of a segment are counted from its first batch, so earlier segments no longer matter. Unlike those of a schedule,
-these segments may be one batch long. So each starts at another place of its even sequence, drawn from a key of its
-start: a share of less than one sample per batch is then right on average.
+Earlier segments then no longer matter.
 """
 
 from __future__ import annotations
@@ -147,6 +147,16 @@ class ScheduleSegment:
     """Where in their sequence its even draws start."""
 
 
+def segment_offset(seed: int, kind: str, start: int) -> int:
+    """Where the even sequences of a segment start, so that many short segments do not all round the same way.
+
+    Args:
+        kind: who sets the shares.
+        start: J of the segment's first global batch.
+    """
+    return key64(seed, kind, start) >> 32
+
+
 def scheduled_shares(spec: Spec, shard_count: Sizer) -> list[tuple[int, dict[str, Fraction]]]:
     """(at, effective share of every leaf) for each step of the schedule; one at 0 without a schedule.
 
@@ -260,7 +270,7 @@ def live_segments(
                     "`mix.schedule`",
                     source=name,
                 )
-        offset = key64(spec.seed, "shares set", start) >> 32
+        offset = segment_offset(spec.seed, "shares set", start)
         segments.append(ScheduleSegment(start, tuple(found[name] for name in names), offset))
     return tuple(segments)
 

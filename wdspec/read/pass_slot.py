@@ -75,12 +75,27 @@ class PassReading:
         count = self.finite.counts[segment.source]
         turn, index = count.find(segment.first)
         position = segment.first
+        if not position:
+            self._report_lost_shards(segment.source, 0)
         with closing(self.sources[segment.source].parts.open.ahead()) as ahead:
             while position < segment.stop:
                 until = min(segment.stop, count.ends[turn])
                 more = until < segment.stop
-                yield from self._shard(segment.source, turn, index, index + until - position, ahead, more)
-                position, turn, index = until, turn + 1, 0
+                for raw in self._shard(segment.source, turn, index, index + until - position, ahead, more):
+                    position += 1
+                    if position == count.ends[turn]:
+                        # Not after the sample, as it may be the last one that is read.
+                        self._report_lost_shards(segment.source, turn + 1)
+                    yield raw
+                turn, index = turn + 1, 0
+
+    def _report_lost_shards(self, source: int, turn: int) -> None:
+        """Report the errors of the shards without a readable sample that come from a turn on, up to the next sample."""
+        live, count = self.sources[source], self.finite.counts[source]
+        while turn < len(count.ends) and not count.length(turn):
+            for error in count.errors.get(turn, ()):
+                live.budget(error, "shard", url=live.plan.shards[live.plan.order.entry(0, turn).shard].text)
+            turn += 1
 
     def _shard(
         self, source: int, turn: int, first: int, stop: int, ahead: Ahead | LocalFiles, more: bool

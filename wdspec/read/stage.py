@@ -4,6 +4,9 @@ What a generator holds cannot be saved, and a state holds no samples. So the inp
 samples. Then the stage yields what it held back and is empty: a *point* to resume from. A state is the state of the
 slot at the last point, the number of batches it had read there, and the number of samples that the stage has yielded
 since. A resumed run starts again at the point and drops that many samples.
+
+The function may draw random numbers at any time, so the global generators are seeded whenever it runs: for each sample
+that it takes, and for each that it yields. They are lent only while a batch is read.
 """
 
 from __future__ import annotations
@@ -104,9 +107,11 @@ class StagedSlot:
         while True:
             self._point, self._yielded = (self._slot.pack(), self._next), 0
             until = self._next + self._batches
+            self._seed_output()
             for sample in self._check_outputs(self._stage(self._input(until))):
                 self._yielded += 1
                 yield sample
+                self._seed_output()  # other slots or the training loop may have drawn since
             if self._next != until:
                 raise UsageError(
                     f"`stage: {self._name}` ended before its input; it must read every sample, and can yield any of "
@@ -117,6 +122,12 @@ class StagedSlot:
                 raise UsageError(
                     f"`stage: {self._name}` yielded nothing for {_BARREN * self._batches * self._per_slot:,} samples"
                 )
+
+    def _seed_output(self) -> None:
+        """Seed the generators for what the stage draws before it yields again or takes a sample."""
+        if self._generators is not None:
+            point = key64(self._key, "output", self._point[1])
+            self._generators.seed(random64(point, self._yielded))
 
     def _input(self, until: int) -> Iterator[Sample]:
         while self._next < until:

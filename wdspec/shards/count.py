@@ -37,7 +37,7 @@ def count_samples(
 
     Raises:
         ShardError: a shard cannot be read, or is damaged. Under `errors: skip`, damaged samples are recorded instead,
-            and a shard without a readable sample is skipped within the budget.
+            and so are the errors of a shard without a readable sample, unless they exceed the budget by themselves.
         UsageError: a source has no samples.
     """
     counts: dict[str, SourceCount] = {}
@@ -74,7 +74,7 @@ def _count_shards(
 ) -> Iterator[ShardCount]:
     """Yield the counts of shards in the order of the pass, up to the shard with sample number `most`."""
     order = pass_order(spec.seed, source.name, len(listed), source.order)
-    budget = Budget(parts.errors, source.name)
+    budget = Budget(parts.errors, source.name).without_log()  # readers count and log these errors
     turns: Iterable[ShardUrl] = (listed[order.entry(0, turn).shard] for turn in range(len(listed)))
     measured: Iterator[MeasuredShard | None] = repeat(None)
     if measurements is not None:
@@ -84,9 +84,9 @@ def _count_shards(
     for shard, known in zip(turns, measured, strict=False):
         if most is not None and total >= most:
             break
-        if known is None:
+        if known is None or not known.samples:  # an empty shard, or errors, which are not measured
             count = count_shard(parts.open, shard, budget)
-            changed += 1
+            changed += known is None
         else:
             count = ShardCount(known.samples, known.marks, frozenset(known.lost))
         total += count.samples
@@ -136,7 +136,7 @@ def count_shard(
         )
     except ShardError as error:
         budget(error, "shard", url=shard.text)
-        return ShardCount(0)
+        return ShardCount(0, errors=(error.with_traceback(None),))  # without the frames that read it
     with closing(opened):
         for sample in opened:
             if seen is not None:
@@ -154,7 +154,7 @@ def count_shard(
     if len(lost) == index:
         for cause in errors:
             budget(cause, "shard", url=shard.text)
-        return ShardCount(0)
+        return ShardCount(0, errors=tuple(errors))
     return ShardCount(index, tuple(marks), frozenset(lost))
 
 
