@@ -192,6 +192,17 @@ def test_a_404_of_a_target_that_has_just_joined_is_asked_again_through_the_gatew
     assert len(double.seen("p")) == len(double.seen("t")) == 5
 
 
+NO_NODES = status(400, "no storage targets in the cluster", tcode="ErrNoNodes")
+
+
+def test_a_gateway_whose_targets_have_not_rejoined_is_waited_for(double):
+    double.script("p", *[NO_NODES] * 3)
+    assert read(double) == DATA
+    double.script("p", fine, *[NO_NODES] * 3)  # in the middle of a shard
+    double.script("t", cut(1_000_000))
+    assert read(double) == DATA
+
+
 def test_a_404_counts_after_a_while_and_then_those_of_this_target_at_once(double, clock):
     double.targets = 1
     for name, least, most in [("y", 10, 30), ("z", 0, 0)]:

@@ -358,19 +358,29 @@ class Refusal:
     host: str
     hops: int
     retry_after: float | None = None
+    kind: str = ""
+    """AIStore's name for the error, "" if unknown."""
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the cluster is starting: a gateway has no map of it yet, or its targets have not joined yet."""
+        text = self.text.lower()
+        return self.status == 400 and (
+            self.kind == "ErrNoNodes" or "smap v0" in text or "no storage targets" in text
+        )
 
     @classmethod
     def of(cls, reply: Reply) -> Refusal:
         """Read a reply to its end."""
         status, headers = reply.response.status, reply.response.headers
         data = http_requests.drain(reply.response)
-        text, node = data, ""
+        text, node, kind = data, "", ""
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             said = json.loads(data)
-            text, node = str(said["message"]).encode(), str(said.get("node", ""))
+            text, node, kind = str(said["message"]).encode(), str(said.get("node", "")), str(said.get("tcode", ""))
         wait = retry_after(headers.get("retry-after"))
         words = redact_answer(text.decode("utf-8", "replace"), reply.token or "").encode()
-        return cls(status, http_requests.one_line(words, 300), node, reply.host, reply.hops, wait)
+        return cls(status, http_requests.one_line(words, 300), node, reply.host, reply.hops, wait, kind)
 
     def __str__(self) -> str:
         """The node and its message."""
@@ -390,7 +400,7 @@ class Refusal:
             StoreError: no other shard could be read either.
         """
         text, etl = self.text.lower(), cluster.etl
-        if self.status in _OVERLOADED or (self.status == 400 and "smap v0" in text):
+        if self.status in _OVERLOADED or self.is_starting:
             return TransientError(str(self), retry_after=self.retry_after)
         if self.status == 404 and (self.by_gateway or _NO_BUCKET.search(text)):
             return StoreError(
