@@ -109,6 +109,11 @@ seconds, objects that exist are answered with 404.
 BELIEVED = 30.0
 """Seconds after such a 404 during which every 404 of that target counts at once, so that a thousand missing shards do
 not cost the patience each."""
+LOST = 120.0
+"""Seconds after a failed connection to a target during which no 404 counts before the retries are used up.
+
+About 35 seconds after a target has died, the others answer 404 for its objects, until it is back.
+"""
 
 
 MAX_HOPS = 5
@@ -156,6 +161,7 @@ class AisClient:
         self._gateways = Gateways(cluster.endpoints)
         self._reached = False
         self._believed: dict[str, float] = {}  # host of a target → when its 404 was last believed
+        self._lost = float("-inf")  # when a target last failed to answer
 
     def ask(
         self,
@@ -186,6 +192,8 @@ class AisClient:
     def believes_missing(self, host: str, since: float) -> bool:
         """Whether a target's 404 is final for an object first reported missing at `since`, by `time.monotonic`."""
         now = monotonic()
+        if now - self._lost < LOST:
+            return False
         if now - since >= PATIENCE:
             self._believed[host] = now
         return now - self._believed.get(host, -BELIEVED) < BELIEVED
@@ -242,7 +250,11 @@ class AisClient:
             request.file.seek(0)
         try:
             return self._sent(url, request)
+        except TransientError:
+            self._lost = monotonic()
+            raise
         except _NoConnectionError as error:
+            self._lost = monotonic()
             raise TransientError(
                 f"the gateway redirects to {_show_host(url)}, which cannot be reached: {error}; the targets of the "
                 "cluster, not only its gateway, must be reachable from here"
