@@ -389,7 +389,11 @@ class Refusal:
         text, node, kind = data, "", ""
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             said = json.loads(data)
-            text, node, kind = str(said["message"]).encode(), str(said.get("node", "")), str(said.get("tcode", ""))
+            text, node, kind = (
+                str(said["message"]).encode(),
+                str(said.get("node", "")),
+                str(said.get("tcode", "")),
+            )
         wait = retry_after(headers.get("retry-after"))
         words = redact_answer(text.decode("utf-8", "replace"), reply.token or "").encode()
         return cls(status, http_requests.one_line(words, 300), node, reply.host, reply.hops, wait, kind)
