@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from html.parser import HTMLParser
 
 import numpy as np
@@ -201,3 +202,11 @@ def test_a_browser_draws_it(folder):
     )
     drawn = np.asarray(Image.open(shot).convert("RGB"))
     assert len(np.unique(drawn.reshape(-1, 3), axis=0)) > 100
+
+
+def test_a_preview_shows_names_that_are_not_utf_8(folder):
+    with tarfile.open(folder / "b.tar", "w", encoding="latin-1", format=tarfile.GNU_FORMAT) as tar:
+        tar.addfile(tarfile.TarInfo("caf\xe9.txt"))
+    (folder / "b.yaml").write_text("wdspec: 1\ndataset:\n  - {name: b, shards: b.tar}\n")
+    within("preview", "b.yaml", "-o", "b.html", folder=folder)
+    assert "caf\\udce9" in (folder / "b.html").read_text(encoding="utf-8")

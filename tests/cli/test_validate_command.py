@@ -264,6 +264,13 @@ def test_pyproject_without_our_table_does_not_count(here: Path) -> None:
 NODE_MODULES = Path(__file__).parents[1] / "support" / "servers" / "node_modules"
 
 
+def test_sarif_names_a_file_whose_name_is_not_utf_8(here: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.yaml")
+    (here / name).write_text(BAD)
+    (result, *_) = json.loads(run("--format", "sarif", name).output)["runs"][0]["results"]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "caf%E9.yaml"
+
+
 def test_sarif_is_of_the_types_made_from_its_schema(here: Path) -> None:
     compiler = NODE_MODULES / "typescript" / "bin" / "tsc"
     if not compiler.exists() and not os.environ.get("CI"):

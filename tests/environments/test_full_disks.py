@@ -3,6 +3,8 @@
 import contextlib
 import json
 import resource
+import subprocess
+import sys
 from contextlib import closing
 
 import pytest
@@ -78,6 +80,35 @@ def test_process_leaves_nothing_under_a_final_name(tmp_path):
     assert "File too large" in said
     assert "Traceback" not in said
     assert [path.name for path in (tmp_path / "out").iterdir() if path.suffix == ".tar"] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("lock", "spec.yaml"), "spec.lock.json"),
+        (("stats", "spec.yaml", "--jobs", "0"), "spec.stats.json"),
+        (("croissant", "spec.yaml", "-o", "croissant.json"), "croissant.json"),
+        (("fmt", "unformatted.yaml"), "unformatted.yaml"),
+        (("diff", "spec.yaml", "other.yaml", "--chart", "chart.svg"), "chart.svg"),
+        (("demo", "made"), "made/.wdspec-demo"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else None,
+)
+def test_commands_name_the_file_that_finds_no_room(tmp_path, command, name):
+    write_source(tmp_path, "a", 2, 10)
+    source = "{name: a, shards: 'a-*.tar', license: MIT}"
+    (tmp_path / "spec.yaml").write_text(
+        f"wdspec: 1\nname: a\ndescription: a\ndataset: [{source}]\nbatch: 2\n"
+    )
+    (tmp_path / "other.yaml").write_text(f"wdspec: 1\ndataset: [{source}]\nbatch: 2\nseed: 1\n")
+    (tmp_path / "unformatted.yaml").write_text(f"batch: 2\ndataset: [{source}]\nwdspec:   1\n")
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))"
+    program = f"{limit}; from wdspec.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert f"{name}: File too large" in done.stderr
 
 
 def test_a_cache_without_room_costs_no_sample_and_keeps_no_part(tmp_path, caplog):

@@ -2,8 +2,11 @@
 
 import io
 import json
+import os
 import re
+import sqlite3
 import sys
+import tarfile
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -287,6 +290,50 @@ def test_one_source_can_be_chosen(folder):
 def test_engines_have_one_way_to_be_chosen(folder):
     _, said = within("check", "s.yaml", "--engine", "dask", folder=folder, code=2)
     assert "must be given together" in said
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE shards SET samples = '{\"smples\": 1}'",
+        "UPDATE shards SET samples = 'x'",
+        "UPDATE shards SET samples = x'ff'",
+        "UPDATE shards SET problems = '[{\"a\": 1}]'",
+        'UPDATE shards SET problems = \'[{"code": "D101", "message": 3}]\'',
+        "UPDATE shards SET hidden = '[1]'",
+        "UPDATE shards SET keys = x'010203'",
+        "UPDATE shards SET contents = 'abc'",
+        "UPDATE shards SET seconds = 'x'",
+        "ALTER TABLE shards RENAME COLUMN keys TO kees",
+        0,
+        4096,
+        8192,
+    ],
+)
+def test_a_damaged_report_is_an_error_that_names_it(folder, damage):
+    found(folder, "--report", "r.db", code=0)
+    if isinstance(damage, int):
+        with open(folder / "r.db", "r+b") as file:
+            file.seek(damage)
+            file.write(bytes(4096))
+    else:
+        database = sqlite3.connect(folder / "r.db", isolation_level=None)
+        database.execute(damage)
+        database.close()
+    for option in ("--report", "--changed"):
+        out, said = within("check", "s.yaml", "--jobs", "0", option, "r.db", folder=folder, code=1)
+        assert "`r.db`" in out + said
+
+
+def test_names_that_are_not_utf_8_fit_into_a_report(folder):
+    shard = os.fsencode(folder) + b"/b\xe9.tar"
+    with tarfile.open(os.fsdecode(shard), "w", encoding="latin-1", format=tarfile.GNU_FORMAT) as tar:
+        for name in ("a.txt", "caf\xe9.txt", "caf\xe9.cls", "caf\xe9.cls"):
+            tar.addfile(tarfile.TarInfo(name))
+    spec(folder, [{"name": "b", "shards": "b*.tar"}])
+    first = found(folder, "--all", "--report", "seen.db")
+    assert any("\udce9" in each["shard"] for each in first["problems"])
+    assert found(folder, "--all", "--report", "seen.db")["problems"] == first["problems"]
 
 
 def test_a_report_spares_what_did_not_change(folder, monkeypatch):

@@ -1,6 +1,7 @@
 """Worker processes: they survive signals to the group, end with their loader, and start with every start method."""
 
 import contextlib
+import gc
 import json
 import multiprocessing
 import os
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -92,6 +94,37 @@ def test_leaving_an_epoch_early_ends_workers_that_do_not_persist(spec):
         for _ in loader:
             break
         assert workers() == []
+
+
+class Trainer:
+    def __init__(self, loader):
+        self.loader, self.me = loader, self
+        self.batches = iter(loader)
+        next(self.batches)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_loader_in_a_reference_cycle_ends_its_workers_when_it_is_collected(spec, persistent):
+    Trainer(wdspec.loader(spec, num_workers=2, persistent_workers=persistent))
+    start = time.monotonic()
+    gc.collect()
+    assert time.monotonic() - start < 4
+    assert workers() == []
+
+
+def test_a_forked_child_does_not_end_the_workers_of_a_loader_that_it_drops(spec):
+    loader = wdspec.loader(spec, num_workers=2)
+    batches = iter(loader)
+    found = [next(batches)]
+    child = os.fork()
+    if not child:
+        del batches, loader
+        gc.collect()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    found += batches
+    loader.close()
+    assert keys(found) == reference(spec, 1, 2, 0, BATCHES)
 
 
 def test_a_worker_that_is_stuck_is_ended_by_force(document, tmp_path, monkeypatch):

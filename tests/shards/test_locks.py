@@ -157,6 +157,44 @@ def test_a_lock_that_was_damaged_is_refused(folder, lock, change, says):
         wds.plan(folder / "spec.yaml", lock=lock)
 
 
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (("objects", 1, 1), 15),
+        (("objects", 1, 1), ["mtime"]),
+        (("objects", 1, 0), "15"),
+        (("objects", 1, 0), 10**400),
+        (("objects", 1, 0), -1),
+        (("objects", 1, 0), True),
+        (("samples",), "many"),
+        (("samples",), 10**400),
+        (("license",), 1),
+        (("asked",), "a-*.tar"),
+        (("asked", 0), 3),
+        (("via",), None),
+        (("shards", 0), {"names": "ab"}),
+        (("shards", 0), {"names": [1, 2]}),
+        (("shards", 0), {"braces": 3}),
+        (("shards", 0), {"braces": "{0..99999999999999999999}"}),
+        (("shards", 0), {"braces": "{"}),
+        (("shards", 0, "prefix"), 3),
+    ],
+)
+def test_a_lock_with_a_value_of_another_type_is_refused(folder, lock, keys, value):
+    document = json.loads(lock.read_text())
+    place = document["sources"]["a"]
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = value
+    lock.write_text(json.dumps(document))
+    for command in (["lock", "spec.yaml", "--check"], ["validate", "spec.yaml", "--locked"]):
+        assert "this is not a lock that `wdspec lock` wrote" in "".join(
+            wdspec(*command, folder=folder, code=1)
+        )
+    with pytest.raises(UsageError, match="this is not a lock that"):
+        wds.plan(folder / "spec.yaml", lock=lock)
+
+
 def test_a_missing_shard_makes_no_lock(folder):
     (folder / "b-001.tar").unlink()
     assert "no such file" in wdspec("lock", "spec.yaml", folder=folder, code=1)[1]

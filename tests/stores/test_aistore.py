@@ -192,6 +192,52 @@ def test_a_404_of_a_target_that_has_just_joined_is_asked_again_through_the_gatew
     assert len(double.seen("p")) == len(double.seen("t")) == 5
 
 
+NO_NODES = status(400, "no storage targets in the cluster", tcode="ErrNoNodes")
+
+
+def test_a_gateway_whose_targets_have_not_rejoined_is_waited_for(double):
+    double.script("p", *[NO_NODES] * 3)
+    assert read(double) == DATA
+    double.script("p", fine, *[NO_NODES] * 3)  # in the middle of a shard
+    double.script("t", cut(1_000_000))
+    assert read(double) == DATA
+
+
+def test_a_404_after_an_opened_stream_is_retried_as_long_as_a_cut(double, clock):
+    double.script("t", cut(1_000_000), *[status(404, "does not exist")] * 9)
+    assert read(double, retry_policy=RetryPolicy()) == DATA
+    assert sum(clock) > 40
+    double.script("t", cut(1_000_000), *[status(404, "does not exist")] * 99)
+    clock.clear()
+    with pytest.raises(MissingShardError):
+        read(double, retry_policy=RetryPolicy())
+    assert 90 < sum(clock) <= 120
+
+
+def test_while_a_target_is_lost_a_404_is_retried_as_long_as_a_refused_connection(double, clock):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def target_is_back(node, handler):
+        double.dead_port = None
+        return False
+
+    double.dead_port = port
+    double.script("p", fine, target_is_back)
+    double.script("t", *[status(404, "does not exist")] * 9)
+    double.put("gs://imgs/z.tar", DATA)
+    assert read(double, retry_policy=RetryPolicy()) == DATA
+    assert sum(clock) > 40
+    double.script("t", *[status(404, "does not exist")] * 6)  # another shard of the same cluster
+    assert read(double, "gs://imgs/z.tar", retry_policy=RetryPolicy()) == DATA
+    clock.append(1000)
+    before = sum(clock)
+    with pytest.raises(MissingShardError):
+        read(double, "gs://imgs/y.tar", retry_policy=RetryPolicy())
+    assert sum(clock) - before <= 30
+
+
 def test_a_404_counts_after_a_while_and_then_those_of_this_target_at_once(double, clock):
     double.targets = 1
     for name, least, most in [("y", 10, 30), ("z", 0, 0)]:

@@ -79,6 +79,12 @@ class RawStream(io.RawIOBase):
         buffer[: len(data)] = data
         return len(data)
 
+    def __del__(self) -> None:
+        try:  # noqa: SIM105  # `contextlib` may be gone
+            self.close()
+        except (AttributeError, TypeError):  # Python ends, and names that `close` uses are gone
+            pass
+
     def readall(self) -> bytes:
         return b"".join(iter(lambda: self.read(_PIECE), b""))
 

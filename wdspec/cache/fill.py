@@ -279,10 +279,13 @@ class Fill:
         return taken
 
     def __del__(self) -> None:
-        if self._direct is not None:
-            self._direct.close()
-            if self._part >= 0:
-                os.close(self._part)
+        try:
+            if self._direct is not None:
+                self._direct.close()
+                if self._part >= 0:
+                    os.close(self._part)
+        except (AttributeError, TypeError):  # Python ends, and names that `close` uses are gone
+            pass
 
     def abandon(self) -> None:
         """Give the copy up because the process ends; if its fetch hangs, another process will take it over."""

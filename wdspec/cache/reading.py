@@ -82,6 +82,8 @@ class CopySamples(RawSamples):
                     self._given += 1
                     yield sample
                 return
+            except GeneratorExit:  # at exit, the names below may be gone
+                raise
             except _DamagedCopyError as damage:
                 self._fault = damage.error
                 self._samples.close()

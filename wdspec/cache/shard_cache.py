@@ -68,6 +68,12 @@ class Copy(CopyFile):
                 self._delete()
         super().close()
 
+    def __del__(self) -> None:
+        try:  # noqa: SIM105  # `contextlib` may be gone
+            self.close()
+        except (AttributeError, TypeError):  # Python ends, and names that `close` uses are gone
+            pass
+
     def discard(self) -> None:
         super().discard()
         self._delete()

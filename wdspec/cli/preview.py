@@ -114,7 +114,7 @@ def preview(
             )
             for file, each in zip(files, specs, strict=True)
         ]
-    data = render_page(previews).encode()
+    data = render_page(previews).encode(errors="backslashreplace")
     save(output, data)
     number = sum(len(each.all_problems) for each in previews)
     problems = pluralize(number, "problem") if number else "no problems"

@@ -6,6 +6,7 @@ Text and annotations are printed while files are checked; the other formats are 
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
@@ -169,7 +170,7 @@ def _sarif_result(problem: Problem, index: int) -> Result:
 
     path = PurePath(problem.file)
     base = None if path.is_absolute() else REPOSITORY_ROOT
-    uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    uri = path.as_uri() if path.is_absolute() else quote(os.fsencode(path.as_posix()))
     region = Region(
         start_line=max(1, problem.line),
         start_column=max(1, problem.column),

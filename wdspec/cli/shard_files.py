@@ -264,6 +264,8 @@ def os_errors_reported() -> Iterator[None]:
     """Turn errors of the operating system (no space, no permission) into errors for users."""
     try:
         yield
+    except GeneratorExit:  # at exit, the names below may be gone
+        raise
     except (WdspecError, BrokenPipeError):
         raise
     except OSError as error:

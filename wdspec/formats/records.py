@@ -108,6 +108,8 @@ class RecordSamples(RawSamples):
                     raise ShardError(
                         f"a record has more than {MAX_RECORD:,} bytes; {REFETCH}", code="D120", offset=offset
                     )
+        except GeneratorExit:  # at exit, the names below may be gone
+            raise
         except ShardError as error:
             self._report_end(error, offset=self.next_offset)
 
@@ -119,6 +121,8 @@ class RecordSamples(RawSamples):
             )
         try:
             yield from self._split(piece, is_last)
+        except GeneratorExit:  # at exit, the names below may be gone
+            raise
         except ShardError as error:
             at = error.place.pop("offset", 0)
             raise error.at(offset=offset + at) from error.__cause__

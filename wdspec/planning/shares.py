@@ -307,6 +307,8 @@ def _check_share(name: str, share: Any) -> float:
         number = math.nan if isinstance(share, (str, bytes, bool)) else float(share)
     except (TypeError, ValueError, RuntimeError):  # the last from a tensor of several numbers
         number = math.nan
+    except OverflowError:
+        raise UsageError(f"the share of {name!r} is too large; a share is a number up to 1e308") from None
     if not 0 <= number < math.inf:
         raise UsageError(f"the share of {name!r} is {str(share)[:60]}; a share is a number from 0 on")
     return number

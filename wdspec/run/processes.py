@@ -25,7 +25,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from wdspec.base.errors import WdspecError
-from wdspec.base.process import MEMORY_UNIT, PerProcess
+from wdspec.base.process import MEMORY_UNIT, Owner, PerProcess
 from wdspec.base.workers import parent_watch
 from wdspec.planning.keys import key64
 from wdspec.planning.shares import ScheduleSegment
@@ -74,7 +74,9 @@ class Processes(Steps):
         self.tally = Tally(run.slots)
         self._tasks = Tasks(run, workers)
         self._running: Callable[[], Any] = lambda: None
-        """Weak reference to the DataLoader's iterator, so that one left in mid-epoch is freed at once."""
+        """Weak reference to the DataLoader's iterator."""
+        self._finalizer: weakref.finalize[..., Processes] | None = None
+        """Ends the workers of that iterator: when called, or when this object is freed."""
         generator = arguments.pop("generator", None)
         if generator is None:  # torch's default would advance the user's global generator
             generator = torch.Generator().manual_seed(key64(run.spec.seed, "loader", run.seat.rank) >> 1)
@@ -116,10 +118,13 @@ class Processes(Steps):
         def note_peak(worker: int, delivery: Delivery) -> None:
             peaks[worker] = delivery.memory_peak
 
+        finalizer = None
         try:
             running = self._start_workers()
-            self._running = weakref.ref(running)
+            finalizer = self._finalizer
             yield from deal_steps(running, self._tasks, self.tally, note_peak)
+        except GeneratorExit:  # at exit, the names below may be gone
+            raise
         except WdspecError:
             raise
         except Exception as error:
@@ -133,6 +138,9 @@ class Processes(Steps):
             if death is not None:
                 raise RuntimeError(death) from error
             raise
+        finally:
+            if finalizer is not None and not self._loader.persistent_workers:
+                finalizer()
 
     def draw_by(self, segments: tuple[ScheduleSegment, ...]) -> None:
         """Draw the steps of later tasks by these shares."""
@@ -148,17 +156,24 @@ class Processes(Steps):
         background_fetcher().rest()
         watchdog.end_idle_watchdog()
         workers: Any = iter(self._loader)
-        _running.value.add(workers)
-        _processes.value.update(workers._workers)
+        if workers is not self._running():
+            # In a reference cycle, the garbage collector may close the queues to the workers before it calls `__del__`
+            # of torch's iterator, which then waits in vain for workers to end. The finalizer is called before, and
+            # keeps the iterator intact until then.
+            self._running = weakref.ref(workers)
+            self._finalizer = weakref.finalize(self, _end_own, workers, Owner())
+            self._finalizer.atexit = False  # `_end_all` ends them, and not in forked children
+            _running.value.add(workers)
+            _processes.value.update(workers._workers)
         deliveries: Iterator[Delivery] = workers
         return deliveries
 
     def close(self) -> None:
         """End the workers."""
         self.tally.settle()
-        running, self._loader._iterator = self._running(), None
-        if running is not None:
-            end_workers(running)
+        self._loader._iterator = None
+        if self._finalizer is not None:
+            self._finalizer()
 
 
 def end_workers(running: Any) -> None:
@@ -171,6 +186,12 @@ def end_workers(running: Any) -> None:
         running._workers_done_event = multiprocessing.Event()
     running._shutdown_workers()
     _kill(running._workers)
+
+
+def _end_own(running: Any, owner: Owner) -> None:
+    """End the workers of a DataLoader's iterator, unless this process was forked from the one that started them."""
+    if not owner.is_other:
+        end_workers(running)
 
 
 @dataclass(frozen=True)

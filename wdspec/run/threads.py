@@ -72,6 +72,8 @@ class Threads(Steps):
         self._tasks.start(work)
         try:
             yield from deal_steps(self._deliver(), self._tasks, self.tally)
+        except GeneratorExit:  # at exit, the names below may be gone
+            raise
         except WdspecError:
             raise
         except Exception:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 from wdspec.base.errors import ShardError, UrlError, UsageError
 from wdspec.base.redaction import redacted_urls
@@ -26,6 +26,8 @@ from wdspec.storage.storage import Storage
 from wdspec.stores.store import ObjectStat
 from wdspec.urls.braces import Braces
 from wdspec.urls.urls import ShardRun, ShardUrl, UrlSequence
+
+T = TypeVar("T")
 
 FORMAT = 1
 SUFFIX = ".lock.json"
@@ -73,12 +75,17 @@ class LockedSource:
 
     @classmethod
     def of_json(cls, entry: Mapping[str, Any]) -> LockedSource:
-        about = {key: entry.get(key) for key in ("samples", "license", "homepage", "revision")}
+        """Return the source of an entry. Raises ValueError, KeyError, TypeError or AttributeError if it is damaged."""
+        about = {key: _optional(str, entry.get(key)) for key in ("license", "homepage", "revision")}
         runs = tuple(map(_run_of_json, entry["shards"]))
-        objects = tuple(ObjectStat(size, validator) for size, validator in entry["objects"])
+        objects = tuple(
+            ObjectStat(_optional(int, size), _optional(str, validator))
+            for size, validator in entry["objects"]
+        )
         if len(objects) != sum(len(run.texts) for run in runs):
             raise ValueError("shards and objects differ in number")
-        return cls(tuple(entry["asked"]), str(entry["via"]), runs, objects, **about)
+        samples, via = _optional(int, entry.get("samples")), _of_type(str, entry["via"])
+        return cls(_texts(entry["asked"]), via, runs, objects, samples, **about)
 
 
 @dataclass(frozen=True)
@@ -113,11 +120,11 @@ class Lock:
                     f"a lock of another wdspec, of format {document['lock']}; {remedy}", file=name
                 )
             sources = {str(key): LockedSource.of_json(each) for key, each in document["sources"].items()}
-            lock = cls(sources, document.get("split"), document.get("environment"))
+            lock = cls(sources, *(_optional(str, document.get(key)) for key in ("split", "environment")))
             digest = document["digest"]
         except UsageError:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             raise UsageError(f"this is not a lock that `wdspec lock` wrote; {remedy}", file=name) from None
         if digest != lock.digest:
             raise UsageError(f"the digest of this lock does not match its content; {remedy}", file=name)
@@ -223,8 +230,23 @@ def _run_as_json(run: ShardRun) -> dict[str, Any]:
 
 
 def _run_of_json(entry: Mapping[str, Any]) -> ShardRun:
-    texts = Braces(entry["braces"]) if "braces" in entry else tuple(map(str, entry["names"]))
-    return ShardRun(texts, str(entry.get("prefix", "")), "")
+    texts = Braces(_of_type(str, entry["braces"])) if "braces" in entry else _texts(entry["names"])
+    return ShardRun(texts, _of_type(str, entry.get("prefix", "")), "")
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    return tuple(_of_type(str, each) for each in _of_type(list, values))
+
+
+def _optional(kind: type[T], value: Any) -> T | None:
+    return None if value is None else _of_type(kind, value)
+
+
+def _of_type(kind: type[T], value: Any) -> T:
+    """Return a value that was read from a file. Raises ValueError for one of another type, and for absurd numbers."""
+    if type(value) is not kind or (isinstance(value, int) and not 0 <= value < 2**63):
+        raise ValueError(f"{kind.__name__} expected")
+    return value
 
 
 def difference(was: ObjectStat, seen: ObjectStat | None, moved: bool) -> str | None:

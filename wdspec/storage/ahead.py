@@ -71,8 +71,11 @@ class Ahead:
         self.expect(())
 
     def __del__(self) -> None:
-        for expected in self._expected.values():
-            expected.close()
+        try:
+            for expected in self._expected.values():
+                expected.close()
+        except (AttributeError, TypeError):  # Python ends, and names that `close` uses are gone
+            pass
 
 
 class _Reading:

@@ -186,6 +186,7 @@ class AisShard:
         self._first: dict[str, str] | None = None
         self._internal = 0
         self._missing_since: float | None = None
+        self._was_there = False
         self._verification: Verification | None = None
 
     def __call__(self, offset: int) -> RangeResponse:
@@ -210,7 +211,8 @@ class AisShard:
             error = refusal.error(self._cluster)
             if isinstance(error, MissingShardError):
                 self._missing_since = self._missing_since or monotonic()
-                if not self._client.believes_missing(refusal.host, self._missing_since):
+                # An object that was there is rather on a target that is lost than deleted.
+                if self._was_there or not self._client.believes_missing(refusal.host, self._missing_since):
                     raise TransientError(str(refusal), otherwise=error)
             raise error
         explain = partial(_stream_error, reply.host)
@@ -224,7 +226,7 @@ class AisShard:
         except BaseException:
             response.close()
             raise
-        self._internal, self._missing_since = 0, None
+        self._internal, self._missing_since, self._was_there = 0, None, True
         return answer
 
     def _whole(self, response: urllib3.BaseHTTPResponse, explain: Explain) -> RangeResponse:

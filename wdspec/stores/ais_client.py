@@ -109,6 +109,11 @@ seconds, objects that exist are answered with 404.
 BELIEVED = 30.0
 """Seconds after such a 404 during which every 404 of that target counts at once, so that a thousand missing shards do
 not cost the patience each."""
+LOST = 120.0
+"""Seconds after a failed connection to a target during which no 404 counts before the retries are used up.
+
+About 35 seconds after a target has died, the others answer 404 for its objects, until it is back.
+"""
 
 
 MAX_HOPS = 5
@@ -156,6 +161,7 @@ class AisClient:
         self._gateways = Gateways(cluster.endpoints)
         self._reached = False
         self._believed: dict[str, float] = {}  # host of a target → when its 404 was last believed
+        self._lost = float("-inf")  # when a target last failed to answer
 
     def ask(
         self,
@@ -186,6 +192,8 @@ class AisClient:
     def believes_missing(self, host: str, since: float) -> bool:
         """Whether a target's 404 is final for an object first reported missing at `since`, by `time.monotonic`."""
         now = monotonic()
+        if now - self._lost < LOST:
+            return False
         if now - since >= PATIENCE:
             self._believed[host] = now
         return now - self._believed.get(host, -BELIEVED) < BELIEVED
@@ -242,7 +250,11 @@ class AisClient:
             request.file.seek(0)
         try:
             return self._sent(url, request)
+        except TransientError:
+            self._lost = monotonic()
+            raise
         except _NoConnectionError as error:
+            self._lost = monotonic()
             raise TransientError(
                 f"the gateway redirects to {_show_host(url)}, which cannot be reached: {error}; the targets of the "
                 "cluster, not only its gateway, must be reachable from here"
@@ -358,19 +370,33 @@ class Refusal:
     host: str
     hops: int
     retry_after: float | None = None
+    kind: str = ""
+    """AIStore's name for the error, "" if unknown."""
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the cluster is starting: a gateway has no map of it yet, or its targets have not joined yet."""
+        text = self.text.lower()
+        return self.status == 400 and (
+            self.kind == "ErrNoNodes" or "smap v0" in text or "no storage targets" in text
+        )
 
     @classmethod
     def of(cls, reply: Reply) -> Refusal:
         """Read a reply to its end."""
         status, headers = reply.response.status, reply.response.headers
         data = http_requests.drain(reply.response)
-        text, node = data, ""
+        text, node, kind = data, "", ""
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             said = json.loads(data)
-            text, node = str(said["message"]).encode(), str(said.get("node", ""))
+            text, node, kind = (
+                str(said["message"]).encode(),
+                str(said.get("node", "")),
+                str(said.get("tcode", "")),
+            )
         wait = retry_after(headers.get("retry-after"))
         words = redact_answer(text.decode("utf-8", "replace"), reply.token or "").encode()
-        return cls(status, http_requests.one_line(words, 300), node, reply.host, reply.hops, wait)
+        return cls(status, http_requests.one_line(words, 300), node, reply.host, reply.hops, wait, kind)
 
     def __str__(self) -> str:
         """The node and its message."""
@@ -390,7 +416,7 @@ class Refusal:
             StoreError: no other shard could be read either.
         """
         text, etl = self.text.lower(), cluster.etl
-        if self.status in _OVERLOADED or (self.status == 400 and "smap v0" in text):
+        if self.status in _OVERLOADED or self.is_starting:
             return TransientError(str(self), retry_after=self.retry_after)
         if self.status == 404 and (self.by_gateway or _NO_BUCKET.search(text)):
             return StoreError(

@@ -192,6 +192,8 @@ def explaining(location: str) -> Iterator[None]:
     """Raise errors of a file system as ours."""
     try:
         yield
+    except GeneratorExit:  # at exit, the names below may be gone
+        raise
     except (ShardError, StoreError, TransientError):
         raise
     except Exception as error:  # whatever a file system raises

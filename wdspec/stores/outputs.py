@@ -127,7 +127,16 @@ class LocalOutput:
                 "a newer writer of the same file has replaced this one; write to that one",
                 location=self.path,
             )
-        return self._file.write(data)
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def _named(self, error: OSError) -> OSError:
+        """The error with the name of the file, which the system leaves out when a disk is full."""
+        if error.filename is None:
+            error.filename = self.path
+        return error
 
     def commit(self) -> None:
         self.write(b"")
@@ -141,6 +150,9 @@ class LocalOutput:
                 os.chmod(self._partial, mode)
             os.replace(self._partial, self.path)
             self._identity = identity_of(self.path)
+        except OSError as error:
+            self.abort()
+            raise self._named(error) from None
         except BaseException:
             self.abort()
             raise

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any, BinaryIO
 
 from wdspec.base.errors import UsageError
+from wdspec.base.files import RawStream
 from wdspec.base.process import Owner
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
@@ -48,15 +49,12 @@ def rewrite_url(url: str) -> str:
     return rewrite(url, Environment.read().rules)[0]
 
 
-class _Read(io.RawIOBase):
+class _Read(RawStream):
     """A stream of a storage, as a raw file of Python."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._owner = Owner()
-
-    def readable(self) -> bool:
-        return True
 
     def readinto(self, buffer: Any, /) -> int:
         _check_owner(self._owner)
@@ -110,14 +108,20 @@ class _Written:
         if kind is None:
             self.close()
         else:
-            self.__del__()
+            self._abort()
 
-    def __del__(self) -> None:
+    def _abort(self) -> None:
         output, self._output = self._output, None
         if output is not None and self._owner.is_other:
             _of_parents.append(output)
         elif output is not None:
             output.abort()
+
+    def __del__(self) -> None:
+        try:  # noqa: SIM105  # `contextlib` may be gone
+            self._abort()
+        except (AttributeError, TypeError):  # Python ends, and names that this uses are gone
+            pass
 
 
 class _CallableModule(ModuleType):

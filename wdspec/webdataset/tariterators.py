@@ -119,6 +119,8 @@ def read_with_handler(
 
     try:
         yield from read(decide)
+    except GeneratorExit:  # at exit, the names below may be gone
+        raise
     except _Stop:
         return False
     except ShardError as error:

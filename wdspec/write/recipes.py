@@ -302,6 +302,8 @@ def _read_table(lines: Iterable[str], name: str, delimiter: str) -> Iterator[tup
             if len(cells) != len(headings):
                 raise UsageError(f"{where}: {len(cells)} cells for {len(headings)} headings")
             yield where, dict(zip(headings, cells, strict=True))
+    except GeneratorExit:  # at exit, the names below may be gone
+        raise
     except csv.Error as error:
         raise UsageError(f"{name}:{reader.line_num}: {error}") from None
 

@@ -154,7 +154,9 @@ class SampleWriter(ABC):
             self.abort()
 
     def __del__(self) -> None:
-        if getattr(self, "_open", False):
+        if not getattr(self, "_open", False):
+            return
+        try:
             self.abort()
             if self.count:
                 warnings.warn(
@@ -163,6 +165,8 @@ class SampleWriter(ABC):
                     ResourceWarning,
                     stacklevel=2,
                 )
+        except (AttributeError, TypeError):  # Python ends, and names that this uses are gone
+            pass
 
 
 def check_fields(sample: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from wdspec.base.errors import FieldError, WdspecError
 from wdspec.base.redaction import redact
@@ -184,6 +184,8 @@ class FieldFacts(BaseModel):
 
 class SampleFacts(BaseModel):
     """Facts about the samples of a shard or of a source."""
+
+    model_config = ConfigDict(extra="forbid")
 
     samples: int = 0
     """Samples in the shards, usable or not."""

@@ -6,8 +6,10 @@ import json
 import os
 import sqlite3
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from wdspec.base.errors import UsageError
 from wdspec.jobs.check.facts import DataProblem, Hashes, SampleFacts, ShardFacts
@@ -15,6 +17,7 @@ from wdspec.jobs.check.look import ShardLook
 from wdspec.shards.lock import Lock
 from wdspec.stores.store import ObjectStat
 
+_PROBLEMS, _HIDDEN = TypeAdapter(list[DataProblem]), TypeAdapter(dict[str, int])
 _APPLICATION = 0x77647363
 _VERSION = 2
 _TABLE = """CREATE TABLE shards (
@@ -35,6 +38,7 @@ class ReportFile:
     """
 
     def __init__(self, path: str, *, must_exist: bool = False) -> None:
+        self._path = path
         if must_exist and not os.path.isfile(path):
             raise UsageError(f"the report `{path}` does not exist; `wdspec check --report {path}` creates it")
         try:
@@ -59,9 +63,7 @@ class ReportFile:
                     self._database.execute(f"PRAGMA user_version = {_VERSION}")
         except sqlite3.Error as error:
             self._database.close()
-            raise UsageError(
-                f"`{path}` cannot be used as a report: {error}; delete it, or give another name"
-            ) from None
+            raise self._refusal(error) from None
         except UsageError:
             self._database.close()
             raise
@@ -74,27 +76,43 @@ class ReportFile:
 
     def known(self, look: ShardLook, reading: str) -> tuple[int | None, str] | None:
         """The size and validator of a shard when it was checked in the same way; None if it was not."""
-        found = self._database.execute(
+        found = self._row(
             "SELECT size, validator FROM shards WHERE source = ? AND url = ? AND reading = ? AND in_full >= ? AND "
             "looks >= ?",
-            (look.source, look.shard.text, reading, look.in_full, look.looks),
-        ).fetchone()
+            (look.source, _url_of(look), reading, look.in_full, look.looks),
+        )
         return None if found is None or found[1] is None else (found[0], found[1])
 
     def facts(self, look: ShardLook) -> ShardFacts:
         """The findings of a shard."""
-        row = self._database.execute(
+        row = self._row(
             "SELECT size, validator, samples, problems, hidden, keys, contents, look_hashes, seconds FROM shards "
             "WHERE source = ? AND url = ?",
-            (look.source, look.shard.text),
-        ).fetchone()
-        size, validator, samples, problems, hidden, keys, contents, looks, seconds = row
-        facts = ShardFacts(None if samples is None else SampleFacts.model_validate_json(samples))
-        facts.size, facts.validator, facts.seconds = size, validator, seconds
-        facts.problems = [DataProblem(**each) for each in json.loads(problems)]
-        facts.hidden = json.loads(hidden)
-        facts.keys, facts.contents, facts.looks = (_hashes(each) for each in (keys, contents, looks))
+            (look.source, _url_of(look)),
+        )
+        try:
+            size, validator, samples, problems, hidden, keys, contents, looks, seconds = row
+            facts = ShardFacts(None if samples is None else SampleFacts.model_validate(json.loads(samples)))
+            facts.size, facts.validator = None if size is None else int(size), validator
+            facts.seconds = float(seconds)
+            facts.problems = _PROBLEMS.validate_python(json.loads(problems))
+            facts.hidden = _HIDDEN.validate_python(json.loads(hidden))
+            facts.keys, facts.contents, facts.looks = (_hashes(each) for each in (keys, contents, looks))
+        except (TypeError, ValueError):
+            raise self._refusal("it is damaged") from None
         return facts
+
+    def _row(self, query: str, values: tuple[Any, ...]) -> Any:
+        """The first row of the answer; None without one."""
+        try:
+            return self._database.execute(query, values).fetchone()
+        except sqlite3.Error as error:
+            raise self._refusal(error) from None
+
+    def _refusal(self, reason: object) -> UsageError:
+        return UsageError(
+            f"`{self._path}` cannot be used as a report: {reason}; delete it, or give another name"
+        )
 
     def keep(self, look: ShardLook, reading: str, facts: ShardFacts) -> None:
         """Save the findings of a shard, replacing earlier ones.
@@ -104,19 +122,32 @@ class ReportFile:
         is_of_shard = not any(problem.code == "D211" for problem in facts.problems)
         row = (
             look.source,
-            look.shard.text,
+            _url_of(look),
             reading,
             facts.samples is not None,
             look.looks or len(facts.looks) > 0,
             facts.size,
             facts.validator if is_of_shard else None,
-            None if facts.samples is None else facts.samples.model_dump_json(),
+            None if facts.samples is None else json.dumps(facts.samples.model_dump()),
             json.dumps([asdict(problem) for problem in facts.problems]),
             json.dumps(facts.hidden),
             *(each.tobytes() for each in (facts.keys, facts.contents, facts.looks)),
             facts.seconds,
         )
-        self._database.execute(f"INSERT OR REPLACE INTO shards VALUES ({', '.join('?' * len(row))})", row)
+        try:
+            self._database.execute(f"INSERT OR REPLACE INTO shards VALUES ({', '.join('?' * len(row))})", row)
+        except sqlite3.Error as error:
+            raise UsageError(f"the report `{self._path}` cannot be written: {error}") from None
+
+
+def _url_of(look: ShardLook) -> str | bytes:
+    """The URL of a shard as SQLite stores it: as bytes if it is not valid Unicode."""
+    text = look.shard.text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="surrogatepass")
+    return text
 
 
 def _hashes(data: bytes) -> Hashes:
