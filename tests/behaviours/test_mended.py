@@ -232,7 +232,7 @@ def test_22_a_batch_comes_with_its_last_sample():
 
 def test_23_an_epoch_is_that_of_all_workers_and_changes_nothing_else(source):
     dataset = wds.WebDataset(source(2, 10))
-    epoch = dataset.with_epoch(10)
+    epoch = dataset.with_epoch(10, over="job")
     assert epoch is not dataset
     loader = DataLoader(epoch, batch_size=None, num_workers=2)
     assert [len(list(loader)) for _ in range(2)] == [10, 10]

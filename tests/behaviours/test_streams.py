@@ -113,7 +113,8 @@ def test_38_every_rank_gets_its_exact_epoch(source, monkeypatch, workers):
     for rank in range(4):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("WORLD_SIZE", "4")
-        dataset = wds.WebDataset(urls, nodesplitter=wds.split_by_node, shardshuffle=True).with_epoch(10)
+        dataset = wds.WebDataset(urls, nodesplitter=wds.split_by_node, shardshuffle=True)
+        dataset = dataset.with_epoch(40, over="job")
         mine = keys(DataLoader(dataset, batch_size=None, num_workers=workers))
         assert len(mine) == 10
         seen += mine

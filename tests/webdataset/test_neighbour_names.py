@@ -7,7 +7,6 @@ import importlib
 import os
 import pickle
 import random
-import warnings
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -203,24 +202,14 @@ def _items(dataset: Any, workers: int) -> int:
     return sum(1 for _ in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=workers))
 
 
-def test_an_epoch_over_workers_is_counted_as_requested_or_warned_about(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_epoch_is_that_of_each_worker_as_in_webdataset(tmp_path: Path) -> None:
     import webdataset
 
     urls = write_source(tmp_path, "a", shards=2, samples=4)
     shards = [f"{tmp_path}/a-000.tar", f"{tmp_path}/a-001.tar"]
     theirs = webdataset.WebDataset(shards, shardshuffle=False).repeat().with_epoch(5)
     assert _items(theirs, 2) == 10
-    assert _items(wds.WebDataset(urls).with_epoch(5, per_worker=True), 2) == 10
-    assert _items(wds.WebDataset(urls).with_epoch(5, per_worker=False), 2) == 5
-    assert len(list(wds.WebDataset(urls).with_epoch(5))) == 5
-    with pytest.raises(TypeError):
-        len(wds.WebDataset(urls).with_epoch(5, per_worker=True))
-    monkeypatch.setattr("wdspec.webdataset.epochs.worker_place", lambda: (0, 2))
-    unsaid = wds.WebDataset(urls).with_epoch(5)
-    with pytest.warns(UserWarning, match=r"all 2 workers.*has 5 of each worker, 10"):
-        assert len(list(unsaid)) == 3
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        list(unsaid)
+    assert _items(wds.WebDataset(urls).with_epoch(5), 2) == 10
+    assert _items(wds.WebDataset(urls).with_epoch(5, over="job"), 2) == 5
+    batches = wds.WebLoader(wds.WebDataset(urls).batched(2).with_epoch(5), batch_size=None, num_workers=2)
+    assert len(list(batches)) == 10

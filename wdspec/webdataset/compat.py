@@ -17,7 +17,7 @@ from wdspec.base.errors import UsageError
 from wdspec.base.redaction import redacted_urls
 from wdspec.planning.topology import find_seat
 from wdspec.spec.load import load
-from wdspec.webdataset.epochs import EpochCut
+from wdspec.webdataset.epochs import EpochCut, Repeated
 from wdspec.webdataset.handlers import ErrorHandler, reraise_exception
 from wdspec.webdataset.pipeline import DataPipeline, build_stage
 from wdspec.webdataset.shardlists import (
@@ -121,7 +121,7 @@ class WebDataset(DataPipeline):
         samples = read_tars(reader, handler, select_files, rename_files, empty_check)
         super().__init__(shards, *splitters, _log_shards if verbose else None, samples)
         if repeat:
-            self._stages = self.repeat().stages
+            self._epochs = Repeated()
         self._length = length
 
 
@@ -184,10 +184,14 @@ class WebLoader(DataPipeline):
 
 
 class ResizedDataset(DataPipeline):
-    """A dataset in epochs of `length` items, each continuing where the last one stopped; `len()` returns `nominal`."""
+    """A dataset in epochs of `length` items in each worker; `len()` returns `nominal`.
+
+    Each epoch continues where the last one stopped.
+    """
 
     def __init__(self, dataset: Any, length: int, nominal: int | None = None) -> None:
-        super().__init__(EpochCut(dataset, length))
+        super().__init__(dataset)
+        self._epochs = EpochCut(length)
         self._length = length if nominal is None else nominal
 
 
