@@ -51,7 +51,6 @@ def test_modules_of_webdataset_have_the_names_that_code_imports(module: str) -> 
     [
         ("cache", "FileCache", "cache_dir="),
         ("cache", "pipe_cleaner", "cache_dir="),
-        ("utils", "enforce_security", "WDS_SECURE"),
         ("autodecode", "decoders", "docs/decoders.md"),
         ("writer", "numpy_dumps", "TarWriter"),
     ],

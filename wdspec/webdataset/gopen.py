@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import sys
-from types import ModuleType
 from typing import Any, BinaryIO
 
 from wdspec.base.errors import UsageError
 from wdspec.base.process import Owner
+from wdspec.base.replacements import WebdatasetModule
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.stores.outputs import Output
@@ -120,7 +120,7 @@ class _Written:
             output.abort()
 
 
-class _CallableModule(ModuleType):
+class _CallableModule(WebdatasetModule):
     """A module that can be called: importing it hides the function `wdspec.gopen`."""
 
     __module__ = gopen.__module__
