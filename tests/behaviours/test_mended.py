@@ -278,7 +278,7 @@ def test_30_a_writer_without_samples_writes_no_shard(tmp_path):
 
 def test_31_what_the_encoders_write_the_decoders_read(tmp_path):
     with wds.TarWriter(str(tmp_path / "a.tar")) as writer:
-        writer.write({"__key__": "a", "json": "a text", "count": 3, "class": 4})
+        writer.write({"__key__": "a", "json": '"a text"', "count": 3, "class": 4})
     (sample,) = wds.WebDataset(str(tmp_path / "a.tar")).decode()
     assert (sample["json"], sample["count"], sample["class"]) == ("a text", 3, 4)
 

@@ -197,7 +197,7 @@ def test_40_written_shards_are_read_back(tmp_path):
     picture = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
     array = np.arange(6).reshape(2, 3)
     sample = {
-        "__key__": "a", "cls": 3, "txt": "ü", "json": "text", "mp": {"x": [1]}, "npy": array, "npz": {"a": array},
+        "__key__": "a", "cls": 3, "txt": "ü", "json": '"text"', "mp": {"x": [1]}, "npy": array, "npz": {"a": array},
         "ppm": picture, "png": picture, "jpg": picture, "txt.gz": "packed",
     }  # fmt: skip
     with wds.TarWriter(str(tmp_path / "a.tgz")) as writer:
