@@ -5,6 +5,7 @@ from itertools import islice
 
 import cbor2
 import pytest
+import webdataset
 from shardmaking import write_shard, write_source
 from torch.utils.data import DataLoader
 
@@ -115,6 +116,34 @@ def test_rename_keys_uses_patterns():
         list(pipeline.rename_keys(x="y"))
     with pytest.raises(FieldError, match="two fields the name 'x'"):
         list(pipeline.rename_keys(x="*s*"))
+
+
+def test_the_key_can_be_renamed_like_a_field():
+    sample = {"__key__": "k", "__url__": "u", "id": b"i", "cls": 2}
+    pipeline = wds.DataPipeline([sample])
+    theirs = webdataset.DataPipeline(lambda: iter([dict(sample)]))
+    ours = next(iter(pipeline.rename(key="__key__")))
+    assert ours == {**sample, "key": "k"}
+    assert next(iter(theirs.compose(webdataset.filters.rename(key="__key__")))).items() <= ours.items()
+    assert list(pipeline.rename(key=["none", "__key__"], keep=False)) == [
+        {"__key__": "k", "__url__": "u", "key": "k"}
+    ]
+    assert next(iter(pipeline.rename(__key__="id")))["__key__"] == b"i"
+    assert list(pipeline.rename_keys(key="__key__", label="cls")) == [
+        {"__key__": "k", "__url__": "u", "key": "k", "label": 2}
+    ]
+    assert list(pipeline.rename_keys(id="__key__")) == [{"__key__": "k", "__url__": "u", "id": "k"}]
+    with pytest.raises(FieldError, match="two fields the name 'id'"):
+        list(pipeline.rename_keys(id="__key__", keep_unselected=True))
+    with pytest.raises(
+        FieldError, match="'x' is 'a' or 'b' of a sample, but it has: __key__, __url__, id, cls"
+    ):
+        list(pipeline.rename(x="a;b"))
+    with pytest.raises(FieldError, match="has a field 'cls' already"):
+        list(pipeline.rename(cls="id"))
+    assert list(pipeline.to_tuple("__key__", "cls")) == [("k", 2)]
+    assert list(pipeline.extract_keys("__key__", "cls")) == [("k", 2)]
+    assert list(pipeline.map_dict(__key__=str.upper).to_tuple("__key__")) == [("K",)]
 
 
 def test_unbatching_checks_that_columns_have_equal_lengths():
