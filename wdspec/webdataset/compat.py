@@ -56,6 +56,8 @@ class WebDataset(DataPipeline):
         select_files: which members to keep, by name after renaming.
         rename_files: the new name of each member, before grouping.
         empty_check: whether a pass without samples is an error; ignored if you pass a `handler`.
+        lenient_end: whether a tar without an end marker, or with too many zeros after it, causes only a warning.
+        may_be_empty: whether shards may have no members; also if `empty_check` is False.
         repeat: whether to repeat passes without end.
         length: the result of `len()`.
         mode: `resampled` means `resampled=True`; None means nothing.
@@ -90,6 +92,8 @@ class WebDataset(DataPipeline):
         select_files: Selection | None = None,
         rename_files: Rename | None = None,
         empty_check: bool = True,
+        lenient_end: bool = False,
+        may_be_empty: bool = False,
         verbose: bool = False,
         repeat: bool = False,
         length: int | None = None,
@@ -117,7 +121,7 @@ class WebDataset(DataPipeline):
             shards = SimpleShardList(cast(Urls, urls), seed if shardshuffle or detshuffle else None)
         listed = shards.urls if isinstance(shards, MultiShardSample) else shards.urls.shards
         reader = ShardReader.here("auto", listed, cache_dir, cache_size if cache_size >= 0 else None)
-        reader = replace(reader, may_be_empty=not empty_check)
+        reader = replace(reader, may_be_empty=may_be_empty or not empty_check, lenient_end=lenient_end)
         samples = read_tars(reader, handler, select_files, rename_files, empty_check)
         super().__init__(shards, *splitters, _log_shards if verbose else None, samples)
         if repeat:
