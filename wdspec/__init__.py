@@ -58,11 +58,13 @@ class _WebdatasetModules:
         from functools import partial
         from importlib import import_module
 
-        from wdspec.base.replacements import missing_name
+        from wdspec.base.replacements import WebdatasetModule, missing_name
 
         package, _, name = module.__name__.rpartition(".")
         sys.modules[module.__name__] = found = import_module(f"{package}.webdataset.{name}")
         vars(found).setdefault("__getattr__", partial(missing_name, name))
+        if not isinstance(found, WebdatasetModule):
+            found.__class__ = WebdatasetModule
 
 
 sys.meta_path.append(_WebdatasetModules)

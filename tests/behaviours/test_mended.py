@@ -232,7 +232,7 @@ def test_22_a_batch_comes_with_its_last_sample():
 
 def test_23_an_epoch_is_that_of_all_workers_and_changes_nothing_else(source):
     dataset = wds.WebDataset(source(2, 10))
-    epoch = dataset.with_epoch(10)
+    epoch = dataset.with_epoch(10, over="job")
     assert epoch is not dataset
     loader = DataLoader(epoch, batch_size=None, num_workers=2)
     assert [len(list(loader)) for _ in range(2)] == [10, 10]
@@ -278,7 +278,7 @@ def test_30_a_writer_without_samples_writes_no_shard(tmp_path):
 
 def test_31_what_the_encoders_write_the_decoders_read(tmp_path):
     with wds.TarWriter(str(tmp_path / "a.tar")) as writer:
-        writer.write({"__key__": "a", "json": "a text", "count": 3, "class": 4})
+        writer.write({"__key__": "a", "json": '"a text"', "count": 3, "class": 4})
     (sample,) = wds.WebDataset(str(tmp_path / "a.tar")).decode()
     assert (sample["json"], sample["count"], sample["class"]) == ("a text", 3, 4)
 

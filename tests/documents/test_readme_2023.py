@@ -106,12 +106,14 @@ def test_15_resamples_shards_for_an_epoch_of_ten_thousand(trained):
     trained.run(15)
     image, label = trained.names["sample"]
     assert (image.shape, label) == ((290, 300, 3), label)
-    assert len(trained.names["dataset"]) == 10000
+    with pytest.raises(TypeError):  # as in webdataset: each worker has 10,000 items
+        len(trained.names["dataset"])
 
 
 def test_16_resamples_shards_in_a_pipeline(trained):
     assert trained.run(16, replace=CORRECTED).value == ((16, 256, 256, 3), (16,))
-    assert len(trained.names["dataset"]) == 10000
+    with pytest.raises(TypeError):  # as in webdataset: each worker has 10,000 items
+        len(trained.names["dataset"])
 
 
 def a_png():

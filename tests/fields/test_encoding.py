@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from wdspec.base.errors import FieldError, UsageError
-from wdspec.fields.encode import FieldEncoder, make_encoder
+from wdspec.fields.encode import JSON_VALUES, FieldEncoder, make_encoder
 from wdspec.fields.samples import SampleFields
 from wdspec.spec.language.decoders import BASIC, MEDIA, WRITTEN_BY
 from wdspec.spec.language.decoders import FORMAT_OF as IMAGE_SUFFIXES
@@ -93,8 +93,9 @@ def same(a, b):
 def test_encoded_values_are_decoded_to_the_same_value(extension, data):
     value = data.draw(VALUES[extension])
     packing = data.draw(st.sampled_from(["gz", "bz2", "xz", "zst", "gz.xz"]))
+    given = json.dumps(value) if isinstance(value, str) and extension in ("json", "jsn") else value
     for name in (extension, f"left.{extension}", f"{extension}.{packing}"):
-        assert same(value, decode(name, encode(name, value, allow_pickle=True)))
+        assert same(value, decode(name, encode(name, given, allow_pickle=True)))
 
 
 def test_every_decoder_has_an_encoder_and_is_in_the_round_trip_above():
@@ -212,9 +213,26 @@ def test_palette_and_black_and_white_images_are_written():
         assert ((decode(suffix, encode(suffix, mask), names=("l8",)) > 127) == mask).all()
 
 
-def test_a_json_text_is_a_value_and_null_is_too():
-    assert encode("json", "hello") == b'"hello"'
-    for value in ("hello", None, "null", "\ud800", [math.inf]):
+def test_a_json_text_is_stored_once_and_checked():
+    text = json.dumps({"x": "ü", "y": [1, None]})
+    for value in (text, text.encode(), memoryview(text.encode()), ' "hello"\n', b"12"):
+        stored = value.encode() if isinstance(value, str) else bytes(value)
+        assert encode("left.json", value) == encode("jsn", value) == stored
+        assert gzip.decompress(encode("json.gz", value)) == stored
+    packed = gzip.compress(b"{")
+    assert encode("json.gz", packed) == packed
+    for wrong in ("hello", "", b"", "{", b"\0\1", "[" * 100_000, "\ud800"):
+        for name in ("json", "a.jsn", "json.zst"):
+            with pytest.raises(FieldError, match=r"cannot be encoded: .*\[key k, field "):
+                encode(name, wrong)
+    with pytest.raises(FieldError, match=r"JSON already, and this is not: .*pass `json.dumps\(text\)`"):
+        encode("json", "hello")
+    own = FieldEncoder(JSON_VALUES)({"__key__": "k", "json": "hello", "a.jsn": b"{"})
+    assert (own["json"], own["a.jsn"]) == (b'"hello"', b"{")
+
+
+def test_json_values_are_encoded_and_null_is_one():
+    for value in (None, ["\ud800"], [math.inf]):
         assert decode("json", encode("json", value)) == value
     assert json.loads(encode("json", {"a": np.float32(0.5), "b": np.arange(2), "c": torch.ones(1)})) == {
         "a": 0.5,
@@ -235,7 +253,7 @@ def test_values_that_are_not_integers_are_refused_when_written(value):
 
 
 def test_bytes_are_the_content_of_the_file():
-    for name in ("png", "json", "cls", "anything", "pkl"):
+    for name in ("png", "cls", "anything", "pkl"):
         assert encode(name, b"\0\1") == b"\0\1"
         assert encode(name, memoryview(b"\0\1")) == b"\0\1"
 

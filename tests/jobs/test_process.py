@@ -258,3 +258,15 @@ def test_a_map_that_ends_its_process_fails_its_shard_and_not_the_job(folder):
     done = CliRunner().invoke(process, ["job.yaml", "--jobs", "0", "--retries", "0"])
     assert done.exit_code == 1
     assert "ended its process: exit(0)" in done.output
+
+
+def test_json_strings_and_fields_that_are_not_decoded_stay_as_they_are(folder):
+    from wdspec import TarWriter
+
+    contents = {"json": b'"12"', "jsn": b"{"}
+    with TarWriter("in.tar", encoder=False) as writer:
+        writer.write({"__key__": "a", **contents})
+    spec = {"shards": "in.tar", "decode": {"jsn": "raw"}}
+    (folder / "p.yaml").write_text(json.dumps({"dataset": [spec], "output": {"dir": "out"}}))
+    run("p.yaml")
+    assert {name: samples("out/in.tar")[0][name] for name in contents} == contents

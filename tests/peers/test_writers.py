@@ -122,9 +122,12 @@ def test_the_members_have_the_same_names_in_the_same_order():
     assert names[0] == names[1] == ["a/000.cls", "a/000.left.json", "a/000.png", "a/000.txt.gz"]
 
 
-def test_a_json_text_is_read_back_where_webdatasets_cannot_be(tmp_path):
-    (sample,) = read_by_them(written(wdspec.TarWriter, {"json": "hello"}), tmp_path)
-    assert sample["json"] == "hello"
+def test_a_json_text_is_stored_as_it_is_and_checked(tmp_path):
+    for text in ('{"x": 1}', b"[1]", '"hello"'):
+        ours, theirs = (written(lib.TarWriter, {"json": text}) for lib in (wdspec, webdataset))
+        assert read_by_them(ours, tmp_path)[0]["json"] == read_by_us(theirs)[0]["json"]
+    with pytest.raises(wdspec.FieldError, match="JSON already"):
+        written(wdspec.TarWriter, {"json": "hello"})
     with pytest.raises(Exception, match=r"^$"):
         read_by_them(written(webdataset.TarWriter, {"json": "hello"}), tmp_path)
 

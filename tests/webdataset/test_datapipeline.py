@@ -2,9 +2,11 @@
 
 import io
 import pickle
+import warnings
 from functools import partial
 
 import pytest
+import webdataset
 from shardmaking import write_source
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -127,10 +129,10 @@ class TestEpochs:
     def test_an_epoch_continues_where_the_last_one_stopped_and_wraps(self):
         pipeline = wds.DataPipeline(range(5)).with_epoch(3)
         assert [list(pipeline) for _ in range(4)] == [[0, 1, 2], [3, 4, 0], [1, 2, 3], [4, 0, 1]]
-        assert len(pipeline) == 3
         with pytest.raises(TypeError, match="length of this pipeline is not known"):
-            len(pipeline.batched(2))  # exact lengths end where the items change
-        assert len(pipeline.with_length(9).batched(2)) == 9  # nominal ones stay
+            len(pipeline)  # each worker has an epoch, and their number is not known
+        assert len(pipeline.with_length(9).batched(2)) == 9
+        assert len(wds.DataPipeline(range(5)).with_epoch(3, over="rank")) == 3
 
     def test_an_iteration_left_early_is_continued(self):
         pipeline = wds.DataPipeline(range(5)).with_epoch(4)
@@ -147,15 +149,68 @@ class TestEpochs:
 
     @pytest.mark.parametrize("persistent", [False, True])
     def test_fresh_workers_continue_like_persistent_ones(self, tmp_path, persistent):
-        dataset = wds.WebDataset(write_source(tmp_path, "a")).with_epoch(9)
+        dataset = wds.WebDataset(write_source(tmp_path, "a")).with_epoch(9, over="rank")
         loader = DataLoader(dataset, batch_size=None, num_workers=2, persistent_workers=persistent)
         epochs = [keys_of(loader) for _ in range(4)]
         assert [len(epoch) for epoch in epochs] == [9] * 4
         assert len({key for epoch in epochs for key in epoch}) == 36  # of 40: no sample comes twice
 
-    def test_stages_after_an_epoch_count_only_its_items(self):
-        pipeline = wds.DataPipeline(range(100)).with_epoch(10).batched(4, None)
-        assert [len(batch) for batch in pipeline] == [4, 4, 2]
+    def test_an_epoch_counts_the_items_at_the_end_like_webdataset(self):
+        ours, theirs = (
+            lib.DataPipeline(lib.SimpleShardList([f"{i}.tar" for i in range(50)]))
+            .with_epoch(7)
+            .compose(lib.batched(4, collation_fn=None))
+            for lib in (wds, webdataset)
+        )
+        assert [len(batch) for batch in ours] == [len(batch) for batch in theirs] == [4] * 7
+
+    @pytest.mark.parametrize(
+        ("change", "items"),
+        [
+            (lambda p: p.repeat(2), 16),
+            (lambda p: p.repeat(2, nbatches=5), 10),
+            (lambda p: p.repeat(2).with_epoch(3), 6),
+            (lambda p: p.with_epoch(3).repeat(2), 16),
+            (lambda p: p.with_epoch(3).with_epoch(5), 10),
+            (lambda p: p.with_epoch(11), 22),
+            (lambda p: p.with_length(3, silent=True), 8),
+            (lambda p: p.slice(3), 6),
+            (lambda p: p.slice(1, 3).repeat(2), 8),
+        ],
+    )
+    def test_two_workers_count_items_like_webdataset(self, change, items):
+        shards = [f"{i}.tar" for i in range(8)]
+        for lib in (wds, webdataset):
+            pipeline = lib.FluidWrapper(lib.DataPipeline(lib.SimpleShardList(shards), lib.split_by_worker))
+            loader = DataLoader(change(pipeline), batch_size=None, num_workers=2)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch, about the length of 3
+                assert len(list(loader)) == items, lib
+
+    def test_the_source_stays_reachable_and_the_list_of_stages_can_be_edited(self):
+        for lib in (wds, webdataset):
+            pipeline = lib.DataPipeline(lib.SimpleShardList(["a", "b"]))
+            assert [shard["url"] for shard in pipeline.repeat(2).pipeline[0]] == ["a", "b"]
+            pipeline = pipeline.with_epoch(3)
+            assert len(pipeline.pipeline) == 1
+            pipeline.pipeline.append(lib.map(lambda shard: shard["url"] * 2))
+            pipeline.pipeline.insert(1, lib.slice(1))
+            assert list(pipeline) == ["aa"] * 3
+
+    def test_an_epoch_of_the_job_is_divided_among_ranks_and_workers(self, monkeypatch):
+        monkeypatch.setenv("WORLD_SIZE", "3")
+        monkeypatch.setenv("NUM_WORKERS", "2")
+        counts, lengths = [], []
+        for rank in range(3):
+            monkeypatch.setenv("RANK", str(rank))
+            for worker in range(2):
+                monkeypatch.setenv("WORKER", str(worker))
+                pipeline = wds.DataPipeline(range(9)).with_epoch(10, over="job")
+                counts.append(len(list(pipeline)))
+            lengths.append(len(pipeline))
+        assert (counts, lengths) == ([2, 2, 2, 1, 2, 1], [4, 3, 3])
+        with pytest.raises(UsageError, match="`worker`, `rank` or `job`"):
+            wds.DataPipeline(range(9)).with_epoch(10, over="jobs")
 
     def test_an_epoch_of_nothing_is_an_error_not_a_spin(self):
         with pytest.raises(wds.ShardError, match="whole pass of the pipeline was empty"):
@@ -171,6 +226,8 @@ class TestEpochs:
     def test_a_resized_dataset_has_a_nominal_length(self):
         dataset = wds.ResizedDataset([1, 2, 3], 2, nominal=100)
         assert (list(dataset), list(dataset), len(dataset)) == ([1, 2], [3, 1], 100)
+        dataset = wds.ResizedDataset(range(9), 4)
+        assert len(list(wds.WebLoader(dataset.with_length(8), batch_size=None, num_workers=2))) == 8
 
 
 class TestTravel:

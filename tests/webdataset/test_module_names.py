@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import io
+import pickle
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import wdspec
+from wdspec.base.user_code import secure_mode
+
+_file = io.BytesIO()
+np.save(_file, np.array([None]), allow_pickle=True)
+OBJECTS = _file.getvalue()
+"""An array of objects, which numpy stores as a pickle."""
 
 NAMES = {
     "autodecode": "Decoder DecodingError ImageHandler handle_extension imagehandler imagespecs torch_audio torch_video",
@@ -72,3 +81,68 @@ def test_functions_of_stages_have_webdatasets_names() -> None:
 def test_a_module_may_be_called_where_it_hides_a_function() -> None:
     code = "import io, wdspec.gopen, sys\nassert wdspec.gopen('-') is sys.stdin.buffer\n"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_enforcing_security_forbids_programs_and_pickles_from_then_on(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("WDS_SECURE", "0")
+    with wdspec.TarWriter(shard := tmp_path / "a.tar") as writer:
+        writer.write({"__key__": "a", "txt": "x"})
+    dataset = wdspec.WebDataset(f"pipe:cat {shard}")
+    decoders = [wdspec.Decoder(allow=["pickle"])]
+    assert wdspec.utils.enforce_security is False
+    assert len(list(dataset)) == 1
+    wdspec.utils.enforce_security = True
+    assert wdspec.utils.enforce_security is True
+    assert secure_mode()
+    for opened in (lambda: list(dataset), lambda: wdspec.gopen(f"pipe:cat {shard}")):
+        with pytest.raises(wdspec.UrlError, match="WDS_SECURE forbids `pipe:`"):
+            opened()
+    for name, data in (("pkl", pickle.dumps([1])), ("npy", OBJECTS), ("pth", b"")):
+        with pytest.raises(wdspec.UsageError, match="WDS_SECURE=1 forbids"):
+            decoders[0]({"__key__": "a", name: data})
+    wdspec.utils.enforce_security = False
+    assert decoders[0]({"__key__": "a", "pkl": pickle.dumps([1])})["pkl"] == [1]
+    assert len(list(dataset)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "hint"),
+    [
+        ("autodecode", "decoders", "wdspec.Decoder"),
+        ("autodecode", "default_decoder", "wdspec.Decoder"),
+        ("autodecode", "imagespecs", "rgb8"),
+        ("autodecode", "pytorch_weights_only", "weights_only"),
+        ("cache", "default_cache_dir", "cache_dir="),
+        ("cache", "default_cache_size", "WDS_CACHE_SIZE"),
+        ("cache", "verbose_cache", "log"),
+        ("filters", "default_collation_fn", "collation_fn="),
+        ("filters", "default_decoders", "argument"),
+        ("filters", "_shuffle", "argument"),
+        ("gopen", "gopen_schemes", "opener"),
+        ("gopen", "gopen_pipe", "gopen"),
+        ("shardlists", "default_rng", "seed"),
+        ("tariterators", "base_plus_ext", "keys=function"),
+        ("tariterators", "group_by_keys", "stage"),
+        ("tariterators", "meta_prefix", "select_files="),
+        ("tariterators", "trace", "verbose=True"),
+        ("tariterators", "url_opener", "opener"),
+        ("utils", "anything", "argument"),
+        ("writer", "default_handlers", "argument"),
+    ],
+)
+def test_a_setting_without_effect_is_refused(module: str, name: str, hint: str) -> None:
+    with pytest.raises(AttributeError, match="would have no effect; use ") as error:
+        setattr(importlib.import_module(f"wdspec.{module}"), name, None)
+    assert hint in str(error.value)
+
+
+def test_tables_cannot_be_changed_without_effect() -> None:
+    with pytest.raises(TypeError):
+        wdspec.autodecode.imagespecs["mine"] = ("numpy", "uint8", "rgb")  # type: ignore[index]
+    for module, table in (
+        ("gopen", "gopen_schemes"),
+        ("autodecode", "decoders"),
+        ("writer", "default_handlers"),
+    ):
+        with pytest.raises(AttributeError):
+            getattr(importlib.import_module(f"wdspec.{module}"), table)["mine"] = str

@@ -7,7 +7,6 @@ import importlib
 import os
 import pickle
 import random
-import warnings
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -52,7 +51,6 @@ def test_modules_of_webdataset_have_the_names_that_code_imports(module: str) -> 
     [
         ("cache", "FileCache", "cache_dir="),
         ("cache", "pipe_cleaner", "cache_dir="),
-        ("utils", "enforce_security", "WDS_SECURE"),
         ("autodecode", "decoders", "docs/decoders.md"),
         ("writer", "numpy_dumps", "TarWriter"),
     ],
@@ -203,24 +201,67 @@ def _items(dataset: Any, workers: int) -> int:
     return sum(1 for _ in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=workers))
 
 
-def test_an_epoch_over_workers_is_counted_as_requested_or_warned_about(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_epoch_is_that_of_each_worker_as_in_webdataset(tmp_path: Path) -> None:
     import webdataset
 
     urls = write_source(tmp_path, "a", shards=2, samples=4)
     shards = [f"{tmp_path}/a-000.tar", f"{tmp_path}/a-001.tar"]
     theirs = webdataset.WebDataset(shards, shardshuffle=False).repeat().with_epoch(5)
     assert _items(theirs, 2) == 10
-    assert _items(wds.WebDataset(urls).with_epoch(5, per_worker=True), 2) == 10
-    assert _items(wds.WebDataset(urls).with_epoch(5, per_worker=False), 2) == 5
-    assert len(list(wds.WebDataset(urls).with_epoch(5))) == 5
-    with pytest.raises(TypeError):
-        len(wds.WebDataset(urls).with_epoch(5, per_worker=True))
-    monkeypatch.setattr("wdspec.webdataset.epochs.worker_place", lambda: (0, 2))
-    unsaid = wds.WebDataset(urls).with_epoch(5)
-    with pytest.warns(UserWarning, match=r"all 2 workers.*has 5 of each worker, 10"):
-        assert len(list(unsaid)) == 3
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        list(unsaid)
+    assert _items(wds.WebDataset(urls).with_epoch(5), 2) == 10
+    assert _items(wds.WebDataset(urls).with_epoch(5, over="job"), 2) == 5
+    batches = wds.WebLoader(wds.WebDataset(urls).batched(2).with_epoch(5), batch_size=None, num_workers=2)
+    assert len(list(batches)) == 10
+
+
+def test_shard_writers_have_the_attributes_of_webdatasets(tmp_path: Path) -> None:
+    import webdataset
+
+    def states(writer: Any) -> Any:
+        for n in range(5):
+            writer.write({"__key__": str(n), "cls": n})
+            yield (
+                Path(writer.fname).name,
+                writer.count,
+                writer.shard,
+                writer.total,
+                writer.maxcount,
+                writer.maxsize,
+            )
+
+    for lib in (wds, webdataset):
+        (tmp_path / lib.__name__).mkdir()
+    ours, theirs = (
+        lib.ShardWriter(f"{tmp_path}/{lib.__name__}/s-%d.tar", maxcount=2, start_shard=3, verbose=0)
+        for lib in (wds, webdataset)
+    )
+    assert (ours.shard, ours.count, ours.size, Path(ours.fname).name) == (4, 0, 0, "s-3.tar")
+    assert (theirs.shard, theirs.count, theirs.size, Path(theirs.fname).name) == (4, 0, 0, "s-3.tar")
+    assert list(states(ours)) == list(states(theirs))
+    ours.maxcount = 1
+    ours.write({"__key__": "last", "cls": 1})
+    assert ours.fname.endswith("s-6.tar")
+    assert ours.size > 0
+    ours.close()
+    theirs.close()
+
+
+def test_decoding_errors_have_the_attributes_of_webdatasets(tmp_path: Path) -> None:
+    errors: list[Any] = []
+    samples = [{"__key__": "a", "__url__": "u", "cls": b"x"}]
+    list(wds.DataPipeline(samples).decode(handler=lambda error: errors.append(error) or True))
+    (error,) = errors
+    assert isinstance(error, wds.DecodingError)
+    assert (error.url, error.key, error.k) == ("u", "a", "cls")
+
+
+def test_collections_are_read_from_a_file_and_shuffles_accept_a_handler(tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text("datasets: [{shards: 'a-{0..3}.tar', choose: 2}]")
+    shards = wds.MultiShardSample(f"{tmp_path}/f.yaml")
+    assert len(list(shards)) == 2
+    assert list(shards) == list(wds.MultiShardSample({"datasets": [{"shards": "a-{0..3}.tar", "choose": 2}]}))
+    (tmp_path / "f.yaml").write_text("[]")
+    with pytest.raises(wds.UsageError, match="is a list; it must be a dictionary with `datasets`"):
+        wds.MultiShardSample(tmp_path / "f.yaml")
+    numbers = wds.DataPipeline(range(50))
+    assert list(numbers.shuffle(9, handler=wds.warn_and_continue, seed=None)) == list(numbers.shuffle(9))

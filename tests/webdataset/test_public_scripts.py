@@ -160,7 +160,7 @@ def contrastive_loader(urls: str, batch_size: int, num_samples: int, resampled: 
     dataset = wds.DataPipeline(*pipeline)
     num_batches = math.ceil(num_samples / batch_size)
     num_worker_batches = math.ceil(num_batches / WORKERS)
-    dataset = dataset.with_epoch(num_worker_batches, per_worker=True)  # edited: `per_worker=True`
+    dataset = dataset.with_epoch(num_worker_batches)
     loader = wds.WebLoader(
         dataset, batch_size=None, shuffle=False, num_workers=WORKERS, persistent_workers=True
     )
@@ -219,9 +219,7 @@ class TextToImage:
             wds.batched(batch_size, partial=False, collation_fn=default_collate),
         ]
         worker_batches = math.ceil(examples / (batch_size * workers))
-        dataset = wds.DataPipeline(*pipeline).with_epoch(
-            worker_batches, per_worker=True
-        )  # edited: `per_worker`
+        dataset = wds.DataPipeline(*pipeline).with_epoch(worker_batches)
         self.loader = wds.WebLoader(dataset, batch_size=None, shuffle=False, num_workers=workers)
         self.loader.num_batches = worker_batches * workers
 

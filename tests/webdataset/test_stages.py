@@ -1,10 +1,14 @@
 """Stages one by one: their effect on samples and on errors."""
 
 import io
+import re
+import warnings
 from itertools import islice
 
 import cbor2
+import numpy as np
 import pytest
+import webdataset
 from shardmaking import write_shard, write_source
 from torch.utils.data import DataLoader
 
@@ -115,6 +119,34 @@ def test_rename_keys_uses_patterns():
         list(pipeline.rename_keys(x="y"))
     with pytest.raises(FieldError, match="two fields the name 'x'"):
         list(pipeline.rename_keys(x="*s*"))
+
+
+def test_the_key_can_be_renamed_like_a_field():
+    sample = {"__key__": "k", "__url__": "u", "id": b"i", "cls": 2}
+    pipeline = wds.DataPipeline([sample])
+    theirs = webdataset.DataPipeline(lambda: iter([dict(sample)]))
+    ours = next(iter(pipeline.rename(key="__key__")))
+    assert ours == {**sample, "key": "k"}
+    assert next(iter(theirs.compose(webdataset.filters.rename(key="__key__")))).items() <= ours.items()
+    assert list(pipeline.rename(key=["none", "__key__"], keep=False)) == [
+        {"__key__": "k", "__url__": "u", "key": "k"}
+    ]
+    assert next(iter(pipeline.rename(__key__="id")))["__key__"] == b"i"
+    assert list(pipeline.rename_keys(key="__key__", label="cls")) == [
+        {"__key__": "k", "__url__": "u", "key": "k", "label": 2}
+    ]
+    assert list(pipeline.rename_keys(id="__key__")) == [{"__key__": "k", "__url__": "u", "id": "k"}]
+    with pytest.raises(FieldError, match="two fields the name 'id'"):
+        list(pipeline.rename_keys(id="__key__", keep_unselected=True))
+    with pytest.raises(
+        FieldError, match="'x' is 'a' or 'b' of a sample, but it has: __key__, __url__, id, cls"
+    ):
+        list(pipeline.rename(x="a;b"))
+    with pytest.raises(FieldError, match="has a field 'cls' already"):
+        list(pipeline.rename(cls="id"))
+    assert list(pipeline.to_tuple("__key__", "cls")) == [("k", 2)]
+    assert list(pipeline.extract_keys("__key__", "cls")) == [("k", 2)]
+    assert list(pipeline.map_dict(__key__=str.upper).to_tuple("__key__")) == [("K",)]
 
 
 def test_unbatching_checks_that_columns_have_equal_lengths():
@@ -238,3 +270,52 @@ class TestReading:
         (tmp_path / "a.jsonl").write_text('{"txt": "one"}\n{"txt": "two"}\n')
         assert [s["txt"] for s in wds.WebDataset(f"{tmp_path}/a.jsonl")] == ["one", "two"]
         assert list(wds.DataPipeline([f"{tmp_path}/a.jsonl"], wds.jsonl_to_samples))[1] == {"txt": "two"}
+
+
+def test_messages_name_arguments_and_no_spec_keys(tmp_path):
+    with wds.TarWriter(tmp_path / "whole.tar") as writer:
+        writer.write({"__key__": "a", "txt": "x"})
+    (tmp_path / "cut.tar").write_bytes((tmp_path / "whole.tar").read_bytes()[:1024])
+    (tmp_path / "none.tar").write_bytes(bytes(10240))
+    errors = []
+
+    def handler(error):
+        errors.append(str(error))
+        return True
+
+    def one_step(url, **options):
+        return wds.WebDataset(url, handler=handler, **options)
+
+    def two_steps(url, **options):
+        return wds.DataPipeline([{"url": url}], wds.tarfile_to_samples(handler=handler, **options))
+
+    def three_steps(url, **options):
+        return one_step(url, select_files=bool, **options)
+
+    for name, argument, count in (("cut", "lenient_end", 1), ("none", "may_be_empty", 0)):
+        for read in (one_step, two_steps, three_steps):
+            list(read(f"{tmp_path}/{name}.tar"))
+            assert f"pass `{argument}=True`" in errors.pop()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                assert len(list(read(f"{tmp_path}/{name}.tar", **{argument: True}))) == count
+            assert errors == []
+    objects = io.BytesIO()
+    np.save(objects, np.array([None]), allow_pickle=True)
+    for name, data in (("pkl", b""), ("npy", objects.getvalue())):
+        with pytest.raises(wds.WdspecError, match=r"`allow=\['pickle'\]`") as caught:
+            wds.Decoder()({"__key__": "a", name: data})
+        assert "allow:" not in str(caught.value)
+        assert "decode:" not in str(caught.value)
+    with pytest.raises(wds.SpecError, match=r"`allow=\['pickle'\]`"):
+        wds.Decoder("pyd")({"__key__": "a", "pyd": b""})
+    two = wds.DataPipeline([{"__key__": "a", "x": 1}, {"__key__": "b", "y": 1}])
+    for fail in (
+        lambda: list(two.batched(2)),
+        lambda: wds.WebDataset(f"{tmp_path}/missing/*.tar"),
+        lambda: list(wds.WebDataset(f"{tmp_path}/missing.tar")),
+        lambda: wds.gopen(f"{tmp_path}/missing.tar"),
+    ):
+        with pytest.raises(wds.WdspecError) as caught:
+            fail()
+        assert not re.search(r"`[a-z_]+:", str(caught.value))

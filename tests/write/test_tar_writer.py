@@ -86,9 +86,38 @@ def test_a_killed_writer_leaves_no_file_of_the_final_name(tmp_path):
 def test_a_writer_that_is_never_closed_warns_and_leaves_nothing(tmp_path):
     writer = wdspec.TarWriter(tmp_path / "a.tar")
     writer.write(SAMPLE)
-    with pytest.warns(ResourceWarning, match="was not closed, so its samples are lost"):
+    with pytest.warns(UserWarning, match=r"a\.tar was not closed, so its 1 samples are lost"):
         del writer
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "kind", ["ShardWriter(pattern, maxcount=2, verbose=0)", "RecordWriter(pattern % 0, 'jsonl')"]
+)
+@pytest.mark.parametrize(
+    "reach", ["", "me = [writer]; me.append(me); writer.me = me", "sys.modules['kept'] = writer"]
+)
+def test_a_program_that_ends_without_closing_its_writer_warns_visibly(tmp_path, kind, reach):
+    code = f"""
+import os, sys, wdspec
+pattern = {str(tmp_path)!r} + '/a-%d.tar'
+writer = wdspec.{kind}
+for n in range(5):
+    writer.write({{'__key__': str(n), 'cls': n}})
+{reach}
+sys.stderr.flush()
+if os.fork() == 0:
+    sys.exit()
+os.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    shards, last, lost = (["a-0.tar", "a-1.tar"], "a-2.tar", 1) if "Shard" in kind else ([], "a-0.tar", 5)
+    assert done.stderr.count("was not closed") == 1
+    assert (
+        f"{last} was not closed, so its {lost} samples are lost; use `with`, or call `close()`" in done.stderr
+    )
+    assert "Exception ignored" not in done.stderr
+    assert sorted(os.listdir(tmp_path)) == shards
 
 
 def test_a_sample_that_cannot_be_encoded_leaves_no_trace(tmp_path):

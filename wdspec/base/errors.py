@@ -123,6 +123,21 @@ class FieldError(WdspecError, ValueError):
 
     code = "D202"
 
+    @property
+    def url(self) -> str | None:
+        """The shard of the sample, if known. This and the others are attributes of webdataset's error."""
+        return self.place.get("url")
+
+    @property
+    def key(self) -> str | None:
+        """The key of the sample, if known."""
+        return self.place.get("key")
+
+    @property
+    def k(self) -> str | None:
+        """The name of the field, if known."""
+        return self.place.get("field")
+
 
 DecodingError = FieldError
 """Its name in webdataset."""

@@ -1,8 +1,20 @@
-"""Names of webdataset that wdspec does not have, and their replacements, for error messages."""
+"""Names of webdataset that wdspec does not have, and their replacements, for error messages.
+
+Also the modules that webdataset has, too: setting their attributes has the effect that it has there, or is refused.
+"""
 
 from __future__ import annotations
 
-from typing import NoReturn
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, TypeVar
+
+from wdspec.base.errors import WdspecError
+from wdspec.base.user_code import enforce_security, secure_mode
+
+E = TypeVar("E", bound=WdspecError)
 
 NAMES = {
     "Continue": "names that end in a packing, such as `json.gz`, which are decompressed automatically",
@@ -23,13 +35,95 @@ NAMES = {
 """Names of the module `webdataset` → what to use instead."""
 
 
-def missing_name(module: str, name: str) -> NoReturn:
-    """Raise AttributeError for a name of one of webdataset's inner modules, with its replacement."""
+def missing_name(module: str, name: str) -> Any:
+    """Raise AttributeError for a name of one of webdataset's inner modules, with its replacement.
+
+    `enforce_security`, which is here a variable of the environment, is returned.
+    """
+    if name == "enforce_security":
+        return secure_mode()
     hint = NAMES.get(name) or INNER.get(name)
     remedy = (
         f"use {hint}" if hint else "webdataset's internals are missing here; docs/python.md lists what to use"
     )
     raise AttributeError(f"module 'wdspec.{module}' has no attribute {name!r}; {remedy}")
+
+
+def in_python(error: E) -> E:
+    """Name arguments and methods of pipelines in the message of an error, in place of spec keys; return the error."""
+    for key, argument in _ARGUMENTS:
+        error.message = key.sub(argument, error.message)
+    return error
+
+
+@contextmanager
+def errors_in_python() -> Iterator[None]:
+    """Apply `in_python` to the errors of a block or a function."""
+    try:
+        yield
+    except WdspecError as error:
+        in_python(error)
+        raise
+
+
+_ARGUMENTS = [
+    (re.compile(key), argument)
+    for key, argument in (
+        (r"set `tar: \{end: lenient\}`", "pass `lenient_end=True`"),
+        (r"set `empty: allow`", "pass `may_be_empty=True`"),
+        (r"add `allow: \[pickle\]`", "pass `allow=['pickle']` to `decode`"),
+        (r"`allow: \[pickle\]`", "`allow=['pickle']`"),
+        (r"exclude it with `extensions`", "remove it with `select_files=`"),
+        (r"keep the bytes with `decode: \{[^`]*: raw\}`", "keep the bytes with `decode(only=…)`"),
+        (r"in `extensions` or `rename`", "with `rename_files=`"),
+        (r"set `format: ([a-z]+)`", r"give it a name that ends in `.\1`"),
+        (r" \(`errors: \{timeout: …\}`\)", ""),
+        (r", or `aistore: \{endpoint: …\}` in the spec", ""),
+        (r", or switch (this check|it) off( where[^:`]*)?(:| with) `aistore: [^`]*`", ""),
+        (r"in `cache:` or WDS_CACHE", "in `cache_dir=` or WDS_CACHE"),
+        (r"choose another (in )?`cache:`( or WDS_CACHE)?", r"choose another \1`cache_dir=`\2"),
+        (r", or switch it off: `cache: false`", ""),
+        (r"(WDS_REWRITE) or `rewrite:`", r"\1"),
+        (
+            r"list the fields in `fields`, and set `missing: skip` or `none`",
+            "select the fields with `to_tuple`, perhaps with missing_is_error=False",
+        ),
+    )
+]
+"""What a message says for a spec → what it says for a pipeline in Python."""
+
+
+class WebdatasetModule(ModuleType):
+    """A module that webdataset has, too. Programs set attributes of its modules, which are not settings here."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set `enforce_security`; for any other public name, raise AttributeError, as it would have no effect."""
+        if name == "enforce_security":
+            enforce_security(bool(value))
+        elif (name.startswith("_") and not hasattr(self, name.lstrip("_"))) or isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+        else:
+            hint = (
+                SETTINGS.get(name) or NAMES.get(name) or INNER.get(name) or "an argument or a stage instead"
+            )
+            raise AttributeError(f"setting {self.__name__}.{name} would have no effect; use {hint}")
+
+
+SETTINGS = {
+    "base_plus_ext": "group_by_keys(keys=function), or `rename_files=` to change the names of members",
+    "default_cache_dir": "WebDataset(…, cache_dir=…), or the environment variable WDS_CACHE",
+    "default_cache_size": "WebDataset(…, cache_size=…), or the environment variable WDS_CACHE_SIZE",
+    "default_collation_fn": "batched(n, collation_fn=…)",
+    "default_rng": "the argument `seed` of the dataset",
+    "gopen": "`@wdspec.opener('scheme')`",
+    "group_by_keys": "WebDataset(…, rename_files=…), or your function as a stage after tar_file_expander",
+    "meta_prefix": "select_files= or rename_files= of WebDataset to choose members",
+    "meta_suffix": "select_files= or rename_files= of WebDataset to choose members",
+    "trace": "WebDataset(…, verbose=True)",
+    "url_opener": "`@wdspec.opener('scheme')`",
+    "verbose_cache": "the log of `wdspec`",
+}
+"""Names that programs set in modules of webdataset → what to use instead."""
 
 
 INNER = {
@@ -40,7 +134,6 @@ INNER = {
     "decoders": "wdspec.Decoder; docs/decoders.md has the table",
     "default_decoder": "wdspec.Decoder()",
     "encode_based_on_extension": "wdspec.TarWriter, which encodes by extension",
-    "enforce_security": "the environment variable WDS_SECURE=1",
     "get_filetype": "nothing: shards are recognized by their first bytes",
     "gopen_pipe": "wdspec.gopen.gopen('pipe:…')",
     "imagespecs": "`wdspec.Decoder('rgb8')`; docs/decoders.md has the names",

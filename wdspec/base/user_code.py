@@ -159,3 +159,19 @@ def secure_mode(environ: Mapping[str, str] | None = None) -> bool:
     """
     environ = os.environ if environ is None else environ
     return environ.get("WDS_SECURE", "").strip().lower() not in _OFF
+
+
+_ENFORCED = "enforced"
+
+
+def enforce_security(forbid: bool) -> None:
+    """Set ``WDS_SECURE`` for this process and its future children, or switch it off.
+
+    Programs and pickles are forbidden from now on, also to datasets and decoders that were made before.
+    """
+    os.environ["WDS_SECURE"] = _ENFORCED if forbid else "0"
+
+
+def is_security_enforced() -> bool:
+    """Whether `enforce_security` forbids programs and pickles, also to what was made before."""
+    return os.environ.get("WDS_SECURE") == _ENFORCED

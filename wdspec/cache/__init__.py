@@ -6,9 +6,12 @@ file, and takes over if its maker dies). `index` keeps the limit, and `reading` 
 size in the index is never too small.
 """
 
+import sys
 from functools import partial
 
-from wdspec.base.replacements import missing_name
+from wdspec.base.replacements import WebdatasetModule, missing_name
 
 __getattr__ = partial(missing_name, "cache")
 """Hints for code that looks for names of webdataset's module `cache`."""
+
+sys.modules[__name__].__class__ = WebdatasetModule

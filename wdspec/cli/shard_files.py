@@ -18,6 +18,7 @@ import click
 from wdspec.base.errors import ShardError, UsageError, WdspecError
 from wdspec.cli.report import pluralize, print_json, size
 from wdspec.cli.spec_options import form_option, read_bytes
+from wdspec.fields.encode import JSON_VALUES
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.decompress import decompress
 from wdspec.read.shard import Piece, ShardOpener
@@ -202,7 +203,11 @@ class Target:
             )
         if maxcount is not None or maxsize is not None:
             self.check_several()
-        options: dict[str, Any] = {"overwrite": self.force, **({} if key == "first_dot" else {"key": key})}
+        options: dict[str, Any] = {
+            "overwrite": self.force,
+            "encoder": JSON_VALUES,
+            **({} if key == "first_dot" else {"key": key}),
+        }
         writer: SampleWriter | ShardWriter
         with os_errors_reported():
             if "%" in self.output:

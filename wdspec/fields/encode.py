@@ -15,6 +15,7 @@ from typing import Any
 
 from wdspec.base.errors import FieldError, UsageError, WdspecError
 from wdspec.fields.codecs.arrays import read_numpy, write_npy
+from wdspec.fields.codecs.text import write_json, write_json_text
 from wdspec.fields.extensions import endings
 from wdspec.formats.compression import BY_NAME, split_packing
 from wdspec.spec.language.decoders import WRITTEN_BY, library
@@ -23,6 +24,9 @@ Encode = Callable[[Any], bytes]
 Sample = Mapping[str, Any]
 EncodeSample = Callable[[Sample], Sample]
 """A sample with values → the sample with bytes. Entries that start with ``_`` stay as they are."""
+
+JSON_VALUES: Mapping[str, Encode] = {"json": write_json, "jsn": write_json}
+"""An `encoder` for samples that were read from shards: a str is a decoded value, and bytes are copied unchecked."""
 
 _BYTES = (bytes, bytearray, memoryview)
 
@@ -58,7 +62,8 @@ class FieldEncoder:
 
     - bytes are the content of the file, and are kept. If the name ends with ``.gz`` (``.bz2``, ``.xz``, ``.zst``), they
       are compressed, unless they already start like such a file;
-    - a str is text, stored as UTF-8 if the extension has no encoder; under ``json`` it is a value to encode;
+    - a str is text, stored as UTF-8 if the extension has no encoder;
+    - a str and bytes under ``json`` are JSON already, and are checked;
     - ``x.gz`` is encoded as ``x``, then compressed.
 
     Args:
@@ -89,12 +94,14 @@ class FieldEncoder:
                 self._steps.clear()
             step = self._steps[name] = self._study(name)
         encode, layers = step
-        if type(value) is bytes and not layers:
+        if type(value) is bytes and not layers and encode is not write_json_text:
             return value
         try:
             if isinstance(value, _BYTES):
                 data = bytes(value)
                 packed = bool(layers) and BY_NAME[layers[0]].magic.match(data)
+                if encode is write_json_text and not packed:
+                    data = write_json_text(data)
                 return data if packed else _pack(data, layers)
             if encode is not None:
                 return _pack(bytes(encode(value)), layers)

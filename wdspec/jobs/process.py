@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from wdspec.base.errors import UsageError, WdspecError
+from wdspec.fields.encode import JSON_VALUES
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob
 from wdspec.read.budget import Budget
@@ -154,7 +155,9 @@ def process_shard(task: ProcessTask) -> ShardDone:
     try:
         with closing(task.samples(budget)) as samples:
             output = options.outputs.output(task.output)
-            with open_writer(output, name=task.output, allow_pickle=options.allow_pickle) as writer:
+            with open_writer(
+                output, name=task.output, encoder=JSON_VALUES, allow_pickle=options.allow_pickle
+            ) as writer:
                 for sample in samples:
                     _write(writer, sample, budget)
                     if options.limit is not None and writer.count >= options.limit:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from wdspec.base.errors import UrlError
 from wdspec.base.files import expand_home
-from wdspec.base.user_code import secure_mode
+from wdspec.base.user_code import is_security_enforced, secure_mode
 from wdspec.cache.names import Copies
 from wdspec.spec.language.values import read_size, read_variable
 from wdspec.stores.ais_cluster import AisCluster, AisVariables
@@ -114,7 +114,7 @@ class Environment:
         if not text or "\0" in text or (scheme == "file" and "%00" in text):
             seen = "a NUL character in a URL" if text else "an empty URL"
             raise UrlError(f"{seen}{f' after {rule}' if rule else ''}; no file has such a name", url=url.text)
-        if self.secure and is_command(text):
+        if is_command(text) and (self.secure or is_security_enforced()):
             raise UrlError(
                 f"`{text}` runs a program, and WDS_SECURE forbids `pipe:`; unset it if you trust "
                 "the spec and the environment",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from wdspec.base.errors import DecodingError as DecodingError
@@ -59,8 +60,11 @@ def torch_video(key: str, data: bytes) -> Any:
 
 
 ImageHandler = imagehandler
-imagespecs = {
-    name: (row.image.container, row.image.dtype, row.image.mode.lower())
-    for name, row in BY_NAME.items()
-    if row.image and row.image.dtype != "uint16"
-}
+imagespecs = MappingProxyType(
+    {
+        name: (row.image.container, row.image.dtype, row.image.mode.lower())
+        for name, row in BY_NAME.items()
+        if row.image and row.image.dtype != "uint16"
+    }
+)
+"""The image decoders: name → (container, dtype, mode). Read-only: `handle_extension` adds decoders."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from wdspec.base.errors import FieldError, UsageError
+from wdspec.base.replacements import errors_in_python
 from wdspec.read.batch import collate, stack
 from wdspec.webdataset.stage import stage
 
@@ -18,6 +19,7 @@ _NUMBERS = (torch.int64, torch.float64, torch.bool)
 """The dtypes that `stack` gives to numbers."""
 
 
+@errors_in_python()
 def default_collation_fn(
     samples: Sequence[Any], combine_tensors: bool | None = None, combine_scalars: bool | None = None
 ) -> Any:

@@ -17,7 +17,7 @@ from wdspec.base.errors import UsageError
 from wdspec.base.redaction import redacted_urls
 from wdspec.planning.topology import find_seat
 from wdspec.spec.load import load
-from wdspec.webdataset.epochs import EpochCut
+from wdspec.webdataset.epochs import EpochCut, Repeated
 from wdspec.webdataset.handlers import ErrorHandler, reraise_exception
 from wdspec.webdataset.pipeline import DataPipeline, build_stage
 from wdspec.webdataset.shardlists import (
@@ -56,6 +56,8 @@ class WebDataset(DataPipeline):
         select_files: which members to keep, by name after renaming.
         rename_files: the new name of each member, before grouping.
         empty_check: whether a pass without samples is an error; ignored if you pass a `handler`.
+        lenient_end: whether a tar without an end marker, or with too many zeros after it, causes only a warning.
+        may_be_empty: whether shards may have no members; also if `empty_check` is False.
         repeat: whether to repeat passes without end.
         length: the result of `len()`.
         mode: `resampled` means `resampled=True`; None means nothing.
@@ -90,6 +92,8 @@ class WebDataset(DataPipeline):
         select_files: Selection | None = None,
         rename_files: Rename | None = None,
         empty_check: bool = True,
+        lenient_end: bool = False,
+        may_be_empty: bool = False,
         verbose: bool = False,
         repeat: bool = False,
         length: int | None = None,
@@ -117,11 +121,11 @@ class WebDataset(DataPipeline):
             shards = SimpleShardList(cast(Urls, urls), seed if shardshuffle or detshuffle else None)
         listed = shards.urls if isinstance(shards, MultiShardSample) else shards.urls.shards
         reader = ShardReader.here("auto", listed, cache_dir, cache_size if cache_size >= 0 else None)
-        reader = replace(reader, may_be_empty=not empty_check)
+        reader = replace(reader, may_be_empty=may_be_empty or not empty_check, lenient_end=lenient_end)
         samples = read_tars(reader, handler, select_files, rename_files, empty_check)
         super().__init__(shards, *splitters, _log_shards if verbose else None, samples)
         if repeat:
-            self._stages = self.repeat().stages
+            self._epochs = Repeated()
         self._length = length
 
 
@@ -184,10 +188,14 @@ class WebLoader(DataPipeline):
 
 
 class ResizedDataset(DataPipeline):
-    """A dataset in epochs of `length` items, each continuing where the last one stopped; `len()` returns `nominal`."""
+    """A dataset in epochs of `length` items in each worker; `len()` returns `nominal`.
+
+    Each epoch continues where the last one stopped.
+    """
 
     def __init__(self, dataset: Any, length: int, nominal: int | None = None) -> None:
-        super().__init__(EpochCut(dataset, length))
+        super().__init__(dataset)
+        self._epochs = EpochCut(length)
         self._length = length if nominal is None else nominal
 
 

@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count, islice
-from typing import Any
+from typing import Any, Literal, get_args
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.workers import WorkerCounters
+from wdspec.planning.topology import find_seat
 from wdspec.webdataset.splitting import worker_place
-from wdspec.webdataset.stage import start_pass
+
+Pass = Callable[[int], Iterator[Any]]
+"""Starts the pass of a number, from 0."""
+
+Over = Literal["worker", "rank", "job"]
+"""Whose items an epoch counts: those of each worker, of all workers of a rank, or of all ranks."""
 
 
 class EpochCut:
     """A stream cut into epochs of a fixed number of items: each iteration continues where the last one stopped.
 
-    The number is that of one iteration of a DataLoader, for all of its workers together or for each one. New worker
-    processes find their place again by reading the current pass from its start (an endless pass over resampled shards
-    starts again).
+    New worker processes find their place again by reading the current pass from its start (an endless pass over
+    resampled shards starts again).
 
     Args:
-        source: what to iterate over, pass after pass.
         items: items in an epoch.
-        per_worker: whether each worker yields this number; None means False, with a warning if there are several.
+        over: whose items: of each DataLoader worker, of all workers of a rank, or of all workers of all ranks.
 
     Raises:
         ShardError: while iterating, if a whole pass is empty.
     """
 
-    def __init__(self, source: Any, items: int, per_worker: bool | None = None) -> None:
+    endless = False
+
+    def __init__(self, items: int, over: Over = "worker") -> None:
         if items < 1:
             raise UsageError(f"an epoch has at least one item, not {items}")
-        self.source, self.items, self.per_worker = source, items, per_worker
+        if over not in get_args(Over):
+            raise UsageError(f"`over` is {over!r}; use `worker`, `rank` or `job`")
+        self.items, self.over = items, over
         self._places = WorkerCounters(3)  # for each worker: pass, items read of it, epochs started
         self._stream: Iterator[Any] | None = None
         self._owner = 0
@@ -41,26 +48,34 @@ class EpochCut:
 
     def fresh(self) -> EpochCut:
         """Return the same cut, at its start."""
-        return EpochCut(self.source, self.items, self.per_worker)
+        return EpochCut(self.items, self.over)
 
-    def __iter__(self) -> Iterator[Any]:
-        worker, workers = worker_place()
-        share = self.items
-        if not self.per_worker:
-            share = self.items // workers + (worker < self.items % workers)
+    def count_in_rank(self) -> int | None:
+        """Return the items of an epoch on this rank; None if that depends on the number of its workers."""
+        if self.over == "job":
+            seat = find_seat()
+            return _share(self.items, seat.rank, seat.world_size)
+        return self.items if self.over == "rank" else None
+
+    def iterate(self, read: Pass, endless: bool) -> Iterator[Any]:
+        """Yield the items of one epoch.
+
+        Args:
+            read: starts a pass.
+            endless: whether a pass has no end.
+        """
+        left = self.items
+        in_rank = self.count_in_rank()
+        if in_rank is not None:
+            left = _share(in_rank, *worker_place())
         places, at = self._places, self._places.slot()
         epoch = places[at + 2] = places[at + 2] + 1
-        if self.per_worker is None and workers > 1 and worker == 0 and epoch == 1:
-            warnings.warn(
-                f"with_epoch({self.items}) counts the items of all {workers} workers together: this epoch has "
-                f"{self.items:,} items, while webdataset's has {self.items:,} of each worker, {workers * self.items:,} "
-                f"in total. If you divided the number by the number of workers, use with_epoch({self.items}, "
-                "per_worker=True); if it is the number for the whole epoch, use per_worker=False",
-                stacklevel=2,
-            )
         if self._stream is None or self._owner != os.getpid():
-            self._stream, self._owner = self._find_place(at), os.getpid()
-        left = share
+            if places[at + 1] and endless:
+                places[at], places[at + 1] = places[at] + 1, 0
+            self._stream, self._owner = read(places[at]), os.getpid()
+            for _ in islice(self._stream, places[at + 1]):
+                pass
         while left:
             got = 0
             for item in islice(self._stream, left):
@@ -76,30 +91,20 @@ class EpochCut:
                 if places[at + 1] == 0:
                     raise ShardError("a whole pass of the pipeline was empty, so the epoch cannot be filled")
                 places[at], places[at + 1] = places[at] + 1, 0
-                self._stream = start_pass(self.source, places[at])
-
-    def _find_place(self, at: int) -> Iterator[Any]:
-        """Return the stream at the place where the previous process of this worker left it."""
-        places = self._places
-        if places[at + 1] and getattr(self.source, "endless", False):
-            places[at], places[at + 1] = places[at] + 1, 0
-        stream = start_pass(self.source, places[at])
-        for _ in islice(stream, places[at + 1]):
-            pass
-        return stream
+                self._stream = read(places[at])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_stream": None}
 
-    def __repr__(self) -> str:
-        return f"EpochCut({self.source!r}, {self.items})"
+
+def _share(items: int, part: int, parts: int) -> int:
+    return items // parts + (part < items % parts)
 
 
 class Repeated:
     """Several passes in one, each with its own number.
 
     Args:
-        source: what to repeat.
         times: number of passes; None for no end.
         items: number of items after which to stop; None for no limit.
 
@@ -107,26 +112,23 @@ class Repeated:
         ShardError: while iterating without end, if a whole pass is empty.
     """
 
-    def __init__(self, source: Any, times: int | None = None, items: int | None = None) -> None:
-        self.source, self.times, self.items = source, times, items
+    def __init__(self, times: int | None = None, items: int | None = None) -> None:
+        self.times, self.items = times, items
 
     @property
     def endless(self) -> bool:
         """Whether an iteration has no end."""
         return self.times is None and self.items is None
 
-    def iterate(self, number: int) -> Iterator[Any]:
+    def iterate(self, read: Pass, number: int) -> Iterator[Any]:
         """Yield the items of all passes of one iteration."""
-        return islice(self._all(number), self.items)
+        return islice(self._all(read, number), self.items)
 
-    def _all(self, number: int) -> Iterator[Any]:
+    def _all(self, read: Pass, number: int) -> Iterator[Any]:
         for turn in range(self.times) if self.times is not None else count():
             empty = True
-            for item in start_pass(self.source, number * (self.times or 1) + turn):
+            for item in read(number * (self.times or 1) + turn):
                 empty = False
                 yield item
             if empty and self.times is None:
                 raise ShardError("a whole pass of the pipeline was empty, so repeating it yields nothing")
-
-    def __repr__(self) -> str:
-        return f"Repeated({self.source!r}, {self.times})"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import sys
-from types import ModuleType
 from typing import Any, BinaryIO
 
 from wdspec.base.errors import UsageError
 from wdspec.base.files import RawStream
 from wdspec.base.process import Owner
+from wdspec.base.replacements import WebdatasetModule, errors_in_python
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.stores.outputs import Output
@@ -20,6 +20,7 @@ _of_parents: list[Output] = []
 """Outputs that a fork copied: if they were dropped, their buffered data would be written a second time."""
 
 
+@errors_in_python()
 def gopen(url: str, mode: str = "rb", bufsize: int = 8192, **options: Any) -> Any:
     """Open a file by its URL, for reading (`rb`) or writing (`wb`). A written file appears when it is closed.
 
@@ -124,7 +125,7 @@ class _Written:
             pass
 
 
-class _CallableModule(ModuleType):
+class _CallableModule(WebdatasetModule):
     """A module that can be called: importing it hides the function `wdspec.gopen`."""
 
     __module__ = gopen.__module__

@@ -9,7 +9,6 @@ from typing import Any
 
 from wdspec.base.errors import FieldError, MissingFieldError, UsageError
 from wdspec.fields.extensions import is_reserved, listed_fields
-from wdspec.fields.samples import SampleFields
 from wdspec.webdataset.handlers import ErrorHandler, reraise_exception
 from wdspec.webdataset.stage import DROPPED, each, stage
 
@@ -161,24 +160,45 @@ def _first(sample: dict[str, Any], names: tuple[str, ...], missing_is_error: boo
 
 @stage
 def rename(
-    source: Iterator[Any], /, *, handler: ErrorHandler = reraise_exception, keep: bool = True, **new: str
+    source: Iterator[Any],
+    /,
+    *,
+    handler: ErrorHandler = reraise_exception,
+    keep: bool = True,
+    **new: str | Sequence[str],
 ) -> Iterator[Any]:
     """Rename fields: ``rename(image="jpg;png")``. The first alternative that is present is renamed, others are dropped.
 
     Args:
-        keep: whether to keep fields that are not mentioned. `__key__` and similar entries are always kept.
-        new: new name → the names it may have had.
+        keep: whether to keep fields that are not mentioned. `__key__` and similar entries are always kept, and
+            ``rename(key="__key__")`` copies one.
+        new: new name → the names it may have had, as a text or a list.
 
     Raises:
         FieldError: a sample has none of them, or already has the new name.
     """
-    fields = SampleFields(
-        rename={name: tuple(olds.split(";")) for name, olds in new.items()},
-        only=None if keep else tuple(new),
-        names=("raw",),
-        secure=False,
-    )
-    return each(source, fields, handler, FieldError)
+    alternatives = {name: olds.split(";") if isinstance(olds, str) else olds for name, olds in new.items()}
+    replaced = {old for olds in alternatives.values() for old in olds}
+
+    def rename(sample: dict[str, Any]) -> dict[str, Any]:
+        result = {
+            name: value
+            for name, value in sample.items()
+            if is_reserved(name) or (keep and name not in replaced)
+        }
+        for name, olds in alternatives.items():
+            old = next((old for old in olds if old in sample), None)
+            if old is None:
+                known = " or ".join(repr(old) for old in olds)
+                raise FieldError(f"rename: {name!r} is {known} of a sample, but it has: {', '.join(sample)}")
+            if name in result and not is_reserved(name):
+                raise FieldError(
+                    f"rename: the sample has a field {name!r} already; rename or remove that field, too"
+                )
+            result[name] = sample[old]
+        return result
+
+    return each(source, rename, handler, FieldError)
 
 
 @stage
@@ -191,7 +211,9 @@ def rename_keys(
     duplicate_is_error: bool = True,
     **new: str,
 ) -> Iterator[Any]:
-    """Rename the fields that match patterns: ``rename_keys(image="*.jpg")``. `__key__` and similar entries are kept.
+    """Rename the fields that match patterns: ``rename_keys(image="*.jpg")``.
+
+    `__key__` and similar entries are kept, and a rule that is such a name, like ``key="__key__"``, copies it.
 
     Args:
         rules: pairs (new name, glob). Case is ignored, and the last rule that matches wins.
@@ -209,17 +231,20 @@ def rename_keys(
         result: dict[str, Any] = {}
         matched = set()
         for name, value in sample.items():
-            names = [new for new, glob in patterns if fnmatchcase(name.lower(), glob)]
+            reserved = is_reserved(name)
+            names = [
+                new
+                for new, glob in patterns
+                if (name == glob if reserved else fnmatchcase(name.lower(), glob))
+            ]
             matched.update(names)
-            if is_reserved(name) or (keep_unselected and not names):
-                target = name
-            elif names:
-                target = names[-1]
-            else:
-                continue
-            if duplicate_is_error and target in result:
-                raise FieldError(f"rename_keys gives two fields the name {target!r}; write narrower patterns")
-            result[target] = value
+            targets = [name] if reserved or (keep_unselected and not names) else []
+            for target in targets + names[-1:]:
+                if duplicate_is_error and target in result and not is_reserved(target):
+                    raise FieldError(
+                        f"rename_keys gives two fields the name {target!r}; write narrower patterns"
+                    )
+                result[target] = value
         lacking = [f"{new}={glob!r}" for new, glob in patterns if new not in matched]
         if must_match and lacking:
             raise FieldError(

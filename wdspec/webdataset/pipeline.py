@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -12,7 +13,7 @@ from wdspec.base.errors import UsageError
 from wdspec.base.replacements import METHODS
 from wdspec.base.workers import WorkerCounters, end_with_parent
 from wdspec.webdataset import batching, decoding, filters, mapping, shuffling
-from wdspec.webdataset.epochs import EpochCut, Repeated
+from wdspec.webdataset.epochs import EpochCut, Over, Repeated
 from wdspec.webdataset.stage import (
     PassContext,
     Stage,
@@ -61,19 +62,21 @@ class DataPipeline(IterableDataset[Any]):
 
     def __init__(self, *stages: Any) -> None:
         super().__init__()
-        self._stages = flatten_stages(stages)
+        self._stages = list(flatten_stages(stages))
+        self._epochs: EpochCut | Repeated | None = None
+        """How an iteration is made of passes over all stages; None for one pass."""
         self._passes = WorkerCounters()
         self._length: int | None = None
 
     @property
     def stages(self) -> tuple[Any, ...]:
         """The source and the functions from iterator to iterator."""
-        return self._stages
+        return flatten_stages(self._stages)
 
     @property
-    def pipeline(self) -> tuple[Any, ...]:
-        """The `stages`, under webdataset's name. Change them with `append`, not in place."""
-        return self.stages
+    def pipeline(self) -> list[Any]:
+        """The list of `stages`, under webdataset's name. Iterations that start later see what you change in it."""
+        return self._stages
 
     def stage(self, i: int) -> Any:
         """Return the i-th of the `stages`."""
@@ -81,7 +84,7 @@ class DataPipeline(IterableDataset[Any]):
 
     def append(self, stage: Any) -> None:
         """Add a stage to this pipeline itself. Prefer `compose`, which returns a new one."""
-        self._stages = self._with(*self.stages, stage).stages
+        self._stages[:] = flatten_stages([*self._stages, stage])
 
     def __enter__(self: D) -> D:
         return self
@@ -99,29 +102,28 @@ class DataPipeline(IterableDataset[Any]):
 
     def iterate(self, number: int) -> Iterator[Any]:
         """Yield the items of one pass. Its number, from 0, keys the random numbers."""
-        return run_stages(self.stages, number)
+        stages = self.stages
+        read = partial(run_stages, stages)
+        if isinstance(self._epochs, EpochCut):
+            return self._epochs.iterate(read, _is_endless(stages))
+        return self._epochs.iterate(read, number) if self._epochs else read(number)
 
     @property
     def endless(self) -> bool:
         """Whether a pass is known to have no end."""
-        return bool(self.stages) and bool(getattr(self.stages[0], "endless", False))
+        return self._epochs.endless if self._epochs else _is_endless(self.stages)
 
     def __len__(self) -> int:
-        """Return the length given to `with_length`, or else the items of `with_epoch` if that is the last stage.
+        """Return the length given to `with_length`, or else that of an epoch on this rank, if it is known.
 
         Raises:
-            TypeError: the length is not known.
+            TypeError: the length is not known. `with_epoch(n)` alone does not tell it, as each worker has n items.
         """
         if self._length is None:
-            if (
-                len(self.stages) == 1
-                and isinstance(self.stages[0], EpochCut)
-                and not self.stages[0].per_worker
-            ):
-                return self.stages[0].items
-            raise TypeError(
-                "the length of this pipeline is not known; set it with `with_epoch` or `with_length`"
-            )
+            length = self._epochs.count_in_rank() if isinstance(self._epochs, EpochCut) else None
+            if length is None:
+                raise TypeError("the length of this pipeline is not known; set it with `with_length`")
+            return length
         return self._length
 
     def compose(self: D, *stages: Any, **kwargs: Any) -> D:
@@ -145,31 +147,37 @@ class DataPipeline(IterableDataset[Any]):
 
     def _with(self: D, *stages: Any) -> D:
         result = copy.copy(self)
-        first, *following = flatten_stages(stages)
-        # A stream that continues from one iteration to the next belongs to one pipeline only.
-        result._stages = (first.fresh() if isinstance(first, EpochCut) else first, *following)
+        result._stages = list(flatten_stages(stages))
+        if isinstance(self._epochs, EpochCut):
+            # A stream that continues from one iteration to the next belongs to one pipeline only.
+            result._epochs = self._epochs.fresh()
         result._passes = WorkerCounters()
         return result
 
-    def with_epoch(self: D, nsamples: int = -1, nbatches: int = -1, per_worker: bool | None = None) -> D:
-        """Cut the stream into epochs of a number of items: samples before `batched`, batches after it.
+    def with_epoch(self: D, nsamples: int = -1, nbatches: int = -1, over: Over = "worker") -> D:
+        """Cut the stream into epochs of a number of items: batches if the pipeline makes batches, otherwise samples.
 
-        Each iteration continues where the last one stopped, and starts another pass when one ends.
+        Each iteration continues where the last one stopped, and starts another pass when one ends. As in webdataset,
+        the number is that of the items at the end of the pipeline, even if you add stages later, and a later
+        `with_epoch` or `repeat` replaces it.
 
         Args:
-            per_worker: True: each DataLoader worker yields this number, as in webdataset, so that a number divided by
-                `num_workers` is right. False: all workers together yield it. The default is False, with a warning if
-                there are several workers.
+            over: `worker`: each DataLoader worker yields this number, as in webdataset. `rank`: all workers of a rank
+                together yield it. `job`: all workers of all ranks together yield it. Choose a multiple of the number
+                of ranks, so that all ranks have epochs of the same length.
         """
-        result = self._with(EpochCut(self, max(nsamples, nbatches), per_worker))
-        result._length = None
+        result = self._with(*self.stages)
+        result._epochs = EpochCut(max(nsamples, nbatches), over)
         return result
 
     def repeat(self: D, nepochs: int = -1, nbatches: int = -1) -> D:
-        """Make one pass of several, or of passes without end; of at most `nbatches` items if that is given."""
-        return self._with(
-            Repeated(self, nepochs if nepochs >= 0 else None, nbatches if nbatches >= 0 else None)
-        )
+        """Make one pass of several, or of passes without end; of at most `nbatches` items if that is given.
+
+        In a DataLoader, each worker counts its own passes and items. A later `repeat` or `with_epoch` replaces this.
+        """
+        result = self._with(*self.stages)
+        result._epochs = Repeated(nepochs if nepochs >= 0 else None, nbatches if nbatches >= 0 else None)
+        return result
 
     def with_length(self: D, n: int, silent: bool = True) -> D:
         """Return this pipeline with a length of n. Its items stay the same."""
@@ -267,6 +275,10 @@ def run_stages(stages: tuple[Any, ...], number: int) -> Iterator[Any]:
             stage.run(items, PassContext(number, place)) if isinstance(stage, Stage) else iter(stage(items))
         )
     return items
+
+
+def _is_endless(stages: tuple[Any, ...]) -> bool:
+    return bool(stages) and bool(getattr(stages[0], "endless", False))
 
 
 def _makes_stages(function: Any) -> bool:

@@ -18,6 +18,7 @@ from operator import eq
 from typing import Any, overload
 
 from wdspec.base.errors import UrlError, UsageError, did_you_mean
+from wdspec.base.replacements import errors_in_python
 from wdspec.planning.keys import key64, random64
 from wdspec.planning.order import Permutation
 from wdspec.planning.topology import find_seat
@@ -39,6 +40,7 @@ Urls = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
+@errors_in_python()
 def list_urls(urls: Urls) -> UrlSequence:
     """List the shards of URLs. Braces are not expanded but computed.
 
@@ -243,7 +245,8 @@ class MultiShardSample:
     """Shards of several collections, in one shuffled list per pass, which all ranks and workers share and split.
 
     Args:
-        spec: ``{"prefix": …, "buckets": …, "datasets": [{"shards": …, "choose": n}, …]}``. The URLs of a collection
+        spec: ``{"prefix": …, "buckets": …, "datasets": [{"shards": …, "choose": n}, …]}``, or the path of a
+            YAML file with it. The URLs of a collection
             consist of the prefix, the bucket (of the collection, or the common one) and the shards. `choose: n` takes
             n shards per pass without repeats, `resample: n` takes n with repeats; without either, all are taken.
         seed: changes which shards are chosen.
@@ -254,7 +257,16 @@ class MultiShardSample:
 
     endless = False
 
-    def __init__(self, spec: Mapping[str, Any], seed: int = 0) -> None:
+    def __init__(self, spec: Mapping[str, Any] | str | os.PathLike[str], seed: int = 0) -> None:
+        if isinstance(spec, (str, os.PathLike)):
+            import yaml
+
+            with open(spec, encoding="utf-8") as file:
+                spec = yaml.safe_load(file)
+        if not isinstance(spec, Mapping):
+            raise UsageError(
+                f"the specification is a {type(spec).__name__}; it must be a dictionary with `datasets`"
+            )
         _check_keys(spec, _TOP, "the specification")
         datasets = spec.get("datasets")
         if not isinstance(datasets, list) or not datasets:
@@ -476,10 +488,7 @@ def shardspec(spec: str) -> SimpleShardList | MultiShardSample:
     """Return the shards of a YAML file with `datasets`, or of a URL."""
     if not str(spec).endswith((".yaml", ".yml")):
         return SimpleShardList(spec)
-    import yaml
-
-    with open(spec, encoding="utf-8") as file:
-        return MultiShardSample(yaml.safe_load(file))
+    return MultiShardSample(spec)
 
 
 ResampledShardList = ResampledShards

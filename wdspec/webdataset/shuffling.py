@@ -20,7 +20,8 @@ def shuffle(
     bufsize: int = 1000,
     initial: int = 100,
     rng: Random | None = None,
-    seed: int = 0,
+    seed: int | None = None,
+    handler: Any = None,
 ) -> Iterator[Any]:
     """Shuffle through a buffer: each item enters it, and a random one leaves it.
 
@@ -31,12 +32,13 @@ def shuffle(
         initial: items to wait for before yielding the first one. While the buffer fills, two items enter for each one
             that leaves.
         rng: a generator of random numbers to use instead; it decides whether runs differ.
+        handler: has no effect, as in webdataset: nothing fails here.
     """
     if bufsize < 0:
         raise UsageError(f"`bufsize` is {bufsize}; a shuffle buffer has 0 or more items")
     if bufsize <= 1:
         return source
-    return _shuffle(source, bufsize, min(initial, bufsize), rng or Random(context.key("shuffle", seed)))
+    return _shuffle(source, bufsize, min(initial, bufsize), rng or Random(context.key("shuffle", seed or 0)))
 
 
 def _shuffle(source: Iterator[Any], bufsize: int, initial: int, rng: Random) -> Iterator[Any]:

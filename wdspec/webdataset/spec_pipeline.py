@@ -25,6 +25,11 @@ class SpecPipeline(SpecDataset, DataPipeline):
         """The pipeline itself, as a source: its plan has no stages that could be taken out."""
         return (self,)
 
+    @property
+    def pipeline(self) -> list[Any]:
+        """The `stages` as a list; changing it has no effect."""
+        return [self]
+
     def _with(self, *stages: Any) -> Any:
         return DataPipeline(*stages)
 

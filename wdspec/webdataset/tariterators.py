@@ -15,6 +15,7 @@ from itertools import chain, pairwise
 from typing import Any, BinaryIO, TypeVar
 
 from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.replacements import errors_in_python, in_python
 from wdspec.cache.shard_cache import path_of_copy
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.decompress import decompress
@@ -49,9 +50,12 @@ class ShardReader:
     """The format of all shards, or ``auto`` to choose it by the name of each."""
     may_be_empty: bool = False
     """Whether shards may be empty."""
+    lenient_end: bool = False
+    """Whether a flaw of the end of a tar causes only a warning."""
     fields: SampleFields = field(default_factory=lambda: SampleFields(names=("raw",), secure=False))
 
     @classmethod
+    @errors_in_python()
     def here(
         cls,
         format: str = "tar",
@@ -93,7 +97,7 @@ class ShardReader:
             self.storage,
             self.fields,
             KeyRule(),
-            lenient_end=False,
+            lenient_end=self.lenient_end,
             format=self.format,
             may_be_empty=self.may_be_empty,
         )
@@ -113,7 +117,7 @@ def read_with_handler(
     """
 
     def decide(error: ShardError) -> None:
-        error.at(url=url)
+        in_python(error).at(url=url)
         if not handler(error):
             raise _Stop
 
@@ -124,7 +128,7 @@ def read_with_handler(
     except _Stop:
         return False
     except ShardError as error:
-        error.at(url=url)
+        in_python(error).at(url=url)
         return handler(error)
     return True
 
@@ -154,6 +158,8 @@ def tarfile_to_samples(
     select_files: Selection | None = None,
     rename_files: Rename | None = None,
     reader: ShardReader | None = None,
+    lenient_end: bool = False,
+    may_be_empty: bool = False,
 ) -> Stage:
     """Return a stage from shards to raw samples: dicts of `__key__`, `__url__` and bytes by suffix.
 
@@ -165,8 +171,16 @@ def tarfile_to_samples(
         select_files: which members to keep, by name after renaming.
         rename_files: the new name of each member, before it is grouped into samples.
         reader: how shards are opened; by default as the environment of this process says now.
+        lenient_end: whether a tar without an end marker, or with too many zeros after it, causes only a warning.
+        may_be_empty: whether shards may have no members.
     """
-    return read_tars(reader or ShardReader.here(), handler, select_files, rename_files)
+    reader = reader or ShardReader.here()
+    reader = replace(
+        reader,
+        lenient_end=lenient_end or reader.lenient_end,
+        may_be_empty=may_be_empty or reader.may_be_empty,
+    )
+    return read_tars(reader, handler, select_files, rename_files)
 
 
 @stage
@@ -246,7 +260,7 @@ def url_opener(
         try:
             stream = reader.open(url)
         except ShardError as error:
-            if handler(error.at(url=url) and error):
+            if handler(in_python(error).at(url=url) and error):
                 continue
             return
         try:
@@ -256,6 +270,7 @@ def url_opener(
                 "stride": piece.stride,
                 "residue": piece.residue,
                 "may_be_empty": reader.may_be_empty,
+                "lenient_end": reader.lenient_end,
             }
         finally:
             stream.close()
@@ -276,6 +291,7 @@ def tar_file_expander(
             key_rule=_WHOLE_NAME,
             on_error=policy,
             may_be_empty=entry.get("may_be_empty", False),
+            lenient_end=entry.get("lenient_end", False),
             constants={"__url__": entry["url"]},
         )
         for member in members:

@@ -118,8 +118,10 @@ class ShardWriter:
             )
         self.pattern = os.fspath(pattern)
         check_pattern(self.pattern)
-        self._most = maxcount
-        self._room = maxsize
+        self.maxcount = maxcount
+        """The limit of samples in a shard."""
+        self.maxsize = maxsize
+        """The limit of bytes in a shard."""
         self._post = post
         self._verbose = verbose
         self._opener = opener
@@ -128,12 +130,31 @@ class ShardWriter:
         self._started: int | None = None
         self._closed = False
         self._complete: list[SampleWriter] = []
-        self.shard = start_shard
-        """The number of the next shard."""
+        self._number = start_shard
         self.total = 0
         """The number of samples written."""
         self.shards: list[Written] = []
         """The complete shards."""
+
+    @property
+    def fname(self) -> str:
+        """The name of the current shard. It is opened when its first sample is written."""
+        return self.pattern % self._number
+
+    @property
+    def shard(self) -> int:
+        """The number of the shard after the current one."""
+        return self._number + 1
+
+    @property
+    def count(self) -> int:
+        """The samples in the current shard."""
+        return self._writer.count if self._writer else 0
+
+    @property
+    def size(self) -> int:
+        """The bytes in the current shard, before compression."""
+        return self._writer.size if self._writer else 0
 
     def write(self, sample: Mapping[str, Any]) -> int:
         """Write a sample, into the next shard if the current one is full.
@@ -149,13 +170,13 @@ class ShardWriter:
         if self._closed:
             raise UsageError("the writer is closed; open a new one", url=self.pattern)
         writer = self._writer
-        if writer is not None and writer.count >= self._most:
+        if writer is not None and writer.count >= self.maxcount:
             self.next_stream()
             writer = None
         if writer is None:
             writer = self._writer = self._open()
         packed = writer.pack(sample)
-        if writer.count and writer.size + len(packed.data) > self._room:
+        if writer.count and writer.size + len(packed.data) > self.maxsize:
             self.next_stream()
             writer = self._writer = self._open()
         size = writer.put(packed)
@@ -170,10 +191,10 @@ class ShardWriter:
         if not writer.count:  # its first sample could not be written
             writer.abort()
             return
-        name = writer.name or self.pattern % self.shard
+        name = writer.name or self.fname
         writer.close()
         self._complete.append(writer)
-        self.shard += 1
+        self._number += 1
         self.shards.append(Written(name, writer.count, writer.size))
         if self._verbose:
             print(f"wrote {name}: {writer.count:,} samples, {writer.size / 1e6:,.1f} MB", file=sys.stderr)
@@ -211,7 +232,7 @@ class ShardWriter:
             self.abort()
 
     def _open(self) -> SampleWriter:
-        name = self.pattern % self.shard
+        name = self.fname
         if self._opener is not None:
             return open_writer(OpenedOutput(self._opener(name)), name=name, **self._options)
         writer = open_writer(name, since=self._started, **self._options)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import os
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeVar
+from weakref import WeakSet
 
-from wdspec.base.errors import FieldError, UsageError, WdspecError
+from wdspec.base.errors import FieldError, UsageError, WdspecError, warn_user
+from wdspec.base.process import Owner
+from wdspec.base.redaction import redact
 from wdspec.formats.compression import compression_of
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
@@ -51,11 +54,13 @@ class SampleWriter(ABC):
         compression = compression_of(self.name, compress)
         self._compressor = compression.compressor() if compression else None
         self._output = _output(target, overwrite, since)
+        self._owner = Owner()
         self._open, self._failed = True, False
         self._taken = 0
         self._keys: set[str] = set()
         self.count = 0
         """The number of samples written."""
+        _unclosed.add(self)
 
     @abstractmethod
     def pack(self, sample: Mapping[str, Any]) -> Packed:
@@ -154,19 +159,37 @@ class SampleWriter(ABC):
             self.abort()
 
     def __del__(self) -> None:
-        if not getattr(self, "_open", False):
-            return
-        try:
-            self.abort()
-            if self.count:
-                warnings.warn(
-                    f"a writer of {self.name or 'a shard'} was not closed, so its samples are lost; "
-                    "use `with`, or call `close()`",
-                    ResourceWarning,
-                    stacklevel=2,
-                )
-        except (AttributeError, TypeError):  # Python ends, and names that this uses are gone
-            pass
+        if getattr(self, "_open", False):
+            try:
+                self.report_loss()
+            except (AttributeError, TypeError):  # Python ends, and names that this uses are gone
+                pass
+
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether a fork copied this writer from another process, which still writes the shard."""
+        return self._owner.is_other
+
+    def report_loss(self) -> None:
+        """Discard a shard that was not closed, and warn of the samples that are lost."""
+        is_open = self._open
+        self.abort()
+        if is_open and not self.is_of_parent and self.count:
+            warn_user(
+                f"a writer of {redact(self.name) or 'a shard'} was not closed, so its {self.count:,} samples are "
+                "lost; use `with`, or call `close()`"
+            )
+
+
+_unclosed: WeakSet[SampleWriter] = WeakSet()
+
+
+@atexit.register
+def _report_losses() -> None:
+    """Warn of open writers before Python ends: their `__del__` may run too late to print anything, or never."""
+    for writer in list(_unclosed):
+        if not writer.is_of_parent:
+            writer.report_loss()
 
 
 def check_fields(sample: Mapping[str, Any]) -> None:

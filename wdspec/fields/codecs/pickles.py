@@ -7,6 +7,7 @@ import pickle
 from typing import Any
 
 from wdspec.base.errors import UsageError
+from wdspec.base.user_code import is_security_enforced
 from wdspec.spec.language.decoders import library
 
 REFUSED = (
@@ -17,6 +18,7 @@ REFUSED = (
 
 def read_pickle(data: bytes) -> Any:
     """Read any Python object. May raise anything."""
+    _check_allowed()
     return pickle.loads(data)
 
 
@@ -24,6 +26,7 @@ def read_numpy_objects(data: bytes) -> Any:
     """Like `arrays.read_numpy`, also with arrays of objects."""
     import numpy as np
 
+    _check_allowed()
     loaded = np.load(io.BytesIO(data), allow_pickle=True)
     if isinstance(loaded, np.lib.npyio.NpzFile):
         with loaded:
@@ -33,7 +36,14 @@ def read_numpy_objects(data: bytes) -> Any:
 
 def read_torch_objects(data: bytes) -> Any:
     """Read a `torch.save` file with any content, on the CPU."""
+    _check_allowed()
     return library("torch", "reading pth").load(io.BytesIO(data), map_location="cpu", weights_only=False)
+
+
+def _check_allowed() -> None:
+    """Raise UsageError if the program has set `enforce_security`, perhaps after the decoder was made."""
+    if is_security_enforced():
+        raise UsageError("a pickle can run code hidden in the data, which WDS_SECURE=1 forbids")
 
 
 def write_pickle(value: Any) -> bytes:

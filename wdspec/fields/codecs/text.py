@@ -114,6 +114,25 @@ def write_json(value: Any) -> bytes:
         return json.dumps(value, default=_to_list).encode("ascii")
 
 
+def write_json_text(value: Any) -> bytes:
+    """Write a value for a `json` file, like `write_json`; a str or bytes are JSON already, as in webdataset.
+
+    Raises:
+        ValueError: the text is not JSON.
+    """
+    if not isinstance(value, (str, bytes)):
+        return write_json(value)
+    data = value.encode("utf-8") if isinstance(value, str) else value
+    try:
+        read_json(data)
+    except (ValueError, RecursionError) as cause:
+        raise ValueError(
+            f"a str or bytes must be JSON already, and this is not: {cause}; to store a text as a JSON string, pass "
+            "`json.dumps(text)`"
+        ) from cause
+    return data
+
+
 def _to_list(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()

@@ -166,7 +166,7 @@ BASIC = (
         "text:read_integer",
         "text:write_integer",
     ),
-    _basic("jsn json", "the JSON value; `null` is None", "text:read_json", "text:write_json"),
+    _basic("jsn json", "the JSON value; `null` is None", "text:read_json", "text:write_json_text"),
     _basic("npy", _NPY, "arrays:read_numpy", "arrays:write_npy", read_trusting=_NPY_OBJECTS),
     _basic("npz", _NPY, "arrays:read_numpy", "arrays:write_npz", read_trusting=_NPY_OBJECTS),
     _basic(
