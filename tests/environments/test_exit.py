@@ -23,7 +23,7 @@ def tear_down():
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "wdspec":
             for key in vars(module).keys() - {"__builtins__"}:
-                setattr(module, key, None)
+                vars(module)[key] = None
     while kept:
         each = kept.pop()
         if hasattr(each, "close") and hasattr(each, "gi_frame"):

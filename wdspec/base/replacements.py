@@ -61,6 +61,8 @@ def errors_in_python() -> Iterator[None]:
     """Apply `in_python` to the errors of a block or a function."""
     try:
         yield
+    except GeneratorExit:
+        raise  # closing must not look up `WdspecError`, which may be gone at exit
     except WdspecError as error:
         in_python(error)
         raise

@@ -160,7 +160,7 @@ class SampleWriter(ABC):
 
     def __del__(self) -> None:
         if getattr(self, "_open", False):
-            try:
+            try:  # noqa: SIM105 - `contextlib` may be gone, too
                 self.report_loss()
             except (AttributeError, TypeError):  # Python ends, and names that this uses are gone
                 pass
