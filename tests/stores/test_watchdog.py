@@ -206,7 +206,7 @@ def test_commands_and_stages_end_reads_that_hang(monkeypatch):
     files = ShardFiles(["sleepy://x.tar", "sleepy://x.jsonl"], storage=storage)
     reader = replace(ShardReader.here(), storage=storage)
     shard, records = files.listed()
-    said = r"nothing arrived for 0.3 s .*\[url sleepy://x"
+    said = r"nothing arrived for 0.3 s.*\[url sleepy://x"
     for read in (
         lambda: files.opened(shard).read(10),
         lambda: next(files.samples_of(shard)),
