@@ -119,6 +119,94 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "top batch.accumulate": ({}, {"batch": {"size": 4, "accumulate": True}}),
     "top batch.ragged": ({}, {"batch": {"size": 4, "ragged": "list"}}),
     "top batch.collate": ({}, {"batch": {"size": 4, "collate": {"txt": "list"}}}),
+    "top costs": (
+        {"batch": {"cost": "txt.length", "max_cost": 9}, "costs": {"p": "1"}},
+        {"batch": {"cost": "txt.length", "max_cost": 9}, "costs": {"p": "2"}},
+    ),
+    "top batch.cost": (
+        {"batch": {"cost": "txt.length", "max_cost": 9}},
+        {"batch": {"cost": "txt.length + 1", "max_cost": 9}},
+    ),
+    "top batch.max_cost": (
+        {"batch": {"cost": "txt.length", "max_cost": 9}},
+        {"batch": {"cost": "txt.length", "max_cost": 8}},
+    ),
+    "top batch.padded": (
+        {"batch": {"cost": "txt.length", "max_cost": 9}},
+        {"batch": {"cost": "txt.length", "max_cost": 9, "padded": False}},
+    ),
+    "top batch.max_size": (
+        {"batch": {"cost": "txt.length", "max_cost": 9}},
+        {"batch": {"cost": "txt.length", "max_cost": 9, "max_size": 3}},
+    ),
+    "top batch.size_multiple": (
+        {"batch": {"cost": "txt.length", "max_cost": 9}},
+        {"batch": {"cost": "txt.length", "max_cost": 9, "size_multiple": 2}},
+    ),
+    "top batch.window": (
+        {"batch": {"cost": "txt.length", "max_cost": 9}},
+        {"batch": {"cost": "txt.length", "max_cost": 9, "window": 30}},
+    ),
+    "top batch.overlong": (
+        {"batch": {"cost": "txt.length", "max_cost": 9}},
+        {"batch": {"cost": "txt.length", "max_cost": 9, "overlong": "drop"}},
+    ),
+    "top batch.limits": (
+        {"batch": {"cost": "txt.length", "max_cost": 9}},
+        {"batch": {"cost": "txt.length", "max_cost": 9, "limits": {"1": 3}}},
+    ),
+    "top batch.balance": (
+        {"batch": {"cost": "txt.length", "max_cost": 9}},
+        {"batch": {"cost": "txt.length", "max_cost": 9, "balance": "1"}},
+    ),
+    "top batch.group_by": (
+        {"batch": {"size": 4, "group_by": "txt"}},
+        {"batch": {"size": 4, "group_by": "__key__"}},
+    ),
+    "top batch.group_wait": (
+        {"batch": {"size": 4, "group_by": "txt"}},
+        {"batch": {"size": 4, "group_by": "txt", "group_wait": 30}},
+    ),
+    "top batch.incomplete": (
+        {"batch": {"size": 4, "group_by": "txt"}},
+        {"batch": {"size": 4, "group_by": "txt", "incomplete": "drop"}},
+    ),
+    "top batch.pack.fields": (
+        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
+        {"batch": {"pack": {"fields": ["txt", "x"], "length": 9}}},
+    ),
+    "top batch.pack.length": (
+        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
+        {"batch": {"pack": {"fields": ["txt"], "length": 8}}},
+    ),
+    "top batch.pack.method": (
+        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
+        {"batch": {"pack": {"fields": ["txt"], "length": 9, "method": "in_order"}}},
+    ),
+    "top batch.pack.pad_to_multiple_of": (
+        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
+        {"batch": {"pack": {"fields": ["txt"], "length": 9, "pad_to_multiple_of": 3}}},
+    ),
+    "top batch.pack.pad": (
+        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
+        {"batch": {"pack": {"fields": ["txt"], "length": 9, "pad": {"txt": 1}}}},
+    ),
+    "top batch.pack.position_ids": (
+        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
+        {"batch": {"pack": {"fields": ["txt"], "length": 9, "position_ids": "p"}}},
+    ),
+    "top batch.pack.cu_seqlens": (
+        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
+        {"batch": {"pack": {"fields": ["txt"], "length": 9, "cu_seqlens": "p"}}},
+    ),
+    "top batch.pack.max_seqlen": (
+        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
+        {"batch": {"pack": {"fields": ["txt"], "length": 9, "max_seqlen": "p"}}},
+    ),
+    "top batch.pack.segment_ids": (
+        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
+        {"batch": {"pack": {"fields": ["txt"], "length": 9, "segment_ids": "p"}}},
+    ),
     "top stage.call": ({}, {"stage": "m:f"}),
     "top stage.args": ({"stage": "m:f"}, {"stage": {"call": "m:f", "args": {"a": 1}}}),
     "top stage.every": ({"stage": "m:f"}, {"stage": {"call": "m:f", "every": 64}}),

@@ -148,6 +148,18 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
         + "    select: m:f\n    decode: {txt: m:f}\n",
         [("E318", 2, 1), ("E318", 3, 33), ("E318", 6, 5), ("E318", 7, 19)],
     ),
+    (
+        "batch: {cost: 'a +', max_cost: 9, limits: {'b(': 3}, balance: x**2}\ncosts: {p: q, q: p}\n" + A,
+        [("E330", 1, 16), ("E330", 1, 46), ("E330", 1, 63), ("E330", 2, 12), ("E330", 2, 18)],
+    ),
+    (
+        "batch: {cost: jpg.pixels, max_cost: 9}\nepoch: 8\nlimit: 9\nstage: m:f\nmix: {unit: batch}\n" + A,
+        [("E331", 2, 8), ("E331", 3, 8), ("E331", 4, 8), ("E331", 5, 6)],
+    ),
+    (
+        "batch: {cost: 1, overlong: split}\n" + A,
+        [("E206", 1, 9), ("E207", 1, 28)],
+    ),
     ("skip: [20..30, 1..4, 4..9, 25]\n" + A, [("E317", 1, 22), ("E317", 1, 28)]),
     ("epoch: 10\nto_tuple: [jpg, __mask__]\n" + A, [("E308", 2, 17)]),
     ("epoch: {pass: drop, samples: 3}\n" + A, [("E207", 1, 21)]),

@@ -162,7 +162,7 @@ def trace_step(
     run = make_run(spec, list_readable_shards(spec), Seat(0, 1), 1)
     number = _number(run, step, epoch)
     position = Position() if state is None else Position.from_state(state, run)
-    is_skipped = number in position.all_skipped(run)
+    is_skipped = number in position.skipped | spec.skipped_steps.within(position.step)
     if position.step > number:  # start again, with the shares that were set since
         position = Position(shares=position.shares)
     segments = run.segments(position.shares)

@@ -76,6 +76,7 @@ def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
         "seed": spec.seed,
         "elastic": {"ranks": plan.topology.ranks, "workers": plan.topology.workers},
         "batch": plan.batching.per_slot if plan.batching.batched else None,
+        **({"batch.size": spec.batch.size} if spec.batch and plan.batching.windowed else {}),
         "mix": plan.draw,
         **_mixing(plan),
         **stated_values(spec, "order", frozenset(IN_PLAN)),
@@ -116,6 +117,11 @@ def describe_samples(spec: Spec) -> str:
 def digest(description: dict[str, Any]) -> str:
     """A short hash of a description."""
     return _hash(json.dumps(description, sort_keys=True))
+
+
+def digest_windows(description: dict[str, Any]) -> str:
+    """A short hash of how batches are planned from windows; with another one, no run can resume inside a window."""
+    return digest({key: value for key, value in description.items() if key.startswith(("batch", "costs"))})
 
 
 def digest_shards(shards: Sequence[ShardUrl]) -> str:

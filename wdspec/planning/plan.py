@@ -34,6 +34,9 @@ class Batching:
     """False: the pipeline yields samples, one a canonical rank and step."""
     accumulated: bool = False
     """Whether a rank gets the samples of each of its canonical ranks as a separate batch."""
+    windowed: bool = False
+    """Whether each slot plans its batches from windows. A slot then draws a window of b samples at a time, and gives
+    one of its batches to each global step, of any size."""
 
     @property
     def shared(self) -> int:
@@ -88,9 +91,13 @@ class Plan:
         """The plan as a line of facts and a table of the sources that are read, for a notebook."""
         topology, batching = self.topology, self.batching
         facts = [*more, ("ranks", f"{topology.ranks}"), ("workers", f"{topology.workers}")]
-        if batching.batched:
+        if batching.windowed:
+            facts.append(("window", f"{batching.per_slot:,} samples"))
+        elif batching.batched:
             facts.append(("global batch", f"{batching.global_size:,}"))
-        if self.epoch_batches is not None:
+        if self.epoch_batches is not None and batching.windowed:
+            facts.append(("epoch", f"{self.epoch_batches:,} batches of each canonical rank"))
+        elif self.epoch_batches is not None:
             facts.append(("epoch", f"{self.epoch_batches * batching.global_size:,} samples"))
         columns = ("source", "shards", "share", "held for shuffling", "shards in turn")
         rows: list[tuple[str, ...]] = [
@@ -122,6 +129,11 @@ class Plan:
         ]
         return parts[0] if len(parts) == 1 else ScheduledDraws(parts)
 
+    def draws_of(self, segment: ScheduleSegment) -> Draws:
+        """The draws of windows by the shares of a segment, whenever it starts."""
+        b, draw = self.batching.per_slot, self.draw
+        return Draws(segment.shares, self.seed, self.topology, b, draw, self.unit, 0, segment.offset)
+
     def with_shares(self, segments: tuple[ScheduleSegment, ...]) -> Plan:
         """The plan with other shares from the start of the first segment on, if there is one; sizes stay."""
         if not segments:
@@ -145,8 +157,8 @@ class Plan:
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples of an epoch over all ranks together; padding does not count."""
-        if self.epoch_batches is None:
+        """Samples of an epoch over all ranks together, if they are known; padding does not count."""
+        if self.epoch_batches is None or self.batching.windowed:
             return None
         places = self.epoch_batches * self.batching.global_size
         return places if self.finite is None else min(self.finite.samples, places)
@@ -290,10 +302,12 @@ def choose_batching(spec: Spec, ranks: int) -> Batching:
     """
     if spec.batch is None:
         return Batching(1, ranks, batched=False)
-    if spec.batch.size is not None:
+    if spec.batch.size is not None and spec.batch.group_by is None:
         return Batching(spec.batch.size, spec.batch.size * ranks, True, spec.batch.accumulate)
     size = spec.batch.global_size
-    assert size is not None, "validation checks that one of the two is given"
+    if size is None:  # batches are planned from windows
+        window = spec.batch.window if spec.batch.group_by is None else spec.batch.group_wait
+        return Batching(window, window * ranks, True, accumulated=True, windowed=True)
     each, rest = divmod(size, ranks)
     if rest:
         below, above = each * ranks, (each + 1) * ranks

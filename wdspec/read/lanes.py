@@ -122,7 +122,6 @@ class Lanes:
 
     def _in_turn(self, most: int) -> list[Any]:
         """The next samples, fewer if lanes close."""
-        self._open_all()
         width = len(self._lanes)
         taken: list[Any] = [None] * most
         ended: list[int] = []

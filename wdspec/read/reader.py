@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, cycle
 
 from wdspec.base.errors import UsageError
+from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.plan import Plan
 from wdspec.planning.shares import ScheduleSegment
 from wdspec.read.budget import Budget, PackedCounts
@@ -15,6 +16,7 @@ from wdspec.read.pass_slot import FirstSample, PassReading, PassSlot
 from wdspec.read.slot import EndlessSlot, Slot
 from wdspec.read.stage import StagedSlot
 from wdspec.read.transform import LiveSource, Sample, SourceParts, UserFunctions
+from wdspec.read.windows import WindowPlanner, WindowSlot
 from wdspec.spec.spec import Spec
 
 SlotTable = Mapping[int, bytes]
@@ -32,16 +34,13 @@ class Reader:
         plan: the plan.
         parts: how to read each source.
         ranks: the canonical ranks to read.
-        spec: for its `stage`.
+        spec: for its `stage` and `batch`.
     """
 
-    def __init__(
-        self, plan: Plan, parts: Mapping[str, SourceParts], ranks: range, spec: Spec | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, parts: Mapping[str, SourceParts], ranks: range, spec: Spec) -> None:
         self.plan = plan
         self.ranks = ranks
-        self._stage = None if spec is None else spec.stage
-        self._folder = "" if spec is None else spec.folder
+        self._stage, self._folder = spec.stage, spec.folder
         self.budgets = {
             source.name: Budget(parts[source.name].errors, source.name) for source in plan.sources
         }
@@ -53,8 +52,12 @@ class Reader:
         self._lent: AbstractContextManager[object] = (
             draws_random and self._functions.generators
         ) or nullcontext()
+        self._planner = WindowPlanner.of(spec) if plan.batching.windowed else None
+        choose = None if self._planner is None else self._planner.choose
         self._sources = [
-            LiveSource(source, parts[source.name], self.budgets[source.name], self._functions, plan.seed)
+            LiveSource(
+                source, parts[source.name], self.budgets[source.name], self._functions, plan.seed, choose
+            )
             for source in plan.sources
         ]
         self._segments: tuple[ScheduleSegment, ...] = ()
@@ -220,6 +223,8 @@ class Reader:
         def open_endless(rank: int, worker: int, state: bytes | None) -> EndlessSlot:
             return EndlessSlot(plan, sources, draws, rank, worker, state)
 
+        if self._planner is not None:
+            return self._window_opener(self._planner, open_endless)
         if stage is None:
             return open_endless
         return lambda rank, worker, state: StagedSlot(
@@ -231,6 +236,20 @@ class Reader:
             lambda inner: open_endless(rank, worker, inner),
             self._functions.generators,
             state,
+        )
+
+    def _window_opener(
+        self, planner: WindowPlanner, open_endless: Callable[[int, int, bytes | None], EndlessSlot]
+    ) -> Callable[[int, int, bytes | None], Slot]:
+        """Return the function that opens slot (c, k), whose batches are planned from windows."""
+        plan, draws = self.plan, self.plan.draws()
+
+        def draws_at(step: int) -> Draws | ScheduledDraws:
+            live = [segment for segment in self._segments if segment.start <= step]
+            return plan.draws_of(live[-1]) if live else draws
+
+        return lambda rank, worker, state: WindowSlot(
+            planner, plan, rank, worker, lambda inner: open_endless(rank, worker, inner), draws_at, state
         )
 
     def _row(self, worker: int) -> list[Slot]:

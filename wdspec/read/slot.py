@@ -90,6 +90,13 @@ class EndlessSlot:
         take = self._next
         return [take[source]() for source in self._ahead[start:stop]]
 
+    def samples(self, m: int) -> Iterator[Sample]:
+        """Yield the samples of the m-th batch one by one, each read when it is requested."""
+        start = self._look_ahead(m)
+        self._drawn_upto = stop = start + self._per_slot
+        for source in self._ahead[start:stop]:
+            yield self._next[source]()
+
     def skip(self, m: int) -> None:
         """Move past the m-th batch of the slot. Its samples are decoded only if necessary."""
         for stream in self._streams:

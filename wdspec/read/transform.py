@@ -442,7 +442,7 @@ class FieldDemand:
         checks_fields = source.expect is not None and bool(source.expect.fields)
         only = None
         if delivered and not may_be_added and source.select is None and not checks_fields:
-            only = tuple(entry for entry in delivered if not entry.startswith("__"))
+            only = tuple(entry for entry in (*delivered, *spec.measured_fields) if not entry.startswith("__"))
         return cls((), required, only) if may_be_added else cls(required, (), only)
 
 
@@ -507,8 +507,11 @@ class LiveSource:
     budget: Budget
     functions: UserFunctions
     seed: int
+    wrap: Callable[[LiveSource, Process], Process] | None = None
+    """Replaces `process`, where samples are chosen before they are decoded."""
 
     def process(self, slot: int) -> Process:
         """Return the function that turns raw samples of a slot into samples. Raises as `Transform.build`."""
         parts = self.parts
-        return parts.transform.build(self.budget, self.seed, slot, self.functions, parts.open)
+        process = parts.transform.build(self.budget, self.seed, slot, self.functions, parts.open)
+        return process if self.wrap is None else self.wrap(self, process)

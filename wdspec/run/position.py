@@ -42,11 +42,6 @@ class Position:
     skipped: StepRanges = field(default_factory=StepRanges)
     """Earlier steps that were skipped, and later ones that the training loop (not the spec) has set to be skipped."""
 
-    def all_skipped(self, run: Run) -> StepRanges:
-        """Return the earlier steps that were skipped, and the later ones that a run resuming here will skip."""
-        spec = run.spec
-        return self.skipped | spec.skipped_steps.within(self.step) if spec.skip else self.skipped
-
     def to_state(self, run: Run) -> State:
         """Return the state of a rank, as JSON values."""
         state = {

@@ -9,11 +9,12 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from wdspec.planning.digest import describe_order, describe_samples, digest
+from wdspec.planning.digest import describe_order, describe_samples, digest, digest_windows
 from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
 from wdspec.planning.topology import Seat, Topology
 from wdspec.read.batch import as_tuple, build_collate
+from wdspec.read.packing import build_window_collate
 from wdspec.read.reader import Reader
 from wdspec.read.transform import Sample, SourceParts
 from wdspec.shards.shards import Shards
@@ -49,8 +50,8 @@ class Run:
 
         1 with `batch`; one per canonical rank without it, or with `batch: {accumulate: true}`.
         """
-        batch = self.spec.batch
-        return 1 if batch is not None and not batch.accumulate else len(self.ranks)
+        batching = self.plan.batching
+        return 1 if batching.batched and not batching.accumulated else len(self.ranks)
 
     @property
     def slots(self) -> int:
@@ -97,10 +98,11 @@ class Run:
             if entries is None:
                 return lambda number, parts: list(chain.from_iterable(parts))
             return lambda number, parts: [as_tuple(sample, entries) for part in parts for sample in part]
-        collate = build_collate(batch, entries, self.spec.folder, self.plan.seed)
+        build = build_window_collate if self.plan.batching.windowed else build_collate
+        collate = build(batch, entries, self.spec.folder, self.plan.seed)
         size, of_all = self.plan.batching.per_slot, self.plan.batching.global_size
         first, own = self.ranks.start * size, self.own
-        if batch.accumulate:
+        if self.plan.batching.accumulated:
             return lambda number, parts: [
                 collate(part, number * of_all + first + at * size) for at, part in enumerate(parts)
             ]
@@ -138,6 +140,8 @@ def make_run(spec: Spec, shards: Shards, seat: Seat, workers: int) -> Run:
     # Hashing long lists of shards takes time: do it now, so that no state has to wait for it.
     order = describe_order(spec, plan)
     stages = () if spec.stage is None else (f"stage {spec.stage.call}",)
+    if plan.batching.windowed:
+        stages = (f"windows {digest_windows(order)}",)
     return Run(
         spec,
         shards,

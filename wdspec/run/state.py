@@ -196,8 +196,11 @@ def check_undamaged(state: Any) -> None:
     if state["given"] and state["given"] >= state["items"]:
         raise damage_error(f"{state['given']} of {state['items']} items of a step were yielded")
     others = [name for name in state["sources"] if name not in order["sources"]]
-    is_stage = others == state["sources"][-1:] and "stage.call" in order
-    if len(state["sources"]) != len(order["sources"]) + is_stage or (others and not is_stage):
+    # After the sources, a stage or the windows of batches have a state of their own.
+    is_last = (
+        others == state["sources"][-1:] and bool(others) and others[0].startswith(("stage ", "windows "))
+    )
+    if len(state["sources"]) != len(order["sources"]) + is_last or (others and not is_last):
         raise damage_error(f"`sources` is {state['sources']}, and `order` has others")
     written = stamp(state)
     for rank, entry in state["ranks"].items():

@@ -99,6 +99,8 @@ class Stream:
     @property
     def live_shares(self) -> tuple[LiveShares, ...]:
         """The shares set at run time: the current ones, and later ones."""
+        if self.run.plan.batching.windowed:  # a window that is read again needs those it started with
+            return self._live
         return current_shares(self._live, self.step) if self._live else ()
 
     @property
@@ -121,10 +123,10 @@ class Stream:
         self.step, self.items_given = position.step, position.items_given
         self._slots = dict(position.slots)
         self._set_live(position.shares)
-        skipped = position.skipped
+        skipped, spec = position.skipped, self.run.spec
         self._to_skip = skipped.within(position.step) if skipped.ranges else skipped
         """The steps from the position on that the training loop has set to be skipped."""
-        self.skipped = position.all_skipped(self.run)
+        self.skipped = skipped | spec.skipped_steps.within(self.step) if spec.skip else skipped
         """All steps that were skipped, and that will be."""
 
     def _set_live(self, live: tuple[LiveShares, ...]) -> None:

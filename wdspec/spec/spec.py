@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SkipValidation
 
 from wdspec.base.redaction import redacted_urls
-from wdspec.spec.language.batch import Batch, read_batch
+from wdspec.spec.language.batch import Batch, ExpressionText, read_batch
 from wdspec.spec.language.display import Discreet, in_a_line, sources_as_html
 from wdspec.spec.language.effects import (
     Affects,
@@ -23,6 +23,7 @@ from wdspec.spec.language.effects import (
     declared_keys,
 )
 from wdspec.spec.language.expect import Expectations
+from wdspec.spec.language.expressions import parse_expression
 from wdspec.spec.language.locations import (
     AIStoreOrNone,
     CacheOrNone,
@@ -281,6 +282,10 @@ class Spec(Discreet):
     batch: Annotated[Batch, BeforeValidator(read_batch)] | None = Field(
         None, description="Samples per batch of each rank, or `{global_size: n}` over all ranks."
     )
+    costs: AffectsOrder[dict[str, ExpressionText]] = Field(
+        {},
+        description="Expressions by name, for `batch.cost` and the keys next to it: `{patches: image.pixels / 784}`.",
+    )
     epoch: Annotated[Epoch, BeforeValidator(read_epoch)] | None = Field(
         None,
         description="Samples per epoch over all ranks together, or `{batches: n}` global batches, or `pass` for every "
@@ -386,8 +391,21 @@ class Spec(Discreet):
             "select": [source.select for source in self.sources if source.select],
             "stage": [] if self.stage is None else [self.stage.call],
             "collate": [] if collation is None else collation.functions,
+            "cost": [self.batch.cost] if self.batch and self.batch.cost and self.batch.is_by_function else [],
             "decode": [name for name in decoders if ":" in name],
         }
+
+    @property
+    def measured_fields(self) -> tuple[str, ...]:
+        """The fields that say what a sample costs, by `batch.cost` and the keys next to it."""
+        batch = self.batch
+        if batch is None or not batch.has_windows:
+            return ()
+        texts = [*batch.limits, *filter(None, (batch.balance, batch.group_by))]
+        if batch.cost is not None and not batch.is_by_function:
+            texts.append(batch.cost)
+        packed = () if batch.pack is None else batch.pack.fields
+        return (*packed, *(field for text in texts for field in parse_expression(text, self.costs).fields))
 
     def etl_of(self, source: Source) -> Etl | None:
         """The ETL of AIStore through which a source is read: its own, or that of the spec unless the source turns it

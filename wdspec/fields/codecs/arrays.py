@@ -67,6 +67,14 @@ def _read_npy(data: bytes) -> Array:
     return array
 
 
+def npy_shape(data: bytes) -> tuple[int, ...]:
+    """Return the shape of the array of an npy file, from its header. Raises ValueError."""
+    start = _HEADS.get(data[6:8]) if data.startswith(_MAGIC) else None
+    if start is None:
+        return np.shape(_read_npy(data))
+    return _header(data[: start + int.from_bytes(data[8:start], "little")])[0]
+
+
 def _check_end(left: int) -> None:
     if left:
         raise ValueError(

@@ -28,6 +28,18 @@ def read_audio(data: bytes) -> tuple[Array, int]:
     return _by_ffmpeg(data) if _is_ffmpegs(data) else _by_libsndfile(data)
 
 
+def read_seconds(data: bytes) -> float:
+    """Return the length of audio or video, from its header. Raises as `read_audio`."""
+    soundfile = None if _is_ffmpegs(data) else library("soundfile", "measuring audio")
+    if soundfile is None:
+        return video.read_seconds(data)
+    try:
+        with soundfile.SoundFile(_Seekable(data)) as file:
+            return float(file.frames / file.samplerate)
+    except soundfile.LibsndfileError:
+        return video.read_seconds(data)
+
+
 def read_torch_audio(data: bytes) -> tuple[Any, int]:
     """Like `read_audio`, with a torch tensor, as `torchaudio.load` returned it."""
     torch = library("torch", "the decoder torch_audio")

@@ -154,6 +154,23 @@ def _open(file: io.BytesIO, data: bytes) -> ImageFile.ImageFile:
     return image
 
 
+def image_size(data: bytes) -> tuple[int, int]:
+    """Return (width, height) of an image, from its header, before its Exif orientation is applied.
+
+    Raises:
+        Exception: as `open_image`.
+    """
+    at = 2 if data.startswith(b"\xff\xd8\xff") else len(data)
+    while (
+        at + 9 < len(data) and data[at] == 0xFF
+    ):  # the segments of a JPEG up to the frame header (ITU-T T.81, B.2.2)
+        marker = data[at + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return int.from_bytes(data[at + 7 : at + 9], "big"), int.from_bytes(data[at + 5 : at + 7], "big")
+        at += 1 if marker == 0xFF else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return _open(io.BytesIO(data), data).size
+
+
 class _NoMore(io.BytesIO):
     """A file whose reads at the end fail if `strict` is set."""
 

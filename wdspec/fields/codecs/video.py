@@ -35,6 +35,8 @@ _FORMATS = (
     "wav,flac,mp3,aac"
 )
 """Containers with their own data. Playlists (hls, concat, dash, …), which refer to files and URLs, are never read."""
+_OPTIONS = {"format_whitelist": _FORMATS, "protocol_whitelist": "none"}
+"""Both lists, as a container of an allowed kind must not refer to other files either."""
 MAX_SAMPLES = 1 << 28
 """The limit of the samples of all channels of a field: 1 GiB as float32, 93 minutes of 48 kHz mono."""
 
@@ -64,12 +66,27 @@ def read_streams(
         raise ValueError(f"FFmpeg reports: {cause.strerror}") from cause
 
 
+def read_seconds(data: bytes) -> float:
+    """Return the length of a video or its audio, from its header.
+
+    Raises:
+        ValueError: it is neither, or its header does not say.
+        UsageError: PyAV is not installed.
+    """
+    av = library("av", "measuring video")
+    try:
+        with av.open(io.BytesIO(data), options=_OPTIONS, metadata_errors="replace") as container:
+            if container.duration is None:
+                raise ValueError("its header does not say how long it is")
+            return float(container.duration / 1e6)
+    except av.error.FFmpegError as cause:
+        raise ValueError(f"FFmpeg reports: {cause.strerror}") from cause
+
+
 def _read(
     av: Any, data: bytes, format: str | None, frames: bool, with_sound: bool
 ) -> tuple[Array, Array, dict[str, Any]]:
-    # Both lists, as a container of an allowed kind must not refer to other files either.
-    options = {"format_whitelist": _FORMATS, "protocol_whitelist": "none"}
-    with av.open(io.BytesIO(data), format=format, options=options, metadata_errors="replace") as container:
+    with av.open(io.BytesIO(data), format=format, options=_OPTIONS, metadata_errors="replace") as container:
         film = next(iter(container.streams.video), None) if frames else None
         sound = next(iter(container.streams.audio), None) if with_sound else None
         if frames and film is None:

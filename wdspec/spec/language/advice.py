@@ -50,7 +50,30 @@ KEYS = _by_word(
 """Keys of other tools, and the keys that mean the same here."""
 
 KEYS_IN = {
-    "Batch": {"batch_size": "size", "batchsize": "size", "n": "size"},
+    "Batch": _by_word(
+        {
+            "batch_size batchsize n": "size",
+            "padding pad": "collate",
+            "max_tokens max_duration batch_duration max_length budget": "max_cost",
+            "max_cuts max_samples": "max_size",
+            "multiple batch_size_multiple required_batch_size_multiple": "size_multiple",
+            "packing sample_packing packed": "pack",
+            "buffer buffer_size packing_buffer_size window_size pool": "window",
+            "group bucket bucket_by batch_group_criterion": "group_by",
+            "align": "balance",
+            "limit": "limits",
+        }
+    ),
+    "Packing": _by_word(
+        {
+            "to max_length seq_length sequence_length": "length",
+            "strategy how packing_strategy": "method",
+            "multiple align": "pad_to_multiple_of",
+            "positions": "position_ids",
+            "lengths cu_seq_lens": "cu_seqlens",
+            "segments doc_ids sequence_ids": "segment_ids",
+        }
+    ),
     "CacheOptions": {"path": "dir", "cache_size": "size"},
     "Epoch": {"steps": "batches", "length": "samples"},
 }

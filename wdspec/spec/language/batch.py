@@ -225,6 +225,70 @@ MaybeCollation = Annotated[
 ]
 
 
+def read_expression(value: Any) -> Any:
+    """Read a number or the text of an expression; `rules/windows.py` checks its grammar."""
+    return (
+        str(value)
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+        else values.read_text(value)
+    )
+
+
+ExpressionText = Annotated[
+    str,
+    BeforeValidator(read_expression),
+    WithJsonSchema({"anyOf": [values.TEXT_FORM, {"type": "number", "exclusiveMinimum": 0}]}),
+]
+PACKED_NAMES = ("position_ids", "cu_seqlens", "max_seqlen", "segment_ids")
+"""The keys of `pack` that name an added field."""
+
+
+class Packing(values.Model):
+    """How the samples of a batch are joined to one row."""
+
+    fields: AffectsSamples[values.Texts] = Field(
+        description="The fields to join along their first axis. All have the same length in a sample; other fields "
+        "become lists."
+    )
+    length: AffectsOrder[values.Positive | None] = Field(
+        None,
+        description="Pad the row to this length; it is also the default of `max_cost`. Without it, rows are as long as "
+        "their samples.",
+    )
+    pad: AffectsSamples[dict[str, float | int]] = Field(
+        {}, description="The padding of each field, by default 0: `{labels: -100}`."
+    )
+    pad_to_multiple_of: AffectsOrder[values.Positive] = Field(
+        1, description="Pad each sample to a multiple of this length, as context parallelism needs it."
+    )
+    method: AffectsOrder[Literal["best_fit", "in_order", "concatenate"]] = Field(
+        "best_fit",
+        description="`best_fit` puts each sample where the least room is left, the longest ones first; `in_order` "
+        "fills one row after the other; `concatenate` joins all samples of a window and cuts the result into rows of "
+        "`max_cost`, also inside samples.",
+    )
+    position_ids: AffectsSamples[values.Text | None] = Field(
+        None, description="Name of a field to add: the place of each element in its sample."
+    )
+    cu_seqlens: AffectsSamples[values.Text | None] = Field(
+        None,
+        description="Name of a field to add: where the samples start in the row, and its end, for attention of "
+        "variable length. Padding counts as one more sample.",
+    )
+    max_seqlen: AffectsSamples[values.Text | None] = Field(
+        None, description="Name of a field to add: the length of the longest sample."
+    )
+    segment_ids: AffectsSamples[values.Text | None] = Field(
+        None,
+        description="Name of a field to add: the number of the sample of each element, from 1; 0 for padding.",
+    )
+
+
+def read_packing(value: Any) -> Any:
+    """Read the map, or only its fields."""
+    return value if isinstance(value, (dict, Packing)) else {"fields": value}
+
+
 class Batch(values.Model):
     """How many samples a batch has, and how they become one."""
 
@@ -249,6 +313,65 @@ class Batch(values.Model):
         "limit: 2048}}` or `length: 2048`; `nested`, a nested tensor of torch; or a function of the list of values, "
         "`package.module:function`. A function instead of the map makes the batch from the list of samples.",
     )
+    cost: AffectsOrder[ExpressionText | None] = Field(
+        None,
+        description="What a sample costs: an expression over its fields, such as `text.length` or "
+        "`ceil(image.width/28) * ceil(image.height/28)`, or a function of the decoded sample, "
+        "`package.module:function`. Batches are then limited by `max_cost`, not by a number of samples.",
+    )
+    max_cost: AffectsOrder[values.PositiveNumber | None] = Field(
+        None, description="The most that one batch of a rank costs."
+    )
+    padded: AffectsOrder[values.Boolean] = Field(
+        True,
+        description="Whether a batch costs its size times its largest sample, as padded batches do; `false`: the sum. "
+        "With `pack` always the sum.",
+    )
+    max_size: AffectsOrder[values.Positive | None] = Field(None, description="The most samples in a batch.")
+    size_multiple: AffectsOrder[values.Positive] = Field(
+        1, description="Batch sizes above this number are cut to a multiple of it."
+    )
+    window: AffectsOrder[values.BatchSize] = Field(
+        1000,
+        description="Samples of a slot that are planned together. Nothing carries over to the next window.",
+    )
+    overlong: AffectsOrder[Literal["error", "drop", "alone", "truncate", "split"]] = Field(
+        "error",
+        description="A sample that costs more than `max_cost`, or exceeds one of the `limits`: `error`; `drop` it; a "
+        "batch for it `alone`; with `pack` also `truncate`, or `split` into several samples.",
+    )
+    limits: AffectsOrder[dict[str, values.PositiveNumber]] = Field(
+        {}, description="Further sums to stay under, by expression: `{patches: 12000}`."
+    )
+    balance: AffectsOrder[ExpressionText | None] = Field(
+        None,
+        description="An expression. Of the batches of its window, each rank takes one of like weight at the same step, "
+        "without communication.",
+    )
+    group_by: AffectsOrder[values.Text | None] = Field(
+        None, description="An expression. All samples of a batch have the same value of it."
+    )
+    group_wait: AffectsOrder[values.BatchSize] = Field(
+        10_000, description="Samples of a slot after which groups that are not full are closed."
+    )
+    incomplete: AffectsOrder[Literal["keep", "merge", "drop"]] = Field(
+        "keep",
+        description="What closed groups become that are not full: smaller batches; batches of several values, in the "
+        "order of these; or nothing.",
+    )
+    pack: Annotated[Packing, BeforeValidator(read_packing)] | None = Field(
+        None, description="Join the samples of a batch to one row, instead of padding each."
+    )
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether batches are planned from windows of samples, by what these cost or have in common."""
+        return self.cost is not None or self.group_by is not None or self.pack is not None
+
+    @property
+    def is_by_function(self) -> bool:
+        """Whether a user function of the decoded sample says what it costs."""
+        return self.cost is not None and values.is_callable_name(self.cost)
 
 
 def read_batch(value: Any) -> Any:

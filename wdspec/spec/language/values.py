@@ -137,6 +137,11 @@ def read_callable(value: Any) -> Any:
     return value
 
 
+def is_callable_name(text: str) -> bool:
+    """Whether a text names a function, ``package.module:name``."""
+    return bool(_CALLABLE.fullmatch(text))
+
+
 def is_size(text: str) -> bool:
     """Whether a text is a number of bytes with a unit."""
     return bool(_SIZE.fullmatch(text.strip())) and not text.strip().isdecimal()

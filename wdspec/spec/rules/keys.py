@@ -36,7 +36,7 @@ def format_version(composition: Composition) -> Findings:
 def batches_without_size(composition: Composition) -> Findings:
     """A batch without `size` and `global_size`."""
     batch = composition.spec.batch
-    if batch is not None and not batch.size and not batch.global_size:
+    if batch is not None and not batch.size and not batch.global_size and not batch.has_windows:
         hint = "write `batch: 64` or `batch: {global_size: 512}`"
         yield Finding(composition.top.entries["batch"].value, "the batch has no size", hint)
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from wdspec.base.redaction import redact
 from wdspec.spec.build import Composition
-from wdspec.spec.language.values import PICKLE_DECODERS, SECURE_REFUSES
+from wdspec.spec.language.values import PICKLE_DECODERS, SECURE_REFUSES, is_callable_name
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
-from wdspec.spec.tree import ListNode, MapNode, Node, locate, scalars
+from wdspec.spec.tree import ListNode, MapNode, Node, Scalar, locate, scalars
 from wdspec.urls.urls import names_command
 
 
@@ -33,6 +33,9 @@ def user_functions(composition: Composition) -> Iterator[tuple[Node, str]]:
     collate = batch.get("collate") if isinstance(batch, MapNode) else None
     for at in () if collate is None else _collating(collate):
         yield at, "the function of `collate`"
+    cost = batch.get("cost") if isinstance(batch, MapNode) else None
+    if isinstance(cost, Scalar) and isinstance(cost.value, str) and is_callable_name(cost.value):
+        yield cost, "the function of `cost`"
     for leaf in composition.leaves:
         for at, name in decoder_names(leaf):
             if ":" in name:

@@ -1,0 +1,389 @@
+"""Batches by cost: their limits, and that order and resume do not depend on ranks, workers or where a run stopped."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from io import BytesIO
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from shardmaking import write_shard
+
+import wdspec
+
+RANKS, WORKERS = 12, 2
+
+
+def array(length: int, start: int = 0) -> bytes:
+    out = BytesIO()
+    np.save(out, np.arange(start, start + length))
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("windows")
+    draw = random.Random(1)
+    for source, mean in (("a", 4.0), ("b", 3.0)):
+        for shard in range(3):
+            samples = []
+            for number in range(60):
+                length = min(300, max(1, round(draw.lognormvariate(mean, 0.8))))
+                facts = {"n": length, "group": number % 4, "seen": draw.random()}
+                fields = {
+                    "npy": array(length, number),
+                    "json": json.dumps(facts).encode(),
+                    "txt": b"x" * length,
+                }
+                samples.append((f"{source}{shard}{number:03d}", fields))
+            write_shard(folder / f"{source}-{shard}.tar", samples)
+    return folder
+
+
+def spec_of(folder, batch, ranks=RANKS, workers=WORKERS, **more):
+    sources = [
+        {"name": name, "shards": f"{folder}/{name}-{{0..2}}.tar", "weight": weight, "shuffle": 20}
+        for name, weight in (("a", 2), ("b", 1))
+    ]
+    spec = {"dataset": sources, "elastic": {"ranks": ranks, "workers": workers}, "batch": batch, **more}
+    return spec if "epoch" in more else {**spec, "epoch": {"batches": 12}}
+
+
+def global_batches(spec, ranks=1, state=None, workers=0, stop=None, seen=None):
+    """The keys of the micro-batches of each step, and the merged state at the end."""
+    canonical = spec["elastic"]["ranks"] // ranks
+    loaders = [wdspec.loader(spec, num_workers=workers, rank=rank, world_size=ranks) for rank in range(ranks)]
+    steps: list[list] = []
+    try:
+        if state is not None:
+            for loader in loaders:
+                loader.load_state_dict(state)
+        iterators = [iter(loader) for loader in loaders]
+        while stop is None or len(steps) < stop:
+            step = []
+            for iterator in iterators:
+                for _ in range(canonical):
+                    batch = next(iterator, None)
+                    if batch is not None:
+                        step.append(batch)
+            if not step:
+                break
+            assert len(step) == spec["elastic"]["ranks"], "every canonical rank gives a batch"
+            if seen is not None:
+                seen.extend(step)
+            steps.append([tuple(batch["__key__"]) for batch in step])
+        return steps, wdspec.merge_states([loader.state_dict() for loader in loaders])
+    finally:
+        for loader in loaders:
+            loader.close()
+
+
+PACK = {"fields": "npy", "length": 320}
+KINDS = {
+    "padded": {"cost": "npy.length", "max_cost": 800, "window": 40},
+    "function of fields": {"cost": "ceil(json.n / 8) * 8 + 1", "max_cost": 700, "max_size": 6, "window": 30},
+    "multiples": {"cost": "txt.length", "max_cost": 900, "size_multiple": 4, "window": 50},
+    "sums": {"cost": "npy.length", "max_cost": 500, "padded": False, "window": 40, "limits": {"json.n": 450}},
+    "balanced": {"cost": "npy.length", "max_cost": 500, "padded": False, "window": 40, "balance": "json.n"},
+    "packed": {"window": 40, "pack": PACK},
+    "in order": {"window": 40, "pack": {**PACK, "method": "in_order"}},
+    "concatenated": {"window": 40, "pack": {**PACK, "length": 100, "method": "concatenate"}},
+    "split": {"window": 40, "pack": {**PACK, "length": 64}, "overlong": "split"},
+    "truncated": {"window": 40, "pack": {**PACK, "length": 64}, "overlong": "truncate"},
+    "dropped": {"cost": "npy.length", "max_cost": 60, "window": 40, "overlong": "drop"},
+    "alone": {"cost": "npy.length", "max_cost": 60, "window": 40, "overlong": "alone"},
+    "groups": {"size": 3, "group_by": "json.group", "group_wait": 40},
+    "merged groups": {"size": 5, "group_by": "json.group", "group_wait": 30, "incomplete": "merge"},
+    "groups by cost": {
+        "cost": "npy.length",
+        "max_cost": 400,
+        "group_by": "json.group",
+        "group_wait": 40,
+        "incomplete": "drop",
+    },
+}
+
+
+def padded(batch):
+    return batch if "pack" in batch else {**batch, "collate": {"npy": "pad"}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_keep_their_limits(folder, kind):
+    batch, seen = KINDS[kind], []
+    global_batches(spec_of(folder, padded(batch), ranks=2), seen=seen)
+    pack = batch.get("pack", {})
+    most = batch.get("max_cost", pack.get("length", float("inf")))
+    for made in seen:
+        size, cost = made["__size__"], made["__cost__"]
+        assert size == len(made["__key__"])
+        assert cost <= most or (batch.get("overlong") == "alone" and size == 1)
+        assert size <= batch.get("max_size", batch.get("size", size))
+        assert size < batch.get("size_multiple", 1) or size % batch.get("size_multiple", 1) == 0
+        if "group_by" in batch and batch.get("incomplete") != "merge":
+            assert len({facts["group"] for facts in made["json"]}) == 1
+        if batch.get("limits"):
+            assert sum(facts["n"] for facts in made["json"]) <= 450
+        if pack:
+            assert made["npy"].shape == (1, pack["length"])
+            assert made["__tokens__"] == cost
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"dropped", "groups by cost"}))
+def test_a_window_gives_each_of_its_samples_once(folder, kind):
+    batch = KINDS[kind]
+    window = batch.get("window", batch.get("group_wait"))
+    plain = spec_of(folder, {"size": window, "collate": {"npy": "pad"}}, 1, 1, epoch={"batches": 4})
+    with wdspec.loader(plain, num_workers=0) as loader:
+        windows = [sorted(made["__key__"]) for made in loader]
+    with wdspec.loader(spec_of(folder, padded(batch), 1, 1, epoch={"batches": 999}), num_workers=0) as loader:
+        batches = iter(loader)
+        for expected in windows:
+            keys, tokens = [], Counter()
+            while set(keys) != set(expected) or (
+                "pack" in batch and sum(tokens.values()) < due(batch, expected)
+            ):
+                made = next(batches)
+                assert set(made["__key__"]) <= set(expected)
+                keys += made["__key__"]
+                tokens["all"] += made.get("__tokens__", 0)
+            if kind not in ("concatenated", "split"):
+                assert sorted(keys) == expected
+
+
+def due(batch, keys):
+    """The tokens of the samples of a window that its packs have to hold."""
+    draw, lengths = random.Random(1), {}
+    for source, mean in (("a", 4.0), ("b", 3.0)):
+        for shard in range(3):
+            for number in range(60):
+                lengths[f"{source}{shard}{number:03d}"] = min(
+                    300, max(1, round(draw.lognormvariate(mean, 0.8)))
+                )
+                draw.random()
+    most = batch["pack"]["length"] if batch.get("overlong") == "truncate" else 999
+    return sum(min(lengths[key], most) for key in keys)
+
+
+def random_spec(draw, folder):
+    batch = dict(KINDS[draw.choice(list(KINDS))])
+    if "window" in batch:
+        batch["window"] = draw.choice([10, 25, 60])
+    more = {"seed": draw.randrange(5)}
+    if draw.random() < 0.3:
+        more["skip"] = f"{draw.randrange(4)}..{draw.randrange(4, 7)}"
+    if draw.random() < 0.3:
+        more["mix"] = {"draw": draw.choice(["random", "round_robin"])}
+        if more["mix"]["draw"] == "random":
+            more["mix"]["schedule"] = [
+                {"at": 0, "shares": {"a": 1, "b": 1}},
+                {"at": 1500, "shares": {"a": 1, "b": 3}},
+            ]
+    spec = spec_of(folder, padded(batch), **more)
+    if "schedule" in more.get("mix", {}) or more.get("mix", {}).get("draw") == "round_robin":
+        for source in spec["dataset"]:
+            del source["weight"]
+    return spec
+
+
+def check_random_spec(draw, folder, resumes):
+    spec = random_spec(draw, folder)
+    expected, _ = global_batches(spec)
+    compared = 0
+    for _ in range(resumes):
+        first, second, third = draw.choice([(12, 3, 4), (4, 12, 1), (1, 6, 12), (3, 2, 6)])
+        one = draw.randrange(1, len(expected) - 2)
+        two = draw.randrange(one + 1, len(expected))
+        steps, state = global_batches(spec, first, stop=one)
+        assert steps == expected[:one], spec
+        more, state = global_batches(spec, second, json.loads(json.dumps(state)), stop=two - one)
+        assert more == expected[one:two], (spec, one, two)
+        rest, _ = global_batches(spec, third, state)
+        assert rest == expected[two:], (spec, one, two)
+        compared += len(expected) * RANKS
+    return compared
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_resuming_on_other_ranks_changes_nothing(folder, seed):
+    check_random_spec(random.Random(seed), folder, resumes=1)
+
+
+@pytest.mark.long
+def test_resuming_on_other_ranks_changes_nothing_in_many_specs(folder):
+    draw = random.Random(7)
+    compared = sum(check_random_spec(draw, folder, resumes=3) for _ in range(60))
+    assert compared > 20_000
+
+
+@pytest.mark.parametrize("kind", ["padded", "packed", "groups"])
+def test_workers_change_nothing(folder, kind):
+    spec = spec_of(folder, padded(KINDS[kind]), ranks=2, workers=2)
+    expected, _ = global_batches(spec)
+    assert global_batches(spec, workers=2)[0] == expected
+    first, state = global_batches(spec, workers=2, stop=5)
+    assert first + global_batches(spec, 2, state, workers=1)[0] == expected
+
+
+def test_shares_that_are_set_apply_from_the_next_window_and_survive_a_resume(folder):
+    spec = spec_of(folder, padded(KINDS["padded"]), ranks=2, workers=1, epoch={"batches": 30})
+
+    def run(ranks, stop=None):
+        loaders = [wdspec.loader(spec, num_workers=0, rank=rank, world_size=ranks) for rank in range(ranks)]
+        keys, number = [], 0
+        iterators = [iter(loader) for loader in loaders]
+        while stop is None or number < stop:
+            if number == 7:
+                for loader in loaders:
+                    loader.set_shares({"b": 1})
+            step = [next(iterator, None) for iterator in iterators for _ in range(2 // ranks)]
+            if step[0] is None:
+                break
+            keys.append([tuple(batch["__key__"]) for batch in step])
+            number += 1
+        return keys, wdspec.merge_states([loader.state_dict() for loader in loaders])
+
+    expected, _ = run(1)
+    assert run(2)[0] == expected
+    assert all(key.startswith("b") for keys in expected[-1] for key in keys)
+    for stop in (9, 12, 15):
+        first, state = run(2, stop)
+        assert first + global_batches(spec, 1, state)[0] == expected
+
+
+def test_the_state_grows_by_few_bytes_a_slot(folder):
+    sizes = []
+    for batch in ({"size": 4, "ragged": "list"}, KINDS["packed"]):
+        _, state = global_batches(spec_of(folder, batch, ranks=4), 1, stop=5)
+        sizes.append(len(json.dumps(state["ranks"])))
+    assert (sizes[1] - sizes[0]) / (4 * WORKERS) <= 32
+
+
+def test_a_packed_row_has_the_places_and_limits_of_its_samples(folder):
+    names = {
+        "position_ids": "places",
+        "cu_seqlens": "ends",
+        "max_seqlen": "longest",
+        "segment_ids": "segments",
+    }
+    pack = {"fields": "npy", "length": 320, "pad": {"npy": -7}, "pad_to_multiple_of": 8, **names}
+    with wdspec.loader(spec_of(folder, {"pack": pack, "window": 30}, 1, 1), num_workers=0) as loader:
+        row = next(iter(loader))
+    tokens, places, segments = (row[name][0].tolist() for name in ("npy", "places", "segments"))
+    ends = row["ends"].tolist()
+    assert ends[0] == 0
+    assert ends[-1] == 320 == len(tokens)
+    sizes = [facts["n"] for facts in row["json"]]
+    for number, (facts, start, size) in enumerate(zip(row["json"], ends, sizes, strict=False), 1):
+        first = int(row["__key__"][number - 1][2:])
+        assert facts["n"] == size
+        assert tokens[start : start + size] == list(range(first, first + size))
+        assert places[start : start + size] == list(range(size))
+        assert segments[start : start + size] == [number] * size
+        assert ends[number] == start + -(-size // 8) * 8
+    assert tokens.count(-7) == 320 - sum(sizes) == segments.count(0)
+    assert row["longest"] == max(b - a for a, b in pairwise(ends))
+    assert row["__tokens__"] == sum(sizes)
+    assert row["__cost__"] == sum(-(-size // 8) * 8 for size in sizes)
+
+
+CODE = """
+def length(sample):
+    return len(sample["txt"])
+
+def short(sample):
+    return len(sample["txt"]) < 40
+
+def breaks(sample):
+    if sample["__key__"].endswith("7"):
+        raise ValueError("no sevens")
+    return sample
+
+def tokens(sample):
+    return {**sample, "tokens": sample["npy"][:10]}
+"""
+
+
+@pytest.fixture
+def functions(folder):
+    (folder / "windowed.py").write_text(CODE)
+    return folder
+
+
+def run_beside(folder, batch, **more):
+    """The batches of a spec file next to `windowed.py`, and the loader's counts."""
+    path = folder / "spec.json"
+    path.write_text(json.dumps(spec_of(folder, batch, 2, 1, **more)))
+    with wdspec.loader(str(path), num_workers=0, rank=0, world_size=1) as loader:
+        return list(loader), loader.stats()
+
+
+def test_a_function_of_decoded_samples_can_be_the_cost(functions):
+    by_function, _ = run_beside(functions, padded({"cost": "windowed:length", "max_cost": 600, "window": 40}))
+    by_field, _ = run_beside(functions, padded({"cost": "txt.length", "max_cost": 600, "window": 40}))
+    assert [made["__key__"] for made in by_function] == [made["__key__"] for made in by_field]
+
+
+def test_samples_that_select_drops_are_in_no_window(functions):
+    batches, _ = run_beside(functions, padded(KINDS["padded"]), defaults={"select": "windowed:short"})
+    assert all(facts["n"] < 40 for made in batches for facts in made["json"])
+
+
+def test_a_sample_that_fails_after_the_plan_leaves_its_batch_short(functions):
+    whole, _ = run_beside(functions, padded(KINDS["padded"]))
+    batches, stats = run_beside(
+        functions, padded(KINDS["padded"]), map="windowed:breaks", errors={"skip": ["map"], "max_rate": 1}
+    )
+    left = [[key for key in made["__key__"] if not key.endswith("7")] for made in whole]
+    assert [made["__key__"] for made in batches] == left
+    lost = sum(len(made["__key__"]) for made in whole) - sum(map(len, left))
+    assert sum(sum(source.skipped.values()) for source in stats.sources.values()) == lost > 0
+
+
+def test_a_field_that_map_adds_can_be_packed_but_not_be_a_cost(functions):
+    pack = {"fields": "tokens", "length": 64}
+    batches, _ = run_beside(functions, {"cost": 10, "pack": pack, "window": 20}, map="windowed:tokens")
+    assert batches[0]["tokens"].shape == (1, 64)
+    with pytest.raises(wdspec.FieldError, match="which the sample does not have before `map`"):
+        run_beside(functions, {"pack": pack, "window": 20}, map="windowed:tokens")
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({"cost": "json.n - json.n"}, "is 0; it must be a finite number above 0"),
+        ({"cost": "0 - json.n"}, "it must be a finite number above 0"),
+        ({"cost": "json.n / (json.n - json.n)"}, "division by zero"),
+        ({"cost": "1e308 * 10 * json.n"}, "it must be a finite number above 0"),
+        ({"cost": "txt"}, "is a str"),
+        ({"cost": "json.nothing"}, "there is no `nothing` in it"),
+        ({"cost": "jpg.width"}, "needs the field `jpg`"),
+        ({"cost": "npy.length", "max_cost": 20}, "`max_cost` is 20; raise it, or set `overlong"),
+        ({"cost": "json.n", "limits": {"txt.length": 3}}, "raise it, or set `overlong"),
+        ({"cost": "json.n", "balance": "txt"}, "is a str"),
+        ({"cost": "json.n", "max_cost": 1, "overlong": "drop"}, "have made no batch|yielded nothing"),
+    ],
+)
+def test_costs_that_cannot_be_used(folder, batch, message):
+    with pytest.raises(wdspec.WdspecError, match=message):
+        global_batches(spec_of(folder, padded({"max_cost": 400, "window": 20, **batch}), 1, 1))
+
+
+def test_equal_costs_make_equal_batches(folder):
+    steps, _ = global_batches(spec_of(folder, padded({"cost": 1, "max_cost": 8, "window": 40}), 1, 1))
+    assert [len(batch) for [batch] in steps] == [8] * 12
+
+
+def test_a_default_stands_in_for_missing_fields(folder):
+    cost = "default(jpg.pixels, 50) + default(json.nothing, 0) + 1"
+    seen = []
+    global_batches(spec_of(folder, padded({"cost": cost, "max_cost": 510, "window": 40}), 1, 1), seen=seen)
+    assert {made["__cost__"] for made in seen} == {510}
+
+
+def test_a_rank_count_that_does_not_divide_is_refused(folder):
+    with pytest.raises(wdspec.UsageError, match="5 ranks cannot share 12 canonical ranks"):
+        wdspec.loader(spec_of(folder, KINDS["packed"]), rank=0, world_size=5)

@@ -1,0 +1,160 @@
+"""What is known of a raw sample without decoding its pictures: the values that an expression reads.
+
+`image.width` comes from the header of the picture, `tokens.length` from that of an `npy` file, and `json.score` from
+the parsed JSON. Anything else is decoded as the spec says, and measured then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from wdspec.base.errors import FieldError, WdspecError
+from wdspec.fields.codecs.arrays import npy_shape
+from wdspec.fields.codecs.audio import read_seconds
+from wdspec.fields.codecs.image_decoder import image_size
+from wdspec.fields.decode import one_line
+from wdspec.fields.extensions import is_reserved, listed_fields
+from wdspec.fields.samples import SampleFields
+from wdspec.formats.compression import split_packing
+from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF
+from wdspec.spec.language.expressions import MISSING, Path, describe_path
+
+Measure = Callable[[bytes], Any]
+_OF_IMAGES = frozenset({"width", "height", "pixels", "aspect"})
+
+
+class Measures:
+    """Reads the values at some paths of the raw samples of a source.
+
+    Args:
+        fields: the fields of the source.
+        paths: what to read.
+        optional: the paths whose field or value a sample may lack; it is `MISSING` then.
+        constants: further fields, the same in every sample.
+    """
+
+    def __init__(
+        self,
+        fields: SampleFields,
+        paths: Sequence[Path],
+        optional: Iterable[Path] = (),
+        constants: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._fields, self._paths, self._optional = fields, tuple(paths), frozenset(optional)
+        self._constants = constants or {}
+        self._layouts: dict[tuple[str, ...], list[tuple[str, Callable[[Any], Iterable[Any]]]] | None] = {}
+
+    def __call__(self, raw: Mapping[str, Any]) -> list[Any] | None:
+        """Return the values, in the order of the paths; None for a sample that `missing: skip` leaves out.
+
+        Raises:
+            FieldError: a field is missing, or has no such value.
+        """
+        names = tuple(raw)
+        if names not in self._layouts:
+            if len(self._layouts) > 1000:
+                self._layouts.clear()
+            self._layouts[names] = self._study(names)
+        readers = self._layouts[names]
+        if readers is None:
+            return None
+        values: list[Any] = []
+        for name, read in readers:
+            try:
+                values += read(raw.get(name))
+            except WdspecError as error:
+                error.at(field=name or None)
+                raise
+            except Exception as cause:
+                raise FieldError(f"cannot be measured: {one_line(cause)}", field=name) from cause
+        return values
+
+    def _study(self, names: tuple[str, ...]) -> list[tuple[str, Callable[[Any], Iterable[Any]]]] | None:
+        """Decide how to read samples of this layout; the paths of one field are neighbours if it is parsed."""
+        fields = self._fields.naming.arrange([name for name in names if not is_reserved(name)])
+        if fields is None:
+            return None
+        return [self._reader(path, fields, names) for path in self._paths]
+
+    def _reader(
+        self, path: Path, fields: Mapping[str, str | None], names: Sequence[str]
+    ) -> tuple[str, Callable[[Any], Iterable[Any]]]:
+        name, rest, optional = str(path[0]), path[1:], path in self._optional
+        if name in self._constants:
+            constant = _walk(self._constants[name], path, optional)
+            return "", lambda _: (constant,)
+        stored = name if is_reserved(name) and name in names else fields.get(name)
+        if stored is None:
+            if optional:
+                return "", lambda _: (MISSING,)
+            raise FieldError(
+                f"`{describe_path(path)}` needs the field `{name}`, which the sample does not have before `map`; it "
+                f"has {listed_fields(names)}. Write `default({describe_path(path)}, 0)` if samples may lack it",
+                code="D201",
+                field=name,
+            )
+        measure = _measure_of(rest, stored)
+        decoder = None if measure else self._fields.rules.decoder_of(name, stored)
+        decode = decoder.decode if decoder else None
+
+        def read(data: Any) -> Iterable[Any]:
+            if data.__class__ is not bytes:
+                return (_walk(data, path, optional),)
+            if measure is not None:
+                return (measure(data),)
+            return (_walk(decode(data) if decode else data, path, optional),)
+
+        return stored, read
+
+
+def _walk(value: Any, path: Path, optional: bool) -> Any:
+    """Follow a path into a decoded value. Raises FieldError where it ends."""
+    for part in path[1:]:
+        if _has(value, part):
+            value = value[part]
+        elif part == "length" and hasattr(value, "__len__") and not isinstance(value, dict):
+            value = len(value)
+        elif optional:
+            return MISSING
+        else:
+            has = (
+                f"the keys {', '.join(map(str, list(value)[:8]))}"
+                if isinstance(value, dict)
+                else type(value).__name__
+            )
+            raise FieldError(
+                f"`{describe_path(path)}`: there is no `{part}` in it, which is {has}", field=str(path[0])
+            )
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
+
+
+def _has(value: Any, part: str | int) -> bool:
+    if isinstance(value, (list, tuple)):
+        return isinstance(part, int) and -len(value) <= part < len(value)
+    return isinstance(value, dict) and part in value
+
+
+def _measure_of(rest: Path, stored: str) -> Measure | None:
+    """Return what reads a value from the header of a file; None if it has to be decoded."""
+    plain, layers = split_packing(stored.lower())
+    ending = plain.rpartition(".")[2]
+    if layers or len(rest) != 1:
+        return None
+    part = rest[0]
+    if ending in FORMAT_OF and part in _OF_IMAGES:
+        of_size = _OF_SIZE[str(part)]
+        return lambda data: of_size(*image_size(data))
+    if ending == "npy" and part == "length":
+        return lambda data: npy_shape(data)[0]
+    if part == "seconds" and any(ending in BY_NAME[kind].extensions for kind in ("audio", "video")):
+        return read_seconds
+    return None
+
+
+_OF_SIZE: Mapping[str, Callable[[int, int], float]] = {
+    "width": lambda width, height: width,
+    "height": lambda width, height: height,
+    "pixels": lambda width, height: width * height,
+    "aspect": lambda width, height: width / height,
+}

@@ -1,0 +1,280 @@
+"""Batches by cost: how the samples of a window, a stretch of one slot, are gathered into batches or packs.
+
+    costs     9 2 5 7 1 4 | 3 8 …        a window; nothing carries over to the next one
+    sorted    9 | 7 | 5 4 | 2 1          padded, `max_cost: 9`: a batch costs n × its largest sample
+    packed    9 | 7 2 | 5 4 | 1          packed: a batch costs the sum
+
+Everything here is a pure function of the costs, so each slot plans alone, and a window that is read again is planned
+alike. A plan lists the places of samples in the window; the batches come in an order that depends on the seed, the slot
+and the window, since sorting them by cost would bias the steps of a training run.
+
+Cutting the sorted window is next-fit over decreasing sizes; it needs no bucket boundaries. Packing is best-fit
+decreasing (Johnson, 1973), whose result is at most 11/9 of the best. At 1,000 samples, windows cost 1 % of the fill.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from wdspec.planning.keys import random64_array
+
+Floats = npt.NDArray[np.float64]
+Batch = list[int]
+"""Places of samples in the window, ascending."""
+
+_ROUNDING = 1e-9
+"""Sums of costs such as 0.1 may exceed a limit by this part of it."""
+_GOLDEN = 0.6180339887498949
+
+
+@dataclass(frozen=True)
+class WindowRules:
+    """The limits of a batch."""
+
+    max_cost: float = float("inf")
+    padded: bool = True
+    """Whether a batch costs n × its largest sample, and not the sum."""
+    max_size: int | None = None
+    size_multiple: int = 1
+    """Sizes of at least this many samples are cut to a multiple of it."""
+    limits: tuple[float, ...] = ()
+    """The largest sum of each further cost."""
+    in_order: bool = False
+    """Whether samples are gathered in the order of reading, and not where they fit best."""
+
+    def fits(self, size: int, largest: float, total: float, sums: Sequence[float]) -> bool:
+        """Whether a batch of this size, largest cost, and sums is within the limits."""
+        cost = size * largest if self.padded else total
+        return (
+            cost <= self.max_cost * (1 + _ROUNDING)
+            and (self.max_size is None or size <= self.max_size)
+            and all(sum_ <= limit * (1 + _ROUNDING) for sum_, limit in zip(sums, self.limits, strict=True))
+        )
+
+    def whole(self, size: int) -> int:
+        """Return a size, cut to a multiple of `size_multiple`."""
+        return size - size % self.size_multiple if size > self.size_multiple else size
+
+
+def plan_window(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
+    """Gather the samples of a window into batches. Each sample is within the limits alone.
+
+    Args:
+        costs: of each sample, shape (n,), above 0.
+        sums: its further costs, shape (n, number of limits).
+        rules: the limits.
+    """
+    if rules.in_order:
+        return _fit_in_order(costs, sums, rules)
+    return _cut_sorted(costs, sums, rules) if rules.padded else _fit_best(costs, sums, rules)
+
+
+def _cut_sorted(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
+    order = np.argsort(-costs, kind="stable")
+    sorted_costs = costs[order]
+    ends = np.full(len(costs), len(costs))
+    if rules.max_size is not None:
+        ends = np.minimum(ends, np.arange(len(costs)) + rules.max_size)
+    if rules.max_cost < float("inf"):
+        sizes = np.floor(rules.max_cost * (1 + _ROUNDING) / sorted_costs)
+        ends = np.minimum(ends, np.arange(len(costs)) + np.minimum(sizes, len(costs)).astype(np.int64))
+    for number, limit in enumerate(rules.limits):
+        totals = np.concatenate([[0.0], np.cumsum(sums[order, number])])
+        reached = np.searchsorted(totals, totals[:-1] + limit * (1 + _ROUNDING), side="right") - 1
+        ends = np.minimum(ends, reached)
+    stops, places = ends.tolist(), order.tolist()
+    batches, start = [], 0
+    while start < len(places):
+        stop = start + rules.whole(max(1, stops[start] - start))
+        batches.append(sorted(places[start:stop]))
+        start = stop
+    return batches
+
+
+def _fit_in_order(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
+    batches: list[Batch] = []
+    open_ = _Open()
+    for place, (cost, more) in enumerate(zip(costs.tolist(), sums.tolist(), strict=True)):
+        if open_.places and not open_.takes(cost, more, rules):
+            size = rules.whole(len(open_.places))
+            batches.append(open_.places[:size])
+            rest, open_ = open_.places[size:], _Open()
+            for each in rest:
+                open_.add(each, costs[each], sums[each].tolist())
+        open_.add(place, cost, more)
+    if open_.places:
+        size = rules.whole(len(open_.places))
+        batches += [part for part in (open_.places[:size], open_.places[size:]) if part]
+    return batches
+
+
+class _Open:
+    """A batch that is being filled."""
+
+    def __init__(self) -> None:
+        self.places: list[int] = []
+        self.largest = self.total = 0.0
+        self.sums: list[float] = []
+
+    def takes(self, cost: float, sums: Sequence[float], rules: WindowRules) -> bool:
+        more = [a + b for a, b in zip(self.sums, sums, strict=True)] if self.sums else sums
+        return rules.fits(len(self.places) + 1, max(self.largest, cost), self.total + cost, more)
+
+    def add(self, place: int, cost: float, sums: Sequence[float]) -> None:
+        self.places.append(place)
+        self.largest, self.total = max(self.largest, cost), self.total + cost
+        self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)] if self.sums else list(sums)
+
+
+def _fit_best(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
+    capacity, most = rules.max_cost * (1 + _ROUNDING), rules.max_size or len(costs)
+    batches: list[Batch] = []
+    totals: list[list[float]] = []
+    room: list[tuple[float, int]] = []
+    """What is left in each open batch, ascending, and its number."""
+    listed, limits = costs.tolist(), [limit * (1 + _ROUNDING) for limit in rules.limits]
+    further = sums.tolist() if limits else []
+    for place in np.argsort(-costs, kind="stable").tolist():
+        cost = listed[place]
+        at = bisect_left(room, (cost, -1))
+        if limits:
+            more = further[place]
+            while at < len(room) and any(
+                a + b > limit for a, b, limit in zip(totals[room[at][1]], more, limits, strict=True)
+            ):
+                at += 1
+        if at < len(room):
+            left, number = room.pop(at)
+            batches[number].append(place)
+        else:
+            left, number = capacity, len(batches)
+            batches.append([place])
+            totals.append([0.0] * len(limits))
+        if limits:
+            totals[number] = [a + b for a, b in zip(totals[number], further[place], strict=True)]
+        if len(batches[number]) < most:
+            insort(room, (left - cost, number))
+    return [sorted(batch) for batch in batches]
+
+
+Piece = tuple[int, int, int]
+"""(place of a sample in the window, start, stop): a part of it, in units of its cost."""
+
+
+def cut_long(lengths: Sequence[int], length: int) -> list[Piece]:
+    """Cut samples that are longer than `length` into pieces of that length, and a shorter last one."""
+    return [
+        (place, start, min(start + length, whole))
+        for place, whole in enumerate(lengths)
+        for start in range(0, whole, length)
+    ]
+
+
+def concatenate(lengths: Sequence[int], length: int) -> list[list[Piece]]:
+    """Join all samples and cut the result into rows of `length`; the last row is shorter."""
+    rows: list[list[Piece]] = []
+    left = 0
+    for place, whole in enumerate(lengths):
+        start = 0
+        while start < whole:
+            if not left:
+                rows.append([])
+                left = length
+            stop = min(whole, start + left)
+            rows[-1].append((place, start, stop))
+            left -= stop - start
+            start = stop
+    return rows
+
+
+def permute(count: int, key: int) -> list[int]:
+    """Return the numbers 0..count-1 in a random order."""
+    order: list[int] = np.argsort(random64_array(key, 0, count), kind="stable").tolist()
+    return order
+
+
+def balance(sums: Sequence[float], turn: int) -> list[int]:
+    """Return the numbers of batches in an order in which other slots give batches of like weight at the same turn.
+
+    At turn t, each slot gives the batch whose weight is nearest to the quantile ½ + 0.618·t mod 1 of its window, of
+    those that are left. All slots therefore give heavy batches together, without communication.
+
+    Args:
+        sums: the weight of each batch.
+        turn: the turn of the slot at which the window starts.
+    """
+    ranked = sorted(sums)
+    left = sorted((weight, number) for number, weight in enumerate(sums))
+    order = []
+    for t in range(turn, turn + len(ranked)):
+        wanted = ranked[int((0.5 + _GOLDEN * t) % 1 * len(ranked))]
+        at = bisect_left(left, (wanted, -1))
+        if at == len(left) or (at and wanted - left[at - 1][0] <= left[at][0] - wanted):
+            at -= 1
+        order.append(left.pop(at)[1])
+    return order
+
+
+def gather_groups(
+    samples: Iterable[tuple[Hashable, float, Sequence[float]]],
+    rules: WindowRules,
+    incomplete: str,
+    drop: Callable[[Batch], object],
+) -> Iterator[Batch]:
+    """Yield batches of samples that share a value, each as soon as it is full; at the end, those that are not.
+
+    Args:
+        samples: of each sample the value, the cost, and the further costs.
+        rules: the limits.
+        incomplete: `keep`, `merge` (several values in a batch, in their order), or `drop`.
+        drop: called with the samples that are left out.
+    """
+    groups: dict[Hashable, _Open] = {}
+    seen: list[tuple[float, Sequence[float]]] = []
+    for place, (value, cost, sums) in enumerate(samples):
+        seen.append((cost, sums))
+        group = groups.setdefault(value, _Open())
+        if group.places and not group.takes(cost, sums, rules):
+            yield from _take_whole(groups, value, rules, seen)
+            group = groups.setdefault(value, _Open())
+        group.add(place, cost, sums)
+        if rules.max_size is not None and len(group.places) == rules.max_size:
+            yield from _take_whole(groups, value, rules, seen)
+    rest = [groups[value].places for value in sorted(groups, key=_rank)]
+    if incomplete == "drop":
+        drop([place for places in rest for place in places])
+    elif incomplete == "keep":
+        yield from rest
+    else:
+        merged = _Open()
+        for place in (place for places in rest for place in places):
+            if merged.places and not merged.takes(*seen[place], rules):
+                yield sorted(merged.places)
+                merged = _Open()
+            merged.add(place, *seen[place])
+        if merged.places:
+            yield sorted(merged.places)
+
+
+def _take_whole(
+    groups: dict[Hashable, _Open],
+    value: Hashable,
+    rules: WindowRules,
+    seen: Sequence[tuple[float, Sequence[float]]],
+) -> Iterator[Batch]:
+    """Yield the batch of a group, cut to a multiple; the rest starts the next one."""
+    places = groups.pop(value).places
+    size = rules.whole(len(places))
+    yield places[:size]
+    for place in places[size:]:
+        groups.setdefault(value, _Open()).add(place, *seen[place])
+
+
+def _rank(value: Hashable) -> tuple[int, float, str]:
+    """Sort numbers by value, then everything else by its text."""
+    return (0, float(value), "") if isinstance(value, (int, float)) else (1, 0.0, str(value))

@@ -1,0 +1,272 @@
+"""Expressions over the fields of a sample: `ceil(image.width / 28) * ceil(image.height / 28)`.
+
+The grammar is a part of Python's, read by Python's own parser. Every kind of node is allowed by name here, so an
+expression can neither call nor reach anything else:
+
+    image.width   chat.tokens   json["a b"][0]      a field, and what is in it or known of it
+    12   0.5   "de"   true   [1, 3]                 constants, and lists of them
+    + - * /   < <= == != >= >   in   not in         numbers and comparisons
+    and   or   not
+    min max ceil floor abs                          functions
+    default(image.width, 0)                         another value where the sample lacks the field
+
+An expression is compiled once, to a Python function of the values it reads.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn
+
+from wdspec.base.errors import did_you_mean
+
+MOST_CHARACTERS = 1000
+"""The longest expression, in characters, with named ones put in."""
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "min": min,
+    "max": max,
+    "ceil": math.ceil,
+    "floor": math.floor,
+    "abs": abs,
+}
+_ONE_ARGUMENT = frozenset({"ceil", "floor", "abs"})
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.USub, ast.UAdd, ast.Not, ast.And, ast.Or)
+_COMPARISONS = (ast.Lt, ast.LtE, ast.Eq, ast.NotEq, ast.GtE, ast.Gt, ast.In, ast.NotIn)
+_WORDS = {"true": True, "false": False, "none": None}
+MEASURES = ("length", "pixels", "width", "height", "aspect", "seconds")
+"""What is known of a field without decoding it."""
+
+Path = tuple[str | int, ...]
+"""The name of a field, then the way into it: `("json", "scores", 0)`, `("image", "width")`."""
+
+
+class ExpressionError(ValueError):
+    """An expression is not in the grammar.
+
+    Args:
+        message: what is wrong.
+        column: where, in characters from the start of the expression.
+        hint: what to do.
+    """
+
+    def __init__(self, message: str, column: int = 0, hint: str = "") -> None:
+        super().__init__(message)
+        self.message, self.column, self.hint = message, column, hint
+
+
+class _MissingType:
+    """Stands for the value of a field that the sample lacks, for `default`."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = _MissingType()
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A parsed expression."""
+
+    text: str
+    paths: tuple[Path, ...]
+    """What it reads of a sample, each once; the arguments of `evaluate`."""
+    optional: frozenset[Path]
+    """The paths that only `default` reads; a sample may lack them."""
+    source: str
+    """The body of `evaluate`, in Python, over the arguments `v0`, `v1`, …"""
+
+    @cached_property
+    def evaluate(self) -> Callable[..., Any]:
+        """The function from the values of `paths` to the value. Raises what Python's operators raise."""
+        arguments = ", ".join(f"v{number}" for number in range(len(self.paths)))
+        names = {"__builtins__": {}, "MISSING": MISSING, **FUNCTIONS}
+        function: Callable[..., Any] = eval(
+            f"lambda {arguments}: {self.source}", names
+        )  # only what `_Reader` wrote
+        return function
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields it reads."""
+        return tuple(dict.fromkeys(str(path[0]) for path in self.paths))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Expression, (self.text, self.paths, self.optional, self.source)
+
+
+def parse_expression(text: str, named: Mapping[str, str] | None = None) -> Expression:
+    """Parse an expression.
+
+    Args:
+        text: the expression.
+        named: other expressions by name, put in where their names are read.
+
+    Raises:
+        ExpressionError: it is not in the grammar.
+    """
+    reader = _Reader(named or {})
+    source = reader.read(text, ())
+    return Expression(text, tuple(reader.paths), frozenset(reader.paths) - reader.required, source)
+
+
+class _Reader:
+    """Reads the nodes of an expression, and writes them as Python again."""
+
+    def __init__(self, named: Mapping[str, str]) -> None:
+        self._named = named
+        self._length = 0
+        self._defaults: list[set[str]] = []
+        """For each `default` around the node, what it has read so far."""
+        self._open: tuple[str, ...] = ()
+        """The named expressions around the node."""
+        self.paths: dict[Path, str] = {}
+        self.required: set[Path] = set()
+
+    def read(self, text: str, around: tuple[str, ...]) -> str:
+        self._length += len(text)
+        if self._length > MOST_CHARACTERS:
+            raise ExpressionError(f"an expression has at most {MOST_CHARACTERS:,} characters")
+        try:
+            tree = ast.parse(text.strip(), mode="eval")
+        except SyntaxError as error:
+            raise ExpressionError(f"cannot be read: {error.msg}", (error.offset or 1) - 1, _QUOTED) from None
+        except (ValueError, MemoryError, RecursionError):
+            raise ExpressionError("cannot be read") from None
+        outer, self._open = self._open, around
+        try:
+            return self._node(tree.body)
+        except RecursionError:
+            raise ExpressionError("is nested too deeply") from None
+        finally:
+            self._open = outer
+
+    def _node(self, node: ast.expr) -> str:
+        match node:
+            case ast.Constant(value=int() | float() | str() | None as value) if value not in (
+                math.inf,
+                -math.inf,
+            ):
+                return repr(value)
+            case ast.Name() | ast.Attribute() | ast.Subscript():
+                return self._read_path(node)
+            case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _OPERATORS):
+                return f"({self._node(left)} {_sign(op)} {self._node(right)})"
+            case ast.UnaryOp(op=op, operand=operand) if isinstance(op, _OPERATORS):
+                return f"({_sign(op)} {self._node(operand)})"
+            case ast.BoolOp(op=op, values=values):
+                return f"({f' {_sign(op)} '.join(map(self._node, values))})"
+            case ast.Compare(left=left, ops=ops, comparators=others) if all(
+                isinstance(op, _COMPARISONS) for op in ops
+            ):
+                rest = (f" {_sign(op)} {self._node(other)}" for op, other in zip(ops, others, strict=True))
+                return f"({self._node(left)}{''.join(rest)})"
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
+                if not all(isinstance(each, (ast.Constant, ast.Name, ast.UnaryOp)) for each in elements):
+                    self._refuse(node, "has a list of something else than constants")
+                return f"({''.join(f'{self._node(each)}, ' for each in elements)})"
+            case ast.Call():
+                return self._call(node)
+        return self._refuse(node, "has something that expressions do not have", f"they have {_GRAMMAR}")
+
+    def _call(self, node: ast.Call) -> str:
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name == "default" and len(node.args) == 2 and not node.keywords:
+            self._defaults.append(set())
+            value = self._node(node.args[0])
+            lacks = " or ".join(f"{each} is MISSING" for each in sorted(self._defaults.pop())) or "False"
+            return f"({self._node(node.args[1])} if {lacks} else {value})"
+        if name not in FUNCTIONS or node.keywords or not node.args:
+            known = [*FUNCTIONS, "default"]
+            hint = did_you_mean(name, known) or f"functions are {', '.join(known)}"
+            what = f"calls `{name}`" if name and name not in known else "has a call with wrong arguments"
+            self._refuse(node, what, hint)
+        if (name in _ONE_ARGUMENT) != (len(node.args) == 1):
+            self._refuse(node, f"calls `{name}` with {len(node.args)} arguments")
+        return f"{name}({', '.join(map(self._node, node.args))})"
+
+    def _read_path(self, node: ast.expr) -> str:
+        path: list[str | int] = []
+        inner = node
+        while not isinstance(inner, ast.Name):
+            match inner:
+                case ast.Attribute(value=value, attr=part):
+                    path.append(part)
+                case ast.Subscript(value=value, slice=ast.Constant(value=str() | int() as part)) if (
+                    part is not True
+                ):
+                    path.append(part)
+                case ast.Subscript(
+                    value=value, slice=ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as part))
+                ):
+                    path.append(-part)
+                case _:
+                    self._refuse(
+                        node, "looks into something else than a field", 'write `json["name"]` or `json[0]`'
+                    )
+            inner = value
+        name = inner.id
+        if name == "fields" and path and isinstance(path[-1], str):
+            name = str(path.pop())
+        elif not path and name in _WORDS:
+            return repr(_WORDS[name])
+        elif name in self._named:
+            if path:
+                self._refuse(node, f"looks into `{name}`, which is a named expression")
+            if name in self._open:
+                self._refuse(node, f"`{name}` is defined by itself")
+            return f"({self.read(self._named[name], (*self._open, name))})"
+        whole: Path = (name, *reversed(path))
+        argument = self.paths.setdefault(whole, f"v{len(self.paths)}")
+        for reads in self._defaults:
+            reads.add(argument)
+        if not self._defaults:
+            self.required.add(whole)
+        return argument
+
+    def _refuse(self, node: ast.expr, what: str, hint: str = "") -> NoReturn:
+        raise ExpressionError(what, getattr(node, "col_offset", 0), hint)
+
+
+_QUOTED = (
+    'names with other signs, and words of Python, go in quotes: `json["class"]`, `fields["seg.png"].width`'
+)
+_GRAMMAR = (
+    "fields (`image.width`, `json.score`), constants, `+ - * /`, comparisons, `in`, `and or not`, and the functions "
+    + ", ".join((*FUNCTIONS, "default"))
+)
+_SIGNS: Mapping[type, str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.USub: "-",
+    ast.UAdd: "+",
+    ast.Not: "not",
+    ast.And: "and",
+    ast.Or: "or",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.GtE: ">=",
+    ast.Gt: ">",
+    ast.In: "in",
+    ast.NotIn: "not in",
+}
+
+
+def _sign(op: ast.AST) -> str:
+    return _SIGNS[type(op)]
+
+
+def describe_path(path: Sequence[str | int]) -> str:
+    """Return a path as it is written."""
+    first, *rest = path
+    return str(first) + "".join(
+        f".{part}" if isinstance(part, str) and part.isidentifier() else f"[{part!r}]" for part in rest
+    )
