@@ -98,7 +98,9 @@ class _Unchanged(Transform):
 
 def needs_samples(spec: Spec, source: Source) -> bool:
     """Whether samples must be read and decoded to know which of them are dropped."""
-    return spec.stage is not None or source.drops_samples
+    batch = spec.batch
+    is_by_function = batch is not None and batch.is_by_function
+    return spec.stage is not None or is_by_function or source.drops_samples
 
 
 class TracedSample(NamedTuple):
@@ -170,8 +172,9 @@ def trace_step(
     for source in spec.sources:
         if not needs_samples(spec, source):
             each = run.parts[source.name]
-            reading = _Unchanged(each.transform.fields)
-            scouting[source.name] = replace(each, open=each.open.headers, transform=reading)
+            reading = _Unchanged(each.transform.fields, tags=each.transform.tags)
+            open = each.open if run.plan.batching.windowed else each.open.headers
+            scouting[source.name] = replace(each, open=open, transform=reading)
     reader = replace(run, parts=scouting).reader()
     try:
         reader.draw_by(segments)
@@ -182,12 +185,12 @@ def trace_step(
             reader.draw_by(segments)
             reader.restore(scout.table())
             scout.close()
-        samples = reader.batch(number)
+        parts = reader.micro_batches(number)
     finally:
         reader.close()
     seat = Seat(0, run_ranks)
     seat.places(run.plan.topology, run.plan.batching.shared)
-    return Trace(number, run.epoch_of(number), list(_place(samples, run_ranks, run)), is_skipped)
+    return Trace(number, run.epoch_of(number), list(_place(parts, run_ranks, run)), is_skipped)
 
 
 def _canonical(
@@ -234,8 +237,14 @@ def _read_up_to(number: int, reader: Reader, run: Run, start: int) -> None:
             bar.advance()
 
 
-def _place(samples: list[dict[str, Any]], ranks: int, run: Run) -> Iterable[TracedSample]:
-    per_rank = len(samples) // ranks
+def _place(parts: list[list[dict[str, Any]]], ranks: int, run: Run) -> Iterable[TracedSample]:
+    """Find where the samples of the canonical ranks are, and which ranks get them."""
+    samples = [sample for part in parts for sample in part]
+    if run.plan.batching.windowed:  # of any size
+        each = len(parts) // ranks
+        seats = [(c // each, place) for c, part in enumerate(parts) for place, _ in enumerate(part)]
+    else:
+        seats = [divmod(number, len(samples) // ranks) for number in range(len(samples))]
     keys: dict[tuple[str, str], set[str]] = {}
     for sample in samples:
         if sample.keys() >= _ORIGIN:
@@ -244,11 +253,11 @@ def _place(samples: list[dict[str, Any]], ranks: int, run: Run) -> Iterable[Trac
     for (source, url), of_shard in keys.items():
         shard = next(shard for shard in run.shards.lists[source] if shard.text == url)
         places[source, url] = _find_offsets(run.parts[source], shard, of_shard)
-    for number, sample in enumerate(samples):
+    for seat, sample in zip(seats, samples, strict=True):
         source, url, key = (str(sample.get(name, "")) for name in ("__source__", "__url__", "__key__"))
         index, offset = places.get((source, url), {}).get(key, (None, None))
         is_padding = sample.get(MASK) is False
-        yield TracedSample(*divmod(number, per_rank), source, key, url, index, offset, is_padding, sample)
+        yield TracedSample(*seat, source, key, url, index, offset, is_padding, sample)
 
 
 def _find_offsets(parts: SourceParts, shard: ShardUrl, keys: set[str]) -> dict[str, tuple[int, int]]:

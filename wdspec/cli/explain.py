@@ -61,6 +61,7 @@ class ExplainReport:
             **explanation.heading(),
             "run": {"ranks": run.ranks, "workers": run.workers},
             "batch": {"per_rank": size // run.ranks, "global": size} if plan.batching.batched else None,
+            "windows": None if explanation.windows is None else explanation.windows._asdict(),
             "epoch": None if plan.epoch_batches is None else epoch,
             "skip": [[first, stop - 1] for first, stop in explanation.spec.skipped_steps.ranges],
             "expected_of": plan.epoch_samples or explain_facts.PER_UNENDING,
@@ -82,7 +83,9 @@ def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
     if (run.ranks, run.workers) != (plan.topology.ranks, plan.topology.workers):
         yield "run", run.readers_in_words
     over_all = ", over all ranks" if run.ranks > 1 else ""
-    if batching.batched:
+    if batching.windowed:
+        yield "batch", _windows(explanation)
+    elif batching.batched:
         per_rank = f"{report.pluralize(batching.global_size // run.ranks, 'sample')} a rank"
         yield "batch", per_rank + (f", {batching.global_size:,} over all ranks" if over_all else "")
     else:
@@ -95,7 +98,10 @@ def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
             if batching.batched
             else report.pluralize(plan.epoch_batches * run.canonical_ranks, "sample")
         )
-        yield "epoch", f"{steps} a rank = {report.pluralize(plan.epoch_samples or 0, 'sample')}{over_all}"
+        samples = (
+            f" = {report.pluralize(plan.epoch_samples, 'sample')}{over_all}" if plan.epoch_samples else ""
+        )
+        yield "epoch", f"{steps} a {'canonical ' if batching.windowed else ''}rank{samples}"
     if skipped := spec.skipped_steps:
         yield "skip", f"steps {skipped}: {report.pluralize(skipped.count, 'global batch', 'global batches')}"
     yield "draw", explain_facts.draw_in_words(plan)
@@ -119,6 +125,24 @@ def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
     )
     buffers = f"{report.size(explanation.buffer_bytes)} in the buffers of its open shards"
     yield "memory", (held if explanation.held_bytes else "") + buffers + excluded
+
+
+def _windows(explanation: explain_facts.Explanation) -> str:
+    """How batches by cost come out in the windows that were read."""
+    found, samples = explanation.windows, f"{explanation.plan.batching.per_slot:,}"
+    if found is None:
+        return f"planned from windows of {samples} samples of a slot"
+    least, mean, most = found.sizes
+    facts = [
+        f"{found.batches:,.1f} from a window of {samples} samples",
+        f"{least:,} to {most:,} samples (mean {mean:,.1f})",
+    ]
+    if found.fill is not None:
+        facts.append(f"{found.fill:.1%} of `max_cost`")
+    facts.append(f"{found.useful:.1%} useful")
+    if found.balance is not None:
+        facts.append(f"weights of ranks {found.balance:.2f} of the largest")
+    return f"{', '.join(facts)}; in {report.pluralize(found.windows, 'window')}"
 
 
 def _schedule(explanation: explain_facts.Explanation) -> str:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from wdspec.base.errors import MissingShardError, UsageError, WdspecError
 from wdspec.cli import explain_data
@@ -21,7 +21,7 @@ from wdspec.fields.samples import SampleFields
 from wdspec.formats.blocks import CHUNK
 from wdspec.planning.plan import Plan, SourcePlan, choose_batching, make_plan
 from wdspec.planning.topology import Seat, Topology, find_seat
-from wdspec.shards.shards import list_shards
+from wdspec.shards.shards import Shards, list_shards
 from wdspec.spec.language.samples import Call
 from wdspec.spec.measurements import Measurements
 from wdspec.spec.spec import Source, Spec
@@ -165,6 +165,25 @@ class PlannedRun:
         return self.canonical_ranks * self.topology.workers // self.workers
 
 
+class WindowFacts(NamedTuple):
+    """Batches by cost, as planned from windows that were read."""
+
+    windows: int
+    """How many were read."""
+    samples: int
+    """Samples in each."""
+    batches: float
+    """Batches of a window, on average."""
+    sizes: tuple[int, float, int]
+    """The least, mean and largest number of samples in a batch."""
+    fill: float | None
+    """Mean cost of a batch, as a part of `max_cost`."""
+    useful: float
+    """The part of the cost of batches that is not padding."""
+    balance: float | None
+    """With `balance`: the mean weight of the ranks at a step, as a part of the largest."""
+
+
 @dataclass(frozen=True)
 class Explanation:
     """A spec, planned and measured."""
@@ -178,6 +197,8 @@ class Explanation:
     """The first slots."""
     found: tuple[Advice, ...]
     """Findings about the data."""
+    windows: WindowFacts | None = None
+    """What the batches of the first windows are like, if they are planned by cost and were read."""
 
     @property
     def active(self) -> list[ExplainedSource]:
@@ -320,7 +341,44 @@ def explain_spec(
     if probe:
         advice += explain_data.advice_on_data(spec, shards, measures)
     outline = tuple(_outline(spec.dataset, (), leaves))
-    return Explanation(spec, plan, run, outline, tuple(_slots(plan, slots)), tuple(advice))
+    windows = None
+    if probe and plan.batching.windowed and not any(spec.functions.values()):
+        try:
+            windows = _measure_windows(spec, shards, plan)
+        except WdspecError as error:
+            advice.append(Advice("W502", str(error), spec.sources[0]))
+    return Explanation(spec, plan, run, outline, tuple(_slots(plan, slots)), tuple(advice), windows)
+
+
+MOST_WINDOWS = 8
+"""Windows to read at most, each of another rank."""
+
+
+def _measure_windows(spec: Spec, shards: Shards, plan: Plan) -> WindowFacts:
+    """Read the first windows of some ranks, and plan their batches."""
+    from wdspec.read.reader import Reader  # imports numpy and torch, which other specs do not need here
+    from wdspec.read.windows import WindowPlanner
+
+    planner = WindowPlanner.of(spec)
+    reader = Reader(plan, shards.parts(spec), range(min(MOST_WINDOWS, plan.topology.ranks)), spec)
+    try:
+        ranks = reader.measure_windows()
+    finally:
+        reader.close()
+    costs = [costs for batches in ranks for costs, _ in batches]
+    padded = planner.rules.padded
+    of_batches = [len(each) * max(each) if padded else sum(each) for each in costs]
+    steps = list(zip(*([weight for _, weight in batches] for batches in ranks), strict=False))
+    levels = [sum(weights) / len(weights) / max(weights) for weights in steps if max(weights) > 0]
+    return WindowFacts(
+        windows=len(ranks),
+        samples=plan.batching.per_slot,
+        batches=len(costs) / len(ranks),
+        sizes=(min(map(len, costs)), sum(map(len, costs)) / len(costs), max(map(len, costs))),
+        fill=None if planner.max_cost is None else sum(of_batches) / len(costs) / planner.max_cost,
+        useful=sum(map(sum, costs)) / sum(of_batches),
+        balance=sum(levels) / len(levels) if planner.batch.balance and levels and len(ranks) > 1 else None,
+    )
 
 
 def _measurements(spec: Spec) -> Measurements | None:

@@ -307,13 +307,21 @@ def _parts(preview: SpecPreview) -> dict[str, Any]:
     unit = "batch" if plan.batching.batched else "step"
     count = pluralize(batches, unit, "batches" if unit == "batch" else "steps")
     caption = f"The first {count}, a square for each sample"
-    if plan.batching.batched:
+    if plan.batching.windowed:
+        caption = f"The first {pluralize(batches, 'window')} of {width:,} samples, a square for each sample"
+    elif plan.batching.batched:
         cut = f", of which the first {width:,} are shown" if width < plan.batching.global_size else ""
         caption += f"; a column is a global batch of {plan.batching.global_size:,}{cut}"
-    samples = plan.epoch_samples
+    epoch = "the stream has no end"
+    if plan.epoch_batches is not None:
+        samples = plan.epoch_samples
+        length = (
+            pluralize(samples, "sample") if samples else pluralize(plan.epoch_batches, "batch", "batches")
+        )
+        epoch = f"an epoch is {length}"
     return {
         "spec": preview,
-        "epoch": f"an epoch is {pluralize(samples, 'sample')}" if samples else "the stream has no end",
+        "epoch": epoch,
         "mixture": mixture(plan),
         "rows": [_row(each, colours) for each in preview.explanation.active],
         "strip": picture,

@@ -120,7 +120,7 @@ def _summary(result: simulate_facts.SimulationResult) -> Iterator[Row]:
             "schedule",
             f"shares change at batch {report.join_names(starts)}; expected numbers are for the whole simulation",
         )
-    of = "batches" if plan.batching.batched else "steps"
+    of = "windows" if plan.batching.windowed else "batches" if plan.batching.batched else "steps"
     samples = report.pluralize(simulation.samples, "sample")
     drawn = f"{simulation.batches:,} {of} x {simulation.global_size:,} = {samples}"
     if simulation.padding:

@@ -80,12 +80,14 @@ def describe_state(saved: Mapping[str, Any]) -> dict[str, Any]:
         }
         for name, counts in samples_given(saved).items()
     }
-    skipped = skipped_steps(saved)
+    skipped, has_windows = skipped_steps(saved), saved["sources"][-1].startswith("windows ")
     epoch, inside = divmod(batch, saved["epoch_batches"]) if saved["epoch_batches"] else (0, batch)
     return {
         "version": saved["version"],
         "batch": batch,
-        "samples": (batch - skipped.within(0, batch).count) * topology["ranks"] * per_slot,
+        "samples": None
+        if has_windows
+        else (batch - skipped.within(0, batch).count) * topology["ranks"] * per_slot,
         "given_of_step": [saved["given"], saved["items"]],
         "epoch": epoch,
         "epoch_batch": inside,
@@ -161,10 +163,11 @@ def _blocks(title: str, state: dict[str, Any]) -> Iterator[Block]:
     if state["is_pass"]:
         yield "Slots of a pass have no state: their positions follow from the batch."
         return
+    title = "samples yielded or dropped>" if state["samples"] is not None else "samples before its windows>"
     columns = {
         "source": lambda each: each["source"],
         "share": lambda each: each["share"],
-        "samples yielded or dropped>": lambda each: number(each["samples"]),
+        title: lambda each: number(each["samples"]),
         "of a slot, least>": lambda each: number(each["least"]),
         "most>": lambda each: number(each["most"]),
         "slots that read it>": lambda each: number(each["slots"]),
@@ -181,8 +184,8 @@ def _summary(state: dict[str, Any]) -> Iterator[Row]:
     more = f" (up to {state['legal_ranks'][-1]:,})" if usual != state["legal_ranks"] else ""
     resumes = f"{_numbers(usual)} ranks{more}, with {_numbers(state['legal_workers'])} workers each"
     yield "version", str(state["version"])
-    samples = pluralize(state["samples"], "sample")
-    yield "batch", f"{state['batch'] - skipped:,} global batches yielded, {samples}"
+    samples = "" if state["samples"] is None else f", {pluralize(state['samples'], 'sample')}"
+    yield "batch", f"{state['batch'] - skipped:,} global batches yielded{samples}"
     if skipped:
         yield "skipped", f"{skipped:,} more: {_steps(state['skipped'])}"
     if state["to_skip"]:

@@ -146,6 +146,11 @@ class Reader:
         assert isinstance(slot, EndlessSlot), "passes and stages are not read one by one"
         return slot.one_by_one(m)
 
+    def measure_windows(self) -> list[list[tuple[list[float], float]]]:
+        """Return for each canonical rank the batches of the first window of its first slot (`WindowSlot.measure`)."""
+        slots = [self._slot(rank, 0) for rank in self.ranks]
+        return [slot.measure() for slot in slots if isinstance(slot, WindowSlot)]
+
     def counts(self) -> dict[int, PackedCounts]:
         """Return the counts by number of the source, of the sources that changed since the last call."""
         changed: dict[int, PackedCounts] = {}

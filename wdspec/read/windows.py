@@ -200,7 +200,7 @@ class WindowPlanner:
             )
             batches += [[(each, None)] for each in samples if each.is_alone]
         if self.batch.balance:
-            order = balance([sum(each.weight for each, _ in batch) for batch in batches], turn)
+            order = balance([_weight(batch) for batch in batches], turn)
         else:
             order = permute(len(batches), key)
         yield from (batches[number] for number in order)
@@ -238,6 +238,10 @@ class WindowPlanner:
 
         for places in gather_groups(note(), self.rules, self.batch.incomplete, drop):
             yield [(waiting.pop(place), None) for place in places]
+
+
+def _weight(batch: Sequence[tuple[Candidate, Piece | None]]) -> float:
+    return sum(each.weight for each, _ in batch)
 
 
 def _evaluator(expression: Expression, places: Sequence[int]) -> Callable[[Sequence[Any]], Any]:
@@ -320,6 +324,15 @@ class WindowSlot:
     def close(self) -> None:
         """Close all open shards."""
         self._slot.close()
+
+    def measure(self) -> list[tuple[list[float], float]]:
+        """Return the costs of the samples of each batch of the first window, and its weight for `balance`."""
+        self._open(0)
+        assert self._batches is not None, "it was opened"
+        return [
+            ([each.cost if piece is None else piece[2] - piece[1] for each, piece in batch], _weight(batch))
+            for batch in self._batches
+        ]
 
     def _next(self, m: int) -> list[tuple[Candidate, Piece | None]]:
         """Return the next batch, the slot's m-th."""
