@@ -111,6 +111,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "top mix.by": ({}, {"mix": {"by": "equal"}}),
     "top mix.cap": ({}, {"mix": {"cap": 4}}),
     "top mix.temperature": ({}, {"mix": {"temperature": 2}}),
+    "top mix.shares_in": ({}, {"mix": {"shares_in": "cost"}}),
     "top seed": ({}, {"seed": 1}),
     "top fields": ({}, {"fields": "txt"}),
     "top to_tuple": ({}, {"to_tuple": "txt"}),
@@ -250,6 +251,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "source revision": ({}, {"revision": "v2"}),
     "source samples": (10, 20),
     "source bytes": (10, 20),
+    "source mean_cost": (10, 20),
     "source format": ({}, {"format": "tar"}),
     "source expect.fields": ({}, {"expect": {"fields": {"cls": {"classes": 10}}}}),
     "source expect.samples": ({}, {"expect": {"samples": [1, None]}}),
@@ -261,6 +263,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "source mix.by": ("nested", {"by": "equal"}),
     "source mix.cap": ("nested", {"cap": 4}),
     "source mix.temperature": ("nested", {"temperature": 2}),
+    "source mix.shares_in": ("nested", {"shares_in": "cost"}),
 }
 NOT_IN_SOURCES = {
     f"source mix.{key}" for key in ("draw", "unit", "schedule.at", "schedule.shares", "schedule.ramp")
@@ -289,6 +292,21 @@ def described(spec: dict[str, Any]) -> tuple[str, str]:
 def made(name: str, change: Any) -> dict[str, Any]:
     kind, _, key = name.partition(" ")
     a, b = ({"name": each, **options} for each, options in SOURCES.items())
+    by_cost = {"batch": {"cost": "txt.length", "max_cost": 9}}
+    costs = {"a": {"mean_cost": 10}, "b": {"mean_cost": 30}}
+    if key == "mix.shares_in":
+        dataset = [a | costs["a"], b | costs["b"]]
+        if kind == "top":
+            return {**BASE, **by_cost, **change, "dataset": dataset}
+        mix = {} if change == "nested" else {"mix": change}
+        return {**BASE, **by_cost, "dataset": [{"name": "in", "dataset": dataset, **mix}]}
+    if key == "mean_cost":
+        return {
+            **BASE,
+            **by_cost,
+            "mix": {"shares_in": "cost"},
+            "dataset": [a | {key: change}, b | costs["b"]],
+        }
     if kind == "top":
         return {**BASE, **change, "dataset": [a, b]}
     if key.startswith("mix."):

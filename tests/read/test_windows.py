@@ -13,6 +13,8 @@ import pytest
 from shardmaking import write_shard
 
 import wdspec
+from wdspec.jobs.engine import LocalEngine
+from wdspec.jobs.stats import StatsJob
 
 RANKS, WORKERS = 12, 2
 
@@ -154,8 +156,8 @@ def test_a_window_gives_each_of_its_samples_once(folder, kind):
                 assert sorted(keys) == expected
 
 
-def due(batch, keys):
-    """The tokens of the samples of a window that its packs have to hold."""
+def lengths_of_samples():
+    """Key → tokens of the samples in `folder`."""
     draw, lengths = random.Random(1), {}
     for source, mean in (("a", 4.0), ("b", 3.0)):
         for shard in range(3):
@@ -164,6 +166,12 @@ def due(batch, keys):
                     300, max(1, round(draw.lognormvariate(mean, 0.8)))
                 )
                 draw.random()
+    return lengths
+
+
+def due(batch, keys):
+    """The tokens of the samples of a window that its packs have to hold."""
+    lengths = lengths_of_samples()
     most = batch["pack"]["length"] if batch.get("overlong") == "truncate" else 999
     return sum(min(lengths[key], most) for key in keys)
 
@@ -387,3 +395,32 @@ def test_a_default_stands_in_for_missing_fields(folder):
 def test_a_rank_count_that_does_not_divide_is_refused(folder):
     with pytest.raises(wdspec.UsageError, match="5 ranks cannot share 12 canonical ranks"):
         wdspec.loader(spec_of(folder, KINDS["packed"]), rank=0, world_size=5)
+
+
+def test_shares_of_cost_divide_tokens(folder, tmp_path):
+    spec = spec_of(folder, padded({"cost": "npy.length", "max_cost": 800, "window": 200}), 1, 1)
+    spec |= {"mix": {"shares_in": "cost"}, "stats": str(tmp_path / "stats.json"), "epoch": {"batches": 600}}
+    StatsJob(wdspec.load(spec), spec["stats"]).run(LocalEngine(0))
+    measured = wdspec.load(spec)
+    means = {source.name: source.mean_cost for source in measured.sources}
+    lengths = lengths_of_samples()
+    for name, mean in means.items():
+        own = [length for key, length in lengths.items() if key.startswith(name)]
+        assert mean == pytest.approx(sum(own) / len(own))
+    tokens: Counter[str] = Counter()
+    with wdspec.loader(spec, num_workers=0) as loader:
+        for made in loader:
+            for source, facts in zip(made["__source__"], made["json"], strict=True):
+                tokens[source] += facts["n"]
+    assert tokens["a"] / tokens.total() == pytest.approx(2 / 3, abs=0.01)
+    assert float(wdspec.plan(spec).sources[0].share) == pytest.approx(
+        2 / means["a"] / (2 / means["a"] + 1 / means["b"])
+    )
+
+
+def test_shares_of_cost_need_the_mean_cost(folder):
+    spec = spec_of(folder, KINDS["packed"], mix={"shares_in": "cost"})
+    with pytest.raises(wdspec.SpecError, match="needs the mean cost of each source"):
+        wdspec.load(spec)
+    with pytest.raises(wdspec.SpecError, match="needs a cost of samples"):
+        wdspec.load(spec_of(folder, 4, mix={"shares_in": "cost"}))

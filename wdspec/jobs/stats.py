@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 import warnings
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -23,6 +23,8 @@ from wdspec.formats.samples import Unread
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, measure_rate, read_earlier
 from wdspec.read.budget import Budget
+from wdspec.read.shard import Piece
+from wdspec.read.windows import WindowPlanner
 from wdspec.shards.count import count_shard
 from wdspec.shards.lock import check_harmless, find_measured, place_of
 from wdspec.shards.shards import list_shards
@@ -32,6 +34,7 @@ from wdspec.spec.measurements import (
     MeasuredSource,
     Measurements,
     Spread,
+    costing_of,
     decoding_of,
     reading_of_shards,
 )
@@ -51,6 +54,8 @@ class MeasureTask(ReadTask):
 
     lengths: bool
     """Whether to decode its samples too, as in training."""
+    planner: WindowPlanner | None = None
+    """Measures what its samples cost, if that is needed."""
 
 
 class Fault(NamedTuple):
@@ -83,6 +88,8 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         before, self._text = (None, b"") if path is None else _read_before(path, spec.split)
         self._shards = list_shards(spec.of(spec.sources), counts_samples=False)
         self._known: dict[str, dict[str, MeasuredShard]] = {}
+        self._costing = {source.name: costing_of(spec, source) for source in spec.sources}
+        planner = WindowPlanner.of(spec) if any(self._costing.values()) else None
         self._decoding: dict[str, str] = {}
         """How values are decoded, for the sources whose values are measured."""
         self.gone: list[tuple[str, str]] = []
@@ -96,7 +103,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             spec,
             self._shards,
             self._shards.parts(spec),
-            lambda source, number, shard: {"lengths": source.name in self._decoding},
+            lambda source, number, shard: {"lengths": source.name in self._decoding, "planner": planner},
         )
         self.tasks: Sequence[MeasureTask] = [
             task for task in tasks if task.shard.text not in self._known[task.source]
@@ -113,7 +120,8 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         has_lengths = then is not None and then.decoding == decoding
         if lengths or has_lengths:
             self._decoding[source.name] = decoding
-        if before is None or then is None or (lengths and not has_lengths):
+        has_cost = then is not None and then.costing == self._costing[source.name]
+        if before is None or then is None or (lengths and not has_lengths) or not has_cost:
             return
         found = find_measured(before, self._spec, source, self._shards.storages[source.name], shards)
         title = f"asking about {source.name}"
@@ -175,7 +183,15 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             _pool_fields(shard.fields for shard in shards.values()),
             _pool_fields(shard.lengths for shard in shards.values()),
             self._decoding.get(source.name, ""),
+            *self._mean_cost(source.name, shards),
         )
+
+    def _mean_cost(self, name: str, shards: Mapping[str, MeasuredShard]) -> tuple[float | None, str]:
+        costs = [shard.cost for shard in shards.values() if shard.cost is not None]
+        count = sum(count for _, count in costs)
+        return (sum(total for total, _ in costs) / count if count else None), self._costing[
+            name
+        ] if count else ""
 
 
 def _read_before(path: str, split: str | None) -> tuple[Measurements | None, bytes]:
@@ -208,7 +224,25 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         lengths,
         count.marks,
         tuple(sorted(count.lost)),
+        None if task.planner is None else _measure_cost(task, task.planner),
     )
+
+
+def _measure_cost(task: MeasureTask, planner: WindowPlanner) -> tuple[float, int] | None:
+    """Add up what the samples of a shard cost. Samples that cannot be measured are left out, as in training."""
+    budget = Budget(task.parts.errors, task.source).without_log()
+    process, lent = task.build_process(budget)
+    measure: Callable[[dict[str, Any], int], Any] = planner.choose(task.parts, budget, process)
+    url, total, count = task.shard.text, 0.0, 0
+    with closing(
+        task.parts.open(Piece(task.shard), on_error=lambda error: budget(error, "shard", url=url))
+    ) as samples:
+        for raw in samples:
+            with lent:
+                found = measure(raw, samples.next_index - 1)
+            if found is not None:
+                total, count = total + found.cost, count + 1
+    return (total, count) if count else None
 
 
 class _Columns:

@@ -38,6 +38,7 @@ IN_PLAN = {
     "mix.by": "sources",
     "mix.cap": "sources",
     "mix.temperature": "sources",
+    "mix.shares_in": "sources",
     "epoch.pass": "pass",
     "limit": "pass",
 }
@@ -50,8 +51,9 @@ IN_SOURCE = {
     "upsample": "share",
     "samples": "share",
     "bytes": "share",
+    "mean_cost": "share",
     **{f"mix.{key}": "share" for key in ("draw", "unit", "schedule.at", "schedule.shares", "schedule.ramp")},
-    **{f"mix.{key}": "share" for key in ("by", "cap", "temperature")},
+    **{f"mix.{key}": "share" for key in ("by", "cap", "temperature", "shares_in")},
     "shards": "shards",
     "order": "order",
     "shuffle": "shuffle",

@@ -73,10 +73,9 @@ def _within(
     dataset: Sequence[Source], mix: MixOptions, shard_count: Sizer, given: Mapping[str, float] | None
 ) -> list[Fraction]:
     """The shares of the entries of one list, summing to 1."""
-    if given is None:
-        amounts = [_amount(source, mix, shard_count) for source in dataset]
-    else:
-        amounts = [Fraction(given.get(source.name, 0)) for source in dataset]
+    amounts = [_amount(source, mix, shard_count, given) for source in dataset]
+    if mix.shares_in == "cost":
+        amounts = _per_sample(dataset, amounts, shard_count)
     total = sum(amounts)
     if not total:
         raise UsageError(
@@ -85,10 +84,13 @@ def _within(
     return [amount / total for amount in amounts]
 
 
-def _amount(source: Source, mix: MixOptions, shard_count: Sizer) -> Fraction:
-    for stated in (source.probability, source.weight):
-        if stated is not None:
-            return Fraction(stated)
+def _amount(
+    source: Source, mix: MixOptions, shard_count: Sizer, given: Mapping[str, float] | None
+) -> Fraction:
+    written = source.weight if source.probability is None else source.probability
+    stated = written if given is None else given.get(source.name, 0)
+    if stated is not None:
+        return Fraction(stated)
     upsample = Fraction(1 if source.upsample is None else source.upsample)
     if mix.by == "equal" or not upsample:
         return upsample
@@ -120,6 +122,36 @@ def _size(source: Source, by: str, shard_count: Sizer) -> int:
             source=source.name,
         )
     return size
+
+
+def _per_sample(dataset: Sequence[Source], amounts: Sequence[Fraction], shard_count: Sizer) -> list[Fraction]:
+    """Turn shares of cost into shares of samples."""
+    return [
+        amount / mean_cost(source, shard_count) if amount else amount
+        for source, amount in zip(dataset, amounts, strict=True)
+    ]
+
+
+def mean_cost(source: Source, shard_count: Sizer) -> Fraction:
+    """The mean cost of the samples of a source; of a nested mix, that of its sources by their shares of samples.
+
+    Raises:
+        UsageError: it is unknown.
+    """
+    if source.dataset is not None:
+        shares = effective_shares(source.dataset, source.mix, shard_count)
+        leaves = {leaf.name: leaf for leaf in source.leaves}
+        return sum(
+            (share * mean_cost(leaves[name], shard_count) for name, share in shares.items() if share),
+            Fraction(0),
+        )
+    if source.mean_cost is None:
+        raise UsageError(
+            "`mix: {shares_in: cost}` needs the mean cost of every source; run `wdspec stats SPEC`, which writes it to "
+            "the file that `stats:` names, or add `mean_cost: …`",
+            source=source.name,
+        )
+    return Fraction(source.mean_cost)
 
 
 def _zeros(source: Source) -> dict[str, Fraction]:

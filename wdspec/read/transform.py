@@ -507,11 +507,11 @@ class LiveSource:
     budget: Budget
     functions: UserFunctions
     seed: int
-    wrap: Callable[[LiveSource, Process], Process] | None = None
+    wrap: Callable[[SourceParts, Budget, Process], Process] | None = None
     """Replaces `process`, where samples are chosen before they are decoded."""
 
     def process(self, slot: int) -> Process:
         """Return the function that turns raw samples of a slot into samples. Raises as `Transform.build`."""
         parts = self.parts
         process = parts.transform.build(self.budget, self.seed, slot, self.functions, parts.open)
-        return process if self.wrap is None else self.wrap(self, process)
+        return process if self.wrap is None else self.wrap(parts, self.budget, process)

@@ -37,7 +37,7 @@ from wdspec.planning.windows import (
 from wdspec.read.budget import Budget
 from wdspec.read.slot import EndlessSlot
 from wdspec.read.source import SIZE, StreamState, unpack_slot
-from wdspec.read.transform import LiveSource, Process, Sample
+from wdspec.read.transform import Process, Sample, SourceParts
 from wdspec.spec.language.batch import Batch
 from wdspec.spec.language.expressions import Expression, parse_expression
 from wdspec.spec.spec import Spec
@@ -109,7 +109,7 @@ class WindowPlanner:
         batch = self.batch
         return batch.pack.length if batch.max_cost is None and batch.pack else batch.max_cost
 
-    def choose(self, source: LiveSource, process: Process) -> Process:
+    def choose(self, parts: SourceParts, budget: Budget, process: Process) -> Process:
         """Return the function from raw samples of a source to `Candidate`s, in place of decoding them."""
         batch, pack = self.batch, self.batch.pack
         function = None
@@ -121,7 +121,7 @@ class WindowPlanner:
         expressions = [parse_expression(text, self.costs) for text in texts]
         paths = list(dict.fromkeys(path for each in expressions for path in each.paths))
         required = {path for each in expressions for path in each.paths if path not in each.optional}
-        parts, budget, rules = source.parts, source.budget, self.rules
+        rules = self.rules
         measure = Measures(parts.transform.fields, paths, frozenset(paths) - required, parts.transform.tags)
         evaluators = [_evaluator(each, [paths.index(path) for path in each.paths]) for each in expressions]
         of_cost, *of_sums, of_weight, of_value = evaluators

@@ -6,7 +6,7 @@ Digests of how a spec reads shards show whether the results are still valid.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import version
@@ -15,6 +15,7 @@ from typing import Any
 from wdspec.base.errors import UsageError
 from wdspec.spec.files import MOST_DATA, Library, read_from_disk, reason_of
 from wdspec.spec.language.effects import declared_keys
+from wdspec.spec.language.options import MixOptions
 from wdspec.spec.problems import Problems, list_names
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
@@ -73,6 +74,24 @@ def decoding_of(spec: Spec, source: Source) -> str:
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
 
 
+def costing_of(spec: Spec, source: Source) -> str:
+    """A digest of what a sample of a source costs; empty if no shares need it."""
+    if spec.batch is None or not any(mix.shares_in == "cost" for mix in _mixes_of(spec)):
+        return ""
+    values = [
+        reading_of_shards(spec, source),
+        source.model_dump(mode="json", include=_DECODING),
+        spec.model_dump(mode="json", include={"costs"}),
+        spec.batch.model_dump(mode="json", include={"cost", "pack"}),
+    ]
+    return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
+
+
+def _mixes_of(spec: Spec) -> Iterator[MixOptions]:
+    yield spec.mix
+    yield from (inner.mix for source in spec.dataset for inner in source.mixes)
+
+
 FORMAT = 1
 _SHARDS = b'\n "shards": {\n'
 """Start of the shards in a file. It cannot be in a text, since JSON texts have no line ends."""
@@ -111,6 +130,8 @@ class MeasuredShard:
     """See `ShardCount`."""
     lost: tuple[int, ...] = ()
     """See `ShardCount`."""
+    cost: tuple[float, int] | None = None
+    """The cost of its samples by `batch.cost`, and how many could be measured, if this was asked for."""
 
     def as_json(self) -> dict[str, Any]:
         values = {
@@ -122,6 +143,7 @@ class MeasuredShard:
             "lengths": spreads_as_json(self.lengths),
             "marks": self.marks,
             "lost": self.lost,
+            "cost": self.cost,
         }
         return {key: value for key, value in values.items() if value or key in ("samples", "bytes")}
 
@@ -136,6 +158,7 @@ class MeasuredShard:
             spreads_of_json(values.get("lengths", {})),
             tuple((_count(index), _count(offset)) for index, offset in values.get("marks", ())),
             tuple(map(_count, values.get("lost", ()))),
+            _cost(values.get("cost")),
         )
 
 
@@ -163,6 +186,10 @@ class MeasuredSource:
     """Lengths of decoded values in all measured shards, by field."""
     decoding: str = ""
     """Digest of the options that decide what the decoded values are (`decoding_of`), if they were measured."""
+    cost: float | None = None
+    """Mean cost of a sample, if it was measured."""
+    costing: str = ""
+    """Digest of the options that decide what a sample costs (`costing_of`), if it was measured."""
 
     @property
     def is_whole(self) -> bool:
@@ -182,6 +209,7 @@ class MeasuredSource:
             **(
                 {"lengths": spreads_as_json(self.lengths), "decoding": self.decoding} if self.decoding else {}
             ),
+            **({"cost": self.cost, "costing": self.costing} if self.costing else {}),
         }
 
     @classmethod
@@ -197,6 +225,8 @@ class MeasuredSource:
             spreads_of_json(values["fields"]),
             spreads_of_json(values.get("lengths", {})),
             str(values.get("decoding", "")),
+            None if values.get("cost") is None else _positive(values["cost"]),
+            str(values.get("costing", "")),
         )
 
 
@@ -317,7 +347,15 @@ def fill_in_measurements(
             misfits.setdefault("sources of which not all shards could be measured", []).append(leaf.name)
         else:
             numbers = {"samples": measured.samples, "bytes": measured.bytes}
-            lacking = {key: numbers[key] for key in numbers if getattr(leaf.model, key) is None}
+            lacking: dict[str, Any] = {
+                key: numbers[key] for key in numbers if getattr(leaf.model, key) is None
+            }
+            if (
+                leaf.model.mean_cost is None
+                and measured.costing
+                and measured.costing == costing_of(spec, leaf.model)
+            ):
+                lacking["mean_cost"] = measured.cost
             leaf.model = leaf.model.model_copy(update=lacking)
     for what, names in misfits.items():
         _warn(node, f"{what}: {list_names(names)}", problems)
@@ -348,6 +386,20 @@ def _count(values: Any) -> int:
     if type(values) is not int or not 0 <= values < 1 << 63:
         raise ValueError("no count")
     return values
+
+
+def _positive(value: Any) -> float:
+    """Check a mean cost. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e16:
+        raise ValueError(f"{value!r:.40} is not a cost")
+    return value
+
+
+def _cost(value: Any) -> tuple[float, int] | None:
+    if value is None:
+        return None
+    total, count = value
+    return _positive(total), _count(count)
 
 
 def _warn(node: Node, message: str, problems: Problems) -> None:

@@ -64,6 +64,7 @@ from wdspec.spec.language.values import (
     Integer,
     Model,
     Positive,
+    PositiveNumber,
     Seed,
     Share,
     Size,
@@ -178,6 +179,11 @@ class SourceOptions(Model):
         None,
         description="Bytes of all files in its shards, uncompressed: a number, or text such as `1.2TB`; by default the "
         "number in `stats`.",
+    )
+    mean_cost: AffectsOrder[PositiveNumber | None] = Field(
+        None,
+        description="Mean cost of its samples by `batch.cost`, for `mix: {shares_in: cost}`; by default the number in "
+        "`stats`.",
     )
     # Not the samples: `auto` and the right word read the same, and a wrong one is an error.
     format: AffectsNeither[Literal["auto", Format]] = Field(

@@ -48,6 +48,11 @@ class MixOptions(values.Model):
         "sources declare, or those in `stats`.",
     )
     cap: AffectsOrder[values.Positive | None] = Field(None, description="Largest size that counts.")
+    shares_in: AffectsOrder[Literal["samples", "cost"]] = Field(
+        "samples",
+        description="What shares divide: `samples`, or with `cost` what `batch.cost` counts, such as tokens. Samples "
+        "are then drawn by share divided by `mean_cost`.",
+    )
     temperature: AffectsOrder[values.PositiveNumber | None] = Field(
         None, description="T: a size becomes size^(1/T)."
     )

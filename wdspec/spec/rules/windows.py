@@ -135,6 +135,26 @@ def unlimited_batches(composition: Composition) -> Findings:
             )
 
 
+@rule("E206", keys="shares_in")
+def shares_of_unknown_cost(composition: Composition) -> Findings:
+    """Shares of cost without a cost, or without the mean cost of a source."""
+    spec, top = composition.spec, composition.top
+    if composition.bad & {"mix", "batch"}:
+        return
+    for sources in composition.lists:
+        shares_in = None if sources.mix is None else sources.mix.get("shares_in")
+        if not isinstance(shares_in, Scalar) or shares_in.value != "cost":
+            continue
+        if spec.batch is None or not spec.batch.has_windows:
+            hint = "add `batch: {cost: …, max_cost: …}`"
+            yield Finding(shares_in, "`shares_in: cost` needs a cost of samples", hint)
+            return
+        for leaf in sources.leaves if top.get("stats") is None else ():
+            if leaf.model is not None and leaf.model.mean_cost is None:
+                hint = "add `stats: FILE` and run `wdspec stats SPEC`, or add `mean_cost: …`"
+                yield Finding(leaf.node, "`shares_in: cost` needs the mean cost of each source", hint)
+
+
 def _is_set(batch: Batch, key: str) -> bool:
     return key in batch.model_fields_set and bool(getattr(batch, key) is not None)
 
