@@ -57,9 +57,7 @@ class Run:
     def slots(self) -> int:
         """Number of slots that this rank reads; in a short pass, only those that get a batch."""
         finite, slots = self.plan.finite, self.plan.topology.workers
-        if finite is not None:
-            slots = min(slots, finite.batches)
-        return len(self.ranks) * slots
+        return len(self.ranks) * (slots if finite is None else min(slots, finite.batches))
 
     def segments(self, live: Sequence[LiveShares]) -> tuple[ScheduleSegment, ...]:
         """Return the schedule segments of shares set at run time (`live_segments`)."""
