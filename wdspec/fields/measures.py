@@ -15,12 +15,13 @@ from wdspec.fields.codecs.audio import read_seconds
 from wdspec.fields.codecs.image_decoder import image_size
 from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import is_reserved, listed_fields
-from wdspec.fields.samples import SampleFields
+from wdspec.fields.samples import MAX_LAYOUTS, SampleFields
 from wdspec.formats.compression import split_packing
 from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF
 from wdspec.spec.language.expressions import MISSING, Path, describe_path
 
-Measure = Callable[[bytes], Any]
+Reader = Callable[[dict[str, Any]], Any]
+"""A raw sample → the value at a path."""
 _OF_IMAGES = frozenset({"width", "height", "pixels", "aspect"})
 
 
@@ -32,6 +33,8 @@ class Measures:
         paths: what to read.
         optional: the paths whose field or value a sample may lack; it is `MISSING` then.
         constants: further fields, the same in every sample.
+        keeps_decoded: whether values that have to be decoded replace the bytes in the raw samples, so that they are not
+            decoded again.
     """
 
     def __init__(
@@ -40,72 +43,83 @@ class Measures:
         paths: Sequence[Path],
         optional: Iterable[Path] = (),
         constants: Mapping[str, Any] | None = None,
+        keeps_decoded: bool = False,
     ) -> None:
         self._fields, self._paths, self._optional = fields, tuple(paths), frozenset(optional)
         self._constants = constants or {}
-        self._layouts: dict[tuple[str, ...], list[tuple[str, Callable[[Any], Iterable[Any]]]] | None] = {}
+        self._keeps_decoded = keeps_decoded
+        self._layouts: dict[tuple[str, ...], list[Reader] | None] = {}
 
-    def __call__(self, raw: Mapping[str, Any]) -> list[Any] | None:
+    def __call__(self, raw: dict[str, Any]) -> list[Any] | None:
         """Return the values, in the order of the paths; None for a sample that `missing: skip` leaves out.
 
         Raises:
             FieldError: a field is missing, or has no such value.
         """
         names = tuple(raw)
-        if names not in self._layouts:
-            if len(self._layouts) > 1000:
+        try:
+            readers = self._layouts[names]
+        except KeyError:
+            if len(self._layouts) > MAX_LAYOUTS:
                 self._layouts.clear()
-            self._layouts[names] = self._study(names)
-        readers = self._layouts[names]
+            readers = self._layouts[names] = self._study(names)
         if readers is None:
             return None
-        values: list[Any] = []
-        for name, read in readers:
-            try:
-                values += read(raw.get(name))
-            except WdspecError as error:
-                error.at(field=name or None)
-                raise
-            except Exception as cause:
-                raise FieldError(f"cannot be measured: {one_line(cause)}", field=name) from cause
-        return values
+        try:
+            if len(readers) == 1:  # without the call of a comprehension
+                return [readers[0](raw)]
+            return [read(raw) for read in readers]
+        except WdspecError:
+            raise
+        except Exception as cause:
+            raise FieldError(f"cannot be measured: {one_line(cause)}") from cause
 
-    def _study(self, names: tuple[str, ...]) -> list[tuple[str, Callable[[Any], Iterable[Any]]]] | None:
-        """Decide how to read samples of this layout; the paths of one field are neighbours if it is parsed."""
+    def _study(self, names: tuple[str, ...]) -> list[Reader] | None:
+        """Decide how to read samples of this layout."""
         fields = self._fields.naming.arrange([name for name in names if not is_reserved(name)])
-        if fields is None:
-            return None
-        return [self._reader(path, fields, names) for path in self._paths]
+        return None if fields is None else [self._reader(path, fields, names) for path in self._paths]
 
-    def _reader(
-        self, path: Path, fields: Mapping[str, str | None], names: Sequence[str]
-    ) -> tuple[str, Callable[[Any], Iterable[Any]]]:
-        name, rest, optional = str(path[0]), path[1:], path in self._optional
+    def _reader(self, path: Path, fields: Mapping[str, str | None], names: Sequence[str]) -> Reader:
+        name, optional = str(path[0]), path in self._optional
         if name in self._constants:
             constant = _walk(self._constants[name], path, optional)
-            return "", lambda _: (constant,)
+            return lambda raw: constant
         stored = name if is_reserved(name) and name in names else fields.get(name)
         if stored is None:
             if optional:
-                return "", lambda _: (MISSING,)
+                return lambda raw: MISSING
             raise FieldError(
                 f"`{describe_path(path)}` needs the field `{name}`, which the sample does not have before `map`; it "
                 f"has {listed_fields(names)}. Write `default({describe_path(path)}, 0)` if samples may lack it",
                 code="D201",
                 field=name,
             )
-        measure = _measure_of(rest, stored)
-        decoder = None if measure else self._fields.rules.decoder_of(name, stored)
-        decode = decoder.decode if decoder else None
+        measure = _measure_of(path[1:], stored)
+        if measure is not None:
+            return lambda raw: measure(raw[stored])
+        decoder = self._fields.rules.decoder_of(name, stored)
+        keeps = self._keeps_decoded and decoder is not None and decoder.rescale is None
+        return _follow(stored, decoder.decode if decoder else bytes, keeps, path, optional)
 
-        def read(data: Any) -> Iterable[Any]:
-            if data.__class__ is not bytes:
-                return (_walk(data, path, optional),)
-            if measure is not None:
-                return (measure(data),)
-            return (_walk(decode(data) if decode else data, path, optional),)
 
-        return stored, read
+def _follow(stored: str, decode: Callable[[bytes], Any], keeps: bool, path: Path, optional: bool) -> Reader:
+    """Return the function that decodes a field and follows a path in it."""
+    part = path[1] if len(path) == 2 else None
+
+    def follow(raw: dict[str, Any]) -> Any:
+        value = raw[stored]
+        if value.__class__ is bytes:
+            value = decode(value)
+            if keeps:
+                raw[stored] = value
+        if part is not None:  # most paths, without a loop
+            if value.__class__ is dict and part in value:
+                return value[part]
+            if value.__class__ is str and part == "length":
+                return len(value)
+        return _walk(value, path, optional)
+
+    return follow
 
 
 def _walk(value: Any, path: Path, optional: bool) -> Any:
@@ -135,7 +149,7 @@ def _has(value: Any, part: str | int) -> bool:
     return isinstance(value, dict) and part in value
 
 
-def _measure_of(rest: Path, stored: str) -> Measure | None:
+def _measure_of(rest: Path, stored: str) -> Callable[[bytes], Any] | None:
     """Return what reads a value from the header of a file; None if it has to be decoded."""
     plain, layers = split_packing(stored.lower())
     ending = plain.rpartition(".")[2]

@@ -235,14 +235,18 @@ def gather_groups(
         drop: called with the samples that are left out.
     """
     groups: dict[Hashable, _Open] = {}
+    is_by_size = rules.max_cost == float("inf") and not rules.limits
     seen: list[tuple[float, Sequence[float]]] = []
     for place, (value, cost, sums) in enumerate(samples):
         seen.append((cost, sums))
-        group = groups.setdefault(value, _Open())
-        if group.places and not group.takes(cost, sums, rules):
+        group = groups.get(value) or groups.setdefault(value, _Open())
+        if not is_by_size and group.places and not group.takes(cost, sums, rules):
             yield from _take_whole(groups, value, rules, seen)
             group = groups.setdefault(value, _Open())
-        group.add(place, cost, sums)
+        if is_by_size:
+            group.places.append(place)
+        else:
+            group.add(place, cost, sums)
         if rules.max_size is not None and len(group.places) == rules.max_size:
             yield from _take_whole(groups, value, rules, seen)
     rest = [groups[value].places for value in sorted(groups, key=_rank)]

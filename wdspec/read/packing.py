@@ -17,9 +17,11 @@ import torch
 from wdspec.base.errors import FieldError
 from wdspec.read.batch import Collate, build_collate
 from wdspec.read.transform import Sample
-from wdspec.read.windows import COST
+from wdspec.read.windows import CostedSamples
 from wdspec.spec.language.batch import Batch, Packing
 
+COST = "__cost__"
+"""What a batch costs."""
 SIZE = "__size__"
 """The number of samples in a batch."""
 TOKENS = "__tokens__"
@@ -44,10 +46,9 @@ def build_window_collate(
     collate = build_collate(batch, None if pack else entries, folder, seed)
 
     def make(samples: Sequence[Sample], place: int = 0) -> Any:
-        costs = [sample[COST] for sample in samples]
-        bare = [{name: value for name, value in sample.items() if name != COST} for sample in samples]
-        made = collate(bare, place) if pack is None else join_samples(bare, pack)
-        if isinstance(made, dict):
+        made = collate(samples, place) if pack is None else join_samples(samples, pack)
+        if isinstance(made, dict) and isinstance(samples, CostedSamples):
+            costs = samples.costs
             made[SIZE] = len(samples)
             made[COST] = sum(costs) if pack or not batch.padded else len(costs) * max(costs)
         if pack and entries is not None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
+from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -42,8 +43,6 @@ from wdspec.spec.language.batch import Batch
 from wdspec.spec.language.expressions import Expression, parse_expression
 from wdspec.spec.spec import Spec
 
-COST = "__cost__"
-"""What a sample costs, in the samples that a slot gives to a batch; and what the batch costs, in the batch."""
 _BARREN = 20
 """Consecutive windows without a batch after which an error is raised."""
 _LIMIT = 1e15
@@ -59,10 +58,114 @@ class Candidate(NamedTuple):
     """Its part of `balance`."""
     value: Hashable
     """Its value of `group_by`."""
-    is_alone: bool
-    finish: Callable[[], Sample | None]
-    """Decodes it; returns None if it is dropped (and counted)."""
+    is_long: bool
+    """Whether it exceeds the limits alone."""
+    process: Process
+    """Decodes it."""
+    raw: Sample
+    ordinal: int
     budget: Budget
+
+
+def _keep(sample: Sample, ordinal: int) -> Sample:
+    """Return a sample that was decoded before it was measured."""
+    return sample
+
+
+class CostedSamples(list[Sample]):
+    """The samples of a batch, and what each of them costs."""
+
+    costs: list[float]
+
+
+class _Meter:
+    """Measures the raw samples of a source, by the expressions of a batch."""
+
+    def __init__(self, planner: WindowPlanner, parts: SourceParts) -> None:
+        batch, pack, self._text = planner.batch, planner.batch.pack, planner.cost
+        self.function = None
+        if self._text is not None and batch.is_by_function:
+            self.function = import_function(self._text, "batch.cost", planner.folder)
+            check_arguments(self.function, f"batch.cost: {self._text}", 1)
+        texts = ["1" if self._text is None or self.function else self._text, *batch.limits]
+        texts += [each for each in (batch.balance, batch.group_by) if each is not None]
+        expressions = [parse_expression(text, planner.costs) for text in texts]
+        paths = list(dict.fromkeys(path for each in expressions for path in each.paths))
+        required = {path for each in expressions for path in each.paths if path not in each.optional}
+        self._cuts = pack is not None and (
+            pack.method == "concatenate" or batch.overlong in ("truncate", "split")
+        )
+        self._measure = Measures(
+            parts.transform.fields, paths, frozenset(paths) - required, parts.transform.tags, not self._cuts
+        )
+        evaluators = [_evaluator(each, [paths.index(path) for path in each.paths]) for each in expressions]
+        self._cost, *rest = evaluators
+        self._sums = list(zip(rest, batch.limits, strict=False))
+        self._value = rest.pop() if batch.group_by is not None else None
+        self._weight = rest.pop() if batch.balance is not None else None
+        self._balance = batch.balance
+        self._multiple = pack.pad_to_multiple_of if pack else 1
+        self._most, self._rules, self._overlong = planner.max_cost, planner.rules, batch.overlong
+        self._alone = inf if self._most is None else self._most * (1 + 1e-9)
+
+    def chooser(self, budget: Budget, process: Process) -> Callable[..., Any]:
+        """Return the function from raw samples (and, with `_keep`, decoded ones) to `Candidate`s.
+
+        It runs once for every sample.
+        """
+        measure, of_cost, function, text = self._measure, self._cost, self.function, self._text
+        multiple, alone, cuts, overlong = self._multiple, self._alone, self._cuts, self._overlong
+        has_more = bool(self._sums) or self._weight is not None or self._value is not None
+        more: tuple[tuple[float, ...], float, Hashable] = (), 0, None
+
+        def choose(raw: Sample, ordinal: int, sample: Sample | None = None) -> Any:
+            try:
+                values = measure(raw)
+                if values is None:
+                    budget.dropped["missing"] += 1
+                    return None
+                cost = of_cost(values) if function is None else function(sample)
+                if cost.__class__ is not int or not 0 < cost <= _LIMIT:
+                    cost = _checked(cost, text)
+                if multiple > 1:
+                    cost = -(-cost // multiple) * multiple
+                is_long = cost > alone
+                sums, weight, value = more
+                if has_more:
+                    sums, weight, value = self._measure_more(values)
+                    is_long = is_long or not self._rules.fits(1, cost, cost, sums)
+                if is_long and cuts:
+                    is_long = False
+                elif is_long and overlong == "error":
+                    raise FieldError(self._describe_long(cost))
+            except Exception as error:
+                known = isinstance(error, FieldError)
+                named = error if known else FieldError(f"cannot measure the sample: {one_line(error)}")
+                budget(named, "decode", url=raw["__url__"], key=raw["__key__"])
+                return None
+            if is_long and overlong == "drop":
+                budget.dropped["overlong"] += 1
+                return None
+            return Candidate(cost, sums, weight, value, is_long, process, sample or raw, ordinal, budget)
+
+        return choose
+
+    def _measure_more(self, values: Sequence[Any]) -> tuple[tuple[float, ...], float, Hashable]:
+        """Return the sums, the weight, and the value of a sample."""
+        sums = tuple([_checked(of(values), text, 0) for of, text in self._sums])
+        weight = 0 if self._weight is None else _checked(self._weight(values), self._balance, 0)
+        value = None if self._value is None else self._value(values)
+        hash(value)
+        return sums, weight, value
+
+    def _describe_long(self, cost: float) -> str:
+        """Return the message for a sample that exceeds the limits alone."""
+        limits = (
+            f"`max_cost` is {self._most:g}"
+            if self._most and cost > self._alone
+            else "one of the `limits` is less"
+        )
+        return f"the sample costs {cost:g}, and {limits}; raise it, or set `overlong: drop` or `alone`"
 
 
 @dataclass(frozen=True)
@@ -111,66 +214,20 @@ class WindowPlanner:
 
     def choose(self, parts: SourceParts, budget: Budget, process: Process) -> Process:
         """Return the function from raw samples of a source to `Candidate`s, in place of decoding them."""
-        batch, pack = self.batch, self.batch.pack
-        function = None
-        if self.cost is not None and batch.is_by_function:
-            function = import_function(self.cost, "batch.cost", self.folder)
-            check_arguments(function, f"batch.cost: {self.cost}", 1)
-        texts = ["1" if self.cost is None or function else self.cost, *batch.limits]
-        texts += [batch.balance or "0", batch.group_by or "0"]
-        expressions = [parse_expression(text, self.costs) for text in texts]
-        paths = list(dict.fromkeys(path for each in expressions for path in each.paths))
-        required = {path for each in expressions for path in each.paths if path not in each.optional}
-        rules = self.rules
-        measure = Measures(parts.transform.fields, paths, frozenset(paths) - required, parts.transform.tags)
-        evaluators = [_evaluator(each, [paths.index(path) for path in each.paths]) for each in expressions]
-        of_cost, *of_sums, of_weight, of_value = evaluators
-        decodes_first = function is not None or parts.transform.select is not None
-        multiple = pack.pad_to_multiple_of if pack else 1
-        most = self.max_cost
-        is_cut = pack is not None and (
-            pack.method == "concatenate" or batch.overlong in ("truncate", "split")
-        )
+        meter = _Meter(self, parts)
+        if meter.function is None and parts.transform.select is None:
+            return meter.chooser(budget, process)
+        choose = meter.chooser(budget, _keep)
 
-        def choose(raw: Sample, ordinal: int) -> Any:
-            sample: Sample | None = None
-            if decodes_first:
-                sample = process(raw, ordinal)
-                if sample is None:
-                    return None
-            try:
-                values = measure(raw)
-                if values is None:
-                    budget.dropped["missing"] += 1
-                    return None
-                cost = _checked(function(sample) if function else of_cost(values), self.cost)
-                cost = -(-cost // multiple) * multiple if multiple > 1 else cost
-                sums = tuple(
-                    [_checked(of(values), text, 0) for of, text in zip(of_sums, batch.limits, strict=True)]
-                )
-                weight = _checked(of_weight(values), batch.balance, 0) if batch.balance else 0
-                value = of_value(values)
-                hash(value)
-                is_long = not is_cut and not rules.fits(1, cost, cost, sums)
-                if is_long and batch.overlong == "error":
-                    limits = f"`max_cost` is {most:g}" if most else "a batch has less"
-                    raise FieldError(
-                        f"the sample costs {cost:g}, and {limits}; raise it, or set `overlong: drop` or `alone`"
-                    )
-            except Exception as error:
-                if sample is not None:
-                    budget.delivered -= 1
-                known = isinstance(error, FieldError)
-                named = error if known else FieldError(f"cannot measure the sample: {one_line(error)}")
-                budget(named, "decode", url=raw["__url__"], key=raw["__key__"])
+        def decode_and_choose(raw: Sample, ordinal: int) -> Any:
+            sample = process(raw, ordinal)
+            if sample is None:
                 return None
-            if is_long and batch.overlong == "drop":
-                budget.dropped["overlong"] += 1
-                return None
-            finish = (lambda: process(raw, ordinal)) if sample is None else lambda: sample
-            return Candidate(cost, sums, weight, value, is_long and batch.overlong == "alone", finish, budget)
+            chosen = choose(raw, ordinal, sample)
+            budget.delivered -= chosen is None
+            return chosen
 
-        return choose
+        return decode_and_choose
 
     def plan(
         self, candidates: Iterator[Candidate], key: int, turn: int
@@ -186,19 +243,16 @@ class WindowPlanner:
             yield from self._gather(candidates)
             return
         samples = list(candidates)
-        pieces: list[Piece | None] = [None] * len(samples)
         pack, rules, most = self.batch.pack, self.rules, self.max_cost
         if pack is not None and most is not None and (cuts := self._cuts(samples, int(most))) is not None:
             batches = cuts
         else:
-            whole = [place for place, each in enumerate(samples) if not each.is_alone]
-            costs = np.array([samples[place].cost for place in whole], dtype=np.float64)
-            sums = np.array([samples[place].sums for place in whole], dtype=np.float64)
+            whole = [each for each in samples if not each.is_long]
+            costs = np.array([each.cost for each in whole], dtype=np.float64)
+            sums = np.array([each.sums for each in whole] if rules.limits else [], dtype=np.float64)
             planned = plan_window(costs, sums.reshape(len(whole), len(rules.limits)), rules)
-            batches = (
-                [[(samples[whole[at]], pieces[0]) for at in batch] for batch in planned] if whole else []
-            )
-            batches += [[(each, None)] for each in samples if each.is_alone]
+            batches = [[(whole[at], None) for at in batch] for batch in planned]
+            batches += [[(each, None)] for each in samples if each.is_long]
         if self.batch.balance:
             order = balance([_weight(batch) for batch in batches], turn)
         else:
@@ -246,6 +300,8 @@ def _weight(batch: Sequence[tuple[Candidate, Piece | None]]) -> float:
 
 def _evaluator(expression: Expression, places: Sequence[int]) -> Callable[[Sequence[Any]], Any]:
     """Return the function from all values that were read to the value of an expression."""
+    if expression.source == "v0":
+        return itemgetter(places[0])
     evaluate = expression.evaluate
     match places:
         case []:
@@ -303,9 +359,17 @@ class WindowSlot:
     def take(self, m: int) -> list[Sample]:
         """Return the samples of the next batch, the slot's m-th. Those that cannot be decoded are left out."""
         while True:
-            batch = self._next(m)
-            samples = [sample for each, piece in batch if (sample := self._finish(each, piece)) is not None]
+            samples, costs = CostedSamples(), []
+            for each, piece in self._next(m):
+                if piece is None:
+                    sample, cost = each.process(each.raw, each.ordinal), each.cost
+                else:
+                    sample, cost = self._cut(each, piece), float(piece[2] - piece[1])
+                if sample is not None:
+                    samples.append(sample)
+                    costs.append(cost)
             if samples:
+                samples.costs = costs
                 return samples
 
     def skip(self, m: int) -> None:
@@ -360,17 +424,14 @@ class WindowSlot:
         candidates = cast("Iterator[Candidate]", self._slot.samples(self._window))
         self._batches = self._planner.plan(candidates, key64(self._key, self._window), turn)
 
-    def _finish(self, candidate: Candidate, piece: Piece | None) -> Sample | None:
-        """Return a decoded sample, or the part of it that a piece names."""
-        sample = candidate.finish()
+    def _cut(self, candidate: Candidate, piece: Piece) -> Sample | None:
+        """Return a part of a decoded sample."""
+        sample = candidate.process(candidate.raw, candidate.ordinal)
         if sample is None:
             return None
-        if piece is None:
-            return {**sample, COST: candidate.cost}
-        _, start, stop = piece
         pack = self._planner.batch.pack
         assert pack is not None, "only packed samples are cut"
-        cut = {**sample, COST: float(stop - start)}
+        cut = dict(sample)
         for name in pack.fields:
             if name in sample and len(sample[name]) != candidate.cost:
                 error = FieldError(
@@ -383,5 +444,5 @@ class WindowSlot:
                 )
                 return None
             if name in sample:
-                cut[name] = sample[name][start:stop]
+                cut[name] = sample[name][piece[1] : piece[2]]
         return cut
