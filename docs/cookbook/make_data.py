@@ -136,7 +136,45 @@ def detection(folder, rng):
     write(folder, "scenes", [scene(n % 4) for n in range(16)])
 
 
-RECIPES = {made.__name__: made for made in (imagenet, captions, audio, llm, vlm, pairs, video, detection)}
+def packing(folder, rng):
+    for name, mean in (("web", 50), ("code", 100)):
+        lengths = rng.integers(mean // 2, mean * 3 // 2, 16)
+        write(folder, name, [{"npy": np.cumsum(rng.integers(0, 2, length)) % 100} for length in lengths])
+
+
+def seconds(folder, rng):
+    def sound(length):
+        return np.sin(np.arange(length) * rng.uniform(0.05, 0.5)).astype(np.float32)[None], 8000
+
+    lengths = rng.integers(2000, 30000, 32)
+    write(folder, "speech", [{"flac": sound(length), "txt": sentence(rng)} for length in lengths])
+
+
+def native_aspect(folder, rng):
+    write(folder, "pairs", [{"jpg": picture(rng, *size(rng)), "txt": sentence(rng)} for _ in range(32)])
+
+
+def vlm_packing(folder, rng):
+    def chat(words):
+        return {"json": {"text": sentence(rng, words), "words": words}}
+
+    write(folder, "text", [chat(int(rng.integers(20, 120))) for _ in range(16)])
+    with_images = [(int(rng.integers(20, 60)), 10 * size(rng)[0] // 3) for _ in range(32)]
+    write(folder, "seen", [{"jpg": picture(rng, side, 200), **chat(words)} for words, side in with_images])
+
+
+def preference(folder, rng):
+    def ids():
+        return rng.integers(2, 90, rng.integers(5, 60)).tolist()
+
+    with wdspec.RecordWriter(f"{folder}/pairs.jsonl", "jsonl") as writer:
+        for number in range(32):
+            writer.write({"__key__": f"pair{number:04d}", "chosen": ids(), "rejected": ids()})
+
+
+BY_SIZE = (imagenet, captions, audio, llm, vlm, pairs, video, detection)
+BY_COST = (packing, seconds, native_aspect, vlm_packing, preference)
+RECIPES = {made.__name__: made for made in (*BY_SIZE, *BY_COST)}
 
 
 def make(name, folder):
