@@ -226,7 +226,7 @@ MaybeCollation = Annotated[
 
 
 def read_expression(value: Any) -> Any:
-    """Read a number or the text of an expression; `rules/windows.py` checks its grammar."""
+    """Read a number or the text of an expression; `rules/batches.py` checks its grammar."""
     return (
         str(value)
         if isinstance(value, (int, float)) and not isinstance(value, bool)

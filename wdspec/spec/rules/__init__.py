@@ -25,7 +25,6 @@ from wdspec.spec.rules import (
     shard_places,
     shares,
     sources,
-    windows,
 )
 from wdspec.spec.rules.rule import RULES
 
@@ -40,7 +39,6 @@ TOPICS = (
     shard_places,
     shares,
     sources,
-    windows,
 )
 """All modules with rules. Importing a module adds its rules to `RULES`."""
 
