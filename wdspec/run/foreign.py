@@ -37,6 +37,10 @@ from wdspec.spec.language.steps import StepRanges
 
 _OF_LOADERS = ("torch.utils.data.dataloader", "torchdata.stateful_dataloader.stateful_dataloader")
 _OF_ACCELERATE = "accelerate.data_loader"
+_TRAINER = (
+    "for a Trainer of transformers, "
+    "`wdspec.integrations.transformers.SpecTrainer(train_dataset=wdspec.loader(spec))` (docs/training.md)"
+)
 _SHARE_OUT = ("IterableDatasetShard", "DataLoaderDispatcher")
 
 
@@ -89,13 +93,12 @@ class DataLoaderOptions:
         if self.shares_out and world_size > 1:
             return (
                 f"Accelerate would share out what this rank reads, which is already one rank's part of {world_size}; "
-                "do not prepare it: iterate wdspec.loader(spec) directly, or return it from a Trainer's "
-                "`get_train_dataloader` (docs/training.md)"
+                f"do not prepare it: iterate wdspec.loader(spec) directly, or {_TRAINER}"
             )
         if self.batches and is_batched:
             return (
                 "the DataLoader would make batches of batches, since the spec has `batch`; use batch_size=None, or "
-                "use wdspec.loader(spec), or return it from a Trainer's `get_train_dataloader` (docs/training.md)"
+                f"use wdspec.loader(spec), or {_TRAINER}"
             )
         if not self.in_order and workers > 1:
             return (
