@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Any
-
-from lightning.fabric.plugins import TorchCheckpointIO
-from lightning.pytorch import LightningDataModule
+import sys
+from typing import TYPE_CHECKING, Any
 
 from wdspec.api import SpecLike, loader
 from wdspec.base.errors import UsageError
 from wdspec.integrations.loaders import FromStart, WholeJob
+
+if TYPE_CHECKING or "lightning" in sys.modules or "pytorch_lightning" not in sys.modules:
+    from lightning.fabric.plugins import TorchCheckpointIO
+    from lightning.pytorch import LightningDataModule
+else:  # the same under its older name, whose Trainer knows only its own data modules
+    from lightning_fabric.plugins import TorchCheckpointIO
+    from pytorch_lightning import LightningDataModule
 
 _READ_IN = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}
 """Stage of the Trainer → the data that it reads."""
