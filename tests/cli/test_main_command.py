@@ -154,6 +154,9 @@ class Interrupted:
 def in_finalizer(sample):
     Interrupted()
     f(sample)
+def made_another(sample):
+    try: signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt: raise ImportError("a part of a library is missing") from None
 """
 CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 """Shells let jobs in the background ignore SIGINT, and these tests may run in one."""
@@ -186,8 +189,9 @@ def test_ctrl_c_ends_it_with_one_word(folder):
     assert said.strip() == "interrupted"
 
 
-def test_ctrl_c_in_a_finalizer_ends_it_too(folder):
-    process = start_slow(folder, "head", "s.yaml", "--set", "map=slow_of_main:in_finalizer")
+@pytest.mark.parametrize("where", ["in_finalizer", "made_another"])
+def test_ctrl_c_that_a_library_loses_ends_it_too(where, folder):
+    process = start_slow(folder, "head", "s.yaml", "--set", f"map=slow_of_main:{where}")
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
     assert said.strip() == "interrupted"

@@ -90,6 +90,10 @@ class _Commands(click.Group):
             sys.stdout.flush()
         except BrokenPipeError:
             raise _PipeClosedError from None
+        except Exception:
+            if _interrupts:
+                raise KeyboardInterrupt from None
+            raise
         return result
 
 
@@ -124,6 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     is_program = arguments is None
     if is_program:
         sys.unraisablehook = _interrupt_again
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupt)
     try:
         code = cli.main(arguments, prog_name="wdspec", standalone_mode=False)
     except click.ClickException as error:
@@ -142,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _print_error(f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
         _drop_output()
         code = 1
-    if is_program and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) is _interrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a Ctrl-C now would print a traceback of an exit hook
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -150,6 +156,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _drop_output() -> None:
     """Drop what is still buffered: writing it would fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+_interrupts: list[int] = []
+"""An entry for each Ctrl-C."""
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """Raise KeyboardInterrupt, and note it: a library may make another exception of it, for example during import."""
+    _interrupts.append(number)
+    raise KeyboardInterrupt
 
 
 def _interrupt_again(unraisable: Any) -> None:
