@@ -181,6 +181,12 @@ def test_what_a_shell_makes_of_a_secret_is_hidden_in_what_a_program_says():
     )
 
 
+@pytest.mark.parametrize("namespace", ["remote", "%40remote", "%40remote%23own", "%23own"])
+def test_a_namespace_of_aistore_is_no_secret(namespace):
+    url = f"http://h/v1/objects/b/a.tar?provider=ais&namespace={namespace}"
+    assert redact(url) == url
+
+
 @pytest.mark.parametrize("kind", [ShardError, wdspec.FieldError, wdspec.SpecError, wdspec.UrlError])
 @pytest.mark.parametrize("url", [form.format("Qz7Zq3", name="kkkk") for form in (*IN_URLS, *IN_COMMANDS)])
 def test_a_pickled_error_holds_no_secret(kind, url):
