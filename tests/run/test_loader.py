@@ -348,6 +348,13 @@ class TestBareDataLoader:
         # What reads everything on each rank may be shared out.
         assert len(list(shared_out(1, 0))) == 5
 
+    def test_accelerate_is_refused_before_it_fails_for_lack_of_a_batch_size(self, spec):
+        from accelerate.data_loader import prepare_data_loader
+
+        loader = DataLoader(wdspec.compile(spec, rank=1, world_size=2), batch_size=None)
+        with pytest.raises(wdspec.UsageError, match=r"one rank's part of 2; do not prepare it"):
+            prepare_data_loader(loader, num_processes=2, process_index=1, dispatch_batches=False)
+
     def test_persistent_workers_are_refused_after_an_epoch_left_early(self, spec):
         loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=1, persistent_workers=True)
         next(iter(loader))

@@ -38,7 +38,7 @@ from wdspec.spec.language.steps import StepRanges
 _OF_LOADERS = ("torch.utils.data.dataloader", "torchdata.stateful_dataloader.stateful_dataloader")
 _OF_ACCELERATE = "accelerate.data_loader"
 _TRAINER = (
-    "for a Trainer of transformers, "
+    "with a Trainer of transformers, write "
     "`wdspec.integrations.transformers.SpecTrainer(train_dataset=wdspec.loader(spec))` (docs/training.md)"
 )
 _SHARE_OUT = ("IterableDatasetShard", "DataLoaderDispatcher")
@@ -69,7 +69,8 @@ class DataLoaderOptions:
                 in_order = in_order and getattr(caller, "_in_order", True)
                 batches = batches or caller._auto_collation  # type: ignore[union-attr]  # torch has no public way
             elif module == _OF_ACCELERATE:
-                shares_out = shares_out or type(frame.f_locals.get("self")).__name__ in _SHARE_OUT
+                shares_out |= type(frame.f_locals.get("self")).__name__ in _SHARE_OUT
+                shares_out |= frame.f_code.co_name == "prepare_data_loader"
             frame = frame.f_back
         return cls(in_order, batches, is_there, shares_out)
 
