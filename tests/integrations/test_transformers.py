@@ -78,6 +78,8 @@ def test_training_resumes_and_evaluation_starts_at_the_same_batch(spec, build, t
     second.train(resume_from_checkpoint=True)
     assert second.model.trained == keys(spec, "train", 40)[15:]
     assert second.state.global_step == 40
+    with wdspec.loader(spec, split="val", num_workers=0) as loader:
+        assert len(second.predict(loader).predictions) == 3 * 8
 
 
 def test_an_accumulation_that_does_not_divide_the_epoch_is_a_warning(spec, build):

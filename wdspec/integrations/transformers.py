@@ -53,6 +53,10 @@ class SpecTrainerMixin(_Base):
         dataset = self.eval_dataset[dataset] if isinstance(dataset, str) else dataset
         return dataset if isinstance(dataset, FromStart) else super().get_eval_dataloader(eval_dataset)
 
+    def get_test_dataloader(self, test_dataset: Any) -> Any:
+        """Return the loader to predict with, as it is."""
+        return test_dataset if isinstance(test_dataset, Loader) else super().get_test_dataloader(test_dataset)
+
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluate with a loader, or with any dataset that the Trainer accepts."""
         return super().evaluate(_from_start(eval_dataset), *args, **kwargs)
