@@ -2,35 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import wdspec
-
-
-class WholeJob:
-    """A loader whose state covers all ranks, for frameworks where rank 0 saves and all ranks load.
-
-    `state_dict` is a collective call: all ranks make it, after the same batch.
-    """
-
-    def __init__(self, loader: wdspec.Loader) -> None:
-        self.loader = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.loader)
-
-    def __len__(self) -> int:
-        return len(self.loader)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The merged state, the same on every rank."""
-        return wdspec.gather_state(self.loader)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load this rank's part of a merged state, saved by any number of ranks."""
-        self.loader.load_state_dict(state)
 
 
 class StepLog:

@@ -1,6 +1,6 @@
 """Train with Hugging Face Accelerate; its states include the position of the data, so a killed job resumes exactly.
 
-    accelerate launch --cpu --num_processes 2 examples/frameworks/with_accelerate.py --checkpoints runs/b
+    accelerate launch --multi_gpu --num_processes 2 examples/frameworks/with_accelerate.py --checkpoints runs/b
 
 Start it again, with any number of processes, to resume from the newest state in the folder.
 """
@@ -21,8 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # the spec's `map` names examples.transforms
 
 import wdspec  # noqa: E402
-from examples.frameworks.shared import StepLog, WholeJob  # noqa: E402
+from examples.frameworks.shared import StepLog  # noqa: E402
 from examples.train import classifier  # noqa: E402
+from wdspec.integrations.loaders import WholeJob  # noqa: E402
 
 
 def save(accelerator: Accelerator, folder: Path, step: int) -> None:

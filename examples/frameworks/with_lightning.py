@@ -8,61 +8,21 @@ Start it again, with any number of devices, to resume from the newest checkpoint
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import lightning
 import torch
-from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.nn.functional import cross_entropy
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # the spec's `map` names examples.transforms
 
-import wdspec  # noqa: E402
-from examples.frameworks.shared import StepLog, WholeJob  # noqa: E402
+from examples.frameworks.shared import StepLog  # noqa: E402
 from examples.train import classifier  # noqa: E402
-
-
-class SpecData(lightning.LightningDataModule):
-    """The splits `train` and `val` of a spec; the position in `train` is saved and restored with the Trainer's
-    checkpoints, at any step.
-
-    The hooks here are what restores the data: the Trainer by itself asks a loader for its state too, but gives it
-    back in mid-epoch only.
-    """
-
-    def __init__(self, spec: str, **loader: Any) -> None:
-        super().__init__()
-        self.spec = spec
-        self.loader = loader
-
-    def setup(self, stage: str) -> None:
-        # Not earlier: ranks know their places only now.
-        self.train = WholeJob(wdspec.loader(self.spec, split="train", **self.loader))
-        self.val = wdspec.loader(self.spec, split="val", **self.loader)
-        len(
-            self.train
-        )  # fails for an endless stream, with which the Trainer would read a batch ahead of the state
-
-    def train_dataloader(self) -> WholeJob:
-        return self.train
-
-    def val_dataloader(self) -> wdspec.Loader:
-        return self.val
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.train.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.train.load_state_dict(state_dict)
-
-    def teardown(self, stage: str) -> None:
-        self.train.loader.close()
-        self.val.close()
+from wdspec.integrations.lightning import SpecData, WholeFiles  # noqa: E402
 
 
 class Classifier(lightning.LightningModule):
@@ -88,14 +48,6 @@ class Classifier(lightning.LightningModule):
         return torch.optim.Adam(self.parameters(), 3e-3)
 
 
-class WholeFiles(TorchCheckpointIO):
-    """Checkpoints that appear under their names only when they are complete, whatever file system they are on."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        super().save_checkpoint(checkpoint, f"{path}.part", storage_options)
-        os.replace(f"{path}.part", path)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--spec", default=str(ROOT / "examples/specs/elastic.yaml"))
@@ -114,8 +66,6 @@ def main() -> None:
         devices=options.devices,
         strategy="ddp" if options.devices > 1 else "auto",
         max_epochs=options.epochs,
-        use_distributed_sampler=False,  # the spec already gives every rank its part
-        num_sanity_val_steps=0,  # would leave the first validation two batches short
         plugins=[WholeFiles()],
         callbacks=[
             ModelCheckpoint(
@@ -132,7 +82,7 @@ def main() -> None:
     found = sorted(options.checkpoints.glob("*.ckpt"))
     trainer.fit(
         Classifier(options.keys),
-        datamodule=SpecData(options.spec, num_workers=options.workers),
+        datamodule=SpecData(f"{options.spec}#train", f"{options.spec}#val", num_workers=options.workers),
         ckpt_path=found[-1] if found else None,
     )
 

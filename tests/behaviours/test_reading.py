@@ -1,6 +1,7 @@
 """Behaviours 1 to 18: from URLs to samples."""
 
 import os
+import pickle
 import tarfile
 
 import pytest
@@ -109,8 +110,12 @@ def test_09_a_duplicate_is_an_error_that_costs_one_sample(tar):
 
 def test_10_interleaved_keys_are_an_error(tar):
     url = tar(("0.a", b"1"), ("1.a", b"2"), ("0.b", b"3"), ("1.b", b"4"))
-    with pytest.raises(ShardError, match="has occurred before, and other keys since"):
+    with pytest.raises(ShardError, match=r"has occurred before, and other keys since.*read as a sample"):
         list(wds.WebDataset(url))
+    assert [fields(s) for s in wds.WebDataset(url, handler=wds.ignore_and_continue)] == [
+        {"a": b"1"},
+        {"a": b"2"},
+    ]
 
 
 def test_11_files_are_selected_and_renamed(x_tgz):
@@ -144,6 +149,16 @@ def test_13_a_damaged_archive_is_an_error_with_url_and_offset(tar, tmp_path, dam
         file.write(data)
     with pytest.raises(ShardError, match=r"url .*t0\.tar, byte 3072"):
         list(wds.WebDataset(url))
+    for dataset in (wds.WebDataset(url), wds.WebDataset(url, select_files=bool), tarfile_to_samples(url)):
+        with pytest.raises(tarfile.ReadError, match=r"byte 3072") as raised:  # as with webdataset
+            list(dataset)
+        copy = pickle.loads(pickle.dumps(raised.value))
+        assert (type(copy), str(copy)) == (type(raised.value), str(raised.value))
+        assert isinstance(copy, ShardError)
+
+
+def tarfile_to_samples(url):
+    return wds.DataPipeline([url], wds.tarfile_to_samples())
 
 
 def test_14_the_rest_of_a_truncated_archive_never_merges_with_the_next(tar):

@@ -75,6 +75,19 @@ def test_22_a_file_put_into_the_cache_is_read_instead(stores, url, tmp_path):
     assert (len(samples), len(stores.requests)) == (12, requests)
 
 
+def test_22_a_function_names_files_in_the_cache(stores, url, tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("WDS_VERBOSE_CACHE", "1")
+    (tmp_path / "own-0").write_bytes(imagenet("imagenet-val-000000.tar"))
+    options = {"cache_dir": tmp_path, "url_to_name": lambda url: f"own-{int(url[-10:-4])}"}
+    requests = len(stores.requests)
+    samples = list(wds.WebDataset(url, **options))
+    assert samples[0]["__local_path__"] == str(tmp_path / "own-0")
+    assert (len(samples), len(stores.requests), capfd.readouterr().err) == (12, requests, "")
+    other = url.replace("000000", "000001")
+    (sample, *_) = wds.WebDataset(other, **options)
+    assert capfd.readouterr().err == f"# downloading {other} to {sample['__local_path__']}\n"
+
+
 def test_22_a_download_that_is_not_a_shard_leaves_nothing(stores, url, tmp_path):
     with pytest.raises(ShardError):
         list(wds.WebDataset("pipe:echo this is no tar at all, just a page", cache_dir=tmp_path))

@@ -70,6 +70,8 @@ _HOSTILE = st.lists(
 @example("pipe:../../x", False)
 @example("gs://b/\ud800.tar", False)
 def test_no_name_leaves_the_directory(text, folds):
+    if text.startswith("file:") and ("\0" in text or "%00" in text):
+        return  # refused before
     if text.startswith("file://") and not text.startswith("file:///"):
         return  # names another host, and is refused before
     for url in (text, "gs://" + text):

@@ -145,26 +145,65 @@ def test_a_pipe_that_is_closed_already_ends_it_in_silence(folder):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_ctrl_c_ends_it_with_one_word(folder):
-    (folder / "slow_of_main.py").write_text(
-        # One long sleep would not notice a signal that comes just before it.
-        "import time\ndef f(sample):\n    open('begun', 'w').close()\n    for _ in range(6000): time.sleep(0.01)\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "head", "s.yaml", "--set", "map=slow_of_main:f"],
+SLOW = """import signal, time
+def f(sample):
+    open('begun', 'w').close()
+    for _ in range(6000): time.sleep(0.01)  # one long sleep would not notice a signal that comes just before it
+class Interrupted:
+    def __del__(self): signal.raise_signal(signal.SIGINT)
+def in_finalizer(sample):
+    Interrupted()
+    f(sample)
+def made_another(sample):
+    try: signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt: raise ImportError("a part of a library is missing") from None
+"""
+CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+"""Shells let jobs in the background ignore SIGINT, and these tests may run in one."""
+
+
+def start_slow(folder, *arguments, before=""):
+    (folder / "slow_of_main.py").write_text(SLOW)
+    return subprocess.Popen(
+        [sys.executable, "-c", CTRL_C + before + PROGRAM, *arguments],
         cwd=folder,
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    while not (folder / "begun").exists():
+
+
+def wait_for(path, process):
+    while not path.exists():
         assert process.poll() is None
         time.sleep(0.02)
+
+
+def test_ctrl_c_ends_it_with_one_word(folder):
+    process = start_slow(folder, "head", "s.yaml", "--set", "map=slow_of_main:f")
+    wait_for(folder / "begun", process)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
     assert said.strip() == "interrupted"
+
+
+@pytest.mark.parametrize("where", ["in_finalizer", "made_another"])
+def test_ctrl_c_that_a_library_loses_ends_it_too(where, folder):
+    process = start_slow(folder, "head", "s.yaml", "--set", f"map=slow_of_main:{where}")
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said.strip() == "interrupted"
+
+
+def test_ctrl_c_while_python_ends_prints_no_traceback(folder):
+    hook = "import atexit, time; atexit.register(lambda: (open('begun', 'w').close(), time.sleep(60))); "
+    process = start_slow(folder, "rule", "E302", before=hook)
+    wait_for(folder / "begun", process)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (-signal.SIGINT, "")
 
 
 @pytest.mark.parametrize(

@@ -51,3 +51,14 @@ def test_torch_distributed_is_asked_and_must_not_be_contradicted(tmp_path):
             find_seat(environ={"RANK": "1", "WORLD_SIZE": "2"})
     finally:
         dist.destroy_process_group()
+
+
+def test_a_seat_that_nothing_stated_is_known_as_assumed():
+    assumed, stated = find_seat(environ={}), find_seat(0, 1)
+    assert assumed == stated
+    assert (assumed.is_assumed, stated.is_assumed) == (True, False)
+
+
+def test_processes_of_lightning_are_recognized():
+    with pytest.raises(UsageError, match=r"as in processes of Lightning.*datamodule="):
+        find_seat(environ={"WORLD_SIZE": "2", "LOCAL_RANK": "1"})

@@ -1,6 +1,8 @@
 """The Loader against an uninterrupted reading in one process: nothing is lost, repeated or reordered."""
 
 import itertools
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from shardmaking import keys, reference, write_source
 from torch.utils.data import DataLoader
 
 import wdspec
+from wdspec.run import stream
 from wdspec.spec.load import load
 
 
@@ -257,6 +260,21 @@ def test_an_error_in_a_worker_arrives_whole_and_the_next_iteration_meets_it_agai
             assert caught.value.place["offset"] == 2 * 4 * 512
 
 
+@pytest.mark.parametrize("build", [partial(wdspec.loader, num_workers=0), wdspec.compile])
+def test_what_was_built_before_ranks_were_known_is_refused(spec, build, monkeypatch):
+    # Lightning, for one, initialises torch.distributed in `fit`; each rank would read everything.
+    early, whole = build(spec), build(spec, rank=0, world_size=1)
+    monkeypatch.setattr(stream, "initialised_distributed", lambda: SimpleNamespace(get_world_size=lambda: 2))
+    with pytest.raises(wdspec.UsageError, match=r"before torch.distributed was initialised.*datamodule="):
+        next(iter(early))
+    assert keys(whole) == reference(load(spec), 1, 1, 0, 7)
+
+
+def test_a_loader_is_no_dataset(spec):
+    with wdspec.loader(spec, num_workers=0) as loader, pytest.raises(wdspec.UsageError, match="SpecTrainer"):
+        next(iter(DataLoader(loader, batch_size=None)))
+
+
 def test_workers_end_with_the_loader(spec):
     import multiprocessing
 
@@ -307,9 +325,7 @@ class TestBareDataLoader:
     @pytest.mark.parametrize("workers", [0, 2])
     def test_batches_of_batches_are_refused(self, spec, workers):
         loader = DataLoader(wdspec.compile(spec), num_workers=workers)
-        with pytest.raises(
-            wdspec.UsageError, match=r"batches of batches.* batch_size=None.*`get_train_dataloader`"
-        ):
+        with pytest.raises(wdspec.UsageError, match=r"batches of batches.* batch_size=None.*SpecTrainer"):
             next(iter(loader))
         samples = {**spec, "batch": None, "epoch": 20}
         batches = list(DataLoader(wdspec.compile(samples), batch_size=5, num_workers=workers))
@@ -331,6 +347,13 @@ class TestBareDataLoader:
             next(iter(shared_out(2, 1)))
         # What reads everything on each rank may be shared out.
         assert len(list(shared_out(1, 0))) == 5
+
+    def test_accelerate_is_refused_before_it_fails_for_lack_of_a_batch_size(self, spec):
+        from accelerate.data_loader import prepare_data_loader
+
+        loader = DataLoader(wdspec.compile(spec, rank=1, world_size=2), batch_size=None)
+        with pytest.raises(wdspec.UsageError, match=r"one rank's part of 2; do not prepare it"):
+            prepare_data_loader(loader, num_processes=2, process_index=1, dispatch_batches=False)
 
     def test_persistent_workers_are_refused_after_an_epoch_left_early(self, spec):
         loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=1, persistent_workers=True)

@@ -1,6 +1,7 @@
 """Secrets are told by where they stand: whatever they look like, and whatever their names are."""
 
 import logging
+import pickle
 from urllib.parse import quote
 
 import pytest
@@ -178,3 +179,21 @@ def test_what_a_shell_makes_of_a_secret_is_hidden_in_what_a_program_says():
     assert "Qz7Zq3" not in redact_answer(
         "> X-Key: Qz7Zq3", 'pipe:curl -H "$(echo X-Key: Qz7Zq3)" http://host/'
     )
+
+
+@pytest.mark.parametrize("namespace", ["remote", "%40remote", "%40remote%23own", "%23own"])
+def test_a_namespace_of_aistore_is_no_secret(namespace):
+    url = f"http://h/v1/objects/b/a.tar?provider=ais&namespace={namespace}"
+    assert redact(url) == url
+
+
+@pytest.mark.parametrize("kind", [ShardError, wdspec.FieldError, wdspec.SpecError, wdspec.UrlError])
+@pytest.mark.parametrize("url", [form.format("Qz7Zq3", name="kkkk") for form in (*IN_URLS, *IN_COMMANDS)])
+def test_a_pickled_error_holds_no_secret(kind, url):
+    # It leaves the process: to a log collector, a scheduler, another machine.
+    error = kind(f"cannot read {url}", url=url, location=url, list=url, key="a?b=c", code="D102")
+    pickled = pickle.dumps(error)
+    assert b"Qz7Zq3" not in pickled
+    copy = pickle.loads(pickled)
+    assert (str(copy), copy.place["key"], copy.code) == (str(error), "a?b=c", "D102")
+    assert error.place["url"] == url

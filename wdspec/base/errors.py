@@ -28,12 +28,13 @@ PLACE_ORDER = (
     "field",
 )
 _LABELS = {"offset": "byte"}
+_NAMES_IN_SHARDS = ("key", "member", "field")
 
 
 class WdspecError(Exception):
     """Base of every error that wdspec raises for a mistake in a spec, an argument or the data.
 
-    Its text hides the passwords and signatures of URLs; ``message`` and ``place`` have them unchanged.
+    Its text and its pickles hide the passwords and signatures of URLs; ``message`` and ``place`` have them unchanged.
 
     Args:
         message: what was seen and what to do, without the place.
@@ -69,7 +70,11 @@ class WdspecError(Exception):
         return f"{message} [{where}]" if where else message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, {"code": self.code, **self.place})
+        place = {
+            name: redact(value) if isinstance(value, str) and name not in _NAMES_IN_SHARDS else value
+            for name, value in self.place.items()
+        }
+        return _rebuild, (type(self), redact(self.message), {"code": self.code, **place})
 
 
 class SpecError(WdspecError, ValueError):
@@ -85,7 +90,8 @@ class SpecError(WdspecError, ValueError):
         self.problems: tuple[Any, ...] = tuple(problems)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, {"problems": self.problems, **self.place})
+        rebuild, (kind, message, place) = super().__reduce__()
+        return rebuild, (kind, message, {"problems": self.problems, **place})
 
 
 class UsageError(WdspecError, ValueError):

@@ -175,6 +175,8 @@ class CopyRules:
     """Whether they may lack the end marker."""
     may_be_empty: bool = False
     """Whether they may be empty, in formats that allow it."""
+    verbose: bool = False
+    """Whether to print a line for each copy that is made."""
 
 
 class Fill:

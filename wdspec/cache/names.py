@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -60,6 +60,8 @@ class CacheNames:
     folds_case: bool = False
     """Whether `A.tar` and `a.tar` are the same file there."""
     ambiguous: frozenset[str] | None = None
+    user_name: Callable[[str], str] | None = None
+    """A user function: URL as written → the first name to look for, among copies that users have put there."""
 
     def __call__(self, url: ShardUrl, rewritten: str, variant: str = "") -> Copies:
         """The possible places of the copies of a shard.
@@ -77,6 +79,8 @@ class CacheNames:
         return Copies(self.directory, own_name(key, variant, self.folds_case), filled, key, url.text)
 
     def _filled(self, written: str) -> Iterable[str]:
+        if self.user_name is not None:
+            yield self.user_name(written)
         row = row_of(written)
         if not (row.is_command or "file" in row.schemes):
             path = written.partition("://")[2]

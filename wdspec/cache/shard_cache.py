@@ -10,6 +10,7 @@ import io
 import logging
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import BinaryIO, cast
 
 from wdspec.base.errors import MissingShardError, WdspecError
 from wdspec.base.process import PerProcess
-from wdspec.base.redaction import redact
+from wdspec.base.redaction import printable, redact
 from wdspec.cache.fill import CopyRules
 from wdspec.cache.follower import Follower
 from wdspec.cache.index import Index, key_of, open_marked
@@ -139,6 +140,8 @@ class ShardCache:
             return fetch()
         if limit is not None:
             _keep_to(limit, copies.directory)
+        if self.rules.verbose:
+            print(f"# downloading {printable(redact(copies.url))} to {copies.path}", file=sys.stderr)
         return cast(BinaryIO, Follower(copies, fetch, self.rules))
 
 

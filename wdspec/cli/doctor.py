@@ -37,6 +37,7 @@ MEANINGS = {
     "WDS_SECURE": "forbids programs, user code and pickle",
     "WDS_CACHE": "folder for cached copies of remote shards",
     "WDS_CACHE_SIZE": "size limit of this folder",
+    "WDS_VERBOSE_CACHE": "prints a line for each copy that is made",
     "WDS_SEED": "seed of `WebDataset(…)`",
     "WDSPEC_ENV": "environment of specs",
     "AIS_ENDPOINT": "gateway of AIStore",

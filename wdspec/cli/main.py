@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -88,6 +90,10 @@ class _Commands(click.Group):
             sys.stdout.flush()
         except BrokenPipeError:
             raise _PipeClosedError from None
+        except Exception:
+            if _interrupts:
+                raise KeyboardInterrupt from None
+            raise
         return result
 
 
@@ -111,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exit codes: 0 success, 1 problems of the spec or the data, 2 wrong usage, 130 Ctrl-C, 141 closed output.
 
     Args:
-        arguments: by default those of the command line.
+        arguments: by default those of the command line, whose process this ends.
     """
     if sys.stdout is None:  # closed by `>&-`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -119,6 +125,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if hasattr(stream, "reconfigure"):  # file names may hold what the terminal's encoding cannot show
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
+    is_program = arguments is None
+    if is_program:
+        sys.unraisablehook = _interrupt_again
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupt)
     try:
         code = cli.main(arguments, prog_name="wdspec", standalone_mode=False)
     except click.ClickException as error:
@@ -137,12 +148,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _print_error(f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
         _drop_output()
         code = 1
+    if signal.getsignal(signal.SIGINT) is _interrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a Ctrl-C now would print a traceback of an exit hook
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _drop_output() -> None:
     """Drop what is still buffered: writing it would fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+_interrupts: list[int] = []
+"""An entry for each Ctrl-C."""
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """Raise KeyboardInterrupt, and note it: a library may make another exception of it, for example during import."""
+    _interrupts.append(number)
+    raise KeyboardInterrupt
+
+
+def _interrupt_again(unraisable: Any) -> None:
+    """Repeat a Ctrl-C that came in a finalizer, where Python prints exceptions and drops them."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        main_thread = threading.main_thread().ident
+        threading.Timer(0.05, signal.pthread_kill, (main_thread, signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

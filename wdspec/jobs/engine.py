@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Generator, Sequence
+import signal
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any, Protocol, TypeVar
 
@@ -71,7 +73,8 @@ class LocalEngine:
         def submit_next(lane: int) -> None:
             work = next(left, None)
             if work is not None:
-                running[self._lanes[lane].submit(do, work)] = lane, work
+                with _interrupts_blocked():
+                    running[self._lanes[lane].submit(do, work)] = lane, work
 
         for lane in range(len(self._lanes)):
             submit_next(lane)
@@ -83,7 +86,7 @@ class LocalEngine:
                     outcome = future.result()
                 except BrokenProcessPool:
                     outcome = lost(KILLED)
-                    self._lanes[lane].shutdown(wait=False)
+                    self._lanes[lane].shutdown()
                     self._lanes[lane] = _start_lane()
                 submit_next(lane)
                 yield work, outcome
@@ -93,16 +96,27 @@ class LocalEngine:
         """Terminate the processes."""
         lanes, self._lanes = self._lanes, []
         for lane in lanes:
-            processes = list((lane._processes or {}).values())
-            lane.shutdown(wait=False, cancel_futures=True)
-            for process in processes:
+            for process in list((lane._processes or {}).values()):
                 process.terminate()
         for lane in lanes:
-            lane.shutdown(wait=True)
+            lane.shutdown()  # and wait, as the exit of Python does not wait safely for a pool that closes itself
 
 
 def _start_lane() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=end_with_parent)
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT for the processes that are started in this context.
+
+    A terminal sends Ctrl-C to all processes; this one ends the others, which would only print tracebacks.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class ThreadEngine:

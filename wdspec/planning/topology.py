@@ -11,7 +11,7 @@ import os
 import sys
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd, isqrt
 from typing import Any
 
@@ -92,6 +92,8 @@ class Seat:
 
     rank: int = 0
     world_size: int = 1
+    is_assumed: bool = field(default=False, compare=False, repr=False)
+    """Whether nothing stated the rank, so that this process seemed to be alone."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world_size:
@@ -167,7 +169,7 @@ def find_seat(
     for names in _RANK_VARIABLES:
         if any(environ.get(name) for name in names) and (seat := _seat_of_environment(environ, *names)):
             return seat
-    return Seat()
+    return Seat(is_assumed=True)
 
 
 def find_seat_in_mesh(mesh: Any, dim: str | Sequence[str]) -> Seat:
@@ -200,9 +202,9 @@ def find_seat_in_mesh(mesh: Any, dim: str | Sequence[str]) -> Seat:
 def initialised_distributed() -> Any | None:
     """torch.distributed, if the program has loaded and initialised it."""
     distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return None
-    return distributed
+    return (
+        distributed if distributed and distributed.is_available() and distributed.is_initialized() else None
+    )
 
 
 def legal_world_sizes(ranks: int, per_slot: int = 1) -> list[int]:
@@ -227,6 +229,12 @@ def _seat_of_environment(environ: Mapping[str, str], rank: str, world_size: str)
         if name.startswith("SLURM_"):
             return None  # inside `salloc`, only the number of tasks is set: not a step of the job
         missing = world_size if name == rank else rank
+        if missing == "RANK" and environ.get("LOCAL_RANK"):
+            raise UsageError(
+                f"the environment has {name}={values[name]} and LOCAL_RANK but no RANK, as in processes of Lightning; "
+                "let the Trainer build the loader: `trainer.fit(model, "
+                "datamodule=wdspec.integrations.lightning.SpecData(spec))`"
+            )
         raise UsageError(f"the environment has {name}={values[name]} but no {missing}; set both, or neither")
     try:
         return Seat(int(values[rank]), int(values[world_size]))

@@ -70,6 +70,17 @@ class SpecDataset(Resumable, IterableDataset[Any]):
             )
         return self._worker
 
+    @property
+    def generator(self) -> None:
+        """None. Accelerate looks for it before it divides what a dataset yields among the ranks, which is refused.
+
+        Raises:
+            UsageError: the caller is Accelerate, and there are several ranks.
+        """
+        refusal = DataLoaderOptions.of_callers().refusal(False, self.run.seat.world_size, 0)
+        if refusal is not None:
+            raise UsageError(refusal)
+
     def __iter__(self) -> Iterator[Any]:
         if (worker := self._find_worker()) is not None:
             return worker.items()

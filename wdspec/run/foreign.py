@@ -37,6 +37,10 @@ from wdspec.spec.language.steps import StepRanges
 
 _OF_LOADERS = ("torch.utils.data.dataloader", "torchdata.stateful_dataloader.stateful_dataloader")
 _OF_ACCELERATE = "accelerate.data_loader"
+_TRAINER = (
+    "with a Trainer of transformers, write "
+    "`wdspec.integrations.transformers.SpecTrainer(train_dataset=wdspec.loader(spec))` (docs/training.md)"
+)
 _SHARE_OUT = ("IterableDatasetShard", "DataLoaderDispatcher")
 
 
@@ -65,7 +69,8 @@ class DataLoaderOptions:
                 in_order = in_order and getattr(caller, "_in_order", True)
                 batches = batches or caller._auto_collation  # type: ignore[union-attr]  # torch has no public way
             elif module == _OF_ACCELERATE:
-                shares_out = shares_out or type(frame.f_locals.get("self")).__name__ in _SHARE_OUT
+                shares_out |= type(frame.f_locals.get("self")).__name__ in _SHARE_OUT
+                shares_out |= frame.f_code.co_name == "prepare_data_loader"
             frame = frame.f_back
         return cls(in_order, batches, is_there, shares_out)
 
@@ -89,13 +94,12 @@ class DataLoaderOptions:
         if self.shares_out and world_size > 1:
             return (
                 f"Accelerate would share out what this rank reads, which is already one rank's part of {world_size}; "
-                "do not prepare it: iterate wdspec.loader(spec) directly, or return it from a Trainer's "
-                "`get_train_dataloader` (docs/training.md)"
+                f"do not prepare it: iterate wdspec.loader(spec) directly, or {_TRAINER}"
             )
         if self.batches and is_batched:
             return (
                 "the DataLoader would make batches of batches, since the spec has `batch`; use batch_size=None, or "
-                "use wdspec.loader(spec), or return it from a Trainer's `get_train_dataloader` (docs/training.md)"
+                f"use wdspec.loader(spec), or {_TRAINER}"
             )
         if not self.in_order and workers > 1:
             return (

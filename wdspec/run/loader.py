@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -70,6 +70,14 @@ class Loader(Resumable):
 
     def __iter__(self) -> Iterator[Any]:
         return self._stream.items(self._stream.begin())
+
+    def __getitem__(self, index: object) -> NoReturn:
+        """Raise UsageError: a loader takes the place of a DataLoader, and not of a dataset."""
+        raise UsageError(
+            "a loader yields batches in order and has no single items: iterate over it in place of a DataLoader; in "
+            "place of `Trainer(train_dataset=loader)` of transformers, write "
+            "`wdspec.integrations.transformers.SpecTrainer(train_dataset=loader)`"
+        )
 
     def stats(self) -> RunStats:
         """Return the counts of all workers of this rank: samples delivered, dropped, skipped, and more, by source.

@@ -163,8 +163,9 @@ def _check_fits(
         )
     if any(str(rank) not in state["ranks"] for rank in run.ranks):
         raise UsageError(
-            f"the state holds the canonical ranks {ranks_of(state)}, but this rank reads {list(run.ranks)}; merge the "
-            "states of all ranks with wdspec.merge_states first"
+            f"the state holds the canonical ranks {ranks_of(state)}, but this rank reads {list(run.ranks)}; save "
+            "wdspec.gather_state(loader), which has those of all ranks (frameworks that save the loader itself get "
+            "wdspec.integrations.loaders.WholeJob(loader)), or merge saved states with wdspec.merge_states"
         )
     items = state["items"]
     if state["given"] and items != run.items_per_step:

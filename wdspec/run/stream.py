@@ -31,6 +31,7 @@ from wdspec.base.errors import UsageError
 from wdspec.base.process import PerProcess
 from wdspec.planning.plan import Plan
 from wdspec.planning.shares import LiveShares, checked_shares, current_shares
+from wdspec.planning.topology import initialised_distributed
 from wdspec.run.position import Position
 from wdspec.run.ranks import check_shares_agree, check_skips_agree
 from wdspec.run.run import Run
@@ -39,6 +40,11 @@ from wdspec.run.stats import RunStats
 from wdspec.run.steps import Steps, Work
 from wdspec.spec.language.steps import StepRanges
 
+EARLY = (
+    "this was built before torch.distributed was initialised, so each rank would read all of the data; build it "
+    "afterwards, with Lightning by `trainer.fit(model, datamodule=wdspec.integrations.lightning.SpecData(spec))`; or "
+    "pass rank=0 and world_size=1 if each rank shall read everything"
+)
 FORKED = "another process started this iteration before a fork; start an iteration in each process"
 OLDER = (
     "this iteration cannot continue: a newer iteration has started, a state was loaded, steps were skipped, or the "
@@ -166,8 +172,10 @@ class Stream:
         """Return the number of an iteration whose first item is requested; None starts a new one.
 
         Raises:
-            UsageError: a newer iteration has started.
+            UsageError: a newer iteration has started, or the ranks were not known when this was built.
         """
+        if self.run.seat.is_assumed and (job := initialised_distributed()) and job.get_world_size() > 1:
+            raise UsageError(EARLY)
         if iteration is None:
             return self.begin()
         if iteration != self.iterations:

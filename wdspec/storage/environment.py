@@ -66,6 +66,8 @@ class Environment:
     """``WDS_CACHE``, as written."""
     cache_size: int | None = None
     """``WDS_CACHE_SIZE``, in bytes."""
+    verbose_cache: bool = False
+    """``WDS_VERBOSE_CACHE``: print a line for each copy that is made."""
     http: HttpSettings = field(default_factory=HttpSettings)
 
     @classmethod
@@ -88,6 +90,7 @@ class Environment:
             ais=AisVariables.read(environ) if any("AIS_" in name for name in environ) else AisVariables(),
             cache_dir=environ.get("WDS_CACHE") or None,
             cache_size=_cache_size(size) if size else None,
+            verbose_cache=environ.get("WDS_VERBOSE_CACHE", "") not in ("", "0"),
             http=HttpSettings.read(environ)
             if HTTP_VARIABLES & environ.keys()
             else HttpSettings(netrc=f"{home}/.netrc"),

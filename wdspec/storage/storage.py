@@ -108,7 +108,7 @@ class Storage(StoreSettings):
         if "storage" in named:
             login = ObjectLogin.of(environment.home, spec, source)
         if "cache" in named or environment.cache_dir is not None:
-            cache = _cache_of(CacheSettings.of(environment, spec, source), source)
+            cache = _cache_of(CacheSettings.of(environment, spec, source), source, environment.verbose_cache)
         return cls(
             # No single wait is longer than the watchdog allows.
             retry_policy=RetryPolicy(
@@ -272,12 +272,12 @@ def with_surveyed_caches(
     return {name: survey(storage) for name, storage in storages.items()}
 
 
-def _cache_of(settings: CacheSettings | None, source: Source | None) -> ShardCache | None:
+def _cache_of(settings: CacheSettings | None, source: Source | None, verbose: bool) -> ShardCache | None:
     if settings is None:
         return None
     if "\0" in settings.directory:
         raise UsageError(f"no directory has a name with a NUL character: {settings.directory!r}")
-    rules = CopyRules(settings.size)
+    rules = CopyRules(settings.size, verbose=verbose)
     if source is not None:
         rules = replace(
             rules,

@@ -346,7 +346,7 @@ def _words(error: Exception) -> str:
 
 _OVERLOADED = PASSING - {500}
 _ADVICE = {
-    400: "check the bucket and the name",
+    400: "check the bucket and the name, and whether the cluster's copy is damaged (`ais evict` removes it)",
     401: "log in with `ais auth login`, or set AIS_AUTHN_TOKEN",
     403: "ask for permission to read this bucket",
     501: "this cluster is built without it",

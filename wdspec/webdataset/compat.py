@@ -52,6 +52,8 @@ class WebDataset(DataPipeline):
         cache_dir: a directory for copies of remote shards, which later passes read; by default `WDS_CACHE`. Samples
             get `__local_path__`, the path of the copy (which may not be complete yet).
         cache_size: the limit of the copies in bytes; by default `WDS_CACHE_SIZE`, or else no limit.
+        url_to_name: maps a URL to the name of a file in `cache_dir`, for copies that you or webdataset have put there.
+            wdspec names its own copies differently, one for each URL.
         handler: what to do about shards and samples that cannot be read completely.
         select_files: which members to keep, by name after renaming.
         rename_files: the new name of each member, before grouping.
@@ -89,6 +91,7 @@ class WebDataset(DataPipeline):
         workersplitter: Splitter | None = split_by_worker,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_size: int = -1,
+        url_to_name: Callable[[str], str] | None = None,
         select_files: Selection | None = None,
         rename_files: Rename | None = None,
         empty_check: bool = True,
@@ -120,7 +123,9 @@ class WebDataset(DataPipeline):
         else:
             shards = SimpleShardList(cast(Urls, urls), seed if shardshuffle or detshuffle else None)
         listed = shards.urls if isinstance(shards, MultiShardSample) else shards.urls.shards
-        reader = ShardReader.here("auto", listed, cache_dir, cache_size if cache_size >= 0 else None)
+        reader = ShardReader.here(
+            "auto", listed, cache_dir, cache_size if cache_size >= 0 else None, url_to_name
+        )
         reader = replace(reader, may_be_empty=may_be_empty or not empty_check, lenient_end=lenient_end)
         samples = read_tars(reader, handler, select_files, rename_files, empty_check)
         super().__init__(shards, *splitters, _log_shards if verbose else None, samples)

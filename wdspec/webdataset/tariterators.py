@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import tarfile
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -62,6 +63,7 @@ class ShardReader:
         urls: Sequence[ShardUrl] = (),
         cache_dir: str | os.PathLike[str] | None = None,
         cache_size: int | None = None,
+        url_to_name: Callable[[str], str] | None = None,
     ) -> ShardReader:
         """Create a reader for the environment and working directory of this process.
 
@@ -69,6 +71,7 @@ class ShardReader:
             format: of the shards.
             urls: the shards, as far as known, to look for copies under their bare names in the cache.
             cache_dir, cache_size: override `WDS_CACHE` and `WDS_CACHE_SIZE`.
+            url_to_name: see `WebDataset`.
         """
         environment = Environment.read()
         if cache_dir is not None:
@@ -76,6 +79,9 @@ class ShardReader:
         if cache_size is not None:
             environment = replace(environment, cache_size=cache_size)
         storage = with_surveyed_caches({"": Storage.of(environment)}, {"": urls})[""]
+        if storage.cache is not None and url_to_name is not None:
+            names = replace(storage.cache.names, user_name=url_to_name)
+            storage = replace(storage, cache=replace(storage.cache, names=names))
         return cls(storage, environment.directory, format)
 
     def copy_of(self, url: str) -> str | None:
@@ -103,6 +109,22 @@ class ShardReader:
         )
 
 
+class DamagedShardError(ShardError, tarfile.ReadError):
+    """A shard that cannot be read to its end. `except tarfile.ReadError` catches it, as with webdataset."""
+
+
+_DAMAGE = {f"D{number}" for number in range(103, 120)}
+"""Codes of damage (D103 to D119); before them are shards that are missing or cannot be opened."""
+
+
+def _explain(error: ShardError, url: str) -> ShardError:
+    """Say what to do in Python, where, and let `tarfile.ReadError` catch damage."""
+    if type(error) is ShardError and error.code in _DAMAGE:
+        error.__class__ = DamagedShardError
+    in_python(error).at(url=url)
+    return error
+
+
 class _Stop(Exception):  # noqa: N818  # not an error: it carries a handler's decision out of the reader
     pass
 
@@ -117,8 +139,7 @@ def read_with_handler(
     """
 
     def decide(error: ShardError) -> None:
-        in_python(error).at(url=url)
-        if not handler(error):
+        if not handler(_explain(error, url)):
             raise _Stop
 
     try:
@@ -128,8 +149,7 @@ def read_with_handler(
     except _Stop:
         return False
     except ShardError as error:
-        in_python(error).at(url=url)
-        return handler(error)
+        return handler(_explain(error, url))
     return True
 
 

@@ -36,8 +36,8 @@ CHECKSUM_BLANK = 8 * ord(" ")
 """The checksum field counts as blanks in the sum of its header."""
 
 _REAPPEARS = (
-    "the key has occurred before, and other keys since, so its sample is split; "
-    "sort the files by name when packing (`tar --sort=name`), and pack each key once"
+    "the key has occurred before, and other keys since, so its sample is split, and its first files were "
+    "read as a sample; sort the files by name when packing (`tar --sort=name`), and pack each key once"
 )
 
 

@@ -1,0 +1,89 @@
+"""Lightning's Trainer with `SpecData`, in one process; tests/examples trains on several devices and kills them."""
+
+import warnings
+
+import pytest
+from frameworkjobs import make_spec, skip_without
+
+import wdspec
+
+skip_without("lightning")
+
+
+@pytest.fixture
+def spec(tmp_path):
+    return make_spec(tmp_path)
+
+
+def trainer_of(**arguments):
+    import lightning
+
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    return lightning.Trainer(accelerator="cpu", enable_model_summary=False, **quiet, **arguments)
+
+
+@pytest.fixture
+def model():
+    import lightning
+    import torch
+
+    class Model(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+            self.trained, self.evaluated = [], []
+
+        def training_step(self, batch, index):
+            self.trained.append(batch["__key__"])
+            return self.weight.sum() * batch["image"].mean()
+
+        def validation_step(self, batch, index):
+            self.evaluated.append(batch["__key__"])
+
+        def test_step(self, batch, index):
+            self.evaluated.append(batch["__key__"])
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    warnings.simplefilter("ignore")  # of Lightning, about workers and logging
+    return Model()
+
+
+def keys(spec, split, batches):
+    with wdspec.loader(spec, split=split, num_workers=0) as loader:
+        found = []
+        while len(found) < batches:
+            found += [batch["__key__"] for batch in loader]
+        return found[:batches]
+
+
+def data_of(spec, *splits, **options):
+    from wdspec.integrations.lightning import SpecData
+
+    return SpecData(*(f"{spec}#{split}" for split in splits), num_workers=0, **options)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_checkpoint_has_the_position_and_evaluation_starts_at_the_same_batch(spec, model, tmp_path):
+    first = trainer_of(max_steps=30, val_check_interval=10, limit_val_batches=2)
+    first.fit(model, datamodule=data_of(spec, "train", "val"))
+    first.save_checkpoint(tmp_path / "a.ckpt")
+    assert model.evaluated == keys(spec, "val", 2) * 3  # of the sanity check, and after steps 10 and 20
+    second = trainer_of(max_steps=40)
+    second.fit(model, datamodule=data_of(spec, "train"), ckpt_path=tmp_path / "a.ckpt", weights_only=False)
+    assert model.trained == keys(spec, "train", 40)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_data_for_tests_is_read_alone(spec, model):
+    trainer_of().test(model, datamodule=data_of(spec, test=f"{spec}#val"), verbose=False)
+    assert model.evaluated == keys(spec, "val", 3)
+    with pytest.raises(wdspec.UsageError, match=r"pass one: SpecData\(train=…\)"):
+        trainer_of(max_steps=1).fit(model, datamodule=data_of(spec))
+
+
+def test_an_endless_spec_is_refused(spec):
+    spec.write_text(spec.read_text().replace("epoch: {batches: 25}\n", ""))
+    with pytest.raises(TypeError, match="give `epoch:` in the spec"):
+        data_of(spec, "train").setup("fit")

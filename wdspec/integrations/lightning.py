@@ -1,0 +1,107 @@
+"""Lightning: the data module of a spec, and checkpoints that appear under their names only when they are complete."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from wdspec.api import SpecLike, loader
+from wdspec.base.errors import UsageError
+from wdspec.integrations.loaders import FromStart, WholeJob
+
+if TYPE_CHECKING or "lightning" in sys.modules or "pytorch_lightning" not in sys.modules:
+    from lightning.fabric.plugins import TorchCheckpointIO
+    from lightning.pytorch import LightningDataModule
+else:  # the same under its older name, whose Trainer knows only its own data modules
+    from lightning_fabric.plugins import TorchCheckpointIO
+    from pytorch_lightning import LightningDataModule
+
+_READ_IN = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}
+"""Stage of the Trainer → the data that it reads."""
+
+
+class SpecData(LightningDataModule):
+    """The data of a Trainer, from specs. Its checkpoints include the position in the training data, at any step.
+
+    Loaders are built when the Trainer has started its processes. Evaluation starts at the same batch each time.
+
+    Args:
+        train, val, test, predict: a spec for each: a path, which may end in `#split`, a dict or a loaded Spec. Each
+            needs `epoch:`.
+        arguments: for `wdspec.loader`, such as `num_workers`, `env` or `vars`; the same for all.
+
+    Example:
+        >>> from wdspec.integrations.lightning import SpecData
+        >>> data = SpecData("examples/specs/digits.yaml#train", "examples/specs/digits.yaml#val", num_workers=2)
+        >>> # Trainer(devices=2, max_epochs=3).fit(model, datamodule=data)
+    """
+
+    def __init__(
+        self,
+        train: SpecLike | None = None,
+        val: SpecLike | None = None,
+        test: SpecLike | None = None,
+        predict: SpecLike | None = None,
+        **arguments: Any,
+    ) -> None:
+        super().__init__()
+        self._specs = {"train": train, "val": val, "test": test, "predict": predict}
+        self._arguments = arguments
+        self._loaders: dict[str, WholeJob | FromStart] = {}
+
+    def setup(self, stage: str) -> None:
+        """Build the loaders of a stage of the Trainer."""
+        for name in _READ_IN[stage]:
+            if (spec := self._specs[name]) is not None:
+                built = loader(spec, **self._arguments)
+                len(
+                    built
+                )  # refuses an endless stream, of which the Trainer would read a batch ahead of the state
+                self._loaders[name] = WholeJob(built) if name == "train" else FromStart(built)
+
+    def train_dataloader(self) -> WholeJob | FromStart:
+        """Return the loader of `train`, whose state covers all ranks."""
+        return self._required("train")
+
+    def val_dataloader(self) -> Any:
+        """Return the loader of `val`, or no loader."""
+        return self._loaders.get("val", [])
+
+    def test_dataloader(self) -> WholeJob | FromStart:
+        """Return the loader of `test`."""
+        return self._required("test")
+
+    def predict_dataloader(self) -> WholeJob | FromStart:
+        """Return the loader of `predict`."""
+        return self._required("predict")
+
+    def _required(self, name: str) -> WholeJob | FromStart:
+        if name not in self._loaders:
+            raise UsageError(f"there is no spec to read here; pass one: SpecData({name}=…)")
+        return self._loaders[name]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the training data, over all ranks; for the Trainer."""
+        train = self._loaders.get("train")
+        return train.state_dict() if isinstance(train, WholeJob) else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Resume the training data; for the Trainer, which by itself does it in the middle of an epoch only."""
+        train = self._loaders.get("train")
+        if isinstance(train, WholeJob):
+            train.load_state_dict(state_dict)
+
+    def teardown(self, stage: str) -> None:
+        """End the workers of the loaders. The position remains, for a checkpoint that is saved afterwards."""
+        for each in self._loaders.values():
+            each.loader.close()
+
+
+class WholeFiles(TorchCheckpointIO):
+    """Writes checkpoints that appear when they are complete, on any file system: `Trainer(plugins=[WholeFiles()])`."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Save a checkpoint; see Lightning."""
+        super().save_checkpoint(checkpoint, f"{path}.part", storage_options)
+        os.replace(f"{path}.part", path)

@@ -1,0 +1,56 @@
+"""Loaders as frameworks use them: with the state of the whole job, or from the start in every iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from wdspec.run.loader import Loader
+from wdspec.run.ranks import gather_state
+from wdspec.run.state import State
+
+
+class WholeJob:
+    """A loader whose state covers all ranks, for frameworks in which rank 0 saves and all ranks load.
+
+    With Accelerate: ``accelerator.register_for_checkpointing(WholeJob(loader))``.
+
+    Args:
+        loader: the loader of this rank.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.loader)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def state_dict(self) -> State:
+        """Return the merged state. This is a collective: every rank must call it, after the same batch."""
+        return gather_state(self.loader)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load this rank's part of a merged state, which any number of ranks may have saved."""
+        self.loader.load_state_dict(state)
+
+
+class FromStart:
+    """A loader for evaluation: every iteration yields the same batches, also if the last one was left early.
+
+    Args:
+        loader: the loader of this rank, at its start.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+        self._start = loader.state_dict()
+
+    def __iter__(self) -> Iterator[Any]:
+        self.loader.load_state_dict(self._start)
+        return iter(self.loader)
+
+    def __len__(self) -> int:
+        return len(self.loader)
