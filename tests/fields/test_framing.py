@@ -51,9 +51,9 @@ def test_resize_and_center_crop_are_torchvisions(size, kind):
     data = picture(size, kind)
     with Image.open(io.BytesIO(data)) as image:
         expected = resized(image.convert("RGB"), 20)
-    found = ImageDecoder("rgb8+resize=20")(data)
+    found = ImageDecoder("rgb8+resize=20+resizer=pillow")(data)
     assert np.array_equal(found, np.asarray(expected))
-    both = ImageDecoder("rgb8+resize=20+center_crop=16")(data).astype(int)
+    both = ImageDecoder("rgb8+resize=20+center_crop=16+resizer=pillow")(data).astype(int)
     assert both.shape == (16, 16, 3)
     assert abs(both - np.asarray(cropped(expected, 16)).astype(int)).max() <= 1
 
@@ -105,7 +105,9 @@ def test_random_resized_crop_is_torchvisions(size):
         expected = image.crop(random_crop(size, (0.5, 1), (1, 2), numbers())).resize(
             (24, 24), Image.Resampling.BICUBIC
         )
-    decode = ImageDecoder("rgb8+random_resized_crop=24+scale=0.5..1+ratio=1..2+interpolation=bicubic")
+    decode = ImageDecoder(
+        "rgb8+random_resized_crop=24+scale=0.5..1+ratio=1..2+interpolation=bicubic+resizer=pillow"
+    )
     assert np.array_equal(decode(data, None, numbers()), np.asarray(expected))
 
 
@@ -171,6 +173,7 @@ def test_without_antialiasing_pixels_are_left_out():
             "`interpolation` needs `resize` or `random_resized_crop`",
         ),
         ("rgb8+resize=224+antialias=false+interpolation=box", "nearest, bilinear and bicubic"),
+        ("rgb8+resize=224+resizer=cv2", "one of torch, pillow"),
         ("json+resize=224", 'no option "resize"'),
     ],
 )

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import importlib
 import io
-import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -32,7 +31,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
-from wdspec.fields.codecs.framing import NEAREST, Fit, Framing, Size
+from wdspec.fields.codecs.framing import Framing, Size
+from wdspec.fields.codecs.resizing import NEAREST, Fit, resize
 from wdspec.fields.scale import MAX_PIXELS, Numbers, scaled_size
 from wdspec.spec.language.decoder_options import option_values, split_decoder
 from wdspec.spec.language.decoders import BY_NAME, IMAGE_FORMATS
@@ -77,13 +77,9 @@ def choose_reduction(size: Size, fits: list[Fit]) -> tuple[int, list[Fit]]:
     by = next((by for by in (8, 4, 2) if by <= spare), 1)
     if by == 1 or left < 0 or top < 0 or right > size[0] or bottom > size[1]:
         return 1, fits
+    # Pixels around a crop are used, too: in a reduced image, they share pixels with the crop.
     part = (left / by, top / by, right / by, bottom / by)
-    if first.crop is None:
-        return by, [replace(first, part=part), *fits[1:]]
-    # Pixels outside the crop do not count, except those in the same reduced pixel.
-    crop = (math.floor(part[0]), math.floor(part[1]), math.ceil(part[2]), math.ceil(part[3]))
-    inside = (part[0] - crop[0], part[1] - crop[1], part[2] - crop[0], part[3] - crop[1])
-    return by, [replace(first, crop=crop, part=inside), *fits[1:]]
+    return by, [replace(first, crop=None, part=part), *fits[1:]]
 
 
 _NATIVE = "L" if sys.byteorder == "little" else "B"
@@ -237,24 +233,6 @@ _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 """Pillow's weights of red, green and blue in grey (ITU-R 601-2)."""
 
 
-def fit(image: Image.Image, fits: Sequence[Fit], nearest: bool) -> Image.Image:
-    """Apply all steps to an image."""
-    for fit in fits:
-        image = fit(image, nearest)
-    return image
-
-
-def fitted_array(values: Array, fits: Sequence[Fit], nearest: bool) -> Image.Image:
-    """Apply all steps to an array of bytes, HW or HWC. If the first one is a crop, only its pixels become an image."""
-    first = fits[0]
-    if first.crop is not None:
-        left, top, right, bottom = first.crop
-        if left >= 0 and top >= 0 and right <= values.shape[1] and bottom <= values.shape[0]:
-            values = values[top:bottom, left:right]
-            fits = [replace(first, crop=None), *fits[1:]]
-    return fit(Image.fromarray(values), fits, nearest)
-
-
 def has_16_bits(image: Image.Image) -> bool:
     """Whether an image is grey with 16 bits per sample (Pillow reads 16-bit colour with 8).
 
@@ -265,7 +243,7 @@ def has_16_bits(image: Image.Image) -> bool:
 
 def grey_of_16_bits(image: Image.Image, fits: Sequence[Fit], nearest: bool) -> Array:
     """Return a 16-bit grey image as float32 in 0..65535, HW, after all steps."""
-    return _resize(np.asarray(image).astype(np.float32), fits, nearest)
+    return _resize_deep(np.asarray(image).astype(np.float32), fits, nearest)
 
 
 def colours_of_16_bits(
@@ -274,8 +252,8 @@ def colours_of_16_bits(
     """Return high and low bytes of 16-bit colours as float32 in 0..65535, HW or HWC by the mode, after all steps."""
     values = np.asarray(high).astype(np.float32) * 256 + np.asarray(low)
     if mode == "L":
-        return _resize((values[:, :, :3] @ _GREY).clip(0, 65535), fits, nearest)
-    channels = [_resize(values[:, :, i], fits, nearest) for i in range(min(len(mode), values.shape[2]))]
+        return _resize_deep((values[:, :, :3] @ _GREY).clip(0, 65535), fits, nearest)
+    channels = [_resize_deep(values[:, :, i], fits, nearest) for i in range(min(len(mode), values.shape[2]))]
     if len(channels) < len(mode):
         channels.append(np.full_like(channels[0], 65535))
     return np.stack(channels, axis=2)
@@ -290,8 +268,8 @@ def with_channels(grey: Array, mode: str) -> Array:
     return result
 
 
-def mode_of_8_bits(image: Image.Image, mode: str, fits: Sequence[Fit], nearest: bool) -> Image.Image:
-    """Return an image in mode L, RGB or RGBA after all steps, independent of its file.
+def bytes_of_8_bits(image: Image.Image, mode: str, fits: Sequence[Fit], nearest: bool) -> Array:
+    """Return the pixels of an image after all steps as a writable array of bytes, HW or HWC by the mode.
 
     16 bits are scaled to 8, while Pillow's conversion would clip them. Alpha is dropped or kept, never applied.
 
@@ -300,7 +278,7 @@ def mode_of_8_bits(image: Image.Image, mode: str, fits: Sequence[Fit], nearest: 
     """
     if has_16_bits(image):
         grey = np.rint(grey_of_16_bits(image, fits, nearest) / 65535.0 * 255).astype(np.uint8)
-        return Image.fromarray(grey).convert(mode)
+        return np.array(Image.fromarray(grey).convert(mode))
     if image.mode in ("I", "F"):
         raise ValueError(
             f"the range of its 32-bit {'integers' if image.mode == 'I' else 'floats'} is not defined; decode it with a "
@@ -311,15 +289,13 @@ def mode_of_8_bits(image: Image.Image, mode: str, fits: Sequence[Fit], nearest: 
         image.info.pop("transparency", None)
     # Adjacent indices of a palette are not similar colours.
     nearest = nearest or image.mode in ("P", "PA")
-    image = image.convert(mode)
-    return fit(image, fits, nearest)
+    if image.mode != mode:
+        image = image.convert(mode)
+    return resize(np.array(image), fits, nearest)
 
 
-def _resize(values: Array, fits: Sequence[Fit], nearest: bool) -> Array:
-    if not fits:
-        return values
-    resized = fit(Image.fromarray(values), fits, nearest)
-    return np.array(resized, dtype=np.float32).clip(0, 65535)
+def _resize_deep(values: Array, fits: Sequence[Fit], nearest: bool) -> Array:
+    return resize(values, fits, nearest).clip(0, 65535) if fits else values
 
 
 _WHITE = np.float32(255)
@@ -374,16 +350,13 @@ class ImageDecoder:
             values = read_jpeg(data, self._mode, reduction)
             if values is not None:
                 fits = _steps(reduction) or fits_of((values.shape[1], values.shape[0]))
-                if fits:
-                    values = np.array(fitted_array(values, fits, self.nearest))
-                return self._finish(values)
+                return self._finish(resize(values, fits, self.nearest))
         if self._dtype != "uint8":
             return self._deep(data, fits_of, reduction)
         with open_image(data, reduction) as image:
             turned = self._turn(image)
             fits = _steps(reduction) or fits_of(turned.size)
-            result = mode_of_8_bits(turned, self._mode, fits, self.nearest)
-            return result if self._container == "pil" else self._finish(np.array(result))
+            return self._finish(bytes_of_8_bits(turned, self._mode, fits, self.nearest))
 
     def _deep(self, data: bytes, fits_of: Callable[[Size], list[Fit]], reduction: Reduction | None) -> Any:
         """Like `__call__`, with all 16 bits if the image has them."""
@@ -398,7 +371,7 @@ class ImageDecoder:
             elif has_16_bits(turned):
                 values = with_channels(grey_of_16_bits(turned, fits, self.nearest), self._mode)
             else:
-                return self._finish(np.array(mode_of_8_bits(turned, self._mode, fits, self.nearest)))
+                return self._finish(bytes_of_8_bits(turned, self._mode, fits, self.nearest))
         if self._dtype == "uint16":
             return np.rint(values).astype(np.uint16)
         values /= 65535.0
@@ -456,7 +429,7 @@ def _float_tensor(values: Array) -> Any:
 
 
 _FINISH: dict[tuple[str, str], Callable[[Array], Any]] = {
-    ("pil", "uint8"): lambda values: values,
+    ("pil", "uint8"): Image.fromarray,
     ("numpy", "uint8"): lambda values: values,
     ("numpy", "uint16"): lambda values: values * np.uint16(257),
     ("numpy", "float32"): _to_floats,

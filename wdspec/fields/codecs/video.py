@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from wdspec.base.errors import UsageError
 from wdspec.fields.codecs.framing import Framing
+from wdspec.fields.codecs.resizing import resize
 from wdspec.fields.scale import Numbers
 from wdspec.spec.language.decoder_options import option_values, split_decoder
 from wdspec.spec.language.decoders import BY_NAME, library
@@ -212,13 +212,7 @@ def frame_video(frames: Array, framing: Framing, numbers: Numbers | None) -> Arr
     fits = framing.fits((frames.shape[2], frames.shape[1]), numbers)
     if not fits:
         return frames
-    results = []
-    for frame in frames:
-        image = Image.fromarray(frame)
-        for fit in fits:
-            image = fit(image, False)
-        results.append(np.asarray(image))
-    return np.stack(results)
+    return np.stack([resize(frame, fits) for frame in frames])
 
 
 def _sound(samples: Array, rate: int | None, start: float, length: float, whole: float) -> Array:

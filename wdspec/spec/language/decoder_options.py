@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 MOST_SIDE = 8192
 """The longest side that images can be resized to, in pixels."""
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box")
+RESIZERS = ("torch", "pillow")
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:/[0-9]+(?:\.[0-9]+)?)?"
 
 Sides = int | tuple[int, int]
@@ -70,6 +71,10 @@ def _interpolation(text: str) -> str:
     return text if text in INTERPOLATIONS else _bad(text, f"one of {', '.join(INTERPOLATIONS)}")
 
 
+def _resizer(text: str) -> str:
+    return text if text in RESIZERS else _bad(text, f"one of {', '.join(RESIZERS)}")
+
+
 def _boolean(text: str) -> bool:
     return text == "true" if text in ("true", "false") else _bad(text, "`true` or `false`")
 
@@ -82,8 +87,9 @@ FRAMING: Mapping[str, Callable[[str], Any]] = {
     "ratio": _range,
     "interpolation": _interpolation,
     "antialias": _boolean,
+    "resizer": _resizer,
 }
-"""Options that resize images, with the functions that read their values; they are those of torchvision's v2."""
+"""Options that resize images, with the functions that read their values; all but the last are torchvision's."""
 REDUCING: Mapping[str, Callable[[str], Any]] = {"dct_scaling": _boolean}
 """Whether JPEGs are decoded at a smaller size if they will be resized."""
 CLIPPING: Mapping[str, Callable[[str], Any]] = {"frames": _count, "fps": _rate, "clip": _seconds}
@@ -144,6 +150,7 @@ _EXAMPLES = {
     "ratio": "3/4..4/3",
     "interpolation": "bicubic",
     "antialias": "false",
+    "resizer": "pillow",
     "dct_scaling": "false",
     "frames": "8",
     "fps": "2",
