@@ -52,6 +52,11 @@ class Framing:
         }
         return cls(**options) if options else None
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all images get the same size."""
+        return isinstance(self.resize, tuple) or bool(self.center_crop or self.random_resized_crop)
+
     def fits(self, size: Size, numbers: Numbers | None) -> list[Fit]:
         """Return the steps for an image of a size (width, height).
 

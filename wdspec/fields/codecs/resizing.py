@@ -87,7 +87,9 @@ class Fit:
             values, column, row = values[down.pixels, across.pixels], across.extra, down.extra
             scales = 1 / down.step, 1 / across.step
         resize, from_numpy = _find_kernel(kernel)
-        pixels = from_numpy(values if values.flags.writeable else values.copy())
+        if not (values.flags.c_contiguous and values.flags.writeable):
+            values = values.copy()  # torch would copy a view in several threads, which takes longer
+        pixels = from_numpy(values)
         pixels = pixels.permute(2, 0, 1) if values.ndim == 3 else pixels[None]
         resized = resize(pixels[None], (row + height, column + width), False, *scales)[0]
         result: Array = (resized.permute(1, 2, 0) if values.ndim == 3 else resized[0]).numpy()
