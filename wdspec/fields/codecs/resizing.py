@@ -1,8 +1,8 @@
 """Resizing pixels: the one place that decides which library resizes an image, and how.
 
 torch's kernel for bytes (`interpolate(antialias=True)`) resizes grey and RGB images, by `bilinear` or `bicubic`. It
-takes an eighth to a third of Pillow's time, differs from it by a grey level (`bicubic`: by a few, next to edges), and yields the
-same pixels with and without AVX2, in any number of threads. Pillow resizes all others:
+takes an eighth to a third of Pillow's time, and differs from it by a grey level (`bicubic`: by a few, next to edges).
+It yields the same pixels with and without AVX2, in any number of threads. Pillow resizes all others:
 
 - by `box`, `lanczos` or `nearest`, or without antialiasing, which the kernel does not have;
 - RGBA, whose colours have to be weighted by their alpha;
