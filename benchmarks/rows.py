@@ -23,6 +23,8 @@ class Row:
     workers: int = 0
     place: str = ""
     """`http` or `s3`: the shards are read from there."""
+    floats: bool = False
+    """Images as float32 with channels first, normalized."""
     reference: str = "webdataset"
     """The contender whose figures divide those of the others."""
 
@@ -38,6 +40,8 @@ ROWS = {
     "jpg40-0": Row("40 KB jpg, random crop to 224, batches of 64, no worker", "jpg40", "crop"),
     "jpg40-1": Row("40 KB jpg, random crop to 224, batches of 64, 1 worker", "jpg40", "crop", 1),
     "jpg40-2": Row("40 KB jpg, random crop to 224, batches of 64, 2 workers", "jpg40", "crop", 2),
+    "jpg40f-0": Row("the same as float32, normalized, no worker", "jpg40", "crop", floats=True),
+    "jpg40f-2": Row("the same as float32, normalized, 2 workers", "jpg40", "crop", 2, floats=True),
     "jpg400-2": Row("400 KB jpg, random crop to 224, batches of 64, 2 workers", "jpg400", "crop", 2),
     "audio": Row("2 s of sound as flac, decoded, + json, one process", "audio", "audio"),
     "sources-text": Row(
@@ -108,8 +112,12 @@ TARGETS = [
     Target("text-2", SPEC, 12, "webdataset"),
     Target("npy16-2", SPEC, 1.6, SPEC, "npy16-0", cores=2),
     Target("npy16-2", SPEC, 16, "webdataset"),
-    Target("jpg40-2", SPEC, 2, "webdataset"),
-    Target("jpg40-2", SPEC, 0.92, "limit: bare decoding"),
+    Target("jpg40-0", SPEC, 1.55, "webdataset, simplejpeg"),
+    Target("jpg40f-0", SPEC, 1.35, "webdataset, simplejpeg"),
+    Target("jpg40-2", SPEC, 2, "webdataset, simplejpeg", by="the clock"),
+    Target("jpg40-2", SPEC, 0.9, "limit: bare decoding", by="the clock"),
+    Target("jpg40f-2", SPEC, 1.8, "webdataset, simplejpeg", by="the clock"),
+    Target("jpg400-2", SPEC, 4, "webdataset", by="the clock"),
     Target("jpg400-2", SPEC, 1.4, "wdspec, all pixels"),
     *(
         Target(row, f"wdspec, {count} sources", least, "wdspec, 1 source")
@@ -133,8 +141,6 @@ WHY = {
     ): "the tar reader and the two fields' decoders take a quarter each, collating an eighth",
     ("text-2", SPEC): "the hand-over takes a fifth; the two rows took no turns with each other",
     ("text-2", "webdataset"): "decoding, shuffling and collating a text take as long as reading it",
-    ("jpg40-2", "webdataset"): "bare decoding, which does nothing else, does not come to it either",
-    ("jpg40-2", "limit: bare decoding"): "the hand-over of 9.6 MB a batch, new pages above all",
     ("sources-text", "wdspec, 1 source"): "samples are drawn one by one, and blocks to shuffle are smaller",
     ("sources-jpg", "wdspec, 1 source"): "no function is called more often, and each takes a little longer",
     (

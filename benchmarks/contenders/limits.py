@@ -9,7 +9,15 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contenders.shared import Contender, Counts, members, of_kinds, sound
+from benchmarks.contenders.shared import (
+    Contender,
+    Counts,
+    cropped_by_torch,
+    members,
+    normalized,
+    of_kinds,
+    sound,
+)
 from benchmarks.places import RATE
 from benchmarks.rows import BATCH, ROWS, SIDE, Row
 from benchmarks.samples import files_of, samples_in
@@ -61,15 +69,15 @@ def bare_sound(row: Row, folder: Path) -> Counts:
 
 
 def bare_crops(row: Row, folder: Path) -> Counts:
-    """simplejpeg and Pillow's crop on bytes that are in memory, in one process or in as many as there are workers."""
+    """simplejpeg and torch's kernel into one batch, in one process or in as many as there are workers."""
     from multiprocessing import Pipe, Process
 
     files = [sample["jpg"] for sample, _ in zip(members(row, folder), range(BATCH), strict=False)]
     if not row.workers:
-        return map(bare_crop, cycle(files))
+        return bare_batches(files, row.floats)
     ends, senders = zip(*(Pipe(duplex=False) for _ in range(row.workers)), strict=True)
     for sender in senders:
-        Process(target=send_crops, args=(files, sender), daemon=True).start()
+        Process(target=send_crops, args=(files, row.floats, sender), daemon=True).start()
     return received(ends)
 
 
@@ -81,22 +89,24 @@ def received(ends: Any) -> Iterator[int]:
             yield end.recv()  # type: ignore[union-attr]  # they are connections
 
 
-def bare_crop(data: bytes) -> int:
-    import random
-
+def bare_batches(files: list[bytes], floats: bool) -> Iterator[int]:
     import numpy as np
-    import simplejpeg
-    from PIL import Image
+    import torch
 
-    values = simplejpeg.decode_jpeg(data, "RGB")
-    side = random.randint(min(values.shape[:2]) // 3, min(values.shape[:2]))
-    np.array(Image.fromarray(values[:side, :side]).resize((SIDE, SIDE), Image.Resampling.BILINEAR))
-    return 1
+    torch.set_num_threads(1)
+    shape, dtype = ((3, SIDE, SIDE), np.float32) if floats else ((SIDE, SIDE, 3), np.uint8)
+    batch = np.empty((BATCH, *shape), dtype)
+    while True:
+        for row, data in enumerate(files):
+            values = cropped_by_torch(data)
+            batch[row] = normalized(values) if floats else values
+            if row == len(files) - 1 or (row + 1) % BATCH == 0:
+                yield row + 1
 
 
-def send_crops(files: list[bytes], sender: Any) -> None:
-    for data in cycle(files):
-        sender.send(bare_crop(data))
+def send_crops(files: list[bytes], floats: bool, sender: Any) -> None:
+    for count in bare_batches(files, floats):
+        sender.send(count)
 
 
 LIMITS = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders.shared import Contender, Counts, again_and_again, batch_of, of_kinds
-from benchmarks.rows import BATCH, SIDE, SOURCES, SPEC, Row
+from benchmarks.rows import BATCH, ROWS, SIDE, SOURCES, SPEC, Row
 from benchmarks.samples import repeated, samples_in, shards_of
 
 OPENED = {"text": 200, "jpg40": 64}
@@ -52,16 +52,17 @@ def mix(row: Row, folder: Path, times: int = 1) -> Counts:
     )
 
 
-def batches(row: Row, folder: Path, times: int = 1, options: str = "") -> Counts:
+def batches(row: Row, folder: Path, times: int = 1, options: str = "", kind: str = "processes") -> Counts:
     import wdspec
 
     shards = shards_of(repeated(folder, row.data, times), row.data, times)
     source: dict[str, Any] = {"name": "a", "shards": shards}
     if row.kind == "crop":
-        source |= {"decode": f"rgb8+random_resized_crop={SIDE}{options}", "extensions": "jpg"}
+        values = "torchrgb+normalize=imagenet" if row.floats else "rgb8"
+        source |= {"decode": f"{values}+random_resized_crop={SIDE}{options}", "extensions": "jpg"}
     elif row.data == "text":
         source["extensions"] = "txt"
-    spec = {"dataset": [source], "batch": BATCH}
+    spec = {"dataset": [source], "batch": BATCH, "loader": {"kind": kind}}
     return again_and_again(lambda: wdspec.loader(spec, num_workers=row.workers), batch_of)
 
 
@@ -128,6 +129,11 @@ OURS = {
     "wdspec, stages": Contender("", of_kinds(raw=stages_raw)),
     "wdspec, all pixels": Contender(
         "", of_kinds("jpg40-2", "jpg400-2", crop=partial(batches, options="+dct_scaling=false"))
+    ),
+    "wdspec, Pillow's resizer": Contender("", of_kinds(crop=partial(batches, options="+resizer=pillow"))),
+    "wdspec, threads": Contender(
+        "",
+        of_kinds(*(name for name, row in ROWS.items() if row.workers), crop=partial(batches, kind="threads")),
     ),
     "wdspec, shuffled": Contender("", of_kinds(far=far)),
     **{

@@ -16,6 +16,9 @@ from benchmarks.contenders.shared import (
     batch_of,
     collated,
     cropped,
+    cropped_by_torch,
+    cropped_from_simplejpeg,
+    normalized,
     of_kinds,
     sound,
 )
@@ -62,8 +65,12 @@ def sources(count: int, row: Row, folder: Path) -> Counts:
     return again_and_again(epoch)
 
 
-def to_crop(sample: dict[str, Any]) -> dict[str, Any]:
-    return {"__key__": sample["__key__"], "jpg": cropped(sample["jpg"])}
+CROPS = {"": cropped, "simplejpeg": cropped_from_simplejpeg, "torch": cropped_by_torch}
+
+
+def to_crop(way: str, floats: bool, sample: dict[str, Any]) -> dict[str, Any]:
+    values = CROPS[way](sample["jpg"])
+    return {"__key__": sample["__key__"], "jpg": normalized(values) if floats else values}
 
 
 def to_text(sample: dict[str, Any]) -> dict[str, Any]:
@@ -78,12 +85,13 @@ def audio(row: Row, folder: Path) -> Counts:
     )
 
 
-def pipeline(row: Row, folder: Path) -> Any:
+def pipeline(row: Row, folder: Path, way: str) -> Any:
     import webdataset
 
+    crop = partial(to_crop, way, row.floats)
     steps = {
-        "jpg40": [webdataset.map(to_crop)],
-        "jpg400": [webdataset.map(to_crop)],
+        "jpg40": [webdataset.map(crop)],
+        "jpg400": [webdataset.map(crop)],
         "text": [webdataset.map(to_text)],
         "npy16": [webdataset.decode()],
     }[row.data]
@@ -93,11 +101,11 @@ def pipeline(row: Row, folder: Path) -> Any:
     )
 
 
-def batches(row: Row, folder: Path) -> Counts:
+def batches(row: Row, folder: Path, way: str = "") -> Counts:
     import webdataset
 
     return again_and_again(
-        lambda: webdataset.WebLoader(pipeline(row, folder), batch_size=None, num_workers=row.workers),
+        lambda: webdataset.WebLoader(pipeline(row, folder, way), batch_size=None, num_workers=row.workers),
         batch_of,
     )
 
@@ -106,7 +114,7 @@ def torchdata_batches(row: Row, folder: Path) -> Counts:
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     return again_and_again(
-        lambda: StatefulDataLoader(pipeline(row, folder), batch_size=None, num_workers=row.workers),
+        lambda: StatefulDataLoader(pipeline(row, folder, ""), batch_size=None, num_workers=row.workers),
         batch_of,
     )
 
@@ -134,6 +142,10 @@ THEIRS = {
         )
         for count in (1, 5, 50)
     },
+    "webdataset, simplejpeg": Contender("webdataset", of_kinds(crop=partial(batches, way="simplejpeg"))),
+    "webdataset, simplejpeg and torch's kernel": Contender(
+        "webdataset", of_kinds(crop=partial(batches, way="torch"))
+    ),
     "torchdata over webdataset": Contender(
         "torchdata",
         of_kinds("text-2", "npy16-2", "jpg40-2", batch=torchdata_batches, crop=torchdata_batches),

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 from commandline import within
@@ -11,12 +12,14 @@ import wdspec
 from wdspec.base.process import cores
 from wdspec.cli.bench import (
     Bench,
+    BenchReport,
     Measured,
     Trial,
     _time_trial,
     parts_of,
     run_in_process,
     trial_count,
+    tries_other_kind,
     tries_threads,
     worker_counts,
 )
@@ -122,6 +125,29 @@ def test_the_command_says_rates_and_what_follows(folder):
     assert "What the training loop gets" in out
     assert "recommended: loader: {workers: 0}, " in out
     assert "the same files, as bytes and shuffled, in one process: wdspec " in out
+
+
+def test_the_kind_of_workers_that_is_faster_is_recommended(folder):
+    for rate, recommended in ((3_600, "{workers: 2}"), (4_000, "{kind: threads, workers: 4}")):
+        bench = replace(BENCH, other_kind=("threads", 4, figures(rate)))
+        lines = [line for line in BenchReport(bench, 1).blocks() if isinstance(line, str)]
+        assert lines[0] == f"with threads as workers, 4 of them: {rate:,} samples/s"
+        assert any(line.startswith(f"recommended: loader: {recommended}, ") for line in lines)
+    spec = wdspec.load(folder / "spec.yaml")
+    assert tries_other_kind(spec, [0, 1])
+    assert not tries_other_kind(spec, [0])
+    assert not tries_other_kind(wdspec.load(folder / "spec.yaml", overrides={"map": "a:f"}), [1])
+
+
+@pytest.mark.usefixtures("here")
+def test_threads_are_tried_next_to_processes(folder):
+    arguments = ("--seconds", "0.1", "--workers", "1", "--format", "json")
+    out, _ = within("bench", "spec.yaml", *arguments, folder=folder)
+    other = json.loads(out)["other_kind"]
+    assert (other["kind"], other["workers"]) == ("threads", 1)
+    assert other["rate"] > 0
+    out, _ = within("bench", "spec.yaml", *arguments, "--set", "loader.kind=threads", folder=folder)
+    assert json.loads(out)["other_kind"]["kind"] == "processes"
 
 
 @pytest.mark.usefixtures("here")

@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from shardmaking import write_shard
 
@@ -51,9 +52,9 @@ def test_resize_and_center_crop_are_torchvisions(size, kind):
     data = picture(size, kind)
     with Image.open(io.BytesIO(data)) as image:
         expected = resized(image.convert("RGB"), 20)
-    found = ImageDecoder("rgb8+resize=20")(data)
+    found = ImageDecoder("rgb8+resize=20+resizer=pillow")(data)
     assert np.array_equal(found, np.asarray(expected))
-    both = ImageDecoder("rgb8+resize=20+center_crop=16")(data).astype(int)
+    both = ImageDecoder("rgb8+resize=20+center_crop=16+resizer=pillow")(data).astype(int)
     assert both.shape == (16, 16, 3)
     assert abs(both - np.asarray(cropped(expected, 16)).astype(int)).max() <= 1
 
@@ -105,7 +106,9 @@ def test_random_resized_crop_is_torchvisions(size):
         expected = image.crop(random_crop(size, (0.5, 1), (1, 2), numbers())).resize(
             (24, 24), Image.Resampling.BICUBIC
         )
-    decode = ImageDecoder("rgb8+random_resized_crop=24+scale=0.5..1+ratio=1..2+interpolation=bicubic")
+    decode = ImageDecoder(
+        "rgb8+random_resized_crop=24+scale=0.5..1+ratio=1..2+interpolation=bicubic+resizer=pillow"
+    )
     assert np.array_equal(decode(data, None, numbers()), np.asarray(expected))
 
 
@@ -171,6 +174,15 @@ def test_without_antialiasing_pixels_are_left_out():
             "`interpolation` needs `resize` or `random_resized_crop`",
         ),
         ("rgb8+resize=224+antialias=false+interpolation=box", "nearest, bilinear and bicubic"),
+        ("rgb8+resize=224+resizer=cv2", "one of torch, pillow"),
+        ("rgb8+hflip=2", "a probability such as `0.5`"),
+        ("rgb8+hflip", "needs a value: `hflip=0.5`"),
+        ("rgb8+normalize=imagenet", "needs floats with as many channels"),
+        ("rgba+normalize=imagenet", "needs floats with as many channels"),
+        ("l+normalize=imagenet", "needs floats with as many channels"),
+        ("rgb+normalize=half", "`imagenet`, `clip`, or means and deviations"),
+        ("rgb+normalize=0.5..0", "or means and deviations"),
+        ("rgb+normalize=0.5/0.5/0.5..0.5", "or means and deviations"),
         ("json+resize=224", 'no option "resize"'),
     ],
 )
@@ -228,3 +240,57 @@ def test_all_images_of_a_sample_get_the_same_crop(spec, tmp_path):
         batch = next(iter(loader))
     assert batch["a.png"].equal(batch["b.png"])
     assert len({image.numpy().tobytes() for image in batch["a.png"]}) == 4
+
+
+@pytest.mark.parametrize("decoder", ["rgb8", "torchrgb8", "l8", "torchl", "rgb", "torch", "rgba16", "pil"])
+def test_flips_are_drawn_for_each_sample(decoder):
+    data, flipped = picture((40, 30)), 0
+    for key in range(40):
+        plain, found = (
+            ImageDecoder(f"{decoder}+random_resized_crop=16{more}")(data, None, numbers(key))
+            for more in ("", "+hflip=0.5")
+        )
+        axis = 2 if decoder.startswith("torchrgb") or decoder == "torch" else 1
+        is_flipped = numbers(key)(3) < 0.5
+        assert np.array_equal(
+            np.flip(np.asarray(plain), axis) if is_flipped else np.asarray(plain), np.asarray(found)
+        )
+        flipped += is_flipped
+    assert 10 < flipped < 30
+    with pytest.raises(UsageError, match="`hflip` needs random numbers"):
+        ImageDecoder(f"{decoder}+hflip=1")(data)
+
+
+@pytest.mark.parametrize(
+    ("option", "means", "deviations"),
+    [
+        ("imagenet", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ("0.5..0.25", (0.5,), (0.25,)),
+        ("0.1/0.2/0.3..1/2/3", (0.1, 0.2, 0.3), (1, 2, 3)),
+    ],
+)
+def test_normalization_is_torchvisions(option, means, deviations):
+    data = picture((40, 30))
+    pixels = torch.from_numpy(ImageDecoder("rgb8+resize=20x24")(data)).permute(2, 0, 1)
+    expected = pixels.float().div(255)
+    expected.sub_(torch.tensor(means)[:, None, None]).div_(torch.tensor(deviations)[:, None, None])
+    assert torch.equal(ImageDecoder(f"torchrgb+resize=20x24+normalize={option}")(data), expected)
+    last = ImageDecoder(f"rgb+resize=20x24+normalize={option}")(data)
+    assert np.array_equal(last, expected.permute(1, 2, 0))
+    assert last.flags.c_contiguous
+    if len(means) == 1:
+        grey = ImageDecoder("l8+resize=20x24")(data).astype(np.float32) / np.float32(255)
+        for name in ("l", "torchl"):
+            found = np.asarray(ImageDecoder(f"{name}+resize=20x24+normalize={option}")(data))
+            assert np.array_equal(found, (grey - np.float32(means[0])) / np.float32(deviations[0]))
+
+
+def test_batches_of_normalized_flipped_images_equal_single_ones(spec):
+    spec["dataset"][0]["decode"] = {"jpg": "torchrgb+random_resized_crop=16+hflip=0.5+normalize=clip"}
+    with wdspec.loader(spec, num_workers=0) as loader:
+        batches = [batch["jpg"].clone() for batch in loader]
+    del spec["batch"]
+    spec["epoch"] = 12
+    with wdspec.loader(spec, num_workers=0) as loader:
+        singles = [sample["jpg"] for sample in loader]
+    assert torch.equal(torch.cat(batches), torch.stack(singles))

@@ -1,5 +1,6 @@
 """What workers send: unchanged values, small tensors without shared memory, several cheap batches at a time."""
 
+import io
 import itertools
 import os
 import pickle
@@ -7,12 +8,14 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from shardmaking import keys, reference, write_source
+from PIL import Image
+from shardmaking import keys, reference, write_shard, write_source
 
 import wdspec
+from wdspec.fields.memory import MOST_BLOCKS
 from wdspec.read.padding import Padded
 from wdspec.run import tasks
-from wdspec.run.parcels import INLINE, Parcel
+from wdspec.run.parcels import INLINE, Parcel, Ring, _received, forget_sender, ring
 from wdspec.run.tasks import Delivery, Pace
 from wdspec.spec.load import load
 
@@ -29,6 +32,13 @@ def spec(tmp_path_factory):
             "epoch": {"batches": BATCHES},
         }
     )
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """No blocks of earlier tests, whose sender and receiver is this process."""
+    ring.value = Ring()
+    forget_sender(os.getpid())
 
 
 def sent(value):
@@ -72,7 +82,7 @@ def test_small_tensors_have_their_own_memory_and_large_ones_are_shared():
     small, large = sent([whole[:10], torch.zeros(INLINE)])
     assert not small.is_shared()
     assert small.untyped_storage().nbytes() == 80
-    assert large.is_shared()
+    assert next(iter(_received.value.blocks.values())).size >= large.nbytes
 
 
 @pytest.mark.parametrize("count", [1, 3, INLINE])
@@ -199,3 +209,142 @@ def test_nothing_is_left_in_shared_memory_of_workers_that_are_killed(spec, monke
         with pytest.raises((RuntimeError, OSError)):
             list(batches)
     assert {name for name in os.listdir("/dev/shm") if name.startswith("torch_")} <= before
+
+
+def place_of(tensor):
+    """The block and the place of a tensor that was received."""
+    for number, block in _received.value.blocks.items():
+        start = tensor.data_ptr() - block.ctypes.data
+        if 0 <= start < block.size:
+            return number, start
+    return None
+
+
+def test_a_block_of_the_ring_is_used_again_when_its_last_view_is_gone():
+    values = torch.arange(INLINE)
+    first = sent(values)
+    place, view = place_of(first), first[3:].numpy()
+    assert place is not None
+    del first
+    second = sent(values + 1)
+    assert place_of(second) != place
+    assert view[0] == 3
+    del view
+    third = sent(values + 2)
+    assert place_of(third) == place
+    assert torch.equal(second, values + 1)
+    assert torch.equal(third, values + 2)
+
+
+def test_tensors_made_in_the_ring_are_not_copied():
+    array = ring.value.empty((INLINE,), np.float32)
+    array[:] = 7
+    whole, part = sent([torch.from_numpy(array), torch.from_numpy(array[INLINE // 2 :])])
+    array[-1] = 8
+    assert whole[-1] == 8
+    assert part[-1] == 8
+
+
+def test_all_that_are_kept_are_whole_and_other_ways_carry_the_rest():
+    kept = [sent(torch.full((INLINE,), number, dtype=torch.uint8)) for number in range(MOST_BLOCKS + 6)]
+    assert [int(each[-1]) for each in kept] == list(range(MOST_BLOCKS + 6))
+    assert all(bool((each == number).all()) for number, each in enumerate(kept))
+    assert sum(place_of(each) is None for each in kept) >= 6
+    kept.clear()
+    for _ in range(3 * MOST_BLOCKS):
+        sent(torch.zeros(INLINE, dtype=torch.uint8))
+    assert len(_received.value.blocks) < 12, "those that are dropped are dropped here, too"
+
+
+def test_many_tensors_of_one_block_are_sent():
+    array = ring.value.empty((100 * INLINE,), np.uint8)
+    array[:] = 3
+    parts = sent([torch.from_numpy(array[at : at + INLINE]) for at in range(0, array.size, INLINE)])
+    assert len(parts) == 100
+    assert all(int(part[-1]) == 3 for part in parts)
+
+
+def test_a_batch_that_cannot_be_pickled_costs_no_block():
+    for _ in range(MOST_BLOCKS + 2):
+        with pytest.raises((AttributeError, pickle.PicklingError)):
+            Parcel([torch.zeros(INLINE), lambda: None])
+    assert place_of(sent(torch.zeros(INLINE))) is not None
+
+
+def test_a_forked_process_keeps_what_it_inherits():
+    mine = sent(torch.full((INLINE,), 5, dtype=torch.uint8))
+    place = place_of(mine)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.read(reader, 1)  # the parent has sent more meanwhile
+        os._exit(0 if (mine.numpy() == 5).all() else 1)  # torch's threads are not in the child
+    try:
+        assert bool((mine == 5).all())
+        del mine
+        for _ in range(20):
+            assert place_of(sent(torch.zeros(INLINE, dtype=torch.uint8))) != place
+    finally:
+        os.write(writer, b"x")
+        _, status = os.waitpid(child, 0)
+        os.close(reader), os.close(writer)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    samples = []
+    for number in range(24):
+        file = io.BytesIO()
+        noise = np.random.default_rng(number).integers(0, 255, (60, 80, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(file, "jpeg")
+        samples.append((f"{number:02}", {"jpg": file.getvalue(), "cls": str(number).encode()}))
+    for shard in range(4):
+        write_shard(folder / f"{shard}.tar", samples[6 * shard : 6 * shard + 6])
+    decode = "torchrgb8+random_resized_crop=224"
+    return {
+        "dataset": [{"shards": str(folder / "{0..3}.tar"), "decode": {"jpg": decode}}],
+        "batch": 6,
+        "elastic": {"ranks": 1, "workers": 2},
+        "epoch": {"batches": 12},
+    }
+
+
+@pytest.fixture(scope="module")
+def expected(pictures):
+    with wdspec.loader(pictures, num_workers=0) as loader:
+        return [batch["jpg"].clone() for batch in loader]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_kept_batches_of_workers_are_whole_whatever_happens_later(pictures, expected, method):
+    with wdspec.loader(pictures, num_workers=2, multiprocessing_context=method) as loader:
+        kept = [batch["jpg"] for batch in itertools.islice(loader, 7)]
+        kept += [batch["jpg"] for batch in loader]
+        again = [batch["jpg"].clone() for batch in loader]
+        assert len(_received.value.blocks) >= 2
+    assert not _received.value.blocks, "no memory of workers that have ended"
+    assert not _received.value.senders
+    assert len(kept) == len(again) == 12
+    assert all(map(torch.equal, kept, expected))
+    first = again[0].clone()
+    assert all(batch.is_contiguous() and batch.untyped_storage().nbytes() == batch.nbytes for batch in kept)
+    kept[0].zero_()
+    assert torch.equal(again[0], first)
+
+
+def test_blocks_are_used_again_over_an_epoch(pictures):
+    with wdspec.loader(pictures, num_workers=1) as loader:
+        for _ in range(3):
+            for batch in loader:
+                del batch
+        assert 1 <= len(_received.value.blocks) <= 6
+
+
+@pytest.mark.parametrize("kind", ["processes", "threads"])
+def test_kept_batches_are_whole_in_threads_and_without_workers(pictures, expected, kind):
+    for workers in (0, 2):
+        with wdspec.loader({**pictures, "loader": {"kind": kind}}, num_workers=workers) as loader:
+            kept = [batch["jpg"] for batch in loader]
+        assert all(map(torch.equal, kept, expected))

@@ -88,6 +88,8 @@ class Trial:
     part: Part
     seconds: float
     workers: int = 0
+    kind: str | None = None
+    """Whether the workers are `processes` or `threads`; None for what the spec says."""
     threads: int | None = None
     """Threads of torch in the reading process; None for torch's default."""
     profile: str | None = None
@@ -184,6 +186,8 @@ def _items(trial: Trial, spec: Spec) -> Any:
     if trial.part == "webdataset":
         return _of_webdataset(spec)
     if trial.part in ("batch", "loader"):
+        if trial.kind is not None:
+            spec = spec.model_copy(update={"loader": spec.loader.model_copy(update={"kind": trial.kind})})
         return _batches(spec, trial.workers)
     return _samples({"read": files_of, "decode": without_functions, "map": samples_of}[trial.part](spec))
 
@@ -256,6 +260,8 @@ class Bench:
     """In one process, each including all earlier parts."""
     loaders: dict[int, Measured]
     """What the training loop gets, by number of workers."""
+    other_kind: tuple[str, int, Measured] | None = None
+    """Threads if the spec has worker processes, and the other way round, if tried: the kind and number of workers."""
     one_thread: Measured | None = None
     """Without workers and with one thread of torch, if tried."""
     webdataset: Measured | None = None
@@ -331,11 +337,16 @@ def run_trials(
 
     parts = {part: measure(Trial(choice, part, seconds)) for part in parts_of(spec)}
     loaders = {count: measure(Trial(choice, "loader", seconds, count)) for count in workers}
+    other_kind = None
+    if tries_other_kind(spec, workers):
+        kind = "processes" if spec.loader.kind == "threads" else "threads"
+        count = max(loaders, key=lambda count: (count > 0, loaders[count].rate))
+        other_kind = kind, count, measure(Trial(choice, "loader", seconds, count, kind))
     one_thread = None
     if tries_threads(spec, workers):
         one_thread = measure(Trial(choice, "loader", seconds, threads=1))
     other = measure(Trial(choice, "webdataset", seconds)) if webdataset else None
-    return Bench(cores(), parts, loaders, one_thread, other)
+    return Bench(cores(), parts, loaders, other_kind, one_thread, other)
 
 
 def parts_of(spec: Spec) -> list[Part]:
@@ -345,6 +356,11 @@ def parts_of(spec: Spec) -> list[Part]:
     return [part for part in _PARTS if has.get(part, True)]
 
 
+def tries_other_kind(spec: Spec, workers: list[int]) -> bool:
+    """Whether threads and processes are compared: user functions in Python would wait for each other in threads."""
+    return "map" not in parts_of(spec) and any(workers)
+
+
 def tries_threads(spec: Spec, workers: list[int]) -> bool:
     """Whether torch's threads may matter: user functions run in the process of the loop."""
     return "map" in parts_of(spec) and 0 in workers and cores() > 1
@@ -352,7 +368,8 @@ def tries_threads(spec: Spec, workers: list[int]) -> bool:
 
 def trial_count(spec: Spec, workers: list[int], webdataset: bool) -> int:
     """Number of trials that `run_trials` runs."""
-    return len(parts_of(spec)) + len(workers) + tries_threads(spec, workers) + webdataset
+    others = tries_other_kind(spec, workers) + tries_threads(spec, workers) + webdataset
+    return len(parts_of(spec)) + len(workers) + others
 
 
 def _check_libraries(compare: str | None, profile: str | None) -> None:
@@ -415,19 +432,28 @@ class BenchReport:
             "workers": [{"workers": count, **found.as_json()} for count, found in bench.loaders.items()],
             "parts": [{**to_json(each), "rate": bench.parts[each.part].rate} for each in bench.stages],
             "recommended_workers": bench.recommended,
+            "other_kind": bench.other_kind
+            and (
+                {"kind": bench.other_kind[0], "workers": bench.other_kind[1], **bench.other_kind[2].as_json()}
+            ),
             "one_thread": bench.one_thread,
             "webdataset": bench.webdataset,
         }
 
 
 def _advice(bench: Bench) -> Iterator[Block]:
-    best = bench.recommended
+    best, kind = bench.recommended, ""
     rate = bench.loaders[best].rate
+    if bench.other_kind is not None:
+        other, count, found = bench.other_kind
+        yield f"with {other} as workers, {count} of them: {found.rate:,.0f} samples/s"
+        if ENOUGH * found.rate > rate:
+            best, rate, kind = count, found.rate, f"kind: {other}, "
     yield f"waiting for disks or stores, in one process: {bench.waiting:,.1f} us a sample"
     if bench.hand_over is not None:
         yield f"transfer from workers, in the process of the loop: {bench.hand_over:,.1f} us a sample"
     yield (
-        f"recommended: loader: {{workers: {best}}}, {rate:,.0f} samples/s; more workers add at most "
+        f"recommended: loader: {{{kind}workers: {best}}}, {rate:,.0f} samples/s; more workers add at most "
         f"{1 / ENOUGH - 1:.0%}"
     )
     yield (

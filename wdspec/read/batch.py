@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from wdspec.base.errors import FieldError, SpecError
+from wdspec.fields import memory
 from wdspec.planning.keys import key64, random64
 from wdspec.read.padding import as_tensors, describe, pad
 from wdspec.read.randomness import GlobalGenerators
@@ -51,6 +52,17 @@ def stack_samples(samples: Sequence[Sample], place: int = 0) -> dict[str, Any]:
         FieldError: the samples do not have the same fields, or the values of a field do not stack.
     """
     return {name: strict_column(name, values, samples) for name, values in _values_by_field(samples).items()}
+
+
+def batch_rows(batch: Batch | None, count: int) -> memory.Rows:
+    """Return the memory of batches of so many samples, whose images decoders write where they are stacked."""
+    if batch is None or (batch.collate is not None and batch.collate.call is not None):
+        return memory.Rows()
+    fields = {} if batch.collate is None else batch.collate.fields
+    listed = batch.ragged if isinstance(batch.ragged, tuple) else ()
+    return memory.Rows(
+        count, frozenset([*(name for name, how in fields.items() if how.way != "stack"), *listed])
+    )
 
 
 class BatchMaker:
@@ -186,16 +198,32 @@ def stack(values: list[Any]) -> Any:
             return values
     if isinstance(values[0], torch.Tensor):
         is_uniform = all(v.shape == values[0].shape and v.dtype == values[0].dtype for v in values)
-        return torch.stack(values) if is_uniform else values
+        return _stack_tensors(values) if is_uniform else values
     if isinstance(values[0], (np.ndarray, np.generic)):
         is_uniform = all(v.shape == values[0].shape and v.dtype == values[0].dtype for v in values)
         if is_uniform and values[0].dtype.kind in "biufc":
-            stacked = np.stack(values)
+            stacked = memory.take_batch(values)
+            if stacked is None:
+                stacked = np.stack(values, out=memory.empty((len(values), *values[0].shape), values[0].dtype))
             try:
                 return torch.from_numpy(stacked.astype(stacked.dtype.newbyteorder("="), copy=False))
             except TypeError:  # a type that torch does not have, such as long double
                 return values
     return values
+
+
+def _stack_tensors(values: list[torch.Tensor]) -> torch.Tensor:
+    """Stack tensors of one shape and type; without a copy if they were written where the batch is."""
+    batch = memory.take_batch(values)
+    if batch is not None:
+        return torch.from_numpy(batch)
+    first = values[0]
+    size = len(values) * first.numel() * first.element_size()
+    is_plain = type(first) is torch.Tensor and first.layout is torch.strided and first.device.type == "cpu"
+    if size < memory.LARGE or not is_plain or any(value.requires_grad for value in values):
+        return torch.stack(values)
+    out = torch.from_numpy(memory.empty((size,), np.uint8)).view(first.dtype).view(len(values), *first.shape)
+    return torch.stack(values, out=out)
 
 
 def strict_column(field: str, values: list[Any], samples: Sequence[dict[str, Any]]) -> Any:

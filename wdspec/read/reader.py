@@ -11,6 +11,7 @@ from wdspec.base.errors import UsageError
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.plan import Plan
 from wdspec.planning.shares import ScheduleSegment
+from wdspec.read.batch import batch_rows
 from wdspec.read.budget import Budget, PackedCounts
 from wdspec.read.pass_slot import FirstSample, PassReading, PassSlot
 from wdspec.read.slot import EndlessSlot, Slot
@@ -69,6 +70,9 @@ class Reader:
         self._rows: dict[int, list[Slot]] = {}
         """The open slots of each canonical worker, one per rank."""
         self._failure: Exception | None = None
+        each = plan.batching.per_slot * (1 if plan.batching.accumulated else len(ranks))
+        self.rows = batch_rows(None if spec is None or spec.stage is not None else spec.batch, each)
+        """The memory of batches."""
         self._reported: dict[int, PackedCounts] = {}
 
     def batch(self, number: int) -> list[Sample]:
@@ -85,7 +89,7 @@ class Reader:
         if self._failure is not None:
             raise self._failure
         try:
-            with self._lent:
+            with self.rows, self._lent:
                 k, m = self.plan.slot_of_batch(number)
                 return [slot.take(m) for slot in self._row(k)]
         except BaseException as error:

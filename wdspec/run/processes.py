@@ -29,6 +29,7 @@ from wdspec.base.process import MEMORY_UNIT, Owner, PerProcess
 from wdspec.base.workers import parent_watch
 from wdspec.planning.keys import key64
 from wdspec.planning.shares import ScheduleSegment
+from wdspec.run.parcels import forget_sender
 from wdspec.run.run import Run
 from wdspec.run.stats import Tally
 from wdspec.run.steps import Step, Steps, Work
@@ -186,6 +187,9 @@ def end_workers(running: Any) -> None:
         running._workers_done_event = multiprocessing.Event()
     running._shutdown_workers()
     _kill(running._workers)
+    for worker in running._workers:
+        with contextlib.suppress(ValueError):  # a closed Process object
+            forget_sender(worker.pid)
 
 
 def _end_own(running: Any, owner: Owner) -> None:

@@ -30,7 +30,7 @@ from wdspec.base.errors import WdspecError
 from wdspec.base.process import memory_peak
 from wdspec.planning.shares import ScheduleSegment
 from wdspec.read.reader import Reader
-from wdspec.run.parcels import Parcel
+from wdspec.run.parcels import Parcel, ring
 from wdspec.run.run import Run
 from wdspec.run.stats import Counts, Tally
 from wdspec.run.steps import Step, Work
@@ -209,6 +209,8 @@ class TaskReader(Dataset[Any]):
         """Return the reader, moved to the task's first batch."""
         if self._reader is None:
             self._reader, self._number = self.run.reader(), secrets.randbits(64)
+            if get_worker_info() is not None:
+                self._reader.rows.pool = ring.value
         if task.slots is not None:
             self._reader.restore(task.slots)
         self._reader.draw_by(task.segments)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from PIL import Image
 
 from wdspec.base.errors import UsageError
+from wdspec.fields.codecs.resizing import Fit
 from wdspec.fields.scale import Numbers
 from wdspec.spec.language.decoder_options import Sides, option_values
 
-NEAREST = Image.Resampling.NEAREST
 _FIRST = 8
 """The first number of a sample for crops; the numbers before are for `scale` and clips."""
 _TRIES = 10
@@ -26,33 +25,6 @@ _FILTERS = {
 
 Size = tuple[int, int]
 """Width and height."""
-
-
-@dataclass(frozen=True)
-class Fit:
-    """One step: a part of the image, which may extend beyond it, is resized."""
-
-    size: Size
-    """Width and height of the result."""
-    crop: tuple[int, int, int, int] | None = None
-    """Left, top, right, bottom of the part to cut out first; black outside the image."""
-    part: tuple[float, float, float, float] | None = None
-    """The same of the part to resize, or None for all of it. The filter also uses pixels around the part."""
-    # Bicubic with antialiasing, for `scale`: Lanczos takes 1.5 times as long and has more ringing at edges.
-    smooth: Image.Resampling = Image.Resampling.BICUBIC
-    antialias: bool = True
-
-    def __call__(self, image: Image.Image, nearest: bool) -> Image.Image:
-        """Apply the step, by nearest neighbour if `nearest` is set."""
-        if self.crop is not None:
-            image = image.crop(self.crop)
-        if self.part is None and image.size == self.size:
-            return image
-        if nearest or self.antialias:
-            return image.resize(self.size, NEAREST if nearest else self.smooth, self.part)
-        whole = self.part or (0, 0, *image.size)
-        kind: Any = self.smooth  # of the three filters that both take
-        return image.transform(self.size, Image.Transform.EXTENT, whole, kind)
 
 
 @dataclass(frozen=True)
@@ -68,6 +40,7 @@ class Framing:
     """The ratio of width to height of this part."""
     interpolation: str = "bilinear"
     antialias: bool = True
+    resizer: str = "torch"
 
     @classmethod
     def of(cls, decoder: str) -> Framing | None:
@@ -79,13 +52,18 @@ class Framing:
         }
         return cls(**options) if options else None
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all images get the same size."""
+        return isinstance(self.resize, tuple) or bool(self.center_crop or self.random_resized_crop)
+
     def fits(self, size: Size, numbers: Numbers | None) -> list[Fit]:
         """Return the steps for an image of a size (width, height).
 
         Raises:
             UsageError: there are no random numbers.
         """
-        smooth = _FILTERS[self.interpolation]
+        how = (_FILTERS[self.interpolation], self.antialias, self.resizer)
         if self.random_resized_crop is not None:
             if numbers is None:
                 raise UsageError(
@@ -94,17 +72,17 @@ class Framing:
                 )
             height, width = _both(self.random_resized_crop)
             crop = random_crop(size, self.scale, self.ratio, numbers)
-            return [Fit((width, height), crop, None, smooth, self.antialias)]
+            return [Fit((width, height), crop, None, *how)]
         resized = size if self.resize is None else _resize(size, self.resize)
         if self.center_crop is None:
-            return [] if resized == size else [Fit(resized, None, None, smooth, self.antialias)]
+            return [] if resized == size else [Fit(resized, None, None, *how)]
         crop = central_crop(resized, self.center_crop)
         wanted = (crop[2] - crop[0], crop[3] - crop[1])
         inside = crop[0] >= 0 and crop[1] >= 0 and crop[2] <= resized[0] and crop[3] <= resized[1]
         if resized == size:
             return [] if wanted == size else [Fit(wanted, crop)]
         if not inside:
-            return [Fit(resized, None, None, smooth, self.antialias), Fit(wanted, crop)]
+            return [Fit(resized, None, None, *how), Fit(wanted, crop)]
         # Compute only the part of the resized image that is kept.
         across, down = size[0] / resized[0], size[1] / resized[1]
         part = (
@@ -113,7 +91,7 @@ class Framing:
             min(crop[2] * across, size[0]),
             min(crop[3] * down, size[1]),
         )
-        return [Fit(wanted, None, part, smooth, self.antialias)]
+        return [Fit(wanted, None, part, *how)]
 
 
 def random_crop(

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import importlib
 import io
-import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -32,9 +31,12 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
-from wdspec.fields.codecs.framing import NEAREST, Fit, Framing, Size
+from wdspec.base.errors import UsageError
+from wdspec.fields import memory
+from wdspec.fields.codecs.framing import Framing, Size
+from wdspec.fields.codecs.resizing import NEAREST, Fit, resize
 from wdspec.fields.scale import MAX_PIXELS, Numbers, scaled_size
-from wdspec.spec.language.decoder_options import option_values, split_decoder
+from wdspec.spec.language.decoder_options import Normalization, option_values, split_decoder
 from wdspec.spec.language.decoders import BY_NAME, IMAGE_FORMATS
 
 SPARE = 1.5
@@ -77,13 +79,9 @@ def choose_reduction(size: Size, fits: list[Fit]) -> tuple[int, list[Fit]]:
     by = next((by for by in (8, 4, 2) if by <= spare), 1)
     if by == 1 or left < 0 or top < 0 or right > size[0] or bottom > size[1]:
         return 1, fits
+    # Pixels around a crop are used, too: in a reduced image, they share pixels with the crop.
     part = (left / by, top / by, right / by, bottom / by)
-    if first.crop is None:
-        return by, [replace(first, part=part), *fits[1:]]
-    # Pixels outside the crop do not count, except those in the same reduced pixel.
-    crop = (math.floor(part[0]), math.floor(part[1]), math.ceil(part[2]), math.ceil(part[3]))
-    inside = (part[0] - crop[0], part[1] - crop[1], part[2] - crop[0], part[3] - crop[1])
-    return by, [replace(first, crop=crop, part=inside), *fits[1:]]
+    return by, [replace(first, crop=None, part=part), *fits[1:]]
 
 
 _NATIVE = "L" if sys.byteorder == "little" else "B"
@@ -254,24 +252,6 @@ _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 """Pillow's weights of red, green and blue in grey (ITU-R 601-2)."""
 
 
-def fit(image: Image.Image, fits: Sequence[Fit], nearest: bool) -> Image.Image:
-    """Apply all steps to an image."""
-    for fit in fits:
-        image = fit(image, nearest)
-    return image
-
-
-def fitted_array(values: Array, fits: Sequence[Fit], nearest: bool) -> Image.Image:
-    """Apply all steps to an array of bytes, HW or HWC. If the first one is a crop, only its pixels become an image."""
-    first = fits[0]
-    if first.crop is not None:
-        left, top, right, bottom = first.crop
-        if left >= 0 and top >= 0 and right <= values.shape[1] and bottom <= values.shape[0]:
-            values = values[top:bottom, left:right]
-            fits = [replace(first, crop=None), *fits[1:]]
-    return fit(Image.fromarray(values), fits, nearest)
-
-
 def has_16_bits(image: Image.Image) -> bool:
     """Whether an image is grey with 16 bits per sample (Pillow reads 16-bit colour with 8).
 
@@ -282,7 +262,7 @@ def has_16_bits(image: Image.Image) -> bool:
 
 def grey_of_16_bits(image: Image.Image, fits: Sequence[Fit], nearest: bool) -> Array:
     """Return a 16-bit grey image as float32 in 0..65535, HW, after all steps."""
-    return _resize(np.asarray(image).astype(np.float32), fits, nearest)
+    return _resize_deep(np.asarray(image).astype(np.float32), fits, nearest)
 
 
 def colours_of_16_bits(
@@ -291,8 +271,8 @@ def colours_of_16_bits(
     """Return high and low bytes of 16-bit colours as float32 in 0..65535, HW or HWC by the mode, after all steps."""
     values = np.asarray(high).astype(np.float32) * 256 + np.asarray(low)
     if mode == "L":
-        return _resize((values[:, :, :3] @ _GREY).clip(0, 65535), fits, nearest)
-    channels = [_resize(values[:, :, i], fits, nearest) for i in range(min(len(mode), values.shape[2]))]
+        return _resize_deep((values[:, :, :3] @ _GREY).clip(0, 65535), fits, nearest)
+    channels = [_resize_deep(values[:, :, i], fits, nearest) for i in range(min(len(mode), values.shape[2]))]
     if len(channels) < len(mode):
         channels.append(np.full_like(channels[0], 65535))
     return np.stack(channels, axis=2)
@@ -307,8 +287,8 @@ def with_channels(grey: Array, mode: str) -> Array:
     return result
 
 
-def mode_of_8_bits(image: Image.Image, mode: str, fits: Sequence[Fit], nearest: bool) -> Image.Image:
-    """Return an image in mode L, RGB or RGBA after all steps, independent of its file.
+def bytes_of_8_bits(image: Image.Image, mode: str, fits: Sequence[Fit], nearest: bool) -> Array:
+    """Return the pixels of an image after all steps as a writable array of bytes, HW or HWC by the mode.
 
     16 bits are scaled to 8, while Pillow's conversion would clip them. Alpha is dropped or kept, never applied.
 
@@ -317,7 +297,7 @@ def mode_of_8_bits(image: Image.Image, mode: str, fits: Sequence[Fit], nearest: 
     """
     if has_16_bits(image):
         grey = np.rint(grey_of_16_bits(image, fits, nearest) / 65535.0 * 255).astype(np.uint8)
-        return Image.fromarray(grey).convert(mode)
+        return np.array(Image.fromarray(grey).convert(mode))
     if image.mode in ("I", "F"):
         raise ValueError(
             f"the range of its 32-bit {'integers' if image.mode == 'I' else 'floats'} is not defined; decode it with a "
@@ -328,18 +308,18 @@ def mode_of_8_bits(image: Image.Image, mode: str, fits: Sequence[Fit], nearest: 
         image.info.pop("transparency", None)
     # Adjacent indices of a palette are not similar colours.
     nearest = nearest or image.mode in ("P", "PA")
-    image = image.convert(mode)
-    return fit(image, fits, nearest)
+    if image.mode != mode:
+        image = image.convert(mode)
+    return resize(np.array(image), fits, nearest)
 
 
-def _resize(values: Array, fits: Sequence[Fit], nearest: bool) -> Array:
-    if not fits:
-        return values
-    resized = fit(Image.fromarray(values), fits, nearest)
-    return np.array(resized, dtype=np.float32).clip(0, 65535)
+def _resize_deep(values: Array, fits: Sequence[Fit], nearest: bool) -> Array:
+    return resize(values, fits, nearest).clip(0, 65535) if fits else values
 
 
-_WHITE = np.float32(255)
+_WHITE, _WHITE_16 = np.float32(255), np.float32(65535)
+_FLIP = 3
+"""The number of a sample that decides whether its images are flipped; others decide its scale, clips and crops."""
 
 
 LABELS = frozenset({"seg", "mask"})
@@ -349,7 +329,7 @@ LABELS = frozenset({"seg", "mask"})
 def image_decoder(decoder: str, field: str, suffix: str) -> ImageDecoder:
     """Return the decoder of a field, given the name of the decoder, of the field and its suffix."""
     parts = {*field.lower().split("."), *suffix.split(".")}
-    return ImageDecoder(decoder, nearest=bool(LABELS & parts))
+    return ImageDecoder(decoder, bool(LABELS & parts), field)
 
 
 class ImageDecoder:
@@ -358,11 +338,13 @@ class ImageDecoder:
     Args:
         spec: the name of a decoder, optionally with options: ``rgb8+upright``.
         nearest: whether to rescale by nearest neighbour, as labels need. Images with a palette always do.
+        field: the name of the field.
     """
 
-    def __init__(self, spec: str, nearest: bool = False) -> None:
+    def __init__(self, spec: str, nearest: bool = False, field: str = "") -> None:
         self.spec = spec
         self.nearest = nearest
+        self.field = field
         base, options = split_decoder(spec)
         image = BY_NAME[base].image
         assert image is not None, f"{base} is an image decoder"
@@ -371,7 +353,9 @@ class ImageDecoder:
         self._upright = "upright" in options
         self._reduces = option_values(spec).get("dct_scaling", True) and not nearest
         self._fast = self._container != "pil" and "pillow" not in options
-        self._finish = _FINISH[self._container, self._dtype]
+        self._hflip: float = option_values(spec).get("hflip", 0)
+        self._normalization: Normalization | None = option_values(spec).get("normalize")
+        self._is_fixed = self._framing is not None and self._framing.is_fixed
 
     def __call__(self, data: bytes, factor: float | None = None, numbers: Numbers | None = None) -> Any:
         """Decode an image, rescale it by a factor unless that is None, and apply the options.
@@ -383,6 +367,19 @@ class ImageDecoder:
             Exception: errors of Pillow, and ValueError for an image or result of more than `scale.MAX_PIXELS` pixels,
                 for samples whose range is not defined, and if it is not an image.
         """
+        values = self._pixels(data, factor, numbers)
+        if self._hflip:
+            if numbers is None:
+                raise UsageError(
+                    "`hflip` needs random numbers, which only samples of a spec have; otherwise use a transform of a "
+                    "library"
+                )
+            if numbers(_FLIP) < self._hflip:
+                values = values[:, ::-1]
+        return self._finish(values)
+
+    def _pixels(self, data: bytes, factor: float | None, numbers: Numbers | None) -> Array:
+        """Return the pixels after resizing, HW or HWC: bytes, or 16 bits as floats in 0..65535."""
         # Only JPEGs with EXIF may have to be rotated. Searching takes 1 µs for 10 KB.
         as_stored = not (self._upright and b"Exif\0" in data)
         fits_of = partial(self._fits, factor=factor, numbers=numbers)
@@ -391,35 +388,73 @@ class ImageDecoder:
             values = read_jpeg(data, self._mode, reduction)
             if values is not None:
                 fits = _steps(reduction) or fits_of((values.shape[1], values.shape[0]))
-                if fits:
-                    values = np.array(fitted_array(values, fits, self.nearest))
-                return self._finish(values)
+                return resize(values, fits, self.nearest)
         if self._dtype != "uint8":
             return self._deep(data, fits_of, reduction)
         with open_image(data, reduction) as image:
             turned = self._turn(image)
             fits = _steps(reduction) or fits_of(turned.size)
-            result = mode_of_8_bits(turned, self._mode, fits, self.nearest)
-            return result if self._container == "pil" else self._finish(np.array(result))
+            return bytes_of_8_bits(turned, self._mode, fits, self.nearest)
 
-    def _deep(self, data: bytes, fits_of: Callable[[Size], list[Fit]], reduction: Reduction | None) -> Any:
-        """Like `__call__`, with all 16 bits if the image has them."""
+    def _deep(self, data: bytes, fits_of: Callable[[Size], list[Fit]], reduction: Reduction | None) -> Array:
+        """Like `_pixels`, with all 16 bits if the image has them."""
         image, low = open_deep_image(data, reduction)
         with image:
             turned = self._turn(image)
             fits = _steps(reduction) or fits_of(turned.size)
             if low is not None:
                 with low:
-                    turned_low = self._turn(low)
-                    values = colours_of_16_bits(turned, turned_low, self._mode, fits, self.nearest)
-            elif has_16_bits(turned):
-                values = with_channels(grey_of_16_bits(turned, fits, self.nearest), self._mode)
+                    return colours_of_16_bits(turned, self._turn(low), self._mode, fits, self.nearest)
+            if has_16_bits(turned):
+                return with_channels(grey_of_16_bits(turned, fits, self.nearest), self._mode)
+            return bytes_of_8_bits(turned, self._mode, fits, self.nearest)
+
+    def _finish(self, values: Array) -> Any:
+        """Return bytes, HW or HWC, as the value; in the row of a batch if all images get the same size."""
+        if self._container == "pil":
+            return Image.fromarray(values)
+        wrap: Callable[[Array], Any] = _itself
+        if self._container == "torch":
+            wrap = importlib.import_module("torch").from_numpy
+            if values.ndim == 3:
+                values = values.transpose(2, 0, 1)
+        rows = memory.current.rows if self._is_fixed else None
+        row = None if rows is None else rows.next(self.field, values.shape, self._dtype, wrap)
+        if row is None and self._dtype == "uint8":
+            return wrap(np.ascontiguousarray(values))
+        if row is None:
+            array = np.empty(values.shape, self._dtype)
+            row = array, wrap(array)
+        is_deep = values.dtype != np.uint8
+        if self._dtype == "uint8":
+            np.copyto(row[0], values)
+        elif self._dtype == "uint16":
+            if is_deep:
+                np.rint(values, out=row[0], casting="unsafe")
             else:
-                return self._finish(np.array(mode_of_8_bits(turned, self._mode, fits, self.nearest)))
-        if self._dtype == "uint16":
-            return np.rint(values).astype(np.uint16)
-        values /= 65535.0
-        return _tensor(values) if self._container == "torch" else values
+                np.multiply(values, np.uint16(257), out=row[0], dtype=np.uint16)
+        else:
+            # Dividing and moving the channels in one step takes a third of the time of two steps.
+            np.divide(values, _WHITE_16 if is_deep else _WHITE, out=row[0], dtype=np.float32)
+            if self._normalization is not None:
+                self._normalize(row[0], self._normalization)
+        return row[1]
+
+    def _normalize(self, values: Array, normalization: Normalization) -> None:
+        """Normalize floats in place."""
+        means, deviations = (np.array(each, np.float32) for each in normalization)
+        if self._container == "torch" and values.ndim == 3:
+            means, deviations = means.reshape(-1, 1, 1), deviations.reshape(-1, 1, 1)
+        elif values.ndim == 3:
+            # numpy is slow with a last axis of three.
+            count = values.shape[1] * 3 // means.size
+            values, means, deviations = (
+                values.reshape(len(values), -1),
+                np.tile(means, count),
+                np.tile(deviations, count),
+            )
+        values -= means
+        values /= deviations
 
     def _turn(self, image: Image.Image) -> Image.Image:
         if not self._upright:
@@ -435,7 +470,7 @@ class ImageDecoder:
         return fits if self._framing is None else [*fits, *self._framing.fits(scaled, numbers)]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"spec": self.spec, "nearest": self.nearest}
+        return {"spec": self.spec, "nearest": self.nearest, "field": self.field}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]  # the state is its arguments
@@ -444,40 +479,10 @@ class ImageDecoder:
         return f"ImageDecoder({self.spec!r}, nearest={self.nearest})"
 
 
+def _itself(values: Array) -> Array:
+    return values
+
+
 def _steps(reduction: Reduction | None) -> list[Fit] | None:
     """Return the steps for a reduced image, if it can be reduced."""
     return None if reduction is None else reduction.fits
-
-
-def _to_floats(values: Array) -> Array:
-    result: Array = np.divide(values, _WHITE, dtype=np.float32)
-    return result
-
-
-def _tensor(values: Array) -> Any:
-    """Return an array as a tensor, channels first."""
-    import torch
-
-    return torch.from_numpy(values if values.ndim == 2 else np.ascontiguousarray(values.transpose(2, 0, 1)))
-
-
-def _float_tensor(values: Array) -> Any:
-    import torch
-
-    if values.ndim == 2:
-        return torch.from_numpy(_to_floats(values))
-    # Dividing and moving the channels in one step takes a third of the time of two steps.
-    result = np.empty((values.shape[2], *values.shape[:2]), np.float32)
-    np.divide(values.transpose(2, 0, 1), _WHITE, out=result, dtype=np.float32)
-    return torch.from_numpy(result)
-
-
-_FINISH: dict[tuple[str, str], Callable[[Array], Any]] = {
-    ("pil", "uint8"): lambda values: values,
-    ("numpy", "uint8"): lambda values: values,
-    ("numpy", "uint16"): lambda values: values * np.uint16(257),
-    ("numpy", "float32"): _to_floats,
-    ("torch", "uint8"): _tensor,
-    ("torch", "float32"): _float_tensor,
-}
-"""(container, dtype) → function from an array of bytes, HW or HWC, to the value."""

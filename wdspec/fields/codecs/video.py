@@ -16,14 +16,15 @@ PyAV (`wdspec[video]`) reads any container that FFmpeg reads, in one thread, sin
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from PIL import Image
 
 from wdspec.base.errors import UsageError
 from wdspec.fields.codecs.framing import Framing
+from wdspec.fields.codecs.resizing import resize
 from wdspec.fields.scale import Numbers
 from wdspec.spec.language.decoder_options import option_values, split_decoder
 from wdspec.spec.language.decoders import BY_NAME, library
@@ -50,7 +51,7 @@ def read_streams(
     frames: bool = True,
     with_sound: bool = True,
     user: str = "reading video",
-) -> tuple[Array, Array, dict[str, Any]]:
+) -> tuple[Frames, Array, dict[str, Any]]:
     """Read frames, samples and facts of a video or, with ``frames=False``, of its audio only.
 
     Raises:
@@ -85,7 +86,7 @@ def read_seconds(data: bytes) -> float:
 
 def _read(
     av: Any, data: bytes, format: str | None, frames: bool, with_sound: bool
-) -> tuple[Array, Array, dict[str, Any]]:
+) -> tuple[Frames, Array, dict[str, Any]]:
     with av.open(io.BytesIO(data), format=format, options=_OPTIONS, metadata_errors="replace") as container:
         film = next(iter(container.streams.video), None) if frames else None
         sound = next(iter(container.streams.audio), None) if with_sound else None
@@ -96,43 +97,73 @@ def _read(
             raise ValueError("it contains no audio")
         for stream in streams:
             stream.thread_count = 1
-        taken = _Pictures(), _Sound(av)
+        decoded, samples = _Decoded(av), _Sound(av)
         for packet in container.demux(streams):
-            taker = taken[packet.stream is sound]
+            add = samples.take if packet.stream is sound else decoded.append
             for frame in packet.decode():
-                taker.take(frame)
+                add(frame)
+        if frames and not len(decoded):
+            raise ValueError("it contains no complete frame")
         about: dict[str, Any] = {}
         if film is not None:
             rate = film.average_rate or film.guessed_rate
             about["video_fps"] = float(rate) if rate else None
         if sound is not None:
             about["audio_fps"] = int(sound.rate)
-        return taken[0].result() if frames else np.zeros((0, 0, 0, 3), np.uint8), taken[1].result(), about
+        return decoded, samples.result(), about
 
 
-class _Pictures:
-    """Collects frames of one size."""
+class Frames(Protocol):
+    """The frames of a video, which cost most when they are converted to RGB."""
 
-    def __init__(self) -> None:
-        self._frames: list[Array] = []
-        self._bytes = 0
-        self._size: tuple[int, int] = (0, 0)
+    def __len__(self) -> int: ...
 
-    def take(self, frame: Any) -> None:
-        if not self._frames:
-            self._size = (frame.width, frame.height)
-        self._bytes += self._size[0] * self._size[1] * 3
-        if self._bytes > MAX_FRAME_BYTES:
+    def take(self, indices: Sequence[int] | Array) -> Array:
+        """Return the frames at these places, of shape (frames, height, width, 3)."""
+        ...
+
+
+class _Decoded:
+    """Frames as PyAV decodes them, of one size after conversion."""
+
+    def __init__(self, av: Any) -> None:
+        self._frames: list[Any] = []
+        self._reformatter = av.video.reformatter.VideoReformatter()
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def append(self, frame: Any) -> None:
+        self._frames.append(frame)
+        if len(self) * self._frames[0].width * self._frames[0].height * 3 > MAX_FRAME_BYTES:
             raise ValueError(
                 f"its frames have more than {MAX_FRAME_BYTES:,} bytes; read it as `raw`, or with a user function that "
                 "takes some of them"
             )
-        self._frames.append(frame.to_ndarray(format="rgb24", width=self._size[0], height=self._size[1]))
 
-    def result(self) -> Array:
-        if not self._frames:
-            raise ValueError("it contains no complete frame")
-        return np.stack(self._frames)
+    def take(self, indices: Sequence[int] | Array) -> Array:
+        width, height = self._frames[0].width, self._frames[0].height
+        result = np.empty((len(indices), height, width, 3), np.uint8)
+        for row, index in zip(result, indices, strict=True):
+            row[:] = self._reformatter.reformat(self._frames[index], width, height, "rgb24").to_ndarray()
+        return result
+
+
+class _Array:
+    """Frames in an array."""
+
+    def __init__(self, frames: Array) -> None:
+        self._frames = frames
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def take(self, indices: Sequence[int] | Array) -> Array:
+        return (
+            self._frames
+            if isinstance(indices, range) and len(indices) == len(self)
+            else self._frames[indices]
+        )
 
 
 class _Sound:
@@ -183,7 +214,7 @@ class Clipping:
         return cls(**options) if options else None
 
     def cut(
-        self, frames: Array, samples: Array, about: dict[str, Any], numbers: Numbers | None
+        self, frames: Frames, samples: Array, about: dict[str, Any], numbers: Numbers | None
     ) -> tuple[Array, Array, dict[str, Any]]:
         """Return the chosen frames and samples, and facts with the new `video_fps` and `start` in seconds.
 
@@ -209,10 +240,10 @@ class Clipping:
             samples = _sound(samples, about.get("audio_fps"), first / rate, length / rate, count / rate)
         indices = self._choose(length, rate)
         if indices is None:
-            return (frames if length == count else frames[first : first + length].copy()), samples, about
+            return frames.take(range(first, first + length)), samples, about
         if rate:
             about["video_fps"] = self.fps or len(indices) * rate / length
-        return frames[first + indices], samples, about
+        return frames.take(first + indices), samples, about
 
     def _choose(self, length: int, rate: float) -> Array | None:
         """Return the indices of the frames to take; None for all."""
@@ -229,13 +260,7 @@ def frame_video(frames: Array, framing: Framing, numbers: Numbers | None) -> Arr
     fits = framing.fits((frames.shape[2], frames.shape[1]), numbers)
     if not fits:
         return frames
-    results = []
-    for frame in frames:
-        image = Image.fromarray(frame)
-        for fit in fits:
-            image = fit(image, False)
-        results.append(np.asarray(image))
-    return np.stack(results)
+    return np.stack([resize(frame, fits) for frame in frames])
 
 
 def _sound(samples: Array, rate: int | None, start: float, length: float, whole: float) -> Array:
@@ -283,15 +308,18 @@ class FilmDecoder:
             ValueError: it is not a video, or exceeds `MAX_FRAME_BYTES`. (Libraries raise other errors.)
             UsageError: a library is not installed.
         """
+        decoded: Frames
         if self.torchcodec:
-            frames, samples, about = _by_torchcodec(data)
-            frames, samples = frames.numpy(), samples.numpy()
+            tensors, sound, about = _by_torchcodec(data)
+            decoded, samples = _Array(tensors.numpy()), sound.numpy()
         else:
-            frames, samples, about = read_streams(
+            decoded, samples, about = read_streams(
                 data, self.suffix if self.suffix in _RAW_STREAMS else None, with_sound=not self.silent
             )
-        if self.clipping is not None:
-            frames, samples, about = self.clipping.cut(frames, samples, about, numbers)
+        if self.clipping is None:
+            frames = decoded.take(range(len(decoded)))
+        else:
+            frames, samples, about = self.clipping.cut(decoded, samples, about, numbers)
         if self.framing is not None:
             frames = frame_video(frames, self.framing, numbers)
         torch = library("torch", "the decoder torch_video") if self.torch else None

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 MOST_SIDE = 8192
 """The longest side that images can be resized to, in pixels."""
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box")
+RESIZERS = ("torch", "pillow")
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:/[0-9]+(?:\.[0-9]+)?)?"
 
 Sides = int | tuple[int, int]
@@ -70,9 +71,41 @@ def _interpolation(text: str) -> str:
     return text if text in INTERPOLATIONS else _bad(text, f"one of {', '.join(INTERPOLATIONS)}")
 
 
+def _resizer(text: str) -> str:
+    return text if text in RESIZERS else _bad(text, f"one of {', '.join(RESIZERS)}")
+
+
 def _boolean(text: str) -> bool:
     return text == "true" if text in ("true", "false") else _bad(text, "`true` or `false`")
 
+
+def _probability(text: str) -> float:
+    number = _number(text) if re.fullmatch(_NUMBER, text) else 0
+    return number if 0 < number <= 1 else _bad(text, "a probability such as `0.5`")
+
+
+def _normalization(text: str) -> Normalization:
+    """`imagenet`, or means and deviations: `0.5..0.5`, `0.5/0.4/0.3..0.2/0.2/0.1`."""
+    if text in NORMALIZATIONS:
+        return NORMALIZATIONS[text]
+    number = r"[0-9]+(?:\.[0-9]+)?"
+    parts = f"{number}(?:/{number}/{number})?"
+    wanted = f"{', '.join(f'`{name}`' for name in NORMALIZATIONS)}, or means and deviations: `0.5/0.5/0.5..0.2/0.2/0.2`"
+    found = re.fullmatch(rf"({parts})\.\.({parts})", text)
+    if not found:
+        _bad(text, wanted)
+    means, deviations = (tuple(map(float, part.split("/"))) for part in found.groups())
+    return (
+        (means, deviations) if min(deviations) > 0 and len(means) == len(deviations) else _bad(text, wanted)
+    )
+
+
+Normalization = tuple[tuple[float, ...], tuple[float, ...]]
+"""Means, and the deviations to divide by, for each channel or for all."""
+NORMALIZATIONS: Mapping[str, Normalization] = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+}
 
 FRAMING: Mapping[str, Callable[[str], Any]] = {
     "resize": _sides,
@@ -82,15 +115,18 @@ FRAMING: Mapping[str, Callable[[str], Any]] = {
     "ratio": _range,
     "interpolation": _interpolation,
     "antialias": _boolean,
+    "resizer": _resizer,
 }
-"""Options that resize images, with the functions that read their values; they are those of torchvision's v2."""
+"""Options that resize images, with the functions that read their values; all but the last are torchvision's."""
 REDUCING: Mapping[str, Callable[[str], Any]] = {"dct_scaling": _boolean}
 """Whether JPEGs are decoded at a smaller size if they will be resized."""
+FINISHING: Mapping[str, Callable[[str], Any]] = {"hflip": _probability, "normalize": _normalization}
+"""What happens to images after they are resized."""
 CLIPPING: Mapping[str, Callable[[str], Any]] = {"frames": _count, "fps": _rate, "clip": _seconds}
 """Which frames of a video are taken."""
-VALUED = {**FRAMING, **REDUCING, **CLIPPING}
+VALUED = {**FRAMING, **REDUCING, **FINISHING, **CLIPPING}
 """Options that need a value; all others have none."""
-DRAWING = frozenset({"random_resized_crop", "clip"})
+DRAWING = frozenset({"random_resized_crop", "hflip", "clip"})
 """Options with random numbers, which depend on the sample's place in the order."""
 
 
@@ -123,6 +159,12 @@ def option_values(name: str) -> dict[str, Any]:
         elif option in VALUED:
             raise ValueError(f"the option `{option}` needs a value: `{option}={_EXAMPLES[option]}`")
     _check_together(values)
+    if "normalize" in values:
+        channels = _FLOATS.get(name.partition("+")[0])
+        if channels is None or len(values["normalize"][0]) not in (1, channels):
+            raise ValueError(
+                "`normalize` needs floats with as many channels: `rgb`, `torchrgb`, `l`, `torchl`"
+            )
     return values
 
 
@@ -136,6 +178,8 @@ def draws(name: str) -> bool:
     return bool(DRAWING & split_decoder(name)[1])
 
 
+_FLOATS = {"rgb": 3, "torchrgb": 3, "torch": 3, "l": 1, "torchl": 1}
+"""Decoders of floats without alpha → their channels."""
 _EXAMPLES = {
     "resize": "256",
     "center_crop": "224",
@@ -144,7 +188,10 @@ _EXAMPLES = {
     "ratio": "3/4..4/3",
     "interpolation": "bicubic",
     "antialias": "false",
+    "resizer": "pillow",
     "dct_scaling": "false",
+    "hflip": "0.5",
+    "normalize": "imagenet",
     "frames": "8",
     "fps": "2",
     "clip": "2s",

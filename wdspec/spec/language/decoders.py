@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from wdspec.base.errors import UsageError
-from wdspec.spec.language.decoder_options import CLIPPING, FRAMING, REDUCING, split_decoder
+from wdspec.spec.language.decoder_options import CLIPPING, FINISHING, FRAMING, REDUCING, split_decoder
 
 
 class ImageSpec(NamedTuple):
@@ -245,7 +245,11 @@ def _images() -> Iterator[DecoderRow]:
                     extensions=tuple(sorted(FORMAT_OF)),
                     writes=tuple(sorted(IMAGE_FIELDS)),
                     needs={"torch": "torch"} if container == "torch" else {},
-                    options={"upright": {}, "pillow": {}, **{option: {} for option in (*FRAMING, *REDUCING)}},
+                    options={
+                        "upright": {},
+                        "pillow": {},
+                        **{option: {} for option in (*FRAMING, *REDUCING, *FINISHING)},
+                    },
                     made=True,
                     image=spec,
                 )
