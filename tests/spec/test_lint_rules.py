@@ -37,6 +37,16 @@ def of_shards(*shards: str) -> list[str]:
         ("a-{000 .. 123}.tar", []),  # what the shell leaves alone too
         ("a-{x-y}.tar", []),
         ("a-{0..9}-{x,y}.tar", []),
+        # W320
+        (r"a-[0-9]+\.tar", ["W320"]),
+        ("a-(x|y).tar", ["W320"]),
+        ("a.*.tar", []),
+        ("c++.tar", []),
+        ("a-[0-9]*.tar", []),
+        ("a-[ab]{1,2}.tar", []),
+        ("data/a(1).tar", []),
+        (r"a\[1\].tar", []),
+        ('pipe:grep "a|b\\.c"', []),
         # W312
         ("a-%d.tar", ["W312"]),
         ("a-{:05d}.tar", ["W312"]),

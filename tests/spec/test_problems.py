@@ -278,6 +278,9 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A.rstrip() + "  # wdspec: ignore=W101\n", [("W003", 2, 37)]),
     ("mix: {by: equal}\n" + A + "    weight: 1\n", [("W102", 1, 7)]),
     ("loader: {workers: 2, kind: threads, persistent: false}\n" + A, [("W102", 1, 37)]),
+    ("dataset:\n  - shards: img/own-.*\\.tar\n", [("W320", 2, 23)]),
+    ("map: [{cal: 'm:f'}]\n" + A, [("W378", 1, 8)]),
+    ("batch: {size: 4, collate: {txt: pad}}\n" + A + "    extensions: txt\n", [("E319", 1, 33)]),
 ]
 ELSEWHERE = {
     "E002": "test_hostile_specs",

@@ -14,14 +14,12 @@ from typing import NamedTuple
 
 from wdspec.base.errors import WdspecError, did_you_mean
 from wdspec.cli.report import pluralize
-from wdspec.fields.extensions import endings
-from wdspec.formats.compression import format_of, split_packing
+from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompress
 from wdspec.formats.tar.headers import splitter
 from wdspec.formats.tar.members import iter_members
 from wdspec.shards.shards import Shards
-from wdspec.spec.language.decoder_options import split_decoder
-from wdspec.spec.language.decoders import BY_NAME, RAW
+from wdspec.spec.language.decoders import BY_NAME, RAW, endings, split_decoder, split_packing
 from wdspec.spec.measurements import MeasuredSource
 from wdspec.spec.problems import list_names as quoted
 from wdspec.spec.spec import Source, Spec

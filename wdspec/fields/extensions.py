@@ -167,12 +167,6 @@ def listed_fields(names: Iterable[str]) -> str:
     return ", ".join(name for name in names if not is_reserved(name)) or "none"
 
 
-def endings(suffix: str) -> list[str]:
-    """Return a suffix and its ends after each dot: ``a.seg.jpg``, ``seg.jpg``, ``jpg``."""
-    parts = suffix.split(".")
-    return [".".join(parts[start:]) for start in range(len(parts))]
-
-
 @dataclass(frozen=True)
 class Naming:
     """The rules that turn the files of a source into fields."""

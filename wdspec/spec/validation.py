@@ -88,7 +88,8 @@ def _add_problem(detail: Any, node: MapNode, problems: Problems) -> None:
         problems.add("E203", at, f"{describe(given)} is not a choice for `{name}`", hint)
     elif kind == "missing":
         parent = locate(node, path[:-1])
-        problems.add("E206", parent, f"`{path[-1]}` is missing here", f"add `{path[-1]}: …`")
+        hint = remedy(path[:-1], None) or f"add `{path[-1]}: …`"
+        problems.add("E206", parent, f"`{path[-1]}` is missing here", hint)
     elif kind in _BOUNDS:
         words, key = _BOUNDS[kind]
         number = f"{given:g}" if isinstance(given, float) else describe(given).removeprefix("the number ")
@@ -180,6 +181,16 @@ def _meaning(name: str, model: type[Model]) -> str | None:
     return KEYS_IN.get(model.__name__, {}).get(folded) or KEYS.get(folded)
 
 
+def _home_of(name: str) -> str:
+    """Where a key belongs that exists, but not in a map below the top level or a source; empty if it does not exist."""
+    if name in keys_of(Spec):
+        return f"`{name}` belongs at the top level"
+    if name in keys_of(Source):
+        return f"`{name}` belongs in a source"
+    homes = [key for key, inner in maps_of(Spec).items() if name in keys_of(inner)]
+    return f"`{name}` belongs in `{homes[0]}`: `{homes[0]}: {{{name}: …}}`" if len(homes) == 1 else ""
+
+
 def _hint(name: str, model: type[Model], known: tuple[str, ...], value: Node) -> str:
     mine = [*known, *_MERGED.get(model, ())]
     best = nearest(name, mine)
@@ -195,9 +206,11 @@ def _hint(name: str, model: type[Model], known: tuple[str, ...], value: Node) ->
     if advice := advice_on(folded, model.__name__, value.value if isinstance(value, Scalar) else None):
         return advice
     meant = _meaning(name, model)
+    if model not in (Spec, Source) and meant not in known and (home := _home_of(name)):
+        return home
     if meant is not None:
         meant = meant.removeprefix("loader.") if model is LoaderOptions else meant
-        if model is Spec and meant in keys_of(Source):
+        if model is Spec and meant in keys_of(Source) and meant not in known:
             is_shards = meant == "shards"
             place = "under `dataset:`" if is_shards else "in a source, or in `defaults:` for all of them"
             return f"did you mean `{meant}`? It belongs {place}"

@@ -50,7 +50,7 @@ KEYS = _by_word(
 """Keys of other tools, and the keys that mean the same here."""
 
 KEYS_IN = {
-    "Batch": {"batch_size": "size", "batchsize": "size", "n": "size"},
+    "Batch": {"batch_size": "size", "batchsize": "size", "n": "size", "samples": "size"},
     "CacheOptions": {"path": "dir", "cache_size": "size"},
     "Epoch": {"steps": "batches", "length": "samples"},
 }
@@ -67,8 +67,9 @@ ADVICE = _by_word(
             "images are resized when they are decoded: `decode: rgb8+resize=256+center_crop=224`, or "
             "`rgb8+random_resized_crop=224`; docs/transforms.md"
         ),
-        "normalize normalise augment augmentation augmentations flip horizontal_flip rotate": (
-            "a transform is a function in `map`: `map: {image: [{call: "
+        "normalize normalise augment augmentation augmentations flip hflip vflip horizontal_flip vertical_flip "
+        "rotate rotation jitter color_jitter blur grayscale mean std": (
+            "a transform is a function in `map`: `decode: torchrgb` and `map: {image: [{call: "
             '"torchvision.transforms.v2:RandomHorizontalFlip"}]}`; docs/transforms.md'
         ),
         "tokenizer tokenize tokenizers processor": (
@@ -183,6 +184,9 @@ _FORMS = {
     "cache": "write `cache: {dir: /data/cache, size: 500GB}`, or only a directory",
     "args": "write names and values: `args: {size: 224}`",
     "wdspec": "write `wdspec: 1`, or leave it out",
+    "at": "write the number of the first sample with these shares, counted over all ranks, such as `1_000_000`",
+    "schedule": "write steps: `schedule: [{at: 0, shares: {a: 1}}, {at: 1_000_000, shares: {b: 1}}]`",
+    "select": "write the name of a function: `select: package.module:function`",
     "shards": "write a list: `- first` and `- second`; for training and validation use `splits`",
     "extensions": "write `extensions: jpg txt`; change names with `rename: {image: jpg}`",
 }
@@ -224,7 +228,7 @@ def remedy(path: Sequence[Any], given: object) -> str:
         return f"write `{_WHOLE_NUMBERS[key].format(given)}`"
     form = written_as(names)
     meant = number_meant(given)
-    if meant is not None and form:
+    if meant is not None and form and ("." not in meant or form in (_SHARE, _AS_PART)):
         return f"write `{meant}`"
     if form is _AS_PART and isinstance(given, (int, float)) and 1 < given <= 100:
         return f"write `{given / 100:g}` for {given:g} %"

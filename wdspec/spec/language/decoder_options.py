@@ -94,14 +94,6 @@ DRAWING = frozenset({"random_resized_crop", "clip"})
 """Options with random numbers, which depend on the sample's place in the order."""
 
 
-def split_decoder(name: str) -> tuple[str, frozenset[str]]:
-    """Split a decoder's name and its options: ``rgb8+upright`` is ``rgb8`` and ``upright``."""
-    if ":" in name:
-        return name, frozenset()
-    base, *options = name.split("+")
-    return base, frozenset(option.partition("=")[0] for option in options)
-
-
 def option_values(name: str) -> dict[str, Any]:
     """The values of the options in a decoder's name.
 
@@ -129,11 +121,6 @@ def option_values(name: str) -> dict[str, Any]:
 def shown_option(option: str) -> str:
     """An option as it is written, with an example of a value."""
     return f"{option}={_EXAMPLES[option]}" if option in _EXAMPLES else option
-
-
-def draws(name: str) -> bool:
-    """Whether a decoder draws random numbers."""
-    return bool(DRAWING & split_decoder(name)[1])
 
 
 _EXAMPLES = {

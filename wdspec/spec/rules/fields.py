@@ -6,15 +6,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 
-from wdspec.base.errors import did_you_mean
+from wdspec.base.errors import did_you_mean, nearest
 from wdspec.spec.build import Composition
-from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER, IMAGE_FIELDS, RAW
-from wdspec.spec.language.values import MASK, PACKINGS
+from wdspec.spec.language.decoders import (
+    BY_NAME,
+    DEFAULT_IMAGE_DECODER,
+    IMAGE_FIELDS,
+    RAW,
+    choose_decoder,
+    key_for,
+)
+from wdspec.spec.language.values import MASK
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
-from wdspec.spec.tree import MapNode, Node, locate
+from wdspec.spec.tree import ListNode, MapNode, Node, locate
 
 MAGIC = frozenset("*?[")
 """Characters that make an item of `extensions` a pattern of several fields."""
@@ -52,6 +59,23 @@ def known_fields(composition: Composition, *keys: str) -> Known:
     """The fields of the sources in which none of these keys has a wrong value, as far as they are known."""
     found = ((leaf.name, visible_fields(source)) for leaf, source in right_sources(composition, *keys))
     return {name: fields for name, fields in found if fields is not None}
+
+
+def decoders_of(source: Source, field: str) -> list[str | None]:
+    """The decoders that a field may have, one for each file that it may be made of; None for bytes.
+
+    None at all if its files are not known.
+    """
+    if source.extensions is None or source.scale is not None:
+        return []
+    files = {entry.split(";")[0]: entry.split(";") for entry in source.extensions}
+    olds = source.rename.get(field, (field,))
+    suffixes = [suffix for old in olds for suffix in files.get(old, ())]
+    decode = source.decode
+    names, fields = (decode.names, decode.fields) if decode else ((), {})
+    return [
+        choose_decoder(names, fields, field, suffix) for suffix in suffixes if not MAGIC.intersection(suffix)
+    ]
 
 
 def is_image(field: str) -> bool:
@@ -162,6 +186,42 @@ def mapped_fields(composition: Composition) -> Findings:
         yield from _absent(composition.top.entries["map"].value, named, known)
 
 
+_LIKE_CALL = frozenset(
+    {"callable", "fn", "func", "function", "_target_", "target", "transform", "transforms"}
+)
+"""Keys under which other tools expect a function."""
+
+
+@rule(
+    "W378",
+    "a field that looks like the key `call`",
+    "A map below `map` names fields, unless it has the key `call`. A misspelled `call` is read as a field.",
+    keys="map",
+    bad="map: [{cal: 'mylib:augment'}]\ndataset:\n  - {shards: a.tar}\n",
+    good="map: [{call: 'mylib:augment'}]\ndataset:\n  - {shards: a.tar}\n",
+)
+def misspelt_calls(composition: Composition) -> Findings:
+    """Fields of `map` that no source names and no decoder is for, such as `cal`."""
+    named = {name for _, source in composition.models for name in (*source.rename, *source.tags)}
+    named.update(each for _, source in composition.models for each in visible_fields(source) or ())
+    holders = [(composition.top, composition.spec.map, composition.bad)]
+    holders += [(leaf.node, source.map, leaf.bad) for leaf, source in composition.models]
+    for node, calls, bad in holders:
+        for field in dict.fromkeys(call.field for call in calls) if "map" not in bad else ():
+            if field is None or field in named or field in BY_NAME or is_image(field):
+                continue
+            if field.lower() in _LIKE_CALL or nearest(field, ("call",)):
+                at = _find_key(node.entries["map"].value, field)
+                hint = "write `call` if it is a function of whole samples; if it is a field, name it in `extensions`"
+                yield Finding(at, f"`{field[:60]}` is read as a field of the samples", hint)
+
+
+def _find_key(at: Node, key: str) -> Node:
+    """The key of a map, which may be in a list."""
+    items = at.items if isinstance(at, ListNode) else (at,)
+    return next((item.key(key) for item in items if isinstance(item, MapNode) and key in item.entries), at)
+
+
 @rule("E316", keys="collate ragged")
 def batched_fields(composition: Composition) -> Findings:
     """Fields in `collate` and `ragged`."""
@@ -230,18 +290,8 @@ def _field_names(source: Source) -> tuple[str, ...] | None:
 
 
 def _matches(key: str, names: Sequence[str], source: Source) -> bool:
-    suffixes = [part.lower() for entry in source.extensions or () for part in entry.split(";")]
-    return key in names or any(key.lower() in _endings(suffix) for suffix in suffixes)
-
-
-def _endings(suffix: str) -> Iterator[str]:
-    """A suffix from each dot on, with and without the suffix of a compression."""
-    while True:
-        parts = suffix.split(".")
-        yield from (".".join(parts[start:]) for start in range(len(parts)))
-        if parts[-1] not in PACKINGS:
-            return
-        suffix = ".".join(parts[:-1])
+    suffixes = (part for entry in source.extensions or () for part in entry.split(";"))
+    return key in names or any(key_for((key,), "", suffix) is not None for suffix in suffixes)
 
 
 def _find_unmatched(key: str, draft: Draft, names: Sequence[str]) -> Finding:
@@ -286,6 +336,47 @@ def unlike_batches(composition: Composition) -> Findings:
         at: Node = stated[0] if stated else draft.node
         yield Finding(at, f"samples of a batch need the same fields: {message}", hint)
         return
+
+
+@rule(
+    "E319",
+    "a field that cannot be padded",
+    "`pad` and `nested` take tensors, arrays or lists of numbers, which have a length. Text has to become numbers "
+    "first, by a function in `map`; single numbers are stacked, and files that are not decoded stay bytes.",
+    keys="collate",
+    bad="batch: {size: 4, collate: {txt: pad}}\ndataset:\n  - {shards: a.tar, extensions: txt}\n",
+    good="batch: {size: 4, collate: {txt: list}}\ndataset:\n  - {shards: a.tar, extensions: txt}\n",
+)
+def padded_fields(composition: Composition) -> Findings:
+    """Text, single numbers and bytes that `collate` pads, unless a function may change them."""
+    spec = composition.spec
+    collated = spec.batch.collate.fields if spec.batch is not None and spec.batch.collate else {}
+    for field, how in collated.items() if "batch" not in composition.bad else ():
+        if how.way not in ("pad", "nested") or any(call.field in (field, None) for call in spec.map):
+            continue
+        for leaf, source in right_sources(composition, "extensions", "rename", "decode", "map"):
+            if any(call.field in (field, None) for call in source.map) or field in source.tags:
+                continue
+            kinds = {_UNPADDED.get(decoder or RAW) for decoder in decoders_of(source, field)}
+            if kinds and None not in kinds:
+                at = locate(composition.top.entries["batch"].value, ("collate", field))
+                kind = " or ".join(sorted(filter(None, kinds)))
+                message = f"`{how.way}` needs numbers with a length, but `{field}` of `{leaf.name}` is {kind}"
+                yield Finding(at, message, _UNPADDED_HINTS.get(kind, "remove it from `collate`"))
+                break
+
+
+_UNPADDED = {
+    RAW: "bytes",
+    **dict.fromkeys(BY_NAME["txt"].names, "text"),
+    **dict.fromkeys(BY_NAME["cls"].names, "a single number"),
+}
+"""What decoders return that has no length in numbers."""
+_UNPADDED_HINTS = {
+    "text": "make numbers of it in `map`, for example with a tokenizer, or remove it from `collate`",
+    "a single number": "remove it from `collate`: single numbers are stacked",
+    "bytes": "decode it with `decode`, or remove it from `collate`",
+}
 
 
 @rule(
