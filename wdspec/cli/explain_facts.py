@@ -325,7 +325,7 @@ def explain_spec(
 
 def _measurements(spec: Spec) -> Measurements | None:
     """The file of `wdspec stats` that the spec names."""
-    with suppress(OSError, UsageError):  # W104 warns about it
+    with suppress(OSError, UsageError):  # W108 warns about it
         return None if spec.stats is None else Measurements.read(spec.stats, shards=False)
     return None
 

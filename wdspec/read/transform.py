@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,7 +109,10 @@ def build_function(call: Call, key: str, objects: dict[str, Any], folder: str = 
         return functools.partial(function, **call.args) if call.args else function
     written = repr((call.call, call.args))
     if written not in objects:
-        objects[written] = function(**call.args)
+        try:
+            objects[written] = function(**call.args)
+        except Exception as cause:  # whatever the user's code raises
+            raise _not_built(call, name, cause) from cause
     thing = objects[written]
     if call.method is None and not callable(thing):
         raise SpecError(
@@ -118,6 +123,17 @@ def build_function(call: Call, key: str, objects: dict[str, Any], folder: str = 
         raise SpecError(f"`{name}` returns a {type(thing).__name__}, which has no method `{call.method}`")
     check_arguments(method, f"{name}(…)", 1, call.given)
     return functools.partial(method, **call.given) if call.given else method
+
+
+def _not_built(call: Call, name: str, cause: Exception) -> SpecError:
+    """Return the error for an object whose making failed, perhaps since a file in `args` does not exist."""
+    texts = [text for text in call.args.values() if isinstance(text, str) and re.search(r"/|\.\w+$", text)]
+    absent = next((text for text in texts if "://" not in text and not os.path.exists(text)), None)
+    remedy = "correct `args`, or the code"
+    if absent is not None:
+        remedy = f"there is no file `{absent}`" + ("" if os.path.isabs(absent) else f" in {os.getcwd()}")
+        remedy += "; write an absolute path, or start where the file is"
+    return SpecError(f"`{name}` failed with these `args`: {type(cause).__name__}: {cause}; {remedy}")
 
 
 def _map_samples(call: Call, function: Callable[..., Any]) -> Step:
