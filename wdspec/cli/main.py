@@ -119,6 +119,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if hasattr(stream, "reconfigure"):  # file names may hold what the terminal's encoding cannot show
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
+    if any(name.startswith(("WDS", "AIS_", "USE_AIS")) for name in os.environ):
+        from wdspec.storage.environment import warn_of_variables
+
+        warn_of_variables(os.environ)
     try:
         code = cli.main(arguments, prog_name="wdspec", standalone_mode=False)
     except click.ClickException as error:
