@@ -105,6 +105,8 @@ def option_values(name: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for each in name.split("+")[1:]:
         option, has_value, text = each.partition("=")
+        if option in values:
+            raise ValueError(f"the option `{option}` is given twice; leave one out")
         if option in VALUED and has_value:
             try:
                 values[option] = VALUED[option](text)
@@ -143,6 +145,12 @@ def _check_together(values: Mapping[str, Any]) -> None:
         for other in ("resize", "center_crop"):
             if other in values:
                 raise ValueError(f"`random_resized_crop` and `{other}` both set the size of images")
+    written = list(values)
+    if {"resize", "center_crop"} <= values.keys() and written.index("center_crop") < written.index("resize"):
+        raise ValueError(
+            "images are resized before they are cropped, not after; write `resize` first, or use "
+            "`random_resized_crop`, or a function in `map`"
+        )
     for option in ("scale", "ratio"):
         if option in values and "random_resized_crop" not in values:
             raise ValueError(
