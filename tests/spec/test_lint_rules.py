@@ -325,3 +325,34 @@ def test_auto_is_what_comes_without_decode() -> None:
         assert decode(nothing) == type(decode("rgb8"))()
     assert decode(["rgb8", "auto"]) == decode("rgb8")
     assert decode({"jpg": "rgb8", "json": "auto"}) == decode({"jpg": "rgb8"})
+
+
+_FLIP, _TO_IMAGE = (f"torchvision.transforms.v2:{name}" for name in ("RandomHorizontalFlip", "ToImage"))
+
+
+@pytest.mark.parametrize(
+    ("source", "top", "hint"),
+    [
+        ({"decode": "rgb8", "map": {"jpg": _FLIP}}, {}, "write `decode: torchrgb8`"),
+        (
+            {"extensions": "jpg cls", "decode": "rgb8+upright"},
+            {"map": {"jpg": [{"call": _FLIP}]}},
+            "torchrgb8+upright",
+        ),
+        ({"extensions": "jpg cls", "decode": "rgb16"}, {"map": _FLIP}, "`decode: torchrgb`"),
+        ({"rename": {"image": "jpg;png"}, "decode": "l"}, {"map": {"image": _FLIP}}, "torchl"),
+        ({"extensions": "jpg", "scale": 0.5}, {"map": {"jpg": _FLIP}}, "torchrgb8"),
+        ({"extensions": "jpg", "decode": "torchrgb8"}, {"map": {"jpg": _FLIP}}, None),
+        ({"extensions": "jpg", "decode": "pil"}, {"map": _FLIP}, None),
+        ({"extensions": "jpg", "decode": "rgb8"}, {"map": {"jpg": [_TO_IMAGE, _FLIP]}}, None),
+        ({"extensions": "jpg", "decode": "rgb8", "map": "mine:convert"}, {"map": {"jpg": _FLIP}}, None),
+        ({"extensions": "jpg", "decode": "mine:read"}, {"map": {"jpg": _FLIP}}, None),
+        ({"extensions": "jpg png", "decode": {"jpg": "rgb8", "png": "pil"}}, {"map": _FLIP}, None),
+    ],
+)
+def test_transforms_of_torchvision_need_tensors(source: Any, top: Any, hint: str | None) -> None:
+    found = [
+        each for each in check({"dataset": [{"shards": "a.tar", **source}], **top})[1] if each.code == "W379"
+    ]
+    assert [hint in each.hint for each in found if hint] == [True] * (hint is not None), found
+    assert hint is not None or not found

@@ -279,6 +279,10 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("mix: {by: equal}\n" + A + "    weight: 1\n", [("W102", 1, 7)]),
     ("loader: {workers: 2, kind: threads, persistent: false}\n" + A, [("W102", 1, 37)]),
     ("dataset:\n  - shards: img/own-.*\\.tar\n", [("W320", 2, 23)]),
+    (
+        "map: {jpg: 'torchvision.transforms.v2:Resize'}\n" + A + "    decode: rgb8\n",
+        [("W379", 1, 7)],
+    ),
     ("map: [{cal: 'm:f'}]\n" + A, [("W378", 1, 8)]),
     ("batch: {size: 4, collate: {txt: pad}}\n" + A + "    extensions: txt\n", [("E319", 1, 33)]),
 ]

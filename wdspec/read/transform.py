@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from wdspec.base.errors import FieldError, SpecError
+from wdspec.base.errors import FieldError, SpecError, warn_user
 from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.decode import UserDecoderError
 from wdspec.fields.expect import UnexpectedValueError, expectation_step
@@ -54,6 +54,7 @@ class UserFunctions:
         self._lends = lends
         self._functions: dict[str, Callable[..., Any]] = {}
         self._objects: dict[str, Any] = {}
+        self._watched: set[str] = set()
 
     @functools.cached_property
     def generators(self) -> GlobalGenerators | None:
@@ -70,7 +71,8 @@ class UserFunctions:
         if written not in self._functions:
             self._functions[written] = build_function(call, "map", self._objects, folder)
         function = self._functions[written]
-        return _map_samples(call, function) if call.field is None else _map_field(call, call.field, function)
+        step = _map_samples(call, function) if call.field is None else _map_field(call, call.field, function)
+        return _watch_arrays(call, step, self._watched) if _is_of_torchvision(function) else step
 
 
 def build_selection(name: str, budget: Budget, folder: str = "") -> Step:
@@ -123,6 +125,40 @@ def build_function(call: Call, key: str, objects: dict[str, Any], folder: str = 
         raise SpecError(f"`{name}` returns a {type(thing).__name__}, which has no method `{call.method}`")
     check_arguments(method, f"{name}(…)", 1, call.given)
     return functools.partial(method, **call.given) if call.given else method
+
+
+def _is_of_torchvision(function: Callable[..., Any]) -> bool:
+    """Whether a function is a transform of torchvision v2, perhaps with arguments bound, or a method of one."""
+    owner = getattr(getattr(function, "func", function), "__self__", function)
+    return any(each.__module__.startswith("torchvision.transforms.v2") for each in type(owner).__mro__)
+
+
+def _watch_arrays(call: Call, step: Step, watched: set[str]) -> Step:
+    """Return a step that warns if a transform leaves the arrays of the first sample of this process as they are.
+
+    Args:
+        watched: the transforms that have had their first sample.
+    """
+
+    def apply(sample: dict[str, Any]) -> dict[str, Any] | None:
+        if call.call in watched:
+            return step(sample)
+        before, result = dict(sample), step(sample)
+        watched.add(call.call)
+        if result is not None:
+            names = [call.field] if call.field is not None else [name for name in before if name in result]
+            arrays = [name for name in names if type(before[name]).__name__ == "ndarray"]
+            others = (type(before[name]).__module__.partition(".")[0] for name in names)
+            if (
+                arrays
+                and all(result[name] is before[name] for name in names)
+                and not {"torch", "PIL"} & {*others}
+            ):
+                hint = "decode it with `torchrgb8`, or put `torchvision.transforms.v2:ToImage` before"
+                warn_user(f"`map: {call.call}` leaves `{arrays[0]}` as it is, a numpy array; {hint}")
+        return result
+
+    return apply
 
 
 def _not_built(call: Call, name: str, cause: Exception) -> SpecError:

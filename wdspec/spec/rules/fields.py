@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
@@ -13,9 +14,12 @@ from wdspec.spec.language.decoders import (
     DEFAULT_IMAGE_DECODER,
     IMAGE_FIELDS,
     RAW,
+    ImageSpec,
     choose_decoder,
     key_for,
+    split_decoder,
 )
+from wdspec.spec.language.samples import Decode
 from wdspec.spec.language.values import MASK
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.rule import Finding, Findings, rule
@@ -62,20 +66,12 @@ def known_fields(composition: Composition, *keys: str) -> Known:
 
 
 def decoders_of(source: Source, field: str) -> list[str | None]:
-    """The decoders that a field may have, one for each file that it may be made of; None for bytes.
-
-    None at all if its files are not known.
-    """
-    if source.extensions is None or source.scale is not None:
-        return []
-    files = {entry.split(";")[0]: entry.split(";") for entry in source.extensions}
+    """The decoders that a field may have, one for each file that it may be made of; None for bytes."""
     olds = source.rename.get(field, (field,))
-    suffixes = [suffix for old in olds for suffix in files.get(old, ())]
-    decode = source.decode
-    names, fields = (decode.names, decode.fields) if decode else ((), {})
-    return [
-        choose_decoder(names, fields, field, suffix) for suffix in suffixes if not MAGIC.intersection(suffix)
-    ]
+    files = {entry.split(";")[0]: entry.split(";") for entry in source.extensions or olds}
+    suffixes = [suffix for old in olds for suffix in files.get(old, ()) if not MAGIC.intersection(suffix)]
+    decode = source.decode or Decode()
+    return [choose_decoder(decode.names, decode.fields, field, suffix) for suffix in suffixes]
 
 
 def is_image(field: str) -> bool:
@@ -220,6 +216,53 @@ def _find_key(at: Node, key: str) -> Node:
     """The key of a map, which may be in a list."""
     items = at.items if isinstance(at, ListNode) else (at,)
     return next((item.key(key) for item in items if isinstance(item, MapNode) and key in item.entries), at)
+
+
+_TORCHVISION = re.compile(r"torchvision\.transforms\.v2:(?!To[A-Z]|Lambda|PILTo)")
+"""Transforms that leave arrays as they are. Those that convert arrays, `ToImage` and others, may come before them."""
+
+
+@rule(
+    "W379",
+    "a transform that ignores arrays",
+    "Transforms of torchvision v2 change tensors and PIL images, and leave numpy arrays as they are, silently. Decode "
+    "to a tensor, or put `torchvision.transforms.v2:ToImage` before them.",
+    keys="map",
+    bad="dataset:\n  - {shards: a.tar, extensions: jpg, decode: rgb8}\n"
+    "map: {jpg: {call: 'torchvision.transforms.v2:RandomHorizontalFlip'}}\n",
+    good="dataset:\n  - {shards: a.tar, extensions: jpg, decode: torchrgb8}\n"
+    "map: {jpg: {call: 'torchvision.transforms.v2:RandomHorizontalFlip'}}\n",
+)
+def ignored_arrays(composition: Composition) -> Findings:
+    """Transforms of torchvision v2 that are the first function of images that are arrays."""
+    if "map" in composition.bad:
+        return
+    for leaf, source in right_sources(composition, "extensions", "rename", "decode", "map"):
+        touched: set[str | None] = set()
+        for call in (*source.map, *composition.spec.map):
+            if not touched & {call.field, None} and _TORCHVISION.match(call.call):
+                fields = (call.field,) if call.field is not None else _field_names(source) or ()
+                decoders = [each for field in fields for each in decoders_of(source, field)]
+                images = [(each, image) for each in decoders if (image := _image(each)) is not None]
+                if images and all(image.container == "numpy" for _, image in images):
+                    own = call in source.map and "map" in leaf.node.entries
+                    at = (leaf.node if own else composition.top).value_or_self("map")
+                    name = call.call.rpartition(":")[2]
+                    message = f"`{name}` leaves images of `{leaf.name}` as they are, as they are numpy arrays"
+                    hint = f"write `decode: {_twin(images[0][0])}`"
+                    yield Finding(_find_key(at, call.field or "call"), message, hint)
+            touched.add(call.field)
+
+
+def _image(decoder: str | None) -> ImageSpec | None:
+    row = BY_NAME.get(split_decoder(decoder or "")[0])
+    return None if row is None else row.image
+
+
+def _twin(decoder: str | None) -> str:
+    """The decoder of tensors that is like one of arrays, with its options."""
+    base, *options = str(decoder).split("+")
+    return "+".join((twin if (twin := f"torch{base}") in BY_NAME else f"torch{base.rstrip('16')}", *options))
 
 
 @rule("E316", keys="collate ragged")
