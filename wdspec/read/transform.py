@@ -54,12 +54,16 @@ class UserFunctions:
         self._lends = lends
         self._functions: dict[str, Callable[..., Any]] = {}
         self._objects: dict[str, Any] = {}
-        self._watched: set[str] = set()
 
     @functools.cached_property
     def generators(self) -> GlobalGenerators | None:
         """The random generators lent to the functions; None if other threads draw from them."""
         return GlobalGenerators() if self._lends else None
+
+    @functools.cached_property
+    def _watched(self) -> set[str]:
+        """The transforms of torchvision that have had their first sample."""
+        return set()
 
     def step(self, call: Call, folder: str = "") -> Step:
         """Return the step of one entry of `map`.
