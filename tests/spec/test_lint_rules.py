@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,35 @@ def test_splits_are_compared_and_their_environments_are_not(tmp_path: Path) -> N
     spec["splits"]["test"] = {"dataset": [{"shards": "a-{5..9}.tar"}]}
     assert warnings_of(spec) == ["W302"]
     assert [problem.code for problem in check(spec, split="val")[1]] == []
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "is_shared"),
+    [
+        ("data/*.tar", "data/val-{0..9}.tar", True),
+        ("data/val-3.tar", "data/*.tar", True),
+        ("data/", "data/val-*.tar", True),
+        ("gs://b/*.tar", "gs://b/val-{0000..9999}.tar", True),
+        ("data/*/*.tar", "data/val/*.tar", True),
+        ("{a,b}/*.tar", "b/x.tar", True),
+        ("data/train-*.tar", "data/val-*.tar", False),
+        ("data/*.tar", "data/val/*.tar", False),
+        ("data/[a-m]*.tar", "data/val.tar", False),
+        ("pipe:cat *.tar", "pipe:cat a.tar", False),
+    ],
+)
+def test_a_glob_that_has_the_shards_of_another_split_is_found(train: str, val: str, is_shared: bool) -> None:
+    splits = {name: {"dataset": [{"name": "s", "shards": each}]} for name, each in (("t", train), ("v", val))}
+    assert ("W302" in [each.code for each in check({"splits": splits})[1]]) == is_shared
+    sources = [{"name": "t", "shards": train, "weight": 1}, {"name": "v", "shards": val, "weight": 1}]
+    assert warnings_of({"dataset": sources}) == ["W301"] * is_shared
+
+
+def test_many_sources_are_compared_in_a_moment() -> None:
+    for shards in ("a-{000..099}.tar", "a-*.tar"):
+        begin = time.perf_counter()
+        check({"dataset": [{"name": f"s{n}", "shards": f"d{n}/{shards}", "weight": 1} for n in range(2000)]})
+        assert time.perf_counter() - begin < 5
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from wdspec.spec.build import Composition
@@ -14,7 +16,7 @@ from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_patterns import parts_of
 from wdspec.spec.sources import every_draft
 from wdspec.spec.tree import ListNode, Scalar
-from wdspec.urls.urls import Part, scheme_of
+from wdspec.urls.urls import Part, kind_of, scheme_of
 
 MOST_EXPANDED = 200
 """Patterns with one range are compared as ranges. Other patterns are expanded up to this many strings, or compared as
@@ -93,6 +95,56 @@ class ShardSets(Generic[Owner]):
         return None
 
 
+_ALTERNATIVES = 16
+"""Strings of a pattern that are compared with globs; the others are like these."""
+MOST_COMPARED = 100_000
+"""Globs are compared with this many texts; a file has at most some hundred."""
+
+
+class _Known(NamedTuple):
+    path: str
+    text: str
+    """The path as it is written."""
+    owner: str
+
+
+class _Globs:
+    """Remembers globs, directories and other texts, and finds those that a glob or directory of another owner has."""
+
+    def __init__(self) -> None:
+        self._globs: list[_Known] = []
+        self._texts: list[_Known] = []
+        self._left = MOST_COMPARED
+
+    def add(self, part: Part, owner: str) -> tuple[str, str, str] | None:
+        """Add shards; returns a glob, a text that it matches, and the other owner; None if there are none."""
+        for text in islice(part.braces, 1 if _ONE_RANGE.fullmatch(part.text) else _ALTERNATIVES):
+            if self._left <= 0:
+                return None
+            text = part.prefix + text
+            added = _Known(_absolute(text, part.base) + "/" * text.endswith("/"), text, owner)
+            is_glob = part.listed and kind_of(text) in ("glob", "directory")
+            pairs = [(glob, added, glob) for glob in self._globs if glob.owner != owner]
+            if is_glob:
+                pairs += [(added, each, each) for each in self._texts if each.owner != owner]
+            self._left -= len(pairs)
+            for glob, each, other in pairs:
+                if _contains(glob.path, each.path):
+                    return glob.text, each.text, other.owner
+            self._texts.append(added)
+            if is_glob:
+                self._globs.append(added)
+        return None
+
+
+def _contains(glob: str, text: str) -> bool:
+    """Whether a glob or a directory has all shards of a text, which may be a glob itself."""
+    if glob.endswith("/"):
+        return text.rpartition("/")[0] + "/" == glob
+    segments, others = glob.split("/"), text.split("/")
+    return len(segments) == len(others) and all(map(fnmatchcase, others, segments))
+
+
 def _few(part: Part) -> Iterator[str]:
     """The strings of a part, or its text if there are too many, or if it is a glob or a file."""
     if part.listed or len(part.braces) > MOST_EXPANDED:
@@ -121,15 +173,25 @@ def _absolute(text: str, base: str) -> str:
 )
 def shards_of_two_sources(composition: Composition) -> Findings:
     """The first shard of each text that is also in an earlier source."""
-    stores: defaultdict[str, ShardSets[str]] = defaultdict(ShardSets)  # the same URL may be in several stores
+    # The same URL may be in several stores.
+    stores: defaultdict[str, tuple[ShardSets[str], _Globs]] = defaultdict(lambda: (ShardSets(), _Globs()))
     for leaf, text, parts in parts_of(composition):
+        shards, globs = stores[repr(leaf.model and leaf.model.storage)]
         for part in parts:
-            found = stores[repr(leaf.model and leaf.model.storage)].add(part, leaf.name)
-            if found is not None and found[1] != leaf.name:
-                shard, other = found
-                message = f"{quote(shard)} is also a shard of the source `{other}`"
+            message = _find_shared(part, leaf.name, shards, globs, "source")
+            if message is not None:
                 yield Finding(text, message, "put each shard into one source")
                 break
+
+
+def _find_shared(part: Part, owner: str, shards: ShardSets[str], globs: _Globs, kind: str) -> str | None:
+    """Add shards, and describe one that another owner has."""
+    found, also = shards.add(part, owner), globs.add(part, owner)
+    if found is not None and found[1] != owner:
+        return f"{quote(found[0])} is also a shard of the {kind} `{found[1]}`"
+    if also is not None:
+        return f"{quote(also[0])} matches {quote(also[1])}: shards of this {kind} and of `{also[2]}`"
+    return None
 
 
 @rule(
@@ -145,14 +207,13 @@ def shards_of_two_sources(composition: Composition) -> Findings:
 )
 def shards_of_two_splits(splits: Sequence[Composition]) -> Findings:
     """The first shard of each text that is also in an earlier split."""
-    sets: ShardSets[str] = ShardSets()
+    shards: ShardSets[str] = ShardSets()
+    globs = _Globs()
     for composition in splits:
-        split = composition.variant.split or ""
         for _, text, parts in parts_of(composition):
             for part in parts:
-                found = sets.add(part, split)
-                if found is not None and found[1] != split:
-                    message = f"{quote(found[0])} is also a shard of the split `{found[1]}`"
+                message = _find_shared(part, composition.variant.split or "", shards, globs, "split")
+                if message is not None:
                     yield Finding(text, message, "use different shards in each split")
                     break
 
