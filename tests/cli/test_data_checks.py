@@ -51,6 +51,8 @@ CASES: list[tuple[str, dict[str, str], list[str], tuple[str, ...]]] = [
     (ALL + "fields: image label\n", {}, ["W503", "W503"], ("`image`", "`label`", "`jpg`")),
     (ALL + "to_tuple: jpg clss\n", {}, ["W503"], ("did you mean `cls`",)),
     (ALL + "    tags: {year: 1}\nto_tuple: jpg year\n", {}, [], ()),
+    (ALL + "    tags: {cls: 1}\n", {}, ["W380"], ("`cls`", "another name")),
+    (ALL + "    rename: {label: cls}\n    tags: {cls: 1}\n", {}, [], ()),
     (ALL + "    decode: {png: rgb8}\n", {}, [], ()),  # it is the end of seg.png
     (ALL + "    decode: {webp: rgb8}\n", {}, ["W504"], ("`decode: {webp: rgb8}`", "`jpg`")),
     (ALL + "    decode: {image: rgb8}\n    rename: {image: jpg}\n", {}, [], ()),

@@ -283,6 +283,8 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
         "map: {jpg: 'torchvision.transforms.v2:Resize'}\n" + A + "    decode: rgb8\n",
         [("W379", 1, 7)],
     ),
+    ("dataset:\n  - {shards: a.tar, shuffle: 1_000_000_000}\n", [("W356", 2, 30)]),
+    ("dataset:\n  - {shards: a.tar, rename: {b: txt}, tags: {a: 1, b: 1}}\n", [("W380", 2, 52)]),
     ("map: [{cal: 'm:f'}]\n" + A, [("W378", 1, 8)]),
     ("batch: {size: 4, collate: {txt: pad}}\n" + A + "    extensions: txt\n", [("E319", 1, 33)]),
 ]

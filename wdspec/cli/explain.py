@@ -113,7 +113,9 @@ def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
     if spec.limit is not None:
         yield "limit", f"{spec.limit:,} samples"
     unknown = explanation.unmeasured
-    held = f"about {report.size(explanation.held_bytes)} of samples held for shuffling in a worker, "
+    held = (
+        f"about {report.size(explanation.held_bytes)} to hold and order samples for shuffling in a worker, "
+    )
     excluded = (
         f", excluding the samples of {report.pluralize(unknown, 'source')} of unknown size" if unknown else ""
     )

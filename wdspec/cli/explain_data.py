@@ -243,6 +243,11 @@ def _about_fields(spec: Spec, source: Source, suffixes: frozenset[str]) -> Itera
             hint = did_you_mean(entry, suffixes) or "rename one of these, or set `missing: skip`"
             text = f"no sample of the first shard of `{source.name}` has the field `{entry}`; its files are {existing}"
             yield Advice("W503", f"{text}; {hint}", source)
+    if source.extensions is None:
+        renamed = {old.lower() for olds in source.rename.values() for old in olds}
+        for name in sorted(source.tags.keys() & (suffixes - renamed)):
+            text = f"the tag `{name}` of `{source.name}` replaces the field `{name}` of its samples"
+            yield Advice("W380", f"{text}; choose another name for the tag", source)
     if source.decode is None:
         return
     named = {name.lower() for entry in source.extensions or () for name in entry.split(";")[:1]}

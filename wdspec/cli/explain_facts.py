@@ -201,8 +201,10 @@ class Explanation:
 
     @property
     def held_bytes(self) -> float:
-        """Mean number of bytes that one reading process holds for shuffling, as far as they are known."""
-        return sum(each.held_bytes or 0.0 for each in self.active) * self.run.slots_per_worker
+        """Mean number of bytes that one reading process needs for shuffling, as far as they are known."""
+        samples = sum(each.held_bytes or 0.0 for each in self.active)
+        order = sum(source.delays.order_bytes for source in self.plan.sources)
+        return (samples + order) * self.run.slots_per_worker
 
     @property
     def buffer_bytes(self) -> int:

@@ -581,6 +581,27 @@ def _repeats(names: Sequence[str]) -> bool:
 
 
 @rule(
+    "W380",
+    "a tag that replaces a field",
+    "Tags are added to each sample after the `map` of the source. A tag with the name of a field replaces its value.",
+    keys="tags",
+    bad="dataset:\n  - {shards: a.tar, extensions: jpg txt, tags: {txt: web}}\n",
+    good="dataset:\n  - {shards: a.tar, extensions: jpg txt, tags: {origin: web}}\n",
+)
+def replacing_tags(composition: Composition) -> Findings:
+    """Tags with the names of fields that `extensions` or `rename` names."""
+    for leaf, source in right_sources(composition, "extensions", "rename", "tags"):
+        renamed = {old for olds in source.rename.values() for old in olds}
+        names = {entry.split(";")[0] for entry in source.extensions or ()} - renamed | source.rename.keys()
+        for name in source.tags:
+            if name in names:
+                at = leaf.node.value_or_self("tags")
+                where = at.key_or_self(name) if isinstance(at, MapNode) else at
+                hint = "choose another name for the tag, or remove the field from `extensions`"
+                yield Finding(where, f"the tag `{name}` replaces the field `{name}` of `{leaf.name}`", hint)
+
+
+@rule(
     "W376",
     "a field that is read but not used",
     "`extensions` asks for files that `fields` or `to_tuple` leaves out. They are read and decoded for nothing.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
@@ -98,43 +98,29 @@ class ShardSets(Generic[Owner]):
 _ALTERNATIVES = 16
 """Strings of a pattern that are compared with globs; the others are like these."""
 MOST_COMPARED = 100_000
-"""Globs are compared with this many texts; a file has at most some hundred."""
+"""Pairs of texts that are compared; a file has at most some hundred texts."""
+_Written = tuple[str, Scalar, Part]
+"""The owner of shards, the text that names them, and one of its parts."""
 
 
-class _Known(NamedTuple):
-    path: str
-    text: str
-    """The path as it is written."""
-    owner: str
-
-
-class _Globs:
-    """Remembers globs, directories and other texts, and finds those that a glob or directory of another owner has."""
-
-    def __init__(self) -> None:
-        self._globs: list[_Known] = []
-        self._texts: list[_Known] = []
-        self._left = MOST_COMPARED
-
-    def add(self, part: Part, owner: str) -> tuple[str, str, str] | None:
-        """Add shards; returns a glob, a text that it matches, and the other owner; None if there are none."""
+def _shared_globs(shards: Iterable[_Written]) -> Iterator[tuple[Scalar, str]]:
+    """Find the texts with a glob or a directory that has shards of another owner, or is one that has these."""
+    known: list[tuple[str, str, str, bool]] = []
+    left = MOST_COMPARED
+    for owner, at, part in shards:
         for text in islice(part.braces, 1 if _ONE_RANGE.fullmatch(part.text) else _ALTERNATIVES):
-            if self._left <= 0:
-                return None
-            text = part.prefix + text
-            added = _Known(_absolute(text, part.base) + "/" * text.endswith("/"), text, owner)
+            path = _absolute(part.prefix + text, part.base) + "/" * text.endswith("/")
             is_glob = part.listed and kind_of(text) in ("glob", "directory")
-            pairs = [(glob, added, glob) for glob in self._globs if glob.owner != owner]
-            if is_glob:
-                pairs += [(added, each, each) for each in self._texts if each.owner != owner]
-            self._left -= len(pairs)
-            for glob, each, other in pairs:
-                if _contains(glob.path, each.path):
-                    return glob.text, each.text, other.owner
-            self._texts.append(added)
-            if is_glob:
-                self._globs.append(added)
-        return None
+            for other, other_path, other_text, is_other_glob in known if left > 0 else ():
+                left -= 1
+                if owner == other or path == other_path:
+                    continue
+                if (is_glob and _contains(path, other_path)) or (
+                    is_other_glob and _contains(other_path, path)
+                ):
+                    yield at, f"{quote(text)} and {quote(other_text)} of `{other}` have shards in common"
+                    break
+            known.append((owner, path, text, is_glob))
 
 
 def _contains(glob: str, text: str) -> bool:
@@ -173,25 +159,22 @@ def _absolute(text: str, base: str) -> str:
 )
 def shards_of_two_sources(composition: Composition) -> Findings:
     """The first shard of each text that is also in an earlier source."""
-    # The same URL may be in several stores.
-    stores: defaultdict[str, tuple[ShardSets[str], _Globs]] = defaultdict(lambda: (ShardSets(), _Globs()))
+    stores: defaultdict[str, ShardSets[str]] = defaultdict(ShardSets)  # the same URL may be in several stores
+    shards: defaultdict[str, list[_Written]] = defaultdict(list)
     for leaf, text, parts in parts_of(composition):
-        shards, globs = stores[repr(leaf.model and leaf.model.storage)]
+        store = repr(leaf.model and leaf.model.storage)
+        shards[store] += [(leaf.name, text, part) for part in parts]
         for part in parts:
-            message = _find_shared(part, leaf.name, shards, globs, "source")
-            if message is not None:
+            found = stores[store].add(part, leaf.name)
+            if found is not None and found[1] != leaf.name:
+                shard, other = found
+                message = f"{quote(shard)} is also a shard of the source `{other}`"
                 yield Finding(text, message, "put each shard into one source")
                 break
-
-
-def _find_shared(part: Part, owner: str, shards: ShardSets[str], globs: _Globs, kind: str) -> str | None:
-    """Add shards, and describe one that another owner has."""
-    found, also = shards.add(part, owner), globs.add(part, owner)
-    if found is not None and found[1] != owner:
-        return f"{quote(found[0])} is also a shard of the {kind} `{found[1]}`"
-    if also is not None:
-        return f"{quote(also[0])} matches {quote(also[1])}: shards of this {kind} and of `{also[2]}`"
-    return None
+    for of_store in shards.values():
+        if any(part.listed for *_, part in of_store):
+            for text, message in _shared_globs(of_store):
+                yield Finding(text, message, "put each shard into one source")
 
 
 @rule(
@@ -207,15 +190,21 @@ def _find_shared(part: Part, owner: str, shards: ShardSets[str], globs: _Globs, 
 )
 def shards_of_two_splits(splits: Sequence[Composition]) -> Findings:
     """The first shard of each text that is also in an earlier split."""
-    shards: ShardSets[str] = ShardSets()
-    globs = _Globs()
+    sets: ShardSets[str] = ShardSets()
+    shards: list[_Written] = []
     for composition in splits:
+        split = composition.variant.split or ""
         for _, text, parts in parts_of(composition):
+            shards += [(split, text, part) for part in parts]
             for part in parts:
-                message = _find_shared(part, composition.variant.split or "", shards, globs, "split")
-                if message is not None:
+                found = sets.add(part, split)
+                if found is not None and found[1] != split:
+                    message = f"{quote(found[0])} is also a shard of the split `{found[1]}`"
                     yield Finding(text, message, "use different shards in each split")
                     break
+    if any(part.listed for *_, part in shards):
+        for text, message in _shared_globs(shards):
+            yield Finding(text, message, "use different shards in each split")
 
 
 @rule(
