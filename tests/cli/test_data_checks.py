@@ -41,6 +41,12 @@ CASES: list[tuple[str, dict[str, str], list[str], tuple[str, ...]]] = [
         ("the shard of `a`", "the directory ", "does not exist"),
     ),
     ("dataset:\n  - {name: a, shards: a-000.tra}\n", {}, ["W501"], ("`a-000.tra`", "compare")),
+    (
+        "dataset:\n  - {name: a, shards: ../data0}\n",
+        {},
+        ["W502"],
+        ("`../data0` is a directory", "write `../data0/`"),
+    ),
     ("dataset:\n  - {name: a, shards: table.tar}\n", {}, ["W502"], ("Parquet", "wdspec create")),
     (ALL + "    extensions: png cls\n", {}, ["W503"], ("`png`", "`jpg`")),
     (ALL + "    extensions: png;jpg cls\n", {}, [], ()),

@@ -357,6 +357,47 @@ def test_auto_is_what_comes_without_decode() -> None:
     assert decode({"jpg": "rgb8", "json": "auto"}) == decode({"jpg": "rgb8"})
 
 
+_IMAGES = {"name": "a", "shards": "a.tar", "extensions": "jpg cls", "weight": 1}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "top", "codes"),
+    [
+        ("rgb8+resize=32x32", "rgb8+resize=64x64", {}, ["E320"]),
+        ("rgb8+random_resized_crop=64", "rgb8+resize=64+center_crop=32", {}, ["E320"]),
+        ("rgb8", "torchrgb8", {}, ["E320"]),
+        ("rgb8", "rgb", {}, ["E320"]),
+        ("rgb8", "l8", {}, ["E320"]),
+        ("rgb8", {"jpg": "rgb16"}, {}, ["E320"]),
+        ("rgb8", "rgb8+resize=64x64", {}, []),
+        ("rgb8+resize=64x64", "rgb8+center_crop=64", {}, []),
+        ("rgb8+resize=64", "rgb8+resize=64+center_crop=64", {}, ["W371"]),
+        ("rgb8", "torchrgb8", {"mix": {"unit": "batch"}}, []),
+        ("rgb8", "torchrgb8", {"batch": 1}, []),
+        ("rgb8", "torchrgb8", {"batch": {"size": 4, "ragged": "list"}}, []),
+        ("rgb8", "torchrgb8", {"batch": {"size": 4, "collate": {"jpg": "list"}}}, []),
+        ("rgb8", "torchrgb8", {"map": "m:f"}, []),
+        ("rgb8", "torchrgb8", {"map": {"jpg": "m:f"}}, []),
+        ("rgb8+resize=64", "rgb8", {"map": {"jpg": "m:f"}}, []),
+        ("rgb8", "mine:read", {}, []),
+    ],
+)
+def test_images_of_sources_stack(first: Any, second: Any, top: Any, codes: list[str]) -> None:
+    sources = [{**_IMAGES, "decode": first}, {**_IMAGES, "name": "b", "shards": "b.tar", "decode": second}]
+    assert [each.code for each in check({"batch": 4, "dataset": sources, **top})[1]] == codes
+
+
+def test_images_of_a_source_that_is_off_need_not_stack() -> None:
+    off = {**_IMAGES, "name": "b", "shards": "b.tar", "decode": "torchrgb8", "weight": 0}
+    assert warnings_of({"batch": 4, "dataset": [{**_IMAGES, "decode": "rgb8"}, off]}) == []
+    nested = {
+        "name": "n",
+        "weight": 0,
+        "dataset": [off | {"weight": 1}, off | {"name": "c", "shards": "c.tar"}],
+    }
+    assert warnings_of({"batch": 4, "dataset": [{**_IMAGES, "decode": "rgb8"}, nested]}) == []
+
+
 _FLIP, _TO_IMAGE = (f"torchvision.transforms.v2:{name}" for name in ("RandomHorizontalFlip", "ToImage"))
 
 

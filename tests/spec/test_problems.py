@@ -285,6 +285,16 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ),
     ("dataset:\n  - {shards: a.tar, shuffle: 1_000_000_000}\n", [("W356", 2, 30)]),
     ("dataset:\n  - {shards: a.tar, rename: {b: txt}, tags: {a: 1, b: 1}}\n", [("W380", 2, 52)]),
+    (
+        "elastic: {ranks: 1, workers: 4}\nloader: {workers: 3}\ndataset:\n  - shards: 'a-{0..7}.tar'\n",
+        [("W364", 2, 19)],
+    ),
+    (
+        "batch: 4\n" + A + "    extensions: jpg\n    decode: rgb8\n  - shards: b.tar\n    extensions: jpg\n"
+        "    decode: torchrgb8\n",
+        [("E320", 8, 13)],
+    ),
+    (A + "    extensions: txt\n    expect: {fields: {text: str}}\n", [("E316", 4, 23)]),
     ("map: [{cal: 'm:f'}]\n" + A, [("W378", 1, 8)]),
     ("batch: {size: 4, collate: {txt: pad}}\n" + A + "    extensions: txt\n", [("E319", 1, 33)]),
 ]

@@ -196,6 +196,10 @@ def _about_files(
         if path is None or path == "-":
             continue
         looked += 1
+        if os.path.isdir(path):
+            text = f"`{url.text}` is a directory, but is read as one shard"
+            yield Advice("W502", f"{text}; write `{url.text}/` for all shards in it", source)
+            continue
         if not os.path.exists(path):
             missing.append((url.text, path))
             continue

@@ -25,10 +25,23 @@ from wdspec.spec.rules import (
     shard_places,
     shares,
     sources,
+    stacking,
 )
 from wdspec.spec.rules.rule import RULES
 
-TOPICS = (batches, costs, fields, keys, rewrites, safety, shard_patterns, shard_places, shares, sources)
+TOPICS = (
+    batches,
+    costs,
+    fields,
+    keys,
+    rewrites,
+    safety,
+    shard_patterns,
+    shard_places,
+    shares,
+    sources,
+    stacking,
+)
 """All modules with rules. Importing a module adds its rules to `RULES`."""
 
 

@@ -1,4 +1,4 @@
-"""Rules for fields: those that no sample has, and how fields are decoded, scaled and stacked."""
+"""Rules for fields: those that no sample has, and how fields are decoded, scaled and changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from wdspec.spec.language.values import MASK
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
-from wdspec.spec.spec import Source, Spec
+from wdspec.spec.spec import Source
 from wdspec.spec.tree import ListNode, MapNode, Node, locate
 
 MAGIC = frozenset("*?[")
@@ -158,9 +158,9 @@ def _could_have(entry: str, fields: tuple[str, ...]) -> bool:
 
 @rule(
     "E316",
-    "a field of map or batch that no sample has",
-    "`map`, `batch: {collate: …}` or `batch: {ragged: …}` names a field that samples do not have at that point, so the "
-    "run would end with its first sample or batch.",
+    "a field of map, expect or batch that no sample has",
+    "`map`, `expect`, `batch: {collate: …}` or `batch: {ragged: …}` names a field that samples do not have at that "
+    "point, so the run would end with its first sample or batch.",
     keys="map",
     bad="batch: {size: 4, collate: {tokns: pad}}\ndataset:\n  - {shards: a.tar, extensions: tokens.npy,"
     " rename: {tokens: tokens.npy}}\n",
@@ -241,9 +241,9 @@ def ignored_arrays(composition: Composition) -> Findings:
         touched: set[str | None] = set()
         for call in (*source.map, *composition.spec.map):
             if not touched & {call.field, None} and _TORCHVISION.match(call.call):
-                fields = (call.field,) if call.field is not None else _field_names(source) or ()
+                fields = (call.field,) if call.field is not None else field_names(source) or ()
                 decoders = [each for field in fields for each in decoders_of(source, field)]
-                images = [(each, image) for each in decoders if (image := _image(each)) is not None]
+                images = [(each, image) for each in decoders if (image := image_of(each)) is not None]
                 if images and all(image.container == "numpy" for _, image in images):
                     own = call in source.map and "map" in leaf.node.entries
                     at = (leaf.node if own else composition.top).value_or_self("map")
@@ -254,7 +254,7 @@ def ignored_arrays(composition: Composition) -> Findings:
             touched.add(call.field)
 
 
-def _image(decoder: str | None) -> ImageSpec | None:
+def image_of(decoder: str | None) -> ImageSpec | None:
     row = BY_NAME.get(split_decoder(decoder or "")[0])
     return None if row is None else row.image
 
@@ -263,6 +263,16 @@ def _twin(decoder: str | None) -> str:
     """The decoder of tensors that is like one of arrays, with its options."""
     base, *options = str(decoder).split("+")
     return "+".join((twin if (twin := f"torch{base}") in BY_NAME else f"torch{base.rstrip('16')}", *options))
+
+
+@rule("E316", keys="expect")
+def expected_fields(composition: Composition) -> Findings:
+    """Fields in `expect`, which is checked after `map` and `tags` of the source."""
+    for leaf, source in right_sources(composition, "extensions", "rename", "map", "tags", "expect"):
+        fields = visible_fields(source)
+        if fields is not None and source.expect is not None:
+            at = locate(leaf.node.value_or_self("expect"), ("fields",))
+            yield from _absent(at, source.expect.fields, {leaf.name: fields})
 
 
 @rule("E316", keys="collate ragged")
@@ -311,7 +321,7 @@ def unmatched_decode_keys(composition: Composition) -> Findings:
     """Keys without effect: in the source that has them, or in `defaults` if no source uses them."""
     inherited: dict[str, tuple[Draft, Sequence[str]] | None] = {}
     for draft, source in right_sources(composition, "extensions", "rename", "decode"):
-        names = _field_names(source)
+        names = field_names(source)
         own = draft.own.get("decode")
         for key in source.decode.fields if source.decode is not None else ():
             unused = None if names is None or _matches(key, names, source) else (draft, names)
@@ -325,7 +335,7 @@ def unmatched_decode_keys(composition: Composition) -> Findings:
     yield from (_find_unmatched(key, *unused) for key, unused in inherited.items() if unused is not None)
 
 
-def _field_names(source: Source) -> tuple[str, ...] | None:
+def field_names(source: Source) -> tuple[str, ...] | None:
     """The names that fields of a source may have after renaming; None if they depend on the data."""
     if source.extensions is None or any(MAGIC.intersection(entry) for entry in source.extensions):
         return None
@@ -382,47 +392,6 @@ def unlike_batches(composition: Composition) -> Findings:
 
 
 @rule(
-    "E319",
-    "a field that cannot be padded",
-    "`pad` and `nested` take tensors, arrays or lists of numbers, which have a length. Text has to become numbers "
-    "first, by a function in `map`; single numbers are stacked, and files that are not decoded stay bytes.",
-    keys="collate",
-    bad="batch: {size: 4, collate: {txt: pad}}\ndataset:\n  - {shards: a.tar, extensions: txt}\n",
-    good="batch: {size: 4, collate: {txt: list}}\ndataset:\n  - {shards: a.tar, extensions: txt}\n",
-)
-def padded_fields(composition: Composition) -> Findings:
-    """Text, single numbers and bytes that `collate` pads, unless a function may change them."""
-    spec = composition.spec
-    collated = spec.batch.collate.fields if spec.batch is not None and spec.batch.collate else {}
-    for field, how in collated.items() if "batch" not in composition.bad else ():
-        if how.way not in ("pad", "nested") or any(call.field in (field, None) for call in spec.map):
-            continue
-        for leaf, source in right_sources(composition, "extensions", "rename", "decode", "map"):
-            if any(call.field in (field, None) for call in source.map) or field in source.tags:
-                continue
-            kinds = {_UNPADDED.get(decoder or RAW) for decoder in decoders_of(source, field)}
-            if kinds and None not in kinds:
-                at = locate(composition.top.entries["batch"].value, ("collate", field))
-                kind = " or ".join(sorted(filter(None, kinds)))
-                message = f"`{how.way}` needs numbers with a length, but `{field}` of `{leaf.name}` is {kind}"
-                yield Finding(at, message, _UNPADDED_HINTS.get(kind, "remove it from `collate`"))
-                break
-
-
-_UNPADDED = {
-    RAW: "bytes",
-    **dict.fromkeys(BY_NAME["txt"].names, "text"),
-    **dict.fromkeys(BY_NAME["cls"].names, "a single number"),
-}
-"""What decoders return that has no length in numbers."""
-_UNPADDED_HINTS = {
-    "text": "make numbers of it in `map`, for example with a tokenizer, or remove it from `collate`",
-    "a single number": "remove it from `collate`: single numbers are stacked",
-    "bytes": "decode it with `decode`, or remove it from `collate`",
-}
-
-
-@rule(
     "E309",
     "scale without decoding",
     "Images that are not decoded cannot be rescaled.",
@@ -442,78 +411,6 @@ def scaled_bytes(composition: Composition) -> Findings:
             hint = f"decode images, for example with `{DEFAULT_IMAGE_DECODER}`, or write `scale: 1`"
             message = f"{what} leaves images as bytes, but this source rescales them"
             yield Finding(leaf.node.entries["decode"].value, message, hint)
-
-
-@rule(
-    "W371",
-    "images or audio that do not stack",
-    "A batch stacks arrays and tensors of the same shape. PIL images are an error there, unless `ragged` or `collate` "
-    "says what to do with them. Images, audio and video that are not decoded become a list of bytes.",
-    keys="batch",
-    bad="batch: 8\ndataset:\n  - {shards: a.tar, extensions: jpg cls, decode: pil}\n",
-    good="batch: 8\ndataset:\n  - {shards: a.tar, extensions: jpg cls, decode: rgb8}\n",
-)
-def unstackable_images(composition: Composition) -> Findings:
-    """Sources that decode images to `pil`, or read images, audio or video without decoding them."""
-    spec, batch = composition.spec, composition.spec.batch
-    if (
-        batch is None
-        or any(call.field is None for call in spec.map)
-        or batch.ragged == "list"
-        or (batch.collate and batch.collate.call)
-    ):
-        return
-    for leaf, source in right_sources(composition, "extensions", "decode", "scale"):
-        if any(call.field is None for call in source.map):
-            continue
-        written = leaf.node.get("decode")
-        if written is not None and _gives_pil(source, spec):
-            hint = "decode to an array (`rgb8`) or a tensor (`torchrgb`), or make one in `map`"
-            yield Finding(written, "images of `pil` cannot be stacked in a batch", hint)
-        elif (field := _find_encoded(source, spec)) is not None:
-            at: Node = leaf.node.value_or_self("extensions")
-            decoder = "rgb8" if is_image(field) else _medium(field)
-            hint = f"add `decode: {decoder}`, or convert it to a tensor in `map`"
-            yield Finding(at, f"`{field}` is not decoded: the batch will have a list of bytes", hint)
-
-
-def _gives_pil(source: Source, spec: Spec) -> bool:
-    decode = source.decode
-    if decode is None:
-        return False
-    named = [name for field, name in decode.fields.items() if not _is_collated(field, source, spec)]
-    images = [name for entry in source.extensions or () if is_image(name := entry.split(";")[0])]
-    has_collated_all = bool(images) and all(_is_collated(name, source, spec) for name in images)
-    general = () if has_collated_all else decode.names
-    return any(name.partition("+")[0].startswith("pil") for name in (*general, *named))
-
-
-def _find_encoded(source: Source, spec: Spec) -> str | None:
-    """A field with images, audio or video that `extensions` names, if the source neither decodes nor rescales."""
-    decodes = source.decode is not None and (source.decode.names or source.decode.fields)
-    if decodes or source.scale is not None or source.extensions is None:
-        return None
-    names = (entry.split(";")[0] for entry in source.extensions)
-    found = (name for name in names if is_image(name) or _medium(name))
-    return next((name for name in found if not _is_collated(name, source, spec)), None)
-
-
-def _medium(field: str) -> str:
-    """`audio` or `video`, by the field's name; empty for others."""
-    last = field.rsplit(".", 1)[-1].lower()
-    return next((name for name in ("audio", "video") if last in BY_NAME[name].extensions), "")
-
-
-def _is_collated(field: str, source: Source, spec: Spec) -> bool:
-    """Whether `map`, `ragged` or `collate` names a field, by this name or a new one."""
-    batch = spec.batch
-    if batch is None:
-        return True
-    names = {call.field for call in (*source.map, *spec.map)}
-    names.update(batch.ragged if isinstance(batch.ragged, tuple) else ())
-    collated = batch.collate.fields if batch.collate else {}
-    names.update(name for name, how in collated.items() if how.way != "stack")
-    return field in names or any(new in names for new, olds in source.rename.items() if field in olds)
 
 
 @rule(
