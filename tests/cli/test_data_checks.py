@@ -1,4 +1,4 @@
-"""What `wdspec explain` finds about the data that a spec names: codes W501 to W508, each where the source stands."""
+"""What `wdspec explain` finds about the data that a spec names: codes W501 to W515, each where the source stands."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from commandline import within
 from shardmaking import write_shard
 
+from wdspec.cli import explain_facts
+from wdspec.spec.load import load
 from wdspec.spec.rules import all_codes
 
 
@@ -108,3 +110,24 @@ def test_a_file_is_named_once_however_often_it_is_asked_for(folder: Path) -> Non
     (folder / "twice.yaml").write_text(spec)
     shown, _ = within("explain", "twice.yaml", folder=folder)
     assert "image = jpg|png|seg.png (bytes)" in shown
+
+
+def test_functions_that_their_modules_do_not_have_are_found_without_running_them(folder: Path) -> None:
+    (folder / "fns_of_data.py").write_text("raise SystemExit('it ran')\ndef identity(sample): ...\n")
+    for name, code in (("idnet", 1), ("identity", 0)):
+        (folder / "f.yaml").write_text(ALL + f"    select: fns_of_data:{name}\nmap: no_such_module:f\n")
+        shown = within("explain", "f.yaml", folder=folder, code=code)[0]
+        assert ("W514 `select: fns_of_data:idnet`" in shown) == bool(code)
+        assert ("did you mean `identity`?" in shown) == bool(code)
+
+
+def test_libraries_that_decoders_need_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wdspec.spec.language.decoders.find_spec", lambda name: None)
+    (folder / "l.yaml").write_text(
+        ALL + "    extensions: jpg cbor\n    missing: none\n    decode: {jpg: rgb8}\n"
+    )
+    spec = load(folder / "l.yaml")
+    said = [str(each) for each in explain_facts.explain_spec(spec, 1, 1, 0).found]
+    assert any(
+        "W515" in each and "`decode: cbor` needs cbor2" in each and "wdspec[formats]" in each for each in said
+    )

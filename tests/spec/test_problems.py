@@ -313,6 +313,8 @@ ELSEWHERE = {
     "W511": "cli/test_simulate_command",
     "W512": "cli/test_simulate_command",
     "W513": "cli/test_explain_command",
+    "W514": "cli/test_data_checks",
+    "W515": "cli/test_data_checks",
     "W103": "test_hostile_specs",
     "W108": "jobs/test_stats_command",
 }

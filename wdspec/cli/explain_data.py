@@ -12,16 +12,25 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from wdspec.base.errors import WdspecError, did_you_mean
+from wdspec.base.errors import UsageError, WdspecError, did_you_mean
+from wdspec.base.user_code import find_mistake
 from wdspec.cli.report import pluralize
 from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompress
 from wdspec.formats.tar.headers import splitter
 from wdspec.formats.tar.members import iter_members
 from wdspec.shards.shards import Shards
-from wdspec.spec.language.decoders import BY_NAME, RAW, endings, split_decoder, split_packing
+from wdspec.spec.language.decoders import (
+    BY_NAME,
+    RAW,
+    endings,
+    require_libraries,
+    split_decoder,
+    split_packing,
+)
 from wdspec.spec.measurements import MeasuredSource
 from wdspec.spec.problems import list_names as quoted
+from wdspec.spec.rules.fields import decoders_of, field_names
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.storage import Storage
 from wdspec.stores.local import open_file
@@ -166,6 +175,34 @@ def advice_on_data(spec: Spec, shards: Shards, measures: Mapping[str, Measure]) 
                 yield from _about_fields(spec, source, measures[source.name].suffixes)
             yield from _about_cluster(source, urls, storage)
     yield from _about_rules(shards)
+    yield from _about_functions(spec)
+    yield from _about_libraries(spec)
+
+
+def _about_functions(spec: Spec) -> Iterator[Advice]:
+    """Functions that their modules do not define."""
+    for role, names in spec.functions.items():
+        for name in dict.fromkeys(names):
+            if (mistake := find_mistake(name, spec.folder)) is not None:
+                yield Advice("W514", f"`{role}: {name}` cannot be imported: {mistake}")
+
+
+def _about_libraries(spec: Spec) -> Iterator[Advice]:
+    """Libraries of decoders that are not installed, also of those that are chosen by extension."""
+    known = {each: None for source in spec.sources for each in _decoders(source)}
+    for name in known:
+        try:
+            require_libraries(name)
+        except UsageError as error:
+            yield Advice("W515", error.message)
+
+
+def _decoders(source: Source) -> Iterator[str]:
+    """The decoders that a source names, then those that its extensions choose."""
+    if source.decode is not None:
+        yield from (*source.decode.names, *source.decode.fields.values())
+    for field in field_names(source) or ():
+        yield from (each for each in decoders_of(source, field) if each is not None)
 
 
 def advice_on_epoch(spec: Spec, samples: float | None) -> Iterator[Advice]:

@@ -190,6 +190,11 @@ class Explanation:
         return any(each.code == "W501" for each in self.found)
 
     @property
+    def lacks_functions(self) -> bool:
+        """Whether modules do not have the functions that the spec names."""
+        return any(each.code == "W514" for each in self.found)
+
+    @property
     def samples(self) -> float | None:
         """Samples of all sources together; None if unknown."""
         return sum_known(each.samples for each in self.active)
