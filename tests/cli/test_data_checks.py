@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -131,3 +132,11 @@ def test_libraries_that_decoders_need_are_named(folder: Path, monkeypatch: pytes
     assert any(
         "W515" in each and "`decode: cbor` needs cbor2" in each and "wdspec[formats]" in each for each in said
     )
+
+
+def test_libraries_of_stores_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "b.yaml").write_text(BUCKET)
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "gcsfs" else find(name))
+    said = [str(each) for each in explain_facts.explain_spec(load(folder / "b.yaml"), 1, 1, 0).found]
+    assert said == ["W515 nothing installed reads gs://: `pip install 'wdspec[gcs]'`"]

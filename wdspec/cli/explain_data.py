@@ -33,8 +33,9 @@ from wdspec.spec.problems import list_names as quoted
 from wdspec.spec.rules.fields import decoders_of, field_names
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.storage import Storage
+from wdspec.stores.filesystems import find_missing
 from wdspec.stores.local import open_file
-from wdspec.urls.urls import AIS_PROVIDERS, MAGIC, UrlSequence, local_path, scheme_of
+from wdspec.urls.urls import AIS_PROVIDERS, FSSPEC, MAGIC, UrlSequence, local_path, row_of, scheme_of
 
 MOST_MEMBERS = 100_000
 """Headers read of a shard (about half a second); the rest is assumed to be like the part read."""
@@ -176,7 +177,7 @@ def advice_on_data(spec: Spec, shards: Shards, measures: Mapping[str, Measure]) 
             yield from _about_cluster(source, urls, storage)
     yield from _about_rules(shards)
     yield from _about_functions(spec)
-    yield from _about_libraries(spec)
+    yield from _about_libraries(spec, shards)
 
 
 def _about_functions(spec: Spec) -> Iterator[Advice]:
@@ -187,14 +188,27 @@ def _about_functions(spec: Spec) -> Iterator[Advice]:
                 yield Advice("W514", f"`{role}: {name}` cannot be imported: {mistake}")
 
 
-def _about_libraries(spec: Spec) -> Iterator[Advice]:
-    """Libraries of decoders that are not installed, also of those that are chosen by extension."""
+def _about_libraries(spec: Spec, shards: Shards) -> Iterator[Advice]:
+    """Libraries of stores and decoders that are not installed, also of those that are chosen by extension."""
+    for scheme in dict.fromkeys(_store_schemes(shards)):
+        if (missing := find_missing(scheme)) is not None:
+            yield Advice("W515", missing)
     known = {each: None for source in spec.sources for each in _decoders(source)}
     for name in known:
         try:
             require_libraries(name)
         except UsageError as error:
             yield Advice("W515", error.message)
+
+
+def _store_schemes(shards: Shards) -> Iterator[str]:
+    """The schemes of the first shards that fsspec reads."""
+    for name, urls in shards.lists.items():
+        storage = shards.storages[name]
+        with suppress(WdspecError):
+            location = storage.resolve(urls[0]).location if urls else ""
+            if row_of(location).store == FSSPEC and scheme_of(location) not in storage.users:
+                yield scheme_of(location)
 
 
 def _decoders(source: Source) -> Iterator[str]:
