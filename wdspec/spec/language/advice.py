@@ -184,6 +184,17 @@ _FORMS = {
     "cache": "write `cache: {dir: /data/cache, size: 500GB}`, or only a directory",
     "args": "write names and values: `args: {size: 224}`",
     "wdspec": "write `wdspec: 1`, or leave it out",
+    "tar": "write `tar: {end: lenient}`, or leave it out",
+    "expect": "write `expect: {fields: {image: {type: uint8, shape: [224, 224, 3]}}}`",
+    "expect.fields": "write names and types: `fields: {image: uint8, cls: {classes: 1000}}`",
+    **dict.fromkeys(
+        ("retry", "timeout", "connect_timeout", "read_timeout"), "write a duration, such as `30s` or `5m`"
+    ),
+    "cache.size": "write a number of bytes with a unit, such as `500GB`",
+    "ranks": "write a number of ranks, such as `8`",
+    "elastic.workers": "write a number of workers for each rank, such as `4`",
+    "skip": "write steps, such as `1200..1260`",
+    "errors.skip": "write `true`, or some of `shard`, `decode` and `map`",
     "at": "write the number of the first sample with these shares, counted over all ranks, such as `1_000_000`",
     "schedule": "write steps: `schedule: [{at: 0, shares: {a: 1}}, {at: 1_000_000, shares: {b: 1}}]`",
     "select": "write the name of a function: `select: package.module:function`",
@@ -202,6 +213,12 @@ _WORDS: dict[tuple[str, Any], str] = {
     ("mix", "round_robin"): "write `mix: {draw: round_robin}`",
 }
 _WHOLE_NUMBERS = {"elastic": "elastic: {{ranks: {}}}", "loader": "loader: {{workers: {}}}"}
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a description, without its full stop, to follow a colon."""
+    sentence = text.partition(". ")[0].partition("; ")[0].rstrip(".")
+    return sentence[:1].lower() + sentence[1:] if sentence[1:2].islower() else sentence
 
 
 def written_as(names: Sequence[str]) -> str:
