@@ -295,6 +295,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
         [("E320", 8, 13)],
     ),
     (A + "    extensions: txt\n    expect: {fields: {text: str}}\n", [("E316", 4, 23)]),
+    (A + "    extensions: cls txt\n    rename: {cls: txt}\n", [("E321", 4, 19)]),
     ("map: [{cal: 'm:f'}]\n" + A, [("W378", 1, 8)]),
     ("batch: {size: 4, collate: {txt: pad}}\n" + A + "    extensions: txt\n", [("E319", 1, 33)]),
 ]

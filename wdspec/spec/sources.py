@@ -238,7 +238,8 @@ class _Drafter:
                 )
                 self._problems.add("E105", key, f"there is no source `{name[:60]}`", hint)
             elif not isinstance(value, MapNode) and not is_null(value):
-                self._problems.add("E202", value, "expected a map of keys of this source")
+                form = f"write `{name[:60]}: {{shuffle: 1000}}`, for example"
+                self._problems.add("E202", value, "expected a map of keys of this source", form)
         self._lay_over(drafts, patches, chain)
 
     def _lay_over(self, drafts: list[Draft], patches: MapNode, chain: tuple[str, ...]) -> None:

@@ -48,7 +48,8 @@ def choose_split(
         )
         position = at or (top.key("splits") if splits is not None else top)
         if split in names and splits is not None:
-            problems.add("E202", splits.entries[split].value, "a split takes a map of top-level keys")
+            form = f"write `{split}: {{dataset: …}}`"
+            problems.add("E202", splits.entries[split].value, "a split takes a map of top-level keys", form)
         else:
             problems.add("E103", position, f"the spec has no split `{split}`", hint)
         return None
@@ -83,7 +84,8 @@ def choose_environment(
     if overlay is None:
         return top.without("environments")
     if not isinstance(overlay, MapNode):
-        problems.add("E202", overlay, "an environment takes a map of top-level keys")
+        form = f"write `{name}: {{cache: /data/cache}}`, for example"
+        problems.add("E202", overlay, "an environment takes a map of top-level keys", form)
         return None
     for key in ("extends", "environments", "splits"):
         if key in overlay.entries:

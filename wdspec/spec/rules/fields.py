@@ -105,6 +105,27 @@ def unreadable_renames(composition: Composition) -> Findings:
                 yield Finding(at, f"`{new}` cannot be made from `{';'.join(olds)}`: {kept}", hint)
 
 
+@rule(
+    "E321",
+    "a new name that another field has",
+    "`rename` gives a field the name of another one that `extensions` keeps, so every sample would be an error.",
+    keys="rename",
+    bad="dataset:\n  - {shards: a.tar, extensions: cls txt, rename: {cls: txt}}\n",
+    good="dataset:\n  - {shards: a.tar, extensions: cls txt, rename: {label: txt}}\n",
+)
+def taken_names(composition: Composition) -> Findings:
+    """New names of fields that `extensions` requires and that are not renamed themselves."""
+    for leaf, source in right_sources(composition, "extensions", "rename"):
+        kept = {entry.split(";")[0] for entry in source.extensions or () if not MAGIC.intersection(entry)}
+        kept -= {old for olds in source.rename.values() for old in olds}
+        for new in source.rename if source.missing == "error" else ():
+            if new in kept:
+                at = locate(leaf.node.value_or_self("rename"), (new,))
+                both = ";".join((new, *source.rename[new]))
+                hint = f"choose another name, or prefer one of them: `{{{new}: {both}}}`"
+                yield Finding(at, f"the samples of `{leaf.name}` have another field `{new}`", hint)
+
+
 @rule("E308", keys="fields to_tuple")
 def unknown_masks(composition: Composition) -> Findings:
     """`__mask__` outside of a pass."""
