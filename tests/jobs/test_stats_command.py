@@ -447,6 +447,14 @@ def test_what_the_file_does_not_give_is_warned_of(folder, old, new, says):
     assert "= run `wdspec stats SPEC`" in out
 
 
+@pytest.mark.parametrize("policy", ["skip", "{max_rate: 0.1}", "{skip: [decode]}"])
+def test_another_error_policy_leaves_the_measurements_valid(folder, policy):
+    measure()
+    (folder / "s.yaml").write_text(SPEC.replace("{name: b", f"{{name: b, errors: {policy}"))
+    assert "W108" not in within("validate", "s.yaml")[0]
+    assert wdspec.load("s.yaml").sources[1].samples == 20
+
+
 def test_a_mistake_in_the_key_is_told_once(folder):
     for value, code in (("[x]", "E202"), ("https://example.org/s.json", "E102"), ("3", "E202")):
         (folder / "s.yaml").write_text(SPEC.replace("s.stats.json", value))

@@ -65,12 +65,13 @@ def reading_of_shards(spec: Spec, source: Source) -> str:
     return blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
+_SKIPPING = "`errors: {skip: shard}`"
 _READINGS: Mapping[str, tuple[Any, ...]] = {
     "`key`": (KeyRule(), KeyRule(kind="last_dot")),
     "`format`": ("auto", *SUFFIXES),
     "`tar`": (TarOptions(), TarOptions(end="lenient")),
     "`empty`": ("error", "allow"),
-    "`errors: {skip: shard}`": (Errors(), Errors(skip=True)),
+    _SKIPPING: (Errors(), Errors(skip=True)),
     "`aistore: {etl: …}`": (None,),
 }
 """The keys in `reading_of_shards`, and the values that each may have had, as far as there are few."""
@@ -332,14 +333,16 @@ def fill_in_measurements(
     for leaf in leaves:
         assert leaf.model is not None
         measured = measurements.sources.get(leaf.name)
+        changed = ""
+        if measured is not None and measurements.of(spec, leaf.model) is None:
+            changed = _changed_keys(spec, leaf.model, measured.reading)
         if measured is None:
             misfits.setdefault("sources without measurements", []).append(leaf.name)
         elif measured.asked != tuple(leaf.model.shards or ()):
             misfits.setdefault("sources whose `shards` have changed since they were measured", []).append(
                 leaf.name
             )
-        elif measurements.of(spec, leaf.model) is None:
-            changed = _changed_keys(spec, leaf.model, measured.reading)
+        elif changed not in ("", _SKIPPING):  # a run that ends at damage reads no other numbers
             misfits.setdefault(f"sources that were measured with another {changed}", []).append(leaf.name)
         elif not measured.is_whole:
             misfits.setdefault("sources of which not all shards could be measured", []).append(leaf.name)
