@@ -12,7 +12,7 @@ from shardmaking import write_source
 
 import wdspec
 from wdspec.base.errors import SpecError
-from wdspec.base.user_code import file_of_module
+from wdspec.base.user_code import file_of_module, find_mistake, import_function
 
 SPEC = """\
 dataset:
@@ -94,10 +94,60 @@ def test_another_module_of_that_name_is_an_error_and_does_not_run_silently(folde
 
 
 def test_explain_shows_where_it_is_and_runs_nothing(folder: Path) -> None:
-    (folder / "specs/aug_beside.py").write_text("raise SystemExit('it ran')\n")
+    (folder / "specs/aug_beside.py").write_text(
+        "raise SystemExit('it ran')\naugment = keep = join = read = None\n"
+    )
     shown, _ = within("explain", folder / "specs/train.yaml", folder=folder)
     assert "`aug_beside`: specs/aug_beside.py" in shown
     (folder / "specs/aug_beside.py").unlink()
     shown, _ = within("explain", folder / "specs/train.yaml", folder=folder)
     assert "`aug_beside`: not found next to the spec, on Python's path, or in the working directory" in shown
     assert within("validate", folder / "specs/train.yaml", folder=folder)
+
+
+def test_an_absent_function_is_named_with_one_that_exists(tmp_path: Path) -> None:
+    (tmp_path / "with_identity.py").write_text("def identity(sample): return sample\n")
+    with pytest.raises(SpecError, match=r"`with_identity` has no `idnet`; did you mean `identity`\?"):
+        import_function("with_identity:idnet", "map", str(tmp_path))
+
+
+MODULE = """
+import numpy as np
+from os.path import join as combine
+class Flip: ...
+a, (b, c) = 1, (2, 3)
+try:
+    import zz
+except ImportError:
+    zz = None
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        *((f"shown:{name}", None) for name in ("np", "combine", "Flip.go", "b", "zz")),
+        ("shown:Flop", "did you mean `Flip`?"),
+        ("making:anything", None),
+        ("broken:x", "line 1, is not Python"),
+        ("pack:f", None),
+        ("pack:inner", None),
+        ("pack.inner:f", None),
+        ("pack:g", "has no `g`; it has `f`"),
+        ("pack.iner:f", "`pack` has no `iner`; did you mean `inner`?"),
+        ("no_such_module:f", None),
+        ("json:loads", None),
+        ("builtins:int", None),
+    ],
+)
+def test_the_names_of_a_module_are_known_without_running_it(
+    tmp_path: Path, name: str, says: str | None
+) -> None:
+    (tmp_path / "shown.py").write_text(MODULE)
+    (tmp_path / "making.py").write_text("def __getattr__(name): ...\n")
+    (tmp_path / "broken.py").write_text("def x(: \n")
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack/__init__.py").write_text("from .inner import f\n")
+    (tmp_path / "pack/inner.py").write_text("def f(): ...\n")
+    found = find_mistake(name, str(tmp_path))
+    assert found is None if says is None else says in (found or "")

@@ -295,6 +295,10 @@ def test_overrides_win_over_everything(write: Write) -> None:
     assert load("spec.yaml", overrides=["batch=null"]).batch is None
     assert load("spec.yaml", overrides=["sources.a.shuffle=7"]).sources[0].shuffle == 7
     assert codes("spec.yaml", overrides=["batch"]) == ["E113"]
+    assert codes("spec.yaml", overrides={"dataset.0.shuffle": 5}) == ["E113"]
+    assert codes("spec.yaml", overrides=["dataset[0].shuffle=5"]) == ["E113"]
+    assert codes("spec.yaml", overrides=["splits.train.batch=5"]) == ["E113"]
+    assert "sources.NAME.shuffle" in check("spec.yaml", overrides=["dataset.0.shuffle=5"])[1][0].hint
     (problem,) = check("spec.yaml", overrides=["batch.size=x"])[1]
     assert (problem.code, problem.file, problem.column) == ("E202", "--set batch.size", 1)
 

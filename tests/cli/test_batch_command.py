@@ -173,8 +173,25 @@ def test_steps_of_epochs_and_ranks_are_chosen(folder, tmp_path):
         "--step", "1", "--ranks", "2", "--rank", "2", code=2
     )
     shown, _ = within("batch", "s.yaml", "--step", "1", "--samples", folder=tmp_path)
-    assert shown.splitlines()[0] == "step 1, epoch 0"
+    assert shown.splitlines()[0] == "step 1, epoch 0, 1 rank x 1 worker"
     assert "1 character" in shown
+
+
+def test_a_topology_that_nothing_states_is_shown_with_a_warning(folder, tmp_path):
+    (tmp_path / "s.yaml").write_text(json.dumps(one_source(folder)))
+    (tmp_path / "e.yaml").write_text(json.dumps(one_source(folder, elastic={"ranks": 2})))
+
+    def shown(*arguments):
+        return within("batch", *arguments, "--step", "1", folder=tmp_path)[0]
+
+    assert "1 rank x 1 worker is assumed" in shown("s.yaml")
+    assert "give --ranks and --workers, or a --state" in shown("s.yaml")
+    assert "give --workers, or a --state" in shown("s.yaml", "--ranks", "2")
+    assert "assumed" not in shown("s.yaml", "--ranks", "2", "--workers", "3")
+    assert "epoch 0, 2 ranks x 1 worker\n" in (known := shown("e.yaml"))
+    assert "assumed" not in known
+    facts = json.loads(shown("s.yaml", "--workers", "2", "--format", "json"))["topology"]
+    assert facts == {"ranks": 1, "workers": 2, "assumed": ["ranks"]}
 
 
 def test_padding_of_a_pass_is_told(folder, tmp_path):

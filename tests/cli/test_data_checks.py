@@ -1,7 +1,8 @@
-"""What `wdspec explain` finds about the data that a spec names: codes W501 to W508, each where the source stands."""
+"""What `wdspec explain` finds about the data that a spec names: codes W501 to W515, each where the source stands."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from commandline import within
 from shardmaking import write_shard
 
+from wdspec.cli import explain_facts
+from wdspec.spec.load import load
 from wdspec.spec.rules import all_codes
 
 
@@ -41,6 +44,12 @@ CASES: list[tuple[str, dict[str, str], list[str], tuple[str, ...]]] = [
         ("the shard of `a`", "the directory ", "does not exist"),
     ),
     ("dataset:\n  - {name: a, shards: a-000.tra}\n", {}, ["W501"], ("`a-000.tra`", "compare")),
+    (
+        "dataset:\n  - {name: a, shards: ../data0}\n",
+        {},
+        ["W502"],
+        ("`../data0` is a directory", "write `../data0/`"),
+    ),
     ("dataset:\n  - {name: a, shards: table.tar}\n", {}, ["W502"], ("Parquet", "wdspec create")),
     (ALL + "    extensions: png cls\n", {}, ["W503"], ("`png`", "`jpg`")),
     (ALL + "    extensions: png;jpg cls\n", {}, [], ()),
@@ -51,6 +60,8 @@ CASES: list[tuple[str, dict[str, str], list[str], tuple[str, ...]]] = [
     (ALL + "fields: image label\n", {}, ["W503", "W503"], ("`image`", "`label`", "`jpg`")),
     (ALL + "to_tuple: jpg clss\n", {}, ["W503"], ("did you mean `cls`",)),
     (ALL + "    tags: {year: 1}\nto_tuple: jpg year\n", {}, [], ()),
+    (ALL + "    tags: {cls: 1}\n", {}, ["W380"], ("`cls`", "another name")),
+    (ALL + "    rename: {label: cls}\n    tags: {cls: 1}\n", {}, [], ()),
     (ALL + "    decode: {png: rgb8}\n", {}, [], ()),  # it is the end of seg.png
     (ALL + "    decode: {webp: rgb8}\n", {}, ["W504"], ("`decode: {webp: rgb8}`", "`jpg`")),
     (ALL + "    decode: {image: rgb8}\n    rename: {image: jpg}\n", {}, [], ()),
@@ -100,3 +111,32 @@ def test_a_file_is_named_once_however_often_it_is_asked_for(folder: Path) -> Non
     (folder / "twice.yaml").write_text(spec)
     shown, _ = within("explain", "twice.yaml", folder=folder)
     assert "image = jpg|png|seg.png (bytes)" in shown
+
+
+def test_functions_that_their_modules_do_not_have_are_found_without_running_them(folder: Path) -> None:
+    (folder / "fns_of_data.py").write_text("raise SystemExit('it ran')\ndef identity(sample): ...\n")
+    for name, code in (("idnet", 1), ("identity", 0)):
+        (folder / "f.yaml").write_text(ALL + f"    select: fns_of_data:{name}\nmap: no_such_module:f\n")
+        shown = within("explain", "f.yaml", folder=folder, code=code)[0]
+        assert ("W514 `select: fns_of_data:idnet`" in shown) == bool(code)
+        assert ("did you mean `identity`?" in shown) == bool(code)
+
+
+def test_libraries_that_decoders_need_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wdspec.spec.language.decoders.find_spec", lambda name: None)
+    (folder / "l.yaml").write_text(
+        ALL + "    extensions: jpg cbor\n    missing: none\n    decode: {jpg: rgb8}\n"
+    )
+    spec = load(folder / "l.yaml")
+    said = [str(each) for each in explain_facts.explain_spec(spec, 1, 1, 0).found]
+    assert any(
+        "W515" in each and "`decode: cbor` needs cbor2" in each and "wdspec[formats]" in each for each in said
+    )
+
+
+def test_libraries_of_stores_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "b.yaml").write_text(BUCKET)
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "gcsfs" else find(name))
+    said = [str(each) for each in explain_facts.explain_spec(load(folder / "b.yaml"), 1, 1, 0).found]
+    assert said == ["W515 nothing installed reads gs://: `pip install 'wdspec[gcs]'`"]

@@ -7,7 +7,8 @@ import pytest
 from commandline import NO_TORCH, wdspec, within
 from shardmaking import write_source
 
-from wdspec.cli.doctor import MEANINGS, limits, set_variables
+from wdspec.cli.doctor import limits, set_variables
+from wdspec.storage.environment import VARIABLES
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_a_wrong_variable_ends_with_1_and_all_else_is_shown():
 
 
 def test_no_secret_of_a_variable_is_shown():
-    environ = dict.fromkeys(MEANINGS, "https://u:hush@h/?sig=hush")
+    environ = dict.fromkeys(VARIABLES, "https://u:hush@h/?sig=hush")
     shown = repr(
         list(set_variables({**environ, "AIS_AUTHN_TOKEN": "hush", "AIS_ENDPOINT": "http://u:hush@h"}))
     )

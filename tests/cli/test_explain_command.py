@@ -88,7 +88,8 @@ def test_a_report_looks_like_this():
         "batch     8 samples a rank",
         "epoch     125 batches a rank = 1,000 samples",
         "draw      even",
-        "memory    about 347 B of samples held for shuffling in a worker, 1.8 MB in the buffers of its open shards, "
+        "memory    about 347 B to hold and order samples for shuffling in a worker, 1.8 MB in the buffers of its open "
+        "shards, "
         "excluding the samples of 1 source of unknown size",
         "",
         "source    share  shards  samples  per epoch  passes  held  in turn  order",
@@ -206,6 +207,15 @@ def test_the_memory_counts_only_members_that_are_read(folder):
     write_shard(folder / "big.tar", [(f"{n}", {"jpg": bytes(5000), "txt": b"12345"}) for n in range(20)])
     (folder / "big.yaml").write_text("dataset: [{shards: big.tar, extensions: txt}]")
     assert sources(meaning("big.yaml"))["big"]["held_bytes"] == 20 * 5
+
+
+def test_the_memory_of_a_large_shuffle_counts_the_numbers_that_order_it(folder, monkeypatch):
+    write_shard(folder / "few.tar", [(f"{n}", {"txt": b"12345"}) for n in range(20)])
+    (folder / "few.yaml").write_text("dataset: [{shards: few.tar, shuffle: 1_000_000_000}]")
+    monkeypatch.setattr("wdspec.cli.explain_data.memory_of_machine", lambda: 32 * 10**9)
+    told = meaning("few.yaml")
+    assert told["held_bytes_per_worker"] == 20 * 5 + 48 * 2**28
+    assert any("W513" in each and "lower `shuffle`" in each for each in told["warnings"])
 
 
 def test_fields_are_told_with_their_files_and_decoders(folder):

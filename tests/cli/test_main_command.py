@@ -93,6 +93,13 @@ def test_a_warning_is_one_line_without_a_place_in_our_code(folder):
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize("arguments", [("rule", "E302"), ("explain", "s.yaml")])
+def test_every_command_warns_once_about_a_misspelled_variable(folder, arguments):
+    (folder / "s.yaml").write_text("dataset: [{shards: a-000.tar}]")
+    _, said = wdspec(*arguments, folder=folder, WDS_REWRTE="a=b")
+    assert said.count("WDS_REWRTE is not a setting of wdspec; did you mean WDS_REWRITE?") == 1
+
+
 def test_names_that_are_no_text_can_be_reported(folder):
     with open(os.path.join(os.fsencode(folder), b"odd-\xe9\x1b[31m.tar"), "wb") as file:
         file.write(b"no tar" * 500)

@@ -13,7 +13,7 @@ from wdspec.base.errors import SpecError
 from wdspec.fields import samples as module
 from wdspec.fields.samples import TRIAL, SampleFields
 from wdspec.formats.compression import BY_NAME
-from wdspec.spec.language.values import PACKINGS
+from wdspec.spec.language.decoders import PACKINGS
 from wdspec.spec.load import load
 
 

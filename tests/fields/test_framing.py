@@ -184,6 +184,9 @@ def test_without_antialiasing_pixels_are_left_out():
         ("rgb+normalize=0.5..0", "or means and deviations"),
         ("rgb+normalize=0.5/0.5/0.5..0.5", "or means and deviations"),
         ("json+resize=224", 'no option "resize"'),
+        ("rgb8+center_crop=32+resize=48", "write `resize` first"),
+        ("rgb8+center_crop=32+upright+interpolation=bicubic+resize=48", "write `resize` first"),
+        ("rgb8+resize=48+resize=64", "`resize` is given twice"),
     ],
 )
 def test_mistakes_in_options_are_reported_at_once(decoder, said):

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wdspec.base.errors import SpecError
-from wdspec.fields.extensions import Extensions, endings, is_reserved
+from wdspec.fields.extensions import Extensions, is_reserved
+from wdspec.spec.language.decoders import endings
 
 
 def read(extensions: Extensions, suffixes: list[str]) -> dict[str, str | None]:

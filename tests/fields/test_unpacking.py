@@ -13,7 +13,8 @@ from fieldfiles import PACKINGS, picture
 
 from wdspec.base.errors import FieldError, UsageError
 from wdspec.formats import compression
-from wdspec.formats.compression import BY_NAME, split_packing
+from wdspec.formats.compression import BY_NAME
+from wdspec.spec.language.decoders import split_packing
 
 TEXT = b"hello " * 1000
 

@@ -215,7 +215,7 @@ def test_a_shard_that_cannot_be_measured_is_named_and_its_source_has_no_numbers(
     assert "warning: the numbers of a, b are not used" in out
     assert "s.stats.json: 3 shards read" in out
     said, _ = within("validate", "s.yaml")
-    assert "W104 sources of which not all shards could be measured: `a`, `b`" in said
+    assert "W108 sources of which not all shards could be measured: `a`, `b`" in said
     with pytest.raises(
         UsageError,
         match="needs the size of every source; run `wdspec stats SPEC`, which writes sizes to the file",
@@ -404,8 +404,17 @@ UNUSABLE = "has no measurements that can be used"
         (
             "{name: b",
             "{name: b, tar: {end: lenient}",
-            "sources whose `key`, `format`, `tar`, `empty`, `errors` or `etl` have changed since they were "
-            "measured: `b`",
+            "sources that were measured with another `tar`: `b`",
+        ),
+        (
+            "{name: b",
+            "{name: b, errors: skip, empty: allow",
+            "sources that were measured with another `empty` and `errors: {skip: shard}`: `b`",
+        ),
+        (
+            "{name: b",
+            "{name: b, key: {regex: '(.*)[.](.*)'}",
+            "sources that were measured with another `key`: `b`",
         ),
         (
             "s.stats",
@@ -434,8 +443,16 @@ def test_what_the_file_does_not_give_is_warned_of(folder, old, new, says):
     (folder / "deep.json").write_text("[" * 100_000)
     (folder / "s.yaml").write_text(SPEC.replace(old, new))
     out, _ = within("validate", "s.yaml")
-    assert f"W104 {says}" in out
+    assert f"W108 {says}" in out
     assert "= run `wdspec stats SPEC`" in out
+
+
+@pytest.mark.parametrize("policy", ["skip", "{max_rate: 0.1}", "{skip: [decode]}"])
+def test_another_error_policy_leaves_the_measurements_valid(folder, policy):
+    measure()
+    (folder / "s.yaml").write_text(SPEC.replace("{name: b", f"{{name: b, errors: {policy}"))
+    assert "W108" not in within("validate", "s.yaml")[0]
+    assert wdspec.load("s.yaml").sources[1].samples == 20
 
 
 def test_a_mistake_in_the_key_is_told_once(folder):
@@ -461,7 +478,7 @@ def test_each_split_has_a_file_of_its_own(folder):
     assert Measurements.read("x.json").split == "val"
     (folder / "s.yaml").write_text(splits.replace("wdspec: 1", "wdspec: 1\nstats: x.json"))
     assert (
-        "W104 x.json has no measurements that can be used: it is for the split `val`"
+        "W108 x.json has no measurements that can be used: it is for the split `val`"
         in within("validate", "s.yaml")[0]
     )
     assert (

@@ -1,7 +1,11 @@
 """`map` by field: any function of one value, and methods of objects that are built once per worker."""
 
+import io
+import warnings
+
+import numpy as np
 import pytest
-from shardmaking import write_source
+from shardmaking import write_shard, write_source
 
 import wdspec
 from wdspec.base.errors import FieldError, SpecError
@@ -130,3 +134,27 @@ def test_mistakes_in_objects_are_reported(tmp_path, map, said):
 def test_mistakes_in_the_spec_are_found_when_it_is_loaded(map, said):
     with pytest.raises(SpecError, match=said):
         load({"dataset": [{"shards": "a.tar"}], "map": map})
+
+
+@pytest.mark.parametrize("call", ["flips:Flip", {"field": "flips:Flip"}], ids=["sample", "field"])
+def test_a_transform_of_torchvision_that_ignores_arrays_warns_once(tmp_path, monkeypatch, call):
+    (tmp_path / "flips.py").write_text(
+        "class Flip:\n"
+        "    __module__ = 'torchvision.transforms.v2._geometry'\n"
+        "    def __call__(self, value):\n"
+        "        return dict(value) if isinstance(value, dict) else value\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    numbers = io.BytesIO()
+    np.save(numbers, np.arange(6))
+    files = {"npy": numbers.getvalue(), "txt": b"x"}
+    write_shard(tmp_path / "a.tar", [(f"{n}", files) for n in range(8)])
+    call = {"npy": call["field"]} if isinstance(call, dict) else call
+    spec = {"dataset": [{"shards": str(tmp_path / "a.tar"), "map": call}], "batch": 4}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        batches = iter(wdspec.loader(spec))
+        next(batches), next(batches)
+    said = [str(each.message) for each in caught if "flips:Flip" in str(each.message)]
+    assert len(said) == 1
+    assert "leaves `npy` as it is, a numpy array; decode it with `torchrgb8`" in said[0]

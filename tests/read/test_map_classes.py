@@ -58,3 +58,21 @@ def test_other_arguments_are_another_object(tmp_path, noted):
     }
     list(itertools.islice(wdspec.compile(spec), 40))
     assert noted.made == [{"n": 1}, {"n": True}]
+
+
+def test_an_object_that_cannot_be_made_is_an_error_of_the_spec(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "made_of_a_file.py").write_text(
+        "class Words:\n    def __init__(self, path):\n        self.words = open(path).read().split()\n"
+        "    def __call__(self, sample):\n        return {**sample, 'words': self.words}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    call = {"call": "made_of_a_file:Words", "args": {"path": "words.txt"}}
+    spec = {"dataset": [{"shards": write_source(tmp_path, "a", 1, 4)}], "map": call, "batch": 2}
+    with pytest.raises(
+        wdspec.SpecError, match="Words` failed with these `args`: FileNotFoundError"
+    ) as caught:
+        next(iter(wdspec.loader(spec)))
+    assert f"no file `words.txt` in {tmp_path}" in str(caught.value)
+    (tmp_path / "words.txt").write_text("a b")
+    assert next(iter(wdspec.loader(spec)))["words"] == [["a", "b"]] * 2

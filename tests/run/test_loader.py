@@ -214,6 +214,7 @@ def test_values_of_the_spec_are_not_arguments(spec, argument):
             "workers",
             r"not an argument of wdspec.loader: write num_workers=.*`loader.workers`.*`--workers`",
         ),
+        (wdspec.loader, "collate_fn", "`batch: {size: …, collate: package.module:function}`"),
         (wdspec.loader, "prefech_factor", "did you mean `prefetch_factor`"),
         (wdspec.loader, "colour", "torch's DataLoader does not have it either"),
         (wdspec.plan, "num_workers", "not an argument of wdspec.plan: write workers="),

@@ -105,6 +105,8 @@ WHOLE = [
     "pipe:bash -c 'set -o pipefail; cat a.tar | tail -n 3'", "pipe:curl -fsSL https://host/a.tar",
     "https://host/box?list-type=2&X-Amz-Expires=900&max-keys=7",
     "AIS_READ_TIMEOUT=20, epoch 5, key 000123", "is it `http:`? `pipe:` runs a program", "set FSSPEC_GCS_TOKEN=anon",
+    "`collate: {tokens: pad}`", "`map: tokenizers:Tokenizer.from_file`",
+    "NoCredentialsError: Unable to locate credentials", "InvalidTokenException: The token expired",
     "`token_file: ~/.config/ais/cli/auth.token`", "the regex `(?i)gs://(.*)` of `rewrite`",
 ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,16 @@ def of_shards(*shards: str) -> list[str]:
         ("a-{000 .. 123}.tar", []),  # what the shell leaves alone too
         ("a-{x-y}.tar", []),
         ("a-{0..9}-{x,y}.tar", []),
+        # W320
+        (r"a-[0-9]+\.tar", ["W320"]),
+        ("a-(x|y).tar", ["W320"]),
+        ("a.*.tar", []),
+        ("c++.tar", []),
+        ("a-[0-9]*.tar", []),
+        ("a-[ab]{1,2}.tar", []),
+        ("data/a(1).tar", []),
+        (r"a\[1\].tar", []),
+        ('pipe:grep "a|b\\.c"', []),
         # W312
         ("a-%d.tar", ["W312"]),
         ("a-{:05d}.tar", ["W312"]),
@@ -149,6 +160,35 @@ def test_splits_are_compared_and_their_environments_are_not(tmp_path: Path) -> N
     spec["splits"]["test"] = {"dataset": [{"shards": "a-{5..9}.tar"}]}
     assert warnings_of(spec) == ["W302"]
     assert [problem.code for problem in check(spec, split="val")[1]] == []
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "is_shared"),
+    [
+        ("data/*.tar", "data/val-{0..9}.tar", True),
+        ("data/val-3.tar", "data/*.tar", True),
+        ("data/", "data/val-*.tar", True),
+        ("gs://b/*.tar", "gs://b/val-{0000..9999}.tar", True),
+        ("data/*/*.tar", "data/val/*.tar", True),
+        ("{a,b}/*.tar", "b/x.tar", True),
+        ("data/train-*.tar", "data/val-*.tar", False),
+        ("data/*.tar", "data/val/*.tar", False),
+        ("data/[a-m]*.tar", "data/val.tar", False),
+        ("pipe:cat *.tar", "pipe:cat a.tar", False),
+    ],
+)
+def test_a_glob_that_has_the_shards_of_another_split_is_found(train: str, val: str, is_shared: bool) -> None:
+    splits = {name: {"dataset": [{"name": "s", "shards": each}]} for name, each in (("t", train), ("v", val))}
+    assert ("W302" in [each.code for each in check({"splits": splits})[1]]) == is_shared
+    sources = [{"name": "t", "shards": train, "weight": 1}, {"name": "v", "shards": val, "weight": 1}]
+    assert warnings_of({"dataset": sources}) == ["W301"] * is_shared
+
+
+def test_many_sources_are_compared_in_a_moment() -> None:
+    for shards in ("a-{000..099}.tar", "a-*.tar"):
+        begin = time.perf_counter()
+        check({"dataset": [{"name": f"s{n}", "shards": f"d{n}/{shards}", "weight": 1} for n in range(2000)]})
+        assert time.perf_counter() - begin < 5
 
 
 @pytest.mark.parametrize(
@@ -315,3 +355,75 @@ def test_auto_is_what_comes_without_decode() -> None:
         assert decode(nothing) == type(decode("rgb8"))()
     assert decode(["rgb8", "auto"]) == decode("rgb8")
     assert decode({"jpg": "rgb8", "json": "auto"}) == decode({"jpg": "rgb8"})
+
+
+_IMAGES = {"name": "a", "shards": "a.tar", "extensions": "jpg cls", "weight": 1}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "top", "codes"),
+    [
+        ("rgb8+resize=32x32", "rgb8+resize=64x64", {}, ["E320"]),
+        ("rgb8+random_resized_crop=64", "rgb8+resize=64+center_crop=32", {}, ["E320"]),
+        ("rgb8", "torchrgb8", {}, ["E320"]),
+        ("rgb8", "rgb", {}, ["E320"]),
+        ("rgb8", "l8", {}, ["E320"]),
+        ("rgb8", {"jpg": "rgb16"}, {}, ["E320"]),
+        ("rgb8", "rgb8+resize=64x64", {}, []),
+        ("rgb8+resize=64x64", "rgb8+center_crop=64", {}, []),
+        ("rgb8+resize=64", "rgb8+resize=64+center_crop=64", {}, ["W371"]),
+        ("rgb8", "torchrgb8", {"mix": {"unit": "batch"}}, []),
+        ("rgb8", "torchrgb8", {"batch": 1}, []),
+        ("rgb8", "torchrgb8", {"batch": {"size": 4, "ragged": "list"}}, []),
+        ("rgb8", "torchrgb8", {"batch": {"size": 4, "collate": {"jpg": "list"}}}, []),
+        ("rgb8", "torchrgb8", {"map": "m:f"}, []),
+        ("rgb8", "torchrgb8", {"map": {"jpg": "m:f"}}, []),
+        ("rgb8+resize=64", "rgb8", {"map": {"jpg": "m:f"}}, []),
+        ("rgb8", "mine:read", {}, []),
+    ],
+)
+def test_images_of_sources_stack(first: Any, second: Any, top: Any, codes: list[str]) -> None:
+    sources = [{**_IMAGES, "decode": first}, {**_IMAGES, "name": "b", "shards": "b.tar", "decode": second}]
+    assert [each.code for each in check({"batch": 4, "dataset": sources, **top})[1]] == codes
+
+
+def test_images_of_a_source_that_is_off_need_not_stack() -> None:
+    off = {**_IMAGES, "name": "b", "shards": "b.tar", "decode": "torchrgb8", "weight": 0}
+    assert warnings_of({"batch": 4, "dataset": [{**_IMAGES, "decode": "rgb8"}, off]}) == []
+    nested = {
+        "name": "n",
+        "weight": 0,
+        "dataset": [off | {"weight": 1}, off | {"name": "c", "shards": "c.tar"}],
+    }
+    assert warnings_of({"batch": 4, "dataset": [{**_IMAGES, "decode": "rgb8"}, nested]}) == []
+
+
+_FLIP, _TO_IMAGE = (f"torchvision.transforms.v2:{name}" for name in ("RandomHorizontalFlip", "ToImage"))
+
+
+@pytest.mark.parametrize(
+    ("source", "top", "hint"),
+    [
+        ({"decode": "rgb8", "map": {"jpg": _FLIP}}, {}, "write `decode: torchrgb8`"),
+        (
+            {"extensions": "jpg cls", "decode": "rgb8+upright"},
+            {"map": {"jpg": [{"call": _FLIP}]}},
+            "torchrgb8+upright",
+        ),
+        ({"extensions": "jpg cls", "decode": "rgb16"}, {"map": _FLIP}, "`decode: torchrgb`"),
+        ({"rename": {"image": "jpg;png"}, "decode": "l"}, {"map": {"image": _FLIP}}, "torchl"),
+        ({"extensions": "jpg", "scale": 0.5}, {"map": {"jpg": _FLIP}}, "torchrgb8"),
+        ({"extensions": "jpg", "decode": "torchrgb8"}, {"map": {"jpg": _FLIP}}, None),
+        ({"extensions": "jpg", "decode": "pil"}, {"map": _FLIP}, None),
+        ({"extensions": "jpg", "decode": "rgb8"}, {"map": {"jpg": [_TO_IMAGE, _FLIP]}}, None),
+        ({"extensions": "jpg", "decode": "rgb8", "map": "mine:convert"}, {"map": {"jpg": _FLIP}}, None),
+        ({"extensions": "jpg", "decode": "mine:read"}, {"map": {"jpg": _FLIP}}, None),
+        ({"extensions": "jpg png", "decode": {"jpg": "rgb8", "png": "pil"}}, {"map": _FLIP}, None),
+    ],
+)
+def test_transforms_of_torchvision_need_tensors(source: Any, top: Any, hint: str | None) -> None:
+    found = [
+        each for each in check({"dataset": [{"shards": "a.tar", **source}], **top})[1] if each.code == "W379"
+    ]
+    assert [hint in each.hint for each in found if hint] == [True] * (hint is not None), found
+    assert hint is not None or not found

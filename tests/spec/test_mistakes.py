@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from wdspec.spec.language.values import Model
 from wdspec.spec.load import check
+from wdspec.spec.spec import Source, Spec
+from wdspec.spec.validation import keys_of, maps_of
 
 SOURCE = "dataset:\n  - {name: train, shards: 's3://bucket/a-{000..099}.tar'}\n"
 """What a mistake that is not about sources stands above."""
@@ -45,3 +50,24 @@ def test_a_mistake_is_found_at_its_place_with_its_remedy(
 
 def test_the_list_is_long() -> None:
     assert len(cases()) >= 150
+
+
+def keys_with_paths(model: type[Model], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every key of a model and of the maps below it, as a path."""
+    inner = maps_of(model)
+    for key in keys_of(model):
+        yield (*above, key)
+        if key in inner and inner[key] is not model and len(above) < 3:
+            yield from keys_with_paths(inner[key], (*above, key))
+
+
+@pytest.mark.parametrize("model", [Spec, Source])
+@pytest.mark.parametrize("value", [True, "abc", 0.5, -1, [1], {}, 10**30], ids=repr)
+def test_every_wrong_value_has_a_remedy(model: type[Model], value: Any) -> None:
+    for path in keys_with_paths(model):
+        source: dict[str, Any] = {"name": "a", "shards": "a-{0..9}.tar"}
+        spec: dict[str, Any] = {"batch": 4, "dataset": [source]}
+        nested = functools.reduce(lambda inner, key: {key: inner}, reversed(path), value)
+        (spec if model is Spec else source).update(nested)
+        problems = check(spec)[1]
+        assert all(problem.hint for problem in problems if problem.is_error), (path, problems)

@@ -290,6 +290,26 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A.rstrip() + "  # wdspec: ignore=W101\n", [("W003", 2, 37)]),
     ("mix: {by: equal}\n" + A + "    weight: 1\n", [("W102", 1, 7)]),
     ("loader: {workers: 2, kind: threads, persistent: false}\n" + A, [("W102", 1, 37)]),
+    ("dataset:\n  - shards: img/own-.*\\.tar\n", [("W320", 2, 23)]),
+    (
+        "map: {jpg: 'torchvision.transforms.v2:Resize'}\n" + A + "    decode: rgb8\n",
+        [("W379", 1, 7)],
+    ),
+    ("dataset:\n  - {shards: a.tar, shuffle: 1_000_000_000}\n", [("W356", 2, 30)]),
+    ("dataset:\n  - {shards: a.tar, rename: {b: txt}, tags: {a: 1, b: 1}}\n", [("W380", 2, 52)]),
+    (
+        "elastic: {ranks: 1, workers: 4}\nloader: {workers: 3}\ndataset:\n  - shards: 'a-{0..7}.tar'\n",
+        [("W364", 2, 19)],
+    ),
+    (
+        "batch: 4\n" + A + "    extensions: jpg\n    decode: rgb8\n  - shards: b.tar\n    extensions: jpg\n"
+        "    decode: torchrgb8\n",
+        [("E320", 8, 13)],
+    ),
+    (A + "    extensions: txt\n    expect: {fields: {text: str}}\n", [("E316", 4, 23)]),
+    (A + "    extensions: cls txt\n    rename: {cls: txt}\n", [("E321", 4, 19)]),
+    ("map: [{cal: 'm:f'}]\n" + A, [("W378", 1, 8)]),
+    ("batch: {size: 4, collate: {txt: pad}}\n" + A + "    extensions: txt\n", [("E319", 1, 33)]),
 ]
 ELSEWHERE = {
     "E002": "test_hostile_specs",
@@ -306,7 +326,10 @@ ELSEWHERE = {
     "W511": "cli/test_simulate_command",
     "W512": "cli/test_simulate_command",
     "W513": "cli/test_explain_command",
+    "W514": "cli/test_data_checks",
+    "W515": "cli/test_data_checks",
     "W103": "test_hostile_specs",
+    "W108": "jobs/test_stats_command",
 }
 
 

@@ -151,3 +151,17 @@ def test_a_storage_pickles_and_keeps_what_the_parent_read(monkeypatch, tmp_path)
         assert after.resolve(ShardUrl(url, "/")).location == before.resolve(ShardUrl(url, "/")).location
     assert str(tmp_path) not in after.resolve(ShardUrl("gs://b", "/")).location
     assert "/elsewhere" not in after.resolve(ShardUrl("~/x", "/")).location
+
+
+def test_variables_without_effect_are_warned_of(tmp_path):
+    with pytest.warns(UserWarning, match="WDS_REWRTEE is not a setting of wdspec; did you mean WDS_REWRITE"):
+        Environment.read({"WDS_REWRTEE": "a=b"})
+    with pytest.warns(UserWarning, match="WDS_CACHE_SIZE has no effect, as nothing is cached; set WDS_CACHE"):
+        storage({"WDS_CACHE_SIZE": "3GB"})
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["WDS_bucket", "WDS_cache", "WDS_VERBOSE_CACHE", "AIS_PROJECT", "WDSX"])
+def test_variables_of_specs_and_of_others_are_not_warned_of(name, tmp_path):
+    Environment.read({name: "x"})
+    storage({"WDS_CACHE_SIZE": "3GB", "WDS_CACHE": str(tmp_path)})

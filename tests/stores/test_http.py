@@ -259,7 +259,7 @@ def test_an_invalid_url_is_an_error(url):
         read(url)
 
 
-def test_a_proxy_is_asked_unless_the_host_is_excepted(server):
+def test_a_proxy_is_asked_unless_the_host_is_excepted(server, monkeypatch):
     through = HttpSettings(proxies=(("http", server.url),))
     # nginx is no proxy, but it answers requests for whole URLs by their path.
     assert read("http://no-such-host.invalid/data.bin", settings=through) == DATA
@@ -267,5 +267,12 @@ def test_a_proxy_is_asked_unless_the_host_is_excepted(server):
         read("http://no-such-host.invalid/data.bin", settings=HttpSettings(through.proxies, ("*.invalid",)))
     with pytest.raises(ShardError, match=r"the proxy for no-such-host.invalid failed: .*refused"):
         read("http://no-such-host.invalid/x", settings=HttpSettings((("all", "http://127.0.0.1:1"),)))
+    monkeypatch.setenv("ALL_PROXY", "127.0.0.1:1")
+    with pytest.raises(ShardError, match=r"start the proxy http://127.0.0.1:1 \(ALL_PROXY\), or correct it"):
+        read("http://no-such-host.invalid/x", settings=HttpSettings((("all", "http://127.0.0.1:1"),)))
+    with pytest.raises(
+        ShardError, match=r"the proxy for h failed: .*start the proxy http://no-such-host.invalid:1"
+    ):
+        read("http://h/x", settings=HttpSettings((("all", "http://no-such-host.invalid:1"),)))
     with pytest.raises(ShardError, match=r"sets the proxy socks5://"):
         read("http://no-such-host.invalid/x", settings=HttpSettings((("all", "socks5://h:1"),)))

@@ -214,13 +214,12 @@ def nearest(word: object, known: Iterable[str]) -> str | None:
         return None
     import difflib
 
-    words = list(known)
+    words = {each.lower(): each for each in reversed(list(known))}
     folded = word.strip().lower().replace("-", "_").replace(" ", "_")
-    for candidate in words:
-        if candidate.lower() == folded:
-            return candidate
-    best = difflib.get_close_matches(folded, words[:300], n=1, cutoff=0.6)
-    return best[0] if best else None
+    if folded in words:
+        return words[folded]
+    best = difflib.get_close_matches(folded, list(words)[-300:], n=1, cutoff=0.6)
+    return words[best[0]] if best else None
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:

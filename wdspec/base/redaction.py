@@ -36,8 +36,9 @@ _CLOSING = ",.;:!?)]}>'\"`"
 _QUERY = re.compile(r"(?i)\?|%3F")
 _QUERY_ALONE = re.compile(r"(?i)(?:\?|%3F)(?=[\w.~%\[\]-]+?(?:=|%3D))")
 _NAMED = re.compile(
-    r"(?i)(?<![\w.-])[\w.-]*(?:signature|secret|passw|pwd|credential|token|api[_-]?key|access[_-]?key|account[_-]?key|"
-    r"jwt|authorization|cookie|\bsig)[\w.-]*(?<!_file)(?<!_dir)[\"']?\s?[=:]\s?[\"']?(?:(?:bearer|basic)\s+)?"
+    r"(?i)(?<![\w.-])[\w.-]*(?:signature|secret|passw|pwd|credential|token(?!iz|s\b)|api[_-]?key|access[_-]?key|"
+    r"account[_-]?key|jwt|authorization|cookie|\bsig)[\w.-]*(?<!_file)(?<!_dir)(?<!error)(?<!exception)"
+    r"[\"']?\s?[=:]\s?[\"']?(?:(?:bearer|basic)\s+)?"
     r"(?!anon\b|[~./`…])([^\s&;,\"'<>\]`]{3,})"
 )
 """Names used by libraries and servers, for secrets without another mark: the only list of such names."""

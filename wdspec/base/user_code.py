@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from typing import Any
 
 from wdspec.base.errors import SpecError, did_you_mean
@@ -38,7 +40,9 @@ def import_function(name: str, key: str, folder: str = "") -> Callable[..., Any]
         raise SpecError(str(error)) from None
     except Exception as cause:  # whatever the user's module raises
         if isinstance(cause, AttributeError) and module in sys.modules:
-            raise SpecError(f"`{key}: {name}`: module `{module}` has no `{attribute}`") from cause
+            hint = did_you_mean(attribute.partition(".")[0], dir(sys.modules[module]))
+            message = f"`{key}: {name}`: module `{module}` has no `{attribute}`"
+            raise SpecError(f"{message}; {hint}" if hint else message) from cause
         raise SpecError(
             f"cannot import `{module}` for `{key}: {name}`: {type(cause).__name__}: {cause}; write it as "
             "`package.module:function`, and put it next to the spec, install it, or set PYTHONPATH, in every worker too"
@@ -57,6 +61,71 @@ def file_of_module(name: str, folder: str) -> str | None:
     if found is not None:
         return found.origin or next(iter(found.submodule_search_locations or ()), None)
     return "Python itself" if top in sys.stdlib_module_names else None
+
+
+def find_mistake(name: str, folder: str) -> str | None:
+    """What is wrong with the name of a function, as far as its module's file shows without being run.
+
+    Returns:
+        A message, if the file does not define the name or is not Python; None if it does, or if that is unknown.
+    """
+    module, _, attribute = name.partition(":")
+    top, *inner = module.split(".")
+    found = _find(top, folder)[1]
+    for part in inner:
+        places = None if found is None else found.submodule_search_locations
+        if not places:
+            return None
+        known = [each.name for each in pkgutil.iter_modules(places)]
+        if part not in known:
+            # A package may also import it under this name.
+            return None if found is None or _defined_names(found) is None else _lacks(f"`{top}`", part, known)
+        found = PathFinder.find_spec(part, places)
+    if found is None or found.origin is None or not found.origin.endswith(".py"):
+        return None
+    try:
+        defined = _defined_names(found)
+    except SyntaxError as error:
+        return f"{found.origin}, line {error.lineno}, is not Python: {error.msg}"
+    first = attribute.partition(".")[0]
+    modules = [each.name for each in pkgutil.iter_modules(found.submodule_search_locations or ())]
+    return None if defined is None or first in {*defined, *modules} else _lacks(found.origin, first, defined)
+
+
+def _lacks(place: str, name: str, known: Collection[str]) -> str:
+    hint = (
+        did_you_mean(name, known)
+        or f"it has {', '.join(f'`{each}`' for each in sorted(known)[:8]) or 'nothing'}"
+    )
+    return f"{place} has no `{name}`; {hint}"
+
+
+def _defined_names(module: ModuleSpec) -> set[str] | None:
+    """The names that a module's file defines or imports at its top level; None if it may make others when it is run.
+
+    Raises SyntaxError.
+    """
+    try:
+        text = Path(module.origin or "").read_bytes()
+        tree = ast.parse(text)
+    except (OSError, ValueError, RecursionError):
+        return None
+    names: set[str] = set()
+    open_nodes: list[ast.AST] = [tree]
+    while open_nodes:
+        node = open_nodes.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+            continue
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names.update((each.asname or each.name).partition(".")[0] for each in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        open_nodes += ast.iter_child_nodes(node)
+    is_dynamic = {"*", "__getattr__"} & names or any(
+        each in text for each in (b"globals()", b"sys.modules", b"exec(")
+    )
+    return None if is_dynamic else names
 
 
 def _find(top: str, folder: str) -> tuple[str | None, ModuleSpec | None]:

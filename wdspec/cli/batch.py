@@ -16,7 +16,7 @@ import click
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.progress import progress
-from wdspec.cli.report import Block, Table, show_report
+from wdspec.cli.report import Block, Table, Warning, pluralize, show_report
 from wdspec.cli.samples import HEADINGS, FieldValue, describe_fields, log_skipped_errors
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
 from wdspec.cli.state import read_state
@@ -61,6 +61,9 @@ def batch(
     decoded: bool,
 ) -> None:
     """Show the samples of any step of a run: source, key, shard, index and byte offset.
+
+    The samples of a step depend on the topology of the run: that of `elastic`, of --state, or of --ranks and
+    --workers. A warning says if none of these states it.
 
     The headers of all earlier samples of the same slots are read, or none with `epoch: pass`. Sources that drop samples
     because of their content (`select`, `missing: skip`, `errors: skip`) are read and decoded up to the step. A --state
@@ -133,6 +136,10 @@ class Trace(NamedTuple):
     samples: list[TracedSample]
     is_skipped: bool
     """Whether the run skips the step."""
+    topology: Topology
+    """The canonical topology, on which the samples of a step depend."""
+    assumed: tuple[str, ...] = ()
+    """Which of `ranks` and `workers` nothing states: they may be others in the run that is meant."""
 
 
 def trace_step(
@@ -160,6 +167,9 @@ def trace_step(
         UsageError: the epoch does not have this step, the spec has no epochs, or the topology or state do not fit.
         WdspecError: shards cannot be listed or read.
     """
+    stated = {"ranks": ranks, "workers": workers}
+    is_known = spec.elastic is not None or state is not None
+    assumed = () if is_known else tuple(name for name, number in stated.items() if number is None)
     run_ranks, spec = _canonical(spec, ranks, workers, state)
     run = make_run(spec, list_readable_shards(spec), Seat(0, 1), 1)
     number = _number(run, step, epoch)
@@ -190,7 +200,8 @@ def trace_step(
         reader.close()
     seat = Seat(0, run_ranks)
     seat.places(run.plan.topology, run.plan.batching.shared)
-    return Trace(number, run.epoch_of(number), list(_place(parts, run_ranks, run)), is_skipped)
+    topology, placed = run.plan.topology, list(_place(parts, run_ranks, run))
+    return Trace(number, run.epoch_of(number), placed, is_skipped, topology, assumed)
 
 
 def _canonical(
@@ -301,7 +312,16 @@ class StepReport:
             for each in trace.samples
         ]
         headings = ("rank>", "#>", "source", "key", "shard", "index>", "byte>")
-        yield Table(headings, rows, title=f"step {trace.batch:,}, epoch {trace.epoch:,}")
+        topology = (
+            f"{pluralize(trace.topology.ranks, 'rank')} x {pluralize(trace.topology.workers, 'worker')}"
+        )
+        yield Table(headings, rows, title=f"step {trace.batch:,}, epoch {trace.epoch:,}, {topology}")
+        if trace.assumed:
+            options = " and ".join(f"--{name}" for name in trace.assumed)
+            yield Warning(
+                f"a run with other {' or '.join(trace.assumed)} has other samples in this step: {topology} is assumed, "
+                f"as the spec has no `elastic`; give {options}, or a --state of the run"
+            )
         if trace.is_skipped:
             yield "this step is skipped (`skip`): no rank gets these samples"
         padding = sum(each.is_padding for each in trace.samples)
@@ -331,7 +351,18 @@ class StepReport:
             for each in self.trace.samples
         ]
         trace = self.trace
-        return {"step": trace.batch, "epoch": trace.epoch, "skipped": trace.is_skipped, "samples": samples}
+        topology = {
+            "ranks": trace.topology.ranks,
+            "workers": trace.topology.workers,
+            "assumed": trace.assumed,
+        }
+        return {
+            "step": trace.batch,
+            "epoch": trace.epoch,
+            "topology": topology,
+            "skipped": trace.is_skipped,
+            "samples": samples,
+        }
 
 
 def _fields(sample: TracedSample) -> list[FieldValue]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import click
 
-from wdspec.base.errors import WdspecError, nearest
+from wdspec.base.errors import WdspecError
 from wdspec.base.process import cores
 from wdspec.base.progress import with_progress
 from wdspec.base.redaction import redacted_urls
@@ -24,48 +24,14 @@ from wdspec.cli.report import Block, Row, Table, Warning, pluralize, show_report
 from wdspec.cli.spec_options import SpecChoice, choosing_options, form_option
 from wdspec.shards.listing import shards_of
 from wdspec.spec.spec import Spec
-from wdspec.storage.environment import Environment
+from wdspec.storage.environment import VARIABLES, Environment, misspelled_variables
 from wdspec.storage.storage import Storage
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+).*?(?:extra == ['\"](\w+)['\"])?\s*$")
 _FOR_DEVELOPERS = frozenset({"test", "fuzz", "frameworks", "ray", "docs"})
 LITTLE_SHARED_MEMORY = 1 << 30
 FEW_FILES = 4096
-MEANINGS = {
-    "WDS_REWRITE": "rewrite rules, applied before those of specs",
-    "GOPEN_REWRITE": "the same, if WDS_REWRITE is not set",
-    "WDS_SECURE": "forbids programs, user code and pickle",
-    "WDS_CACHE": "folder for cached copies of remote shards",
-    "WDS_CACHE_SIZE": "size limit of this folder",
-    "WDS_VERBOSE_CACHE": "prints a line for each copy that is made",
-    "WDS_SEED": "seed of `WebDataset(…)`",
-    "WDSPEC_ENV": "environment of specs",
-    "AIS_ENDPOINT": "gateway of AIStore",
-    "USE_AIS_FOR": "schemes that AIStore serves",
-    "AIS_AUTHN_TOKEN": "token for AIStore",
-    "AIS_AUTHN_TOKEN_FILE": "file with the token for AIStore",
-    "AIS_CLIENT_CA": "certificates to verify AIStore with",
-    "AIS_CRT": "client certificate for AIStore",
-    "AIS_CRT_KEY": "key of the client certificate",
-    "AIS_SKIP_VERIFY_CRT": "skips verification of AIStore's certificate",
-    "AIS_CONNECT_TIMEOUT": "timeout in seconds for connecting to AIStore",
-    "AIS_READ_TIMEOUT": "timeout in seconds for a response of AIStore",
-    "HTTP_PROXY": "proxy for http://",
-    "HTTPS_PROXY": "proxy for https://",
-    "ALL_PROXY": "proxy for both",
-    "NO_PROXY": "hosts that are accessed without a proxy",
-    "SSL_CERT_FILE": "certificates to trust",
-    "SSL_CERT_DIR": "folder of certificates to trust",
-    "REQUESTS_CA_BUNDLE": "the same as SSL_CERT_FILE, if that is not set",
-    "CURL_CA_BUNDLE": "the same, if neither is set",
-    "NETRC": "file with logins of hosts",
-    "RANK": "rank of this process",
-    "WORLD_SIZE": "number of processes of the job",
-    "SLURM_PROCID": "rank of this process, if RANK is not set",
-    "SLURM_NTASKS": "number of processes of the job, if WORLD_SIZE is not set",
-}
 _SECRET = frozenset({"AIS_AUTHN_TOKEN"})
-_OURS = ("WDS", "AIS_", "USE_AIS")
 
 
 @click.command()
@@ -257,24 +223,21 @@ class Variable(NamedTuple):
 
 
 def set_variables(environ: Mapping[str, str] | None = None) -> Iterator[Variable]:
-    """The variables that are set, in the order of `MEANINGS`; then similar names, and invalid values."""
+    """The variables that are set, in the order of `VARIABLES`; then similar names, and invalid values."""
     environ = os.environ if environ is None else environ
-    for name, meaning in MEANINGS.items():
+    for name, meaning in VARIABLES.items():
         for spelling in dict.fromkeys((name, name.lower() if name.endswith("_PROXY") else name)):
             if spelling in environ:
                 value = "(set)" if name in _SECRET else redacted_urls(environ[spelling])
                 yield Variable(spelling, value, meaning, _advice(name, environ))
-    for name in sorted(environ):
-        if name.startswith(_OURS) and name not in MEANINGS:
-            near = nearest(name, map(str.lower, MEANINGS))
-            if near:
-                yield Variable(name, "(set)", "is not used", f"did you mean {near.upper()}?")
+    for name, near in misspelled_variables(environ).items():
+        yield Variable(name, "(set)", "is not used", f"did you mean {near}?")
     try:
         Environment.read(environ)
     except WdspecError as error:
         text = error.message
         # The longest: WDS_CACHE_SIZE starts with WDS_CACHE.
-        name = max((name for name in MEANINGS if text.startswith(name)), key=len, default="variables")
+        name = max((name for name in VARIABLES if text.startswith(name)), key=len, default="variables")
         yield Variable(name, "(wrong)", "is invalid", text.removeprefix(f"{name}: "), True)
 
 

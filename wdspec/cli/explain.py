@@ -25,14 +25,15 @@ def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | Non
     """Explain a spec: shares, shards, samples and passes per epoch, batches, who reads what.
 
     Globs, directories and @files are listed. The headers of the first shard of each local source are read to estimate
-    (~) the number of samples, and local shards are checked for existence. Nothing else is opened, and none of your code
-    runs except the command of an `@pipe:` list, which WDS_SECURE=1 forbids.
+    (~) the number of samples, and local shards are checked for existence. Files of modules are searched for the
+    functions of the spec. Nothing else is opened, and none of your code runs except the command of an `@pipe:` list,
+    which WDS_SECURE=1 forbids.
 
-    Exit code: 1 if local shards are missing.
+    Exit code: 1 if local shards are missing, or functions in modules that are there.
     """
     explanation = explain_facts.explain_spec(choice.load(), ranks, workers, slots)
     show_report(ExplainReport(explanation), form)
-    return 1 if explanation.lacks_shards else 0
+    return 1 if explanation.lacks_shards or explanation.lacks_functions else 0
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,9 @@ def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
     if spec.limit is not None:
         yield "limit", f"{spec.limit:,} samples"
     unknown = explanation.unmeasured
-    held = f"about {report.size(explanation.held_bytes)} of samples held for shuffling in a worker, "
+    held = (
+        f"about {report.size(explanation.held_bytes)} to hold and order samples for shuffling in a worker, "
+    )
     excluded = (
         f", excluding the samples of {report.pluralize(unknown, 'source')} of unknown size" if unknown else ""
     )

@@ -12,22 +12,30 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from wdspec.base.errors import WdspecError, did_you_mean
+from wdspec.base.errors import UsageError, WdspecError, did_you_mean
+from wdspec.base.user_code import find_mistake
 from wdspec.cli.report import pluralize
-from wdspec.fields.extensions import endings
-from wdspec.formats.compression import format_of, split_packing
+from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompress
 from wdspec.formats.tar.headers import splitter
 from wdspec.formats.tar.members import iter_members
 from wdspec.shards.shards import Shards
-from wdspec.spec.language.decoder_options import split_decoder
-from wdspec.spec.language.decoders import BY_NAME, RAW
+from wdspec.spec.language.decoders import (
+    BY_NAME,
+    RAW,
+    endings,
+    require_libraries,
+    split_decoder,
+    split_packing,
+)
 from wdspec.spec.measurements import MeasuredSource
 from wdspec.spec.problems import list_names as quoted
+from wdspec.spec.rules.fields import decoders_of, field_names
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.storage import Storage
+from wdspec.stores.filesystems import find_missing
 from wdspec.stores.local import open_file
-from wdspec.urls.urls import AIS_PROVIDERS, MAGIC, UrlSequence, local_path, scheme_of
+from wdspec.urls.urls import AIS_PROVIDERS, FSSPEC, MAGIC, UrlSequence, local_path, row_of, scheme_of
 
 MOST_MEMBERS = 100_000
 """Headers read of a shard (about half a second); the rest is assumed to be like the part read."""
@@ -168,6 +176,47 @@ def advice_on_data(spec: Spec, shards: Shards, measures: Mapping[str, Measure]) 
                 yield from _about_fields(spec, source, measures[source.name].suffixes)
             yield from _about_cluster(source, urls, storage)
     yield from _about_rules(shards)
+    yield from _about_functions(spec)
+    yield from _about_libraries(spec, shards)
+
+
+def _about_functions(spec: Spec) -> Iterator[Advice]:
+    """Functions that their modules do not define."""
+    for role, names in spec.functions.items():
+        for name in dict.fromkeys(names):
+            if (mistake := find_mistake(name, spec.folder)) is not None:
+                yield Advice("W514", f"`{role}: {name}` cannot be imported: {mistake}")
+
+
+def _about_libraries(spec: Spec, shards: Shards) -> Iterator[Advice]:
+    """Libraries of stores and decoders that are not installed, also of those that are chosen by extension."""
+    for scheme in dict.fromkeys(_store_schemes(shards)):
+        if (missing := find_missing(scheme)) is not None:
+            yield Advice("W515", missing)
+    known = {each: None for source in spec.sources for each in _decoders(source)}
+    for name in known:
+        try:
+            require_libraries(name)
+        except UsageError as error:
+            yield Advice("W515", error.message)
+
+
+def _store_schemes(shards: Shards) -> Iterator[str]:
+    """The schemes of the first shards that fsspec reads."""
+    for name, urls in shards.lists.items():
+        storage = shards.storages[name]
+        with suppress(WdspecError):
+            location = storage.resolve(urls[0]).location if urls else ""
+            if row_of(location).store == FSSPEC and scheme_of(location) not in storage.users:
+                yield scheme_of(location)
+
+
+def _decoders(source: Source) -> Iterator[str]:
+    """The decoders that a source names, then those that its extensions choose."""
+    if source.decode is not None:
+        yield from (*source.decode.names, *source.decode.fields.values())
+    for field in field_names(source) or ():
+        yield from (each for each in decoders_of(source, field) if each is not None)
 
 
 def advice_on_epoch(spec: Spec, samples: float | None) -> Iterator[Advice]:
@@ -198,6 +247,10 @@ def _about_files(
         if path is None or path == "-":
             continue
         looked += 1
+        if os.path.isdir(path):
+            text = f"`{url.text}` is a directory, but is read as one shard"
+            yield Advice("W502", f"{text}; write `{url.text}/` for all shards in it", source)
+            continue
         if not os.path.exists(path):
             missing.append((url.text, path))
             continue
@@ -245,6 +298,11 @@ def _about_fields(spec: Spec, source: Source, suffixes: frozenset[str]) -> Itera
             hint = did_you_mean(entry, suffixes) or "rename one of these, or set `missing: skip`"
             text = f"no sample of the first shard of `{source.name}` has the field `{entry}`; its files are {existing}"
             yield Advice("W503", f"{text}; {hint}", source)
+    if source.extensions is None:
+        renamed = {old.lower() for olds in source.rename.values() for old in olds}
+        for name in sorted(source.tags.keys() & (suffixes - renamed)):
+            text = f"the tag `{name}` of `{source.name}` replaces the field `{name}` of its samples"
+            yield Advice("W380", f"{text}; choose another name for the tag", source)
     if source.decode is None:
         return
     named = {name.lower() for entry in source.extensions or () for name in entry.split(";")[:1]}

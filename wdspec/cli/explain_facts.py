@@ -211,6 +211,11 @@ class Explanation:
         return any(each.code == "W501" for each in self.found)
 
     @property
+    def lacks_functions(self) -> bool:
+        """Whether modules do not have the functions that the spec names."""
+        return any(each.code == "W514" for each in self.found)
+
+    @property
     def samples(self) -> float | None:
         """Samples of all sources together; None if unknown."""
         return sum_known(each.samples for each in self.active)
@@ -222,8 +227,10 @@ class Explanation:
 
     @property
     def held_bytes(self) -> float:
-        """Mean number of bytes that one reading process holds for shuffling, as far as they are known."""
-        return sum(each.held_bytes or 0.0 for each in self.active) * self.run.slots_per_worker
+        """Mean number of bytes that one reading process needs for shuffling, as far as they are known."""
+        samples = sum(each.held_bytes or 0.0 for each in self.active)
+        order = sum(source.delays.order_bytes for source in self.plan.sources)
+        return (samples + order) * self.run.slots_per_worker
 
     @property
     def buffer_bytes(self) -> int:
@@ -383,7 +390,7 @@ def _measure_windows(spec: Spec, shards: Shards, plan: Plan) -> WindowFacts:
 
 def _measurements(spec: Spec) -> Measurements | None:
     """The file of `wdspec stats` that the spec names."""
-    with suppress(OSError, UsageError):  # W104 warns about it
+    with suppress(OSError, UsageError):  # W108 warns about it
         return None if spec.stats is None else Measurements.read(spec.stats, shards=False)
     return None
 

@@ -130,6 +130,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.unraisablehook = _interrupt_again
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _interrupt)
+    if any(name.startswith(("WDS", "AIS_", "USE_AIS")) for name in os.environ):
+        from wdspec.storage.environment import warn_of_variables
+
+        warn_of_variables(os.environ)
     try:
         code = cli.main(arguments, prog_name="wdspec", standalone_mode=False)
     except click.ClickException as error:

@@ -11,12 +11,20 @@ from typing import Any
 from wdspec.base.errors import FieldError, SpecError, WdspecError
 from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.codecs.pickles import refuse_to_read
-from wdspec.fields.extensions import endings
 from wdspec.fields.scale import Numbers
 from wdspec.formats.compression import BY_NAME as COMPRESSIONS
-from wdspec.formats.compression import split_packing
-from wdspec.spec.language.decoder_options import draws, option_values, split_decoder
-from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER, FORMAT_OF, RAW
+from wdspec.spec.language.decoder_options import option_values
+from wdspec.spec.language.decoders import (
+    BY_NAME,
+    DEFAULT_IMAGE_DECODER,
+    FORMAT_OF,
+    RAW,
+    choose_decoder,
+    draws,
+    first_taking,
+    split_decoder,
+    split_packing,
+)
 
 
 class UserDecoderError(FieldError):
@@ -122,13 +130,13 @@ class DecodeRules:
         for name in (*self.names, *self.fields.values()):
             self._check(name)
         if self.scales:
-            self._refuse_unscalable("images", self._general("jpg") or DEFAULT_IMAGE_DECODER)
+            self._refuse_unscalable("images", first_taking(self.names, "jpg") or DEFAULT_IMAGE_DECODER)
         for key in self.fields:
             self.check(key, key)
 
     def check(self, name: str, suffix: str) -> None:
         """Raise the SpecError that a field with this name and suffix would raise, in advance."""
-        self._choose(name, suffix.lower(), split_packing(suffix.lower())[0])
+        self._choose(name, suffix)
 
     def decoder_of(self, name: str, suffix: str) -> FieldDecoder | None:
         """Return the decoder of a field, or None if it stays bytes.
@@ -137,9 +145,8 @@ class DecodeRules:
             name: the current name of the field.
             suffix: the suffix of its file.
         """
-        suffix = suffix.lower()
-        plain, layers = split_packing(suffix)
-        chosen = self._choose(name, suffix, plain)
+        plain, layers = split_packing(suffix.lower())
+        chosen = self._choose(name, suffix)
         if chosen == RAW:
             return None
         decoder = self._build(chosen, name, plain)
@@ -159,32 +166,15 @@ class DecodeRules:
 
     def takes(self, suffix: str) -> bool:
         """Whether one of ``names`` decodes files of this suffix, which has no packing."""
-        return self._general(suffix.rpartition(".")[2]) is not None
+        return first_taking(self.names, suffix.rpartition(".")[2]) is not None
 
-    def key_for(self, name: str, suffix: str) -> str | None:
-        """Return the key of ``fields`` that decodes a field; None if there is none."""
-        suffix = suffix.lower()
-        ends = (*endings(suffix), *endings(split_packing(suffix)[0]))
-        for key in (name, *ends):
-            if key in self.fields:
-                return key
-        lowered = {key.lower(): key for key in self.fields}
-        return next((lowered[end] for end in ends if end in lowered), None)
-
-    def _choose(self, name: str, suffix: str, plain: str) -> str | None:
+    def _choose(self, name: str, suffix: str) -> str | None:
         """Return the name of the decoder of a field; None if it has none."""
-        last = plain.rpartition(".")[2]
-        key = self.key_for(name, suffix)
-        chosen = self._general(last) if key is None else self.fields[key]
-        if self.scales and last in FORMAT_OF:
+        chosen = choose_decoder(self.names, self.fields, name, suffix)
+        if self.scales and split_packing(suffix.lower())[0].rpartition(".")[2] in FORMAT_OF:
             chosen = chosen or DEFAULT_IMAGE_DECODER
             self._refuse_unscalable(repr(name), chosen)
-        if chosen is None and last in BY_NAME and BY_NAME[last].by_default:
-            chosen = last
         return chosen
-
-    def _general(self, last: str) -> str | None:
-        return next((name for name in self.names if _matches(name, last)), None)
 
     def _build(self, chosen: str | None, name: str, plain: str) -> FieldDecoder | None:
         if chosen is None:
@@ -240,12 +230,6 @@ class DecodeRules:
         # Imported now, so that forked workers share the libraries of these decoders.
         if row.read:
             resolve_name(row.read)
-
-
-def _matches(name: str, last: str) -> bool:
-    """Whether a decoder for the whole sample decodes a field of this extension."""
-    base = split_decoder(name)[0]
-    return ":" in name or BY_NAME[base].takes(base, last)
 
 
 def _unpack_first(packing: str, decoder: FieldDecoder | None) -> FieldDecoder:

@@ -16,9 +16,8 @@ from typing import Any
 from wdspec.base.errors import FieldError, UsageError, WdspecError
 from wdspec.fields.codecs.arrays import read_numpy, write_npy
 from wdspec.fields.codecs.text import write_json, write_json_text
-from wdspec.fields.extensions import endings
-from wdspec.formats.compression import BY_NAME, split_packing
-from wdspec.spec.language.decoders import WRITTEN_BY, library
+from wdspec.formats.compression import BY_NAME
+from wdspec.spec.language.decoders import WRITTEN_BY, endings, library, split_packing
 
 Encode = Callable[[Any], bytes]
 Sample = Mapping[str, Any]

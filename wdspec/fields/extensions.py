@@ -167,12 +167,6 @@ def listed_fields(names: Iterable[str]) -> str:
     return ", ".join(name for name in names if not is_reserved(name)) or "none"
 
 
-def endings(suffix: str) -> list[str]:
-    """Return a suffix and its ends after each dot: ``a.seg.jpg``, ``seg.jpg``, ``jpg``."""
-    parts = suffix.split(".")
-    return [".".join(parts[start:]) for start in range(len(parts))]
-
-
 @dataclass(frozen=True)
 class Naming:
     """The rules that turn the files of a source into fields."""
@@ -263,9 +257,10 @@ class Naming:
         name, reason = next(iter(lacks.items()))
         others = f" (and {', '.join(map(repr, list(lacks)[1:]))})" if len(lacks) > 1 else ""
         has = ", ".join(map(repr, stored[:20])) or "no other file"
-        unread = "" if self.extensions.entries is None else " of the files that `extensions` needs"
-        if self.only is not None and not unread:
-            unread = " of the required files; others are not read (`wdspec ls` lists them)"
+        unread = ""
+        if self.extensions.entries is not None or self.only is not None:
+            needed = "required files" if self.extensions.entries is None else "files that `extensions` needs"
+            unread = f" of the {needed}; others are not read (`wdspec ls` lists them)"
         return FieldError(
             f"the sample has no field {name!r}{others}: {reason}, and it has {has}{unread}; "
             "add an alternative with `;`, or set `missing: skip` or `missing: none`",

@@ -16,8 +16,7 @@ from wdspec.fields.codecs.image_decoder import image_size
 from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import is_reserved, listed_fields
 from wdspec.fields.samples import MAX_LAYOUTS, SampleFields
-from wdspec.formats.compression import split_packing
-from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF
+from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF, split_packing
 from wdspec.spec.language.expressions import MISSING, Path, describe_path
 
 Reader = Callable[[dict[str, Any]], Any]

@@ -11,6 +11,7 @@ from wdspec.base.user_code import secure_mode
 from wdspec.fields.decode import DecodeRules, FieldDecoder, one_line
 from wdspec.fields.extensions import Extensions, Naming, is_reserved, listed_fields
 from wdspec.fields.scale import Numbers
+from wdspec.spec.language.decoders import key_for
 
 if TYPE_CHECKING:
     from wdspec.spec.spec import Source
@@ -228,7 +229,7 @@ class SampleFields:
         present = {name: stored for name, stored in fields.items() if stored is not None}
         moves = [(name, name) for name in names if is_reserved(name)] + list(present.items())
         if self._unmatched:
-            self._unmatched -= {self.rules.key_for(name, stored) for name, stored in present.items()}
+            self._unmatched -= {key_for(self.rules.fields, name, stored) for name, stored in present.items()}
         found = ((name, self.rules.decoder_of(name, stored)) for name, stored in present.items())
         decoders: dict[str, FieldDecoder] = {name: decoder for name, decoder in found if decoder is not None}
         return SampleLayout(

@@ -328,17 +328,6 @@ def _format_suffix(name: str) -> str:
     return next((suffix for suffix in _FORMAT_BY_SUFFIX if base.endswith(suffix)), "")
 
 
-def split_packing(suffix: str) -> tuple[str, tuple[str, ...]]:
-    """Split packings off a suffix, outermost first: ``json.gz`` gives ``json`` and ``(gz,)``."""
-    layers: list[str] = []
-    while True:
-        shorter, _, last = suffix.rpartition(".")
-        if last not in BY_NAME:
-            return suffix, tuple(layers)
-        suffix = shorter
-        layers.append(last)
-
-
 def check_size(size: int) -> None:
     """Raise ValueError if a decompressed field has more than `MAX_DECOMPRESSED` bytes."""
     if size > MAX_DECOMPRESSED:

@@ -167,6 +167,8 @@ Releases = npt.NDArray[np.int64]
 
 SMALLEST = 16
 LARGEST = 1 << 40
+_ORDERED = 1 << 14
+"""Samples whose order is computed at a time, at most, unless a block is larger."""
 """More samples than anyone holds; beyond, releases would not fit into 64 bits."""
 _BITS = 20
 _PIECES = 256
@@ -209,6 +211,11 @@ class Delays:
     def most_held(self) -> int:
         """Samples held at most, except once in millions of blocks: N, a block, and five standard deviations."""
         return 0 if self.size == 1 else self.size + self.block + math.ceil(5 * math.sqrt(self.size / 2))
+
+    @property
+    def order_bytes(self) -> int:
+        """Bytes that a slot needs to order a block, besides the samples; 0 for sizes for which they are below 1 MB."""
+        return 48 * self.block if self.block > _ORDERED else 0
 
     @property
     def longest(self) -> int:
@@ -345,7 +352,7 @@ class ReleaseOrder:
 
     def _compute(self) -> None:
         """Order what comes out up to the next ordinals, many at a time: numpy's cost per call is then small."""
-        first, count = self._computed, max(512, min(64 * self._delays.block, 1 << 14), self._delays.block)
+        first, count = self._computed, max(512, min(64 * self._delays.block, _ORDERED), self._delays.block)
         self._computed += count
         drawn = self._delays.releases(self._key, first, count, self._stretches)
         ordinals = np.concatenate([self._later[0], np.arange(first, first + count)])

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from wdspec.base.errors import FieldError, SpecError
+from wdspec.base.errors import FieldError, SpecError, warn_user
 from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.decode import UserDecoderError
 from wdspec.fields.expect import UnexpectedValueError, expectation_step
@@ -58,6 +60,11 @@ class UserFunctions:
         """The random generators lent to the functions; None if other threads draw from them."""
         return GlobalGenerators() if self._lends else None
 
+    @functools.cached_property
+    def _watched(self) -> set[str]:
+        """The transforms of torchvision that have had their first sample."""
+        return set()
+
     def step(self, call: Call, folder: str = "") -> Step:
         """Return the step of one entry of `map`.
 
@@ -68,7 +75,8 @@ class UserFunctions:
         if written not in self._functions:
             self._functions[written] = build_function(call, "map", self._objects, folder)
         function = self._functions[written]
-        return _map_samples(call, function) if call.field is None else _map_field(call, call.field, function)
+        step = _map_samples(call, function) if call.field is None else _map_field(call, call.field, function)
+        return _watch_arrays(call, step, self._watched) if _is_of_torchvision(function) else step
 
 
 def build_selection(name: str, budget: Budget, folder: str = "") -> Step:
@@ -107,7 +115,10 @@ def build_function(call: Call, key: str, objects: dict[str, Any], folder: str = 
         return functools.partial(function, **call.args) if call.args else function
     written = repr((call.call, call.args))
     if written not in objects:
-        objects[written] = function(**call.args)
+        try:
+            objects[written] = function(**call.args)
+        except Exception as cause:  # whatever the user's code raises
+            raise _not_built(call, name, cause) from cause
     thing = objects[written]
     if call.method is None and not callable(thing):
         raise SpecError(
@@ -118,6 +129,51 @@ def build_function(call: Call, key: str, objects: dict[str, Any], folder: str = 
         raise SpecError(f"`{name}` returns a {type(thing).__name__}, which has no method `{call.method}`")
     check_arguments(method, f"{name}(…)", 1, call.given)
     return functools.partial(method, **call.given) if call.given else method
+
+
+def _is_of_torchvision(function: Callable[..., Any]) -> bool:
+    """Whether a function is a transform of torchvision v2, perhaps with arguments bound, or a method of one."""
+    owner = getattr(getattr(function, "func", function), "__self__", function)
+    return any(each.__module__.startswith("torchvision.transforms.v2") for each in type(owner).__mro__)
+
+
+def _watch_arrays(call: Call, step: Step, watched: set[str]) -> Step:
+    """Return a step that warns if a transform leaves the arrays of the first sample of this process as they are.
+
+    Args:
+        watched: the transforms that have had their first sample.
+    """
+
+    def apply(sample: dict[str, Any]) -> dict[str, Any] | None:
+        if call.call in watched:
+            return step(sample)
+        before, result = dict(sample), step(sample)
+        watched.add(call.call)
+        if result is not None:
+            names = [call.field] if call.field is not None else [name for name in before if name in result]
+            arrays = [name for name in names if type(before[name]).__name__ == "ndarray"]
+            others = (type(before[name]).__module__.partition(".")[0] for name in names)
+            if (
+                arrays
+                and all(result[name] is before[name] for name in names)
+                and not {"torch", "PIL"} & {*others}
+            ):
+                hint = "decode it with `torchrgb8`, or put `torchvision.transforms.v2:ToImage` before"
+                warn_user(f"`map: {call.call}` leaves `{arrays[0]}` as it is, a numpy array; {hint}")
+        return result
+
+    return apply
+
+
+def _not_built(call: Call, name: str, cause: Exception) -> SpecError:
+    """Return the error for an object whose making failed, perhaps since a file in `args` does not exist."""
+    texts = [text for text in call.args.values() if isinstance(text, str) and re.search(r"/|\.\w+$", text)]
+    absent = next((text for text in texts if "://" not in text and not os.path.exists(text)), None)
+    remedy = "correct `args`, or the code"
+    if absent is not None:
+        remedy = f"there is no file `{absent}`" + ("" if os.path.isabs(absent) else f" in {os.getcwd()}")
+        remedy += "; write an absolute path, or start where the file is"
+    return SpecError(f"`{name}` failed with these `args`: {type(cause).__name__}: {cause}; {remedy}")
 
 
 def _map_samples(call: Call, function: Callable[..., Any]) -> Step:

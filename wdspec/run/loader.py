@@ -26,7 +26,8 @@ _OURS = {
     "sampler": "the plan decides the order",
     "batch_sampler": "the plan decides the order",
     "drop_last": "every batch is full",
-    "collate_fn": "batches are collated in the workers; use `map:` for other shapes",
+    "collate_fn": "write `batch: {size: …, collate: package.module:function}` in the spec; the function takes the list "
+    "of samples",
     "dataset": "the spec lists the data",
     "workers": "write num_workers=, as for torch's DataLoader (`loader.workers` in a spec, `--workers` in commands)",
 }

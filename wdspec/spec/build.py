@@ -17,8 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from wdspec.base.errors import UrlError
 from wdspec.spec.files import Library
-from wdspec.spec.language.decoder_options import split_decoder
-from wdspec.spec.language.decoders import DEFAULT_IMAGE_DECODER, RAW
+from wdspec.spec.language.decoders import DEFAULT_IMAGE_DECODER, RAW, split_decoder
 from wdspec.spec.language.samples import Decode
 from wdspec.spec.language.values import DEFAULT_SCALE, IMAGE_DECODERS, Model, is_size, read_number
 from wdspec.spec.problems import Problems

@@ -6,16 +6,20 @@ Digests of how a spec reads shards show whether the results are still valid.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import version
+from itertools import combinations, product
 from typing import Any
 
 from wdspec.base.errors import UsageError
 from wdspec.spec.files import MOST_DATA, Library, read_from_disk, reason_of
 from wdspec.spec.language.effects import declared_keys
-from wdspec.spec.language.options import MixOptions
+from wdspec.spec.language.options import Errors, MixOptions, TarOptions
+from wdspec.spec.language.samples import KeyRule
+from wdspec.spec.language.values import SUFFIXES
 from wdspec.spec.problems import Problems, list_names
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
@@ -59,6 +63,30 @@ def reading_of_shards(spec: Spec, source: Source) -> str:
         None if etl is None else etl.model_dump(mode="json"),
     ]
     return blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+_SKIPPING = "`errors: {skip: shard}`"
+_READINGS: Mapping[str, tuple[Any, ...]] = {
+    "`key`": (KeyRule(), KeyRule(kind="last_dot")),
+    "`format`": ("auto", *SUFFIXES),
+    "`tar`": (TarOptions(), TarOptions(end="lenient")),
+    "`empty`": ("error", "allow"),
+    _SKIPPING: (Errors(), Errors(skip=True)),
+    "`aistore: {etl: …}`": (None,),
+}
+"""The keys in `reading_of_shards`, and the values that each may have had, as far as there are few."""
+
+
+def _changed_keys(spec: Spec, source: Source, digest: str) -> str:
+    """The keys with which a source had another `reading_of_shards`, for a message: those whose change explains it."""
+    for count in (1, 2):
+        for shown in combinations(_READINGS, count):
+            for values in product(*(_READINGS[each] for each in shown)):
+                names = (re.findall(r"\w+", each)[0] for each in shown)
+                before = source.model_copy(update=dict(zip(names, values, strict=True)))
+                if reading_of_shards(spec, before) == digest:
+                    return " and ".join(shown)
+    return "`key` or `aistore: {etl: …}`"
 
 
 def decoding_of(spec: Spec, source: Source) -> str:
@@ -334,15 +362,17 @@ def fill_in_measurements(
     for leaf in leaves:
         assert leaf.model is not None
         measured = measurements.sources.get(leaf.name)
+        changed = ""
+        if measured is not None and measurements.of(spec, leaf.model) is None:
+            changed = _changed_keys(spec, leaf.model, measured.reading)
         if measured is None:
             misfits.setdefault("sources without measurements", []).append(leaf.name)
         elif measured.asked != tuple(leaf.model.shards or ()):
             misfits.setdefault("sources whose `shards` have changed since they were measured", []).append(
                 leaf.name
             )
-        elif measurements.of(spec, leaf.model) is None:
-            what = "`key`, `format`, `tar`, `empty`, `errors` or `etl` have changed since they were measured"
-            misfits.setdefault(f"sources whose {what}", []).append(leaf.name)
+        elif changed not in ("", _SKIPPING):  # a run that ends at damage reads no other numbers
+            misfits.setdefault(f"sources that were measured with another {changed}", []).append(leaf.name)
         elif not measured.is_whole:
             misfits.setdefault("sources of which not all shards could be measured", []).append(leaf.name)
         else:
@@ -403,7 +433,7 @@ def _cost(value: Any) -> tuple[float, int] | None:
 
 
 def _warn(node: Node, message: str, problems: Problems) -> None:
-    problems.add("W104", node, message, "run `wdspec stats SPEC`")
+    problems.add("W108", node, message, "run `wdspec stats SPEC`")
 
 
 def _lines(depth: int, values: Mapping[str, Any]) -> str:

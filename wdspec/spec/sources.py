@@ -16,7 +16,7 @@ from wdspec.spec.files import Library
 from wdspec.spec.problems import Problems, describe, list_names
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.tree import ListNode, MapNode, Node, Scalar, is_null, merge, plain
-from wdspec.spec.validation import MERGED_TOP, keys_of, stands_for
+from wdspec.spec.validation import MERGED_SOURCE, MERGED_TOP, keys_of, stands_for
 from wdspec.spec.variants import choose_split
 
 Expander = Callable[[MapNode], MapNode]
@@ -119,6 +119,10 @@ def _list_in(holder: MapNode, problems: Problems) -> ListNode | None:
         hint = "write `- shards: data-{000..099}.tar` below it"
         if isinstance(dataset, MapNode):
             hint = "put a `-` before the first key of each source: `- shards: …`"
+            names = [name for name, entry in dataset.entries.items() if isinstance(entry.value, MapNode)]
+            if names and len(names) == len(dataset.entries):
+                hint = f"write a list, with the names in the sources: `- name: {names[0][:60]}`; `splits` are for "
+                hint += "training and validation"
         message = f"`dataset` takes a list of sources, but this is {describe(plain(dataset))}"
         problems.add("E202", dataset, message, hint)
     return None
@@ -138,7 +142,11 @@ class _Drafter:
             if not isinstance(entry, MapNode):
                 text = entry.value if isinstance(entry, Scalar) and isinstance(entry.value, str) else "…"
                 message = f"a source is a map of keys, but this is {describe(plain(entry))}"
-                self._problems.add("E202", entry, message, f"write `- shards: {text[:60]}`")
+                key, _, rest = text.partition(":")
+                hint = f"write `- shards: {text[:60]}`"
+                if key in (*keys_of(Source), *MERGED_SOURCE):
+                    hint = f"put a space after the colon: `{key}: {rest[:60].strip()}`"
+                self._problems.add("E202", entry, message, hint)
                 continue
             self._count += 1
             if depth > MAX_NESTING or self._count > MAX_SOURCES:
@@ -230,7 +238,8 @@ class _Drafter:
                 )
                 self._problems.add("E105", key, f"there is no source `{name[:60]}`", hint)
             elif not isinstance(value, MapNode) and not is_null(value):
-                self._problems.add("E202", value, "expected a map of keys of this source")
+                form = f"write `{name[:60]}: {{shuffle: 1000}}`, for example"
+                self._problems.add("E202", value, "expected a map of keys of this source", form)
         self._lay_over(drafts, patches, chain)
 
     def _lay_over(self, drafts: list[Draft], patches: MapNode, chain: tuple[str, ...]) -> None:

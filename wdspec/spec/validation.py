@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from wdspec.base.errors import did_you_mean, nearest
-from wdspec.spec.language.advice import KEYS, KEYS_IN, advice_on, remedy
+from wdspec.spec.language.advice import KEYS, KEYS_IN, advice_on, first_sentence, remedy
 from wdspec.spec.language.effects import inner_model
 from wdspec.spec.language.options import LoaderOptions
 from wdspec.spec.language.values import Model
@@ -66,7 +66,7 @@ def make_model(
         path = detail["loc"]
         follows = detail["type"] == "too_short" and any(p != path == p[: len(path)] for p in paths)
         if not follows:  # a list is also too short if its only item is wrong
-            _add_problem(detail, node, problems)
+            _add_problem(detail, node, model, problems)
     bad = frozenset(str(detail["loc"][0]) for detail in details if detail["loc"])
     try:
         return model.model_validate({key: value for key, value in data.items() if key not in bad}), bad
@@ -74,11 +74,13 @@ def make_model(
         return None, bad
 
 
-def _add_problem(detail: Any, node: MapNode, problems: Problems) -> None:
+def _add_problem(detail: Any, node: MapNode, model: type[Model], problems: Problems) -> None:
     kind, path, given = detail["type"], detail["loc"], detail.get("input")
     context = detail.get("ctx", {})
     at = locate(node, path)
     advice = remedy(path, given)
+    if not advice and kind != "literal_error":
+        advice = _describe_key(model, path)
     name = _name_of(path, node)
     if _OURS.fullmatch(kind):
         problems.add(kind, at, context["message"], context["hint"] or advice)
@@ -88,7 +90,8 @@ def _add_problem(detail: Any, node: MapNode, problems: Problems) -> None:
         problems.add("E203", at, f"{describe(given)} is not a choice for `{name}`", hint)
     elif kind == "missing":
         parent = locate(node, path[:-1])
-        problems.add("E206", parent, f"`{path[-1]}` is missing here", f"add `{path[-1]}: …`")
+        hint = remedy(path[:-1], None) or f"add `{path[-1]}: …`"
+        problems.add("E206", parent, f"`{path[-1]}` is missing here", hint)
     elif kind in _BOUNDS:
         words, key = _BOUNDS[kind]
         number = f"{given:g}" if isinstance(given, float) else describe(given).removeprefix("the number ")
@@ -102,6 +105,19 @@ def _add_problem(detail: Any, node: MapNode, problems: Problems) -> None:
         problems.add("E202", at, f"`{name}` takes {_EXPECTED[kind]}, but this is {describe(given)}", hint)
     else:
         problems.add("E202", at, f"`{name}` cannot be {describe(given)}", advice)
+
+
+def _describe_key(model: type[Model], path: Sequence[Any]) -> str:
+    """What the last key on a path means: the first sentence of its description, as for editors."""
+    found = ""
+    for step in path:
+        fields = ((field.alias or name, field) for name, field in model.model_fields.items())
+        field = next((field for key, field in fields if key == step), None)
+        if field is not None and field.description:
+            found = f"`{step}`: {first_sentence(field.description)}"
+        if field is not None and (inner := inner_model(field)) is not None and issubclass(inner, Model):
+            model = inner
+    return found
 
 
 def _name_of(path: tuple[Any, ...], node: MapNode) -> str:
@@ -180,6 +196,16 @@ def _meaning(name: str, model: type[Model]) -> str | None:
     return KEYS_IN.get(model.__name__, {}).get(folded) or KEYS.get(folded)
 
 
+def _home_of(name: str) -> str:
+    """Where a key belongs that exists, but not in a map below the top level or a source; empty if it does not exist."""
+    if name in keys_of(Spec):
+        return f"`{name}` belongs at the top level"
+    if name in keys_of(Source):
+        return f"`{name}` belongs in a source"
+    homes = [key for key, inner in maps_of(Spec).items() if name in keys_of(inner)]
+    return f"`{name}` belongs in `{homes[0]}`: `{homes[0]}: {{{name}: …}}`" if len(homes) == 1 else ""
+
+
 def _hint(name: str, model: type[Model], known: tuple[str, ...], value: Node) -> str:
     mine = [*known, *_MERGED.get(model, ())]
     best = nearest(name, mine)
@@ -195,9 +221,11 @@ def _hint(name: str, model: type[Model], known: tuple[str, ...], value: Node) ->
     if advice := advice_on(folded, model.__name__, value.value if isinstance(value, Scalar) else None):
         return advice
     meant = _meaning(name, model)
+    if model not in (Spec, Source) and meant not in known and (home := _home_of(name)):
+        return home
     if meant is not None:
         meant = meant.removeprefix("loader.") if model is LoaderOptions else meant
-        if model is Spec and meant in keys_of(Source):
+        if model is Spec and meant in keys_of(Source) and meant not in known:
             is_shards = meant == "shards"
             place = "under `dataset:`" if is_shards else "in a source, or in `defaults:` for all of them"
             return f"did you mean `{meant}`? It belongs {place}"

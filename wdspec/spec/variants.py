@@ -48,7 +48,8 @@ def choose_split(
         )
         position = at or (top.key("splits") if splits is not None else top)
         if split in names and splits is not None:
-            problems.add("E202", splits.entries[split].value, "a split takes a map of top-level keys")
+            form = f"write `{split}: {{dataset: …}}`"
+            problems.add("E202", splits.entries[split].value, "a split takes a map of top-level keys", form)
         else:
             problems.add("E103", position, f"the spec has no split `{split}`", hint)
         return None
@@ -83,7 +84,8 @@ def choose_environment(
     if overlay is None:
         return top.without("environments")
     if not isinstance(overlay, MapNode):
-        problems.add("E202", overlay, "an environment takes a map of top-level keys")
+        form = f"write `{name}: {{cache: /data/cache}}`, for example"
+        problems.add("E202", overlay, "an environment takes a map of top-level keys", form)
         return None
     for key in ("extends", "environments", "splits"):
         if key in overlay.entries:
@@ -104,12 +106,8 @@ def lay_over(top: MapNode, overlay: MapNode, overlaid: set[Position]) -> MapNode
 
 def override_tree(key: str, value: object, origin: Origin, problems: Problems) -> MapNode | None:
     """Make the map `{a: {b: value}}` of `a.b` and a value."""
-    steps = key.split(".")
-    position = Scalar(origin, 0, 0, None)
-    if not all(steps):
-        problems.add(
-            "E113", position, f"{key!r} is not a path of keys", "write `key=value` or `key.key=value`"
-        )
+    steps, position = key.split("."), Scalar(origin, 0, 0, None)
+    if not _is_path(steps, key, position, problems):
         return None
     node = from_python(value, origin, problems)
     return None if node is None else _nest(steps, node)
@@ -120,12 +118,34 @@ def override_text(text: str, directory: str, problems: Problems) -> MapNode | No
     key, equals, value = text.partition("=")
     origin = Origin(f"--set {key}"[:200], directory, value)
     steps = key.strip().split(".")
-    if not equals or not all(steps):
-        hint = "write `key=value` or `key.key=value`"
-        problems.add("E113", Scalar(origin, 1, 1, None), f"{text!r} is not an override", hint)
+    if not _is_path(steps if equals else [""], text, Scalar(origin, 1, 1, None), problems):
         return None
     tree = parse(value, origin, problems)
     return None if tree is None else _nest(steps, tree)
+
+
+def _is_path(steps: list[str], text: str, at: Node, problems: Problems) -> bool:
+    """Whether these are keys that an override can have; adds a problem if not."""
+    outer = steps[0].partition("[")[0]
+    message, hint = f"{text!r} is not an override", "write `key=value` or `key.key=value`"
+    if all(steps) and (outer != "dataset" or steps == ["dataset"]) and (outer not in _CHOSEN):
+        return True
+    if all(steps) and outer == "dataset":
+        message = "a source cannot be changed by its place in `dataset`"
+        hint = f"use its name: `sources.NAME.{steps[-1]}`; `wdspec explain` lists the names"
+    elif all(steps):
+        message = f"`{outer}` cannot be overridden: what it says is chosen before"
+        hint = f"{_CHOSEN[outer]}, and override its keys without `{outer}`"
+    problems.add("E113", at, message, hint)
+    return False
+
+
+_CHOSEN = {
+    "splits": "choose a split with `--split NAME` or `split=`",
+    "environments": "choose an environment with `--env NAME` or `env=`",
+    "extends": "name the file with the keys that you want",
+}
+"""Keys that are applied before overrides, and what to do instead."""
 
 
 def _nest(steps: list[str], node: Node) -> MapNode:

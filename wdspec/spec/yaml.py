@@ -295,6 +295,8 @@ _COMPLAINTS = (
     ("expected <document start>", "there is text after the end of the document", "check the indentation"),
     ("node content", "expected a value here", _QUOTE_BRACES),
 )
+_UNSPACED = re.compile(r"(\s*(?:-\s+)*)([A-Za-z_]\w{0,40}):([^\s:/'\"][^\s:]{0,60})\s*")
+"""A line whose colon has no space after it, so that it is text."""
 _ASSIGNED = re.compile(r"(\s*)([A-Za-z_]\w{0,40})\s*=\s*(\S.{0,60})")
 _STARTS = {
     "\t": ("the indentation has a tab", "indent with spaces"),
@@ -328,6 +330,14 @@ def explain_syntax_error(error: Any, origin: Origin, problems: Problems) -> None
         if assigned and message == _COMPLAINTS[0][1]:
             line, column = number, len(assigned[1]) + 1
             message, hint = "this is not `key: value`", f"write `{assigned[2]}: {assigned[3]}`"
+            break
+        unspaced = _UNSPACED.fullmatch(origin.line(number) or "")
+        if unspaced:
+            line, column = number, len(unspaced[1]) + 1
+            message, hint = (
+                "this is text, not `key: value`",
+                f"put a space after the colon: `{unspaced[2]}: {unspaced[3]}`",
+            )
             break
     if (text or "")[: column - 1].strip(" ").startswith("\t") or (at == "\t"):
         message, hint = _STARTS["\t"]

@@ -9,9 +9,11 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
 from typing import NamedTuple
 
-from wdspec.base.errors import UrlError
+from wdspec.base.errors import UrlError, warn_user
 from wdspec.base.files import expand_home
 from wdspec.base.user_code import is_security_enforced, secure_mode
 from wdspec.cache.names import Copies
@@ -20,6 +22,61 @@ from wdspec.stores.ais_cluster import AisCluster, AisVariables
 from wdspec.stores.settings import HTTP_VARIABLES, HttpSettings
 from wdspec.urls.rewrite import Rule, parse_rules, rewrite
 from wdspec.urls.urls import AIS_PREFIX, ShardUrl, is_command, path_of_file_url, scheme_of, tidy_path
+
+VARIABLES = {
+    "WDS_REWRITE": "rewrite rules, applied before those of specs",
+    "GOPEN_REWRITE": "the same, if WDS_REWRITE is not set",
+    "WDS_SECURE": "forbids programs, user code and pickle",
+    "WDS_CACHE": "folder for cached copies of remote shards",
+    "WDS_CACHE_SIZE": "size limit of this folder",
+    "WDS_VERBOSE_CACHE": "prints a line for each copy that is made",
+    "WDS_SEED": "seed of `WebDataset(…)`",
+    "WDSPEC_ENV": "environment of specs",
+    "AIS_ENDPOINT": "gateway of AIStore",
+    "USE_AIS_FOR": "schemes that AIStore serves",
+    "AIS_AUTHN_TOKEN": "token for AIStore",
+    "AIS_AUTHN_TOKEN_FILE": "file with the token for AIStore",
+    "AIS_CLIENT_CA": "certificates to verify AIStore with",
+    "AIS_CRT": "client certificate for AIStore",
+    "AIS_CRT_KEY": "key of the client certificate",
+    "AIS_SKIP_VERIFY_CRT": "skips verification of AIStore's certificate",
+    "AIS_CONNECT_TIMEOUT": "timeout in seconds for connecting to AIStore",
+    "AIS_READ_TIMEOUT": "timeout in seconds for a response of AIStore",
+    "HTTP_PROXY": "proxy for http://",
+    "HTTPS_PROXY": "proxy for https://",
+    "ALL_PROXY": "proxy for both",
+    "NO_PROXY": "hosts that are accessed without a proxy",
+    "SSL_CERT_FILE": "certificates to trust",
+    "SSL_CERT_DIR": "folder of certificates to trust",
+    "REQUESTS_CA_BUNDLE": "the same as SSL_CERT_FILE, if that is not set",
+    "CURL_CA_BUNDLE": "the same, if neither is set",
+    "NETRC": "file with logins of hosts",
+    "RANK": "rank of this process",
+    "WORLD_SIZE": "number of processes of the job",
+    "SLURM_PROCID": "rank of this process, if RANK is not set",
+    "SLURM_NTASKS": "number of processes of the job, if WORLD_SIZE is not set",
+}
+"""The environment variables that wdspec reads, and what they are."""
+_OURS = ("WDS", "AIS_", "USE_AIS")
+
+
+def misspelled_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables whose names are nearly those of `VARIABLES`, and these. Others are for specs: `WDS_a` is `${a}`."""
+    ours = [name for name in VARIABLES if name.startswith(_OURS)]
+    others = [name for name in sorted(environ) if name.startswith(_OURS) and name not in VARIABLES]
+    found = {name: get_close_matches(name, ours, n=1, cutoff=0.85) for name in others}
+    return {name: near[0] for name, near in found.items() if near}
+
+
+def warn_of_variables(environ: Mapping[str, str]) -> None:
+    """Warn about the `misspelled_variables`, which have no effect, once in a process."""
+    for name, near in misspelled_variables(environ).items():
+        _warn_of(name, near)
+
+
+@cache
+def _warn_of(name: str, near: str) -> None:
+    warn_user(f"the environment variable {name} is not a setting of wdspec; did you mean {near}?")
 
 
 class ResolutionStep(NamedTuple):
@@ -79,6 +136,8 @@ class Environment:
             UsageError: an invalid variable of AIStore, or a ``WDS_CACHE_SIZE`` that is not a size.
         """
         environ = os.environ if environ is None else environ
+        if any(name.startswith(_OURS) for name in environ):
+            warn_of_variables(environ)
         directory, home = os.getcwd(), os.path.expanduser("~")
         variable = "WDS_REWRITE" if "WDS_REWRITE" in environ else "GOPEN_REWRITE"
         rules, size = environ.get(variable, ""), environ.get("WDS_CACHE_SIZE", "").strip()

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import BinaryIO
 
-from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.errors import ShardError, UsageError, warn_user
 from wdspec.base.files import expand_home
 from wdspec.cache.fill import CopyRules
 from wdspec.cache.names import CacheNames
@@ -60,6 +60,9 @@ class CacheSettings:
         if directory == "":
             return None
         directory = environment.cache_dir or directory
+        if directory is None and environment.cache_size is not None:
+            hint = "set WDS_CACHE to a directory, or add `cache:` to the spec"
+            warn_user(f"WDS_CACHE_SIZE has no effect, as nothing is cached; {hint}")
         if directory is None:
             return None
         directory = os.path.expanduser(expand_home(directory, environment.home))
@@ -107,7 +110,7 @@ class Storage(StoreSettings):
             ais = AisCluster.of(environment.ais, environment.home, spec, source)
         if "storage" in named:
             login = ObjectLogin.of(environment.home, spec, source)
-        if "cache" in named or environment.cache_dir is not None:
+        if "cache" in named or (environment.cache_dir, environment.cache_size) != (None, None):
             cache = _cache_of(CacheSettings.of(environment, spec, source), source, environment.verbose_cache)
         return cls(
             # No single wait is longer than the watchdog allows.

@@ -82,9 +82,15 @@ def known_schemes() -> Mapping[str, Mapping[str, str]]:
 def describe_scheme(scheme: str) -> str:
     """The reader of a scheme that fsspec knows, or what to install for it; imports nothing."""
     reader = known_schemes()[scheme]["class"]
-    if importlib.util.find_spec(reader.split(".")[0]) is None:
-        return _to_install(scheme)
-    return f"{reader.rsplit('.', 1)[-1]} of {reader.split('.')[0]}"
+    return find_missing(scheme) or f"{reader.rsplit('.', 1)[-1]} of {reader.split('.')[0]}"
+
+
+def find_missing(scheme: str) -> str | None:
+    """What to install for a scheme, if fsspec knows it and its package is missing; imports nothing but fsspec."""
+    reader = known_schemes().get(scheme, {}).get("class")
+    if reader is None or importlib.util.find_spec(reader.split(".")[0]) is not None:
+        return None
+    return _to_install(scheme)
 
 
 def filesystem_of(location: str, login: ObjectLogin | None = None) -> tuple[Any, str]:

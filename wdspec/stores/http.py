@@ -158,7 +158,11 @@ class HttpObject:
             )
         except (HTTPError, OSError) as error:
             raise http_requests.translate_error(
-                error, host, self._retry_policy, answers=(host, id(manager)) in _answered.value
+                error,
+                host,
+                self._retry_policy,
+                answers=(host, id(manager)) in _answered.value,
+                proxy=http_requests.proxy_of(url, self._settings),
             ) from harmless(error)
         _answered.value.add((host, id(manager)))
         return response

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import netrc
+import os
 import re
 import ssl
 from base64 import b64encode
@@ -164,10 +165,15 @@ _managers: PerProcess[KeyedValues[tuple[HttpSettings, str | None], urllib3.PoolM
 )
 
 
+def proxy_of(url: Url, settings: HttpSettings) -> str | None:
+    """The URL of the proxy for a URL, if it has one."""
+    scheme = url.scheme or "http"
+    return settings.proxy_for(scheme, url.host or "", url.port or (443 if scheme == "https" else 80))
+
+
 def manager_for(url: Url, settings: HttpSettings) -> urllib3.PoolManager:
     """The connections for a URL or its proxy. Raises ShardError for an unusable proxy or certificate file."""
-    scheme = url.scheme or "http"
-    proxy = settings.proxy_for(scheme, url.host or "", url.port or (443 if scheme == "https" else 80))
+    proxy = proxy_of(url, settings)
     return _managers.value.get((settings, proxy), lambda: _make_manager(settings, proxy))
 
 
@@ -247,11 +253,11 @@ _OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|\w+\(host='[^']*', por
 
 
 def translate_error(
-    error: Exception, host: str, retry_policy: RetryPolicy, answers: bool = True
+    error: Exception, host: str, retry_policy: RetryPolicy, answers: bool = True, proxy: str | None = None
 ) -> Exception:
     """Our error for an error of urllib3: a TransientError, or a ShardError if it will not pass by itself.
 
-    `answers` says whether this host has ever answered this process.
+    `answers` says whether this host has ever answered this process; `proxy` is the URL of its proxy.
     """
     certificate = _cause(error, ssl.SSLCertVerificationError)
     if certificate is not None:
@@ -261,15 +267,16 @@ def translate_error(
     secure = _cause(error, ssl.SSLError)
     if secure is not None and secure.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"):
         return ShardError(f"{host} does not speak TLS; is it `http:` instead of `https:`?")
+    if isinstance(error, exceptions.ProxyError):
+        return TransientError(
+            f"the proxy for {host} failed: {_words(error.original_error)}; {_proxy_remedy(proxy)}",
+            brief=not answers,
+        )
     if _cause(error, exceptions.NameResolutionError) is not None:
         return TransientError(
             f"there is no host {host} ({_words(error)}); correct its name, or see whether this machine has a network "
             "and whether a proxy is needed (HTTP_PROXY, HTTPS_PROXY)",
             brief=not answers,
-        )
-    if isinstance(error, exceptions.ProxyError):
-        return TransientError(
-            f"the proxy for {host} failed: {_words(error.original_error)}", brief=not answers
         )
     if _cause(error, exceptions.ConnectTimeoutError) is not None and not isinstance(
         error, exceptions.NewConnectionError
@@ -291,6 +298,18 @@ def translate_error(
             f"the connection to {host} broke after {cut.partial:,} bytes of an answer; {cut.expected:,} are missing"
         )
     return TransientError(f"the connection to {host} broke: {_words(error)}")
+
+
+def _proxy_remedy(proxy: str | None) -> str:
+    """What to do about a proxy that fails: it names the proxy and the variables that set it."""
+    names = ("http_proxy", "https_proxy", "all_proxy")
+    found = [
+        name
+        for name, value in os.environ.items()
+        if name.lower() in names and value and value in (proxy or "")
+    ]
+    by = f" ({', '.join(found)})" if found else ""
+    return f"start the proxy {proxy or ''}{by}, or correct it, or name the host in NO_PROXY"
 
 
 def _cause(error: BaseException | None, kind: type[_E]) -> _E | None:

@@ -13,9 +13,9 @@ from wdspec.base.errors import FieldError, SpecError, WdspecError
 from wdspec.base.replacements import errors_in_python, in_python
 from wdspec.base.user_code import secure_mode
 from wdspec.fields.decode import DecodeRules, one_line
-from wdspec.fields.extensions import endings, is_reserved
+from wdspec.fields.extensions import is_reserved
 from wdspec.formats.compression import BY_NAME as COMPRESSIONS
-from wdspec.formats.compression import split_packing
+from wdspec.spec.language.decoders import endings, split_packing
 from wdspec.webdataset.handlers import ErrorHandler, reraise_exception
 from wdspec.webdataset.stage import Stage, each, makes_stages, stage
 

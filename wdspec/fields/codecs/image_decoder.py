@@ -36,8 +36,8 @@ from wdspec.fields import memory
 from wdspec.fields.codecs.framing import Framing, Size
 from wdspec.fields.codecs.resizing import NEAREST, Fit, resize
 from wdspec.fields.scale import MAX_PIXELS, Numbers, scaled_size
-from wdspec.spec.language.decoder_options import Normalization, option_values, split_decoder
-from wdspec.spec.language.decoders import BY_NAME, IMAGE_FORMATS
+from wdspec.spec.language.decoder_options import Normalization, option_values
+from wdspec.spec.language.decoders import BY_NAME, IMAGE_FORMATS, split_decoder
 
 SPARE = 1.5
 """A reduced image is at least this many times as large as the result; otherwise the difference is visible."""

@@ -26,8 +26,8 @@ from wdspec.base.errors import UsageError
 from wdspec.fields.codecs.framing import Framing
 from wdspec.fields.codecs.resizing import resize
 from wdspec.fields.scale import Numbers
-from wdspec.spec.language.decoder_options import option_values, split_decoder
-from wdspec.spec.language.decoders import BY_NAME, library
+from wdspec.spec.language.decoder_options import option_values
+from wdspec.spec.language.decoders import BY_NAME, library, split_decoder
 
 MAX_FRAME_BYTES = 1 << 32
 """The limit of the frames of a field in bytes (4 GiB): 690 frames of 1080p, 4,600 of 640×480."""

@@ -52,10 +52,10 @@ KEYS = _by_word(
 KEYS_IN = {
     "Batch": _by_word(
         {
-            "batch_size batchsize n": "size",
+            "batch_size batchsize n samples": "size",
             "padding pad": "collate",
             "max_tokens max_duration batch_duration max_length budget": "max_cost",
-            "max_cuts max_samples": "max_size",
+            "max_cuts": "max_size",
             "multiple batch_size_multiple required_batch_size_multiple": "size_multiple",
             "packing sample_packing packed": "pack",
             "buffer buffer_size packing_buffer_size window_size pool": "window",
@@ -90,8 +90,9 @@ ADVICE = _by_word(
             "images are resized when they are decoded: `decode: rgb8+resize=256+center_crop=224`, or "
             "`rgb8+random_resized_crop=224`; docs/transforms.md"
         ),
-        "normalize normalise augment augmentation augmentations flip horizontal_flip rotate": (
-            "a transform is a function in `map`: `map: {image: [{call: "
+        "normalize normalise augment augmentation augmentations flip hflip vflip horizontal_flip vertical_flip "
+        "rotate rotation jitter color_jitter blur grayscale mean std": (
+            "a transform is a function in `map`: `decode: torchrgb` and `map: {image: [{call: "
             '"torchvision.transforms.v2:RandomHorizontalFlip"}]}`; docs/transforms.md'
         ),
         "tokenizer tokenize tokenizers processor": (
@@ -206,6 +207,20 @@ _FORMS = {
     "cache": "write `cache: {dir: /data/cache, size: 500GB}`, or only a directory",
     "args": "write names and values: `args: {size: 224}`",
     "wdspec": "write `wdspec: 1`, or leave it out",
+    "tar": "write `tar: {end: lenient}`, or leave it out",
+    "expect": "write `expect: {fields: {image: {type: uint8, shape: [224, 224, 3]}}}`",
+    "expect.fields": "write names and types: `fields: {image: uint8, cls: {classes: 1000}}`",
+    **dict.fromkeys(
+        ("retry", "timeout", "connect_timeout", "read_timeout"), "write a duration, such as `30s` or `5m`"
+    ),
+    "cache.size": "write a number of bytes with a unit, such as `500GB`",
+    "ranks": "write a number of ranks, such as `8`",
+    "elastic.workers": "write a number of workers for each rank, such as `4`",
+    "skip": "write steps, such as `1200..1260`",
+    "errors.skip": "write `true`, or some of `shard`, `decode` and `map`",
+    "at": "write the number of the first sample with these shares, counted over all ranks, such as `1_000_000`",
+    "schedule": "write steps: `schedule: [{at: 0, shares: {a: 1}}, {at: 1_000_000, shares: {b: 1}}]`",
+    "select": "write the name of a function: `select: package.module:function`",
     "shards": "write a list: `- first` and `- second`; for training and validation use `splits`",
     "extensions": "write `extensions: jpg txt`; change names with `rename: {image: jpg}`",
 }
@@ -221,6 +236,12 @@ _WORDS: dict[tuple[str, Any], str] = {
     ("mix", "round_robin"): "write `mix: {draw: round_robin}`",
 }
 _WHOLE_NUMBERS = {"elastic": "elastic: {{ranks: {}}}", "loader": "loader: {{workers: {}}}"}
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a description, without its full stop, to follow a colon."""
+    sentence = text.partition(". ")[0].partition("; ")[0].rstrip(".")
+    return sentence[:1].lower() + sentence[1:] if sentence[1:2].islower() else sentence
 
 
 def written_as(names: Sequence[str]) -> str:
@@ -247,7 +268,7 @@ def remedy(path: Sequence[Any], given: object) -> str:
         return f"write `{_WHOLE_NUMBERS[key].format(given)}`"
     form = written_as(names)
     meant = number_meant(given)
-    if meant is not None and form:
+    if meant is not None and form and ("." not in meant or form in (_SHARE, _AS_PART)):
         return f"write `{meant}`"
     if form is _AS_PART and isinstance(given, (int, float)) and 1 < given <= 100:
         return f"write `{given / 100:g}` for {given:g} %"

@@ -130,14 +130,6 @@ DRAWING = frozenset({"random_resized_crop", "hflip", "clip"})
 """Options with random numbers, which depend on the sample's place in the order."""
 
 
-def split_decoder(name: str) -> tuple[str, frozenset[str]]:
-    """Split a decoder's name and its options: ``rgb8+upright`` is ``rgb8`` and ``upright``."""
-    if ":" in name:
-        return name, frozenset()
-    base, *options = name.split("+")
-    return base, frozenset(option.partition("=")[0] for option in options)
-
-
 def option_values(name: str) -> dict[str, Any]:
     """The values of the options in a decoder's name.
 
@@ -149,6 +141,8 @@ def option_values(name: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for each in name.split("+")[1:]:
         option, has_value, text = each.partition("=")
+        if option in values:
+            raise ValueError(f"the option `{option}` is given twice; leave one out")
         if option in VALUED and has_value:
             try:
                 values[option] = VALUED[option](text)
@@ -171,11 +165,6 @@ def option_values(name: str) -> dict[str, Any]:
 def shown_option(option: str) -> str:
     """An option as it is written, with an example of a value."""
     return f"{option}={_EXAMPLES[option]}" if option in _EXAMPLES else option
-
-
-def draws(name: str) -> bool:
-    """Whether a decoder draws random numbers."""
-    return bool(DRAWING & split_decoder(name)[1])
 
 
 _FLOATS = {"rgb": 3, "torchrgb": 3, "torch": 3, "l": 1, "torchl": 1}
@@ -203,6 +192,12 @@ def _check_together(values: Mapping[str, Any]) -> None:
         for other in ("resize", "center_crop"):
             if other in values:
                 raise ValueError(f"`random_resized_crop` and `{other}` both set the size of images")
+    written = list(values)
+    if {"resize", "center_crop"} <= values.keys() and written.index("center_crop") < written.index("resize"):
+        raise ValueError(
+            "images are resized before they are cropped, not after; write `resize` first, or use "
+            "`random_resized_crop`, or a function in `map`"
+        )
     for option in ("scale", "ratio"):
         if option in values and "random_resized_crop" not in values:
             raise ValueError(

@@ -7,13 +7,13 @@ first decodes with them.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from wdspec.base.errors import UsageError
-from wdspec.spec.language.decoder_options import CLIPPING, FINISHING, FRAMING, REDUCING, split_decoder
+from wdspec.spec.language.decoder_options import CLIPPING, DRAWING, FINISHING, FRAMING, REDUCING
 
 
 class ImageSpec(NamedTuple):
@@ -326,6 +326,78 @@ WRITTEN_BY = {
     extension: row for row in ROWS if row.write for extension in row.writes or row.extensions or row.names
 }
 """The row that writes each extension."""
+
+
+PACKINGS = frozenset({"gz", "bz2", "xz", "zst"})
+"""Last parts of a suffix that are decompressed before decoding: ``json.gz`` is read as ``json``."""
+
+
+def split_packing(suffix: str) -> tuple[str, tuple[str, ...]]:
+    """Split packings off a suffix, outermost first: ``json.gz`` gives ``json`` and ``(gz,)``."""
+    layers: list[str] = []
+    while True:
+        shorter, _, last = suffix.rpartition(".")
+        if last not in PACKINGS:
+            return suffix, tuple(layers)
+        suffix = shorter
+        layers.append(last)
+
+
+def endings(suffix: str) -> list[str]:
+    """Return a suffix and its ends after each dot: ``a.seg.jpg``, ``seg.jpg``, ``jpg``."""
+    parts = suffix.split(".")
+    return [".".join(parts[start:]) for start in range(len(parts))]
+
+
+def split_decoder(name: str) -> tuple[str, frozenset[str]]:
+    """Split a decoder's name and its options: ``rgb8+upright`` is ``rgb8`` and ``upright``."""
+    if ":" in name:
+        return name, frozenset()
+    base, *options = name.split("+")
+    return base, frozenset(option.partition("=")[0] for option in options)
+
+
+def draws(name: str) -> bool:
+    """Whether a decoder draws random numbers."""
+    return bool(DRAWING & split_decoder(name)[1])
+
+
+def key_for(fields: Iterable[str], name: str, suffix: str) -> str | None:
+    """Return the key of a `decode` map that decodes a field; None if there is none.
+
+    Args:
+        fields: the keys: names of fields, or suffixes.
+        name: the current name of the field.
+        suffix: the suffix of its file.
+    """
+    suffix, keys = suffix.lower(), list(fields)
+    ends = (*endings(suffix), *endings(split_packing(suffix)[0]))
+    for key in (name, *ends):
+        if key in keys:
+            return key
+    lowered = {key.lower(): key for key in keys}
+    return next((lowered[end] for end in ends if end in lowered), None)
+
+
+def first_taking(names: Iterable[str], last: str) -> str | None:
+    """Return the first of the decoders of a whole sample that decodes files of an extension; None if none does."""
+    bases = ((name, split_decoder(name)[0]) for name in names)
+    return next((name for name, base in bases if ":" in name or BY_NAME[base].takes(base, last)), None)
+
+
+def choose_decoder(names: Iterable[str], fields: Mapping[str, str], name: str, suffix: str) -> str | None:
+    """Return the decoder that `decode` sets for a field, or else the one of its extension; None if it has none.
+
+    Args:
+        names: decoders of the whole sample.
+        fields: decoders by name of a field, or by suffix.
+        name, suffix: as for `key_for`.
+    """
+    if (key := key_for(fields, name, suffix)) is not None:
+        return fields[key]
+    last = split_packing(suffix.lower())[0].rpartition(".")[2]
+    default = last if last in BY_NAME and BY_NAME[last].by_default else None
+    return first_taking(names, last) or default
 
 
 EXTRAS = {

@@ -163,7 +163,7 @@ def read_cache(value: Any) -> Any:
         return None
     if isinstance(value, str) and values.is_size(value):
         hint = f"write `cache: {{dir: /data/cache, size: {value}}}`"
-        values.refuse("E202", f"a cache needs a directory, but this is the size {describe(value)}", hint)
+        values.refuse("E202", f"a cache needs a directory, but this is only a size, {quote(value)}", hint)
     return {"dir": value} if isinstance(value, str) else value
 
 

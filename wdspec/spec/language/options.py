@@ -188,11 +188,13 @@ def read_errors(value: Any) -> Any:
 
 def read_allowance(value: Any) -> Any:
     """A word for something that is off by default."""
-    word = values.read_text(value)
-    if word not in values.ALLOWABLE:
-        hint = did_you_mean(word, values.ALLOWABLE) or f"you can allow {', '.join(sorted(values.ALLOWABLE))}"
-        values.refuse("E203", f"`{word[:60]}` is not something that can be allowed", hint)
-    return word
+    if not isinstance(value, str) or value not in values.ALLOWABLE:
+        words = ", ".join(f"`{each}`" for each in sorted(values.ALLOWABLE))
+        hint = (
+            did_you_mean(value, values.ALLOWABLE) or f"write what is allowed: {words}; or leave the key out"
+        )
+        values.refuse("E203", f"{describe(value)} is not something that can be allowed", hint)
+    return value
 
 
 _ALLOWANCE_FORM = {"anyOf": [{"enum": sorted(values.ALLOWABLE)}, values.text_form("(?!)")]}

@@ -21,10 +21,10 @@ from pydantic import (
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language import values
+from wdspec.spec.language.advice import ADVICE, number_meant
 from wdspec.spec.language.advice import DECODERS as FOREIGN_DECODERS
-from wdspec.spec.language.advice import number_meant
-from wdspec.spec.language.decoder_options import option_values, shown_option, split_decoder
-from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER
+from wdspec.spec.language.decoder_options import option_values, shown_option
+from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER, split_decoder
 from wdspec.spec.language.effects import AffectsOrder, AffectsSamples
 from wdspec.spec.problems import describe, quote
 from wdspec.urls.rewrite import NESTED, REMEDY, nested_repeat
@@ -59,10 +59,14 @@ def read_decoder(value: Any) -> Any:
         values.refuse("E209", f"unknown decoder {quote(base)}", hint)
     known = sorted(BY_NAME[base].options)
     for option in sorted(options - set(known)):
-        hint = did_you_mean(option, known) or (
-            f"its options are {', '.join(f'`{base}+{shown_option(each)}`' for each in known)}"
-            if known
-            else "it has no options"
+        hint = (
+            did_you_mean(option, known)
+            or (known and ADVICE.get(option.lower()))
+            or (
+                f"its options are {', '.join(f'`{base}+{shown_option(each)}`' for each in known)}"
+                if known
+                else "it has no options"
+            )
         )
         values.refuse("E209", f"the decoder {quote(base)} has no option {quote(option)}", hint)
     try:
@@ -105,6 +109,16 @@ def read_decode(value: Any) -> Any:
             values.refuse("E209", f"{quote(value)} has spaces around its `+`", f"write `{joined}`")
         value = value.split() or [value]
     if isinstance(value, (list, tuple)):
+        maps = [each for each in value if isinstance(each, dict)]
+        if maps:
+            fields = {field: name for each in maps for field, name in each.items()}
+            shown = ", ".join(f"{field}: {name}" for field, name in fields.items())
+            hint = f"write a map without a list: `decode: {{{shown[:80]}}}`"
+            if len(maps) < len(value):
+                hint += "; fields that it does not name are decoded by extension"
+            values.refuse(
+                "E202", "a list has decoders of whole samples, but this one has a map of fields", hint
+            )
         if AUTO in value[:-1]:
             values.refuse(
                 "E209",
@@ -310,10 +324,9 @@ def _read_entry(entry: Any) -> Iterator[Any]:
     if isinstance(entry, dict) and not Call.takes(entry) and entry:
         for field, calls in entry.items():
             if isinstance(calls, dict) and not Call.takes(calls):
+                seen = _without_call(calls)
                 values.refuse(
-                    "E202",
-                    f"expected a function of `{str(field)[:60]}`, but this is {describe(calls)}",
-                    _FORMS,
+                    "E202", f"expected a function of `{str(field)[:60]}`, but this is {seen}", _hint(calls)
                 )
             for each in _entries(calls):
                 if isinstance(each, dict) and "field" in each:
@@ -340,7 +353,18 @@ def _read_call(entry: Any) -> Iterator[Any]:
             values.refuse("E203", "`with` has arguments of a method, but there is no `method`", hint)
         yield entry
     else:
-        values.refuse("E202", f"expected the name of a function, but this is {describe(entry)}", _FORMS)
+        seen = _without_call(entry)
+        values.refuse("E202", f"expected the name of a function, but this is {seen}", _hint(entry))
+
+
+def _without_call(entry: Any) -> str:
+    """Describe something that is not a call; for a map, its first key."""
+    first = next(iter(entry), None) if isinstance(entry, dict) else None
+    return describe(entry) if first is None else f"a map with {quote(str(first))}, but without `call`"
+
+
+def _hint(entry: Any) -> str:
+    return did_you_mean(next(iter(entry), None), _KEYS) or _FORMS if isinstance(entry, dict) else _FORMS
 
 
 def _entries(value: Any) -> Any:

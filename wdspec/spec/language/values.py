@@ -314,9 +314,6 @@ PICKLE_DECODERS = frozenset(name for name, row in BY_NAME.items() if row.pickle)
 SECURE_REFUSES = frozenset(name for name, row in BY_NAME.items() if row.is_pickle)
 """Decoders that WDS_SECURE forbids: a torch file is a pickle, even if a restricted unpickler reads it."""
 
-PACKINGS = frozenset({"gz", "bz2", "xz", "zst"})
-"""Last parts of a suffix that are decompressed before decoding: ``json.gz`` is read as ``json``."""
-
 DEFAULT_SCALE = (0.5, 2.0)
 """The range of ``scale`` if there is only ``scaleprob``."""
 

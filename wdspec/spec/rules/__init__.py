@@ -25,6 +25,7 @@ from wdspec.spec.rules import (
     shard_places,
     shares,
     sources,
+    stacking,
 )
 from wdspec.spec.rules.rule import RULES
 
@@ -39,6 +40,7 @@ TOPICS = (
     shard_places,
     shares,
     sources,
+    stacking,
 )
 """All modules with rules. Importing a module adds its rules to `RULES`."""
 

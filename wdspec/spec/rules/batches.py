@@ -148,6 +148,28 @@ def small_shuffles(composition: Composition) -> Findings:
             yield Finding(leaf.node.entries["shuffle"].value, message, hint)
 
 
+MOST_SHUFFLED = 10_000_000
+
+
+@rule(
+    "W356",
+    "a shuffle of very many samples",
+    "A slot holds that many samples in memory, and needs as many numbers to order them, before the first batch. Shards "
+    "come in another order in each pass, so a few thousand samples mix those that lie near each other; `interleave` "
+    "mixes the samples of more shards.",
+    keys="shuffle",
+    bad="dataset:\n  - {shards: 'a-{000..999}.tar', shuffle: 1_000_000_000}\n",
+    good="dataset:\n  - {shards: 'a-{000..999}.tar', shuffle: 10_000, interleave: 16}\n",
+)
+def large_shuffles(composition: Composition) -> Findings:
+    """Values of `shuffle` above ten million."""
+    for leaf, source in composition.models:
+        if source.shuffle > MOST_SHUFFLED:
+            message = f"a shuffle of {source.shuffle:,} samples fills the memory, and delays the first batch"
+            hint = "use some thousands, and a larger `interleave`; `wdspec explain` shows the memory"
+            yield Finding(leaf.node.value_or_self("shuffle"), message, hint)
+
+
 @rule(
     "E317",
     "ranges that overlap",

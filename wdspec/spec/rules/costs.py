@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from wdspec.spec.build import Composition
+from wdspec.spec.problems import list_names
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_patterns import parts_of
 from wdspec.urls.urls import is_command, scheme_of
@@ -40,6 +41,32 @@ def fewer_shards_than_slots(composition: Composition) -> Findings:
                 message,
                 "make more shards (`wdspec split`), or use fewer slots",
             )
+
+
+@rule(
+    "W364",
+    "workers that cannot share the slots",
+    "The workers of a rank share the workers in `elastic` evenly, so `loader.workers` must divide `elastic.workers`, "
+    "which is 1 by default. With other numbers a run is an error, unless its `num_workers` is set elsewhere.",
+    keys="workers",
+    bad="elastic: {ranks: 2, workers: 4}\nloader: {workers: 3}\ndataset:\n  - shards: 'a-{00..15}.tar'\n",
+    good="elastic: {ranks: 2, workers: 4}\nloader: {workers: 4}\ndataset:\n  - shards: 'a-{00..15}.tar'\n",
+)
+def uneven_workers(composition: Composition) -> Findings:
+    """A `loader.workers` that does not divide `elastic.workers`."""
+    elastic, workers = composition.spec.elastic, composition.spec.loader.workers
+    if (
+        elastic is not None
+        and workers
+        and elastic.workers % workers
+        and not composition.bad & {"elastic", "loader"}
+    ):
+        divisors = [
+            str(each) for each in range(1, min(elastic.workers, 64) + 1) if elastic.workers % each == 0
+        ]
+        hint = f"write {list_names(divisors)} in `loader`, or `elastic: {{workers: {workers}}}`"
+        message = f"{workers} workers cannot share {elastic.workers} of `elastic`"
+        yield Finding(composition.top.entries["loader"].value.value_or_self("workers"), message, hint)
 
 
 _COMPRESSED = re.compile(r"(?i)\.(?:tgz|tbz2?|txz|tzst|gz|bz2|xz|zst)$")

@@ -1,20 +1,31 @@
-"""Rules for fields: those that no sample has, and how fields are decoded, scaled and stacked."""
+"""Rules for fields: those that no sample has, and how fields are decoded, scaled and changed."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 
-from wdspec.base.errors import did_you_mean
+from wdspec.base.errors import did_you_mean, nearest
 from wdspec.spec.build import Composition
-from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER, IMAGE_FIELDS, RAW
-from wdspec.spec.language.values import MASK, PACKINGS
+from wdspec.spec.language.decoders import (
+    BY_NAME,
+    DEFAULT_IMAGE_DECODER,
+    IMAGE_FIELDS,
+    RAW,
+    ImageSpec,
+    choose_decoder,
+    key_for,
+    split_decoder,
+)
+from wdspec.spec.language.samples import Decode
+from wdspec.spec.language.values import MASK
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
-from wdspec.spec.spec import Source, Spec
-from wdspec.spec.tree import MapNode, Node, locate
+from wdspec.spec.spec import Source
+from wdspec.spec.tree import ListNode, MapNode, Node, locate
 
 MAGIC = frozenset("*?[")
 """Characters that make an item of `extensions` a pattern of several fields."""
@@ -54,6 +65,15 @@ def known_fields(composition: Composition, *keys: str) -> Known:
     return {name: fields for name, fields in found if fields is not None}
 
 
+def decoders_of(source: Source, field: str) -> list[str | None]:
+    """The decoders that a field may have, one for each file that it may be made of; None for bytes."""
+    olds = source.rename.get(field, (field,))
+    files = {entry.split(";")[0]: entry.split(";") for entry in source.extensions or olds}
+    suffixes = [suffix for old in olds for suffix in files.get(old, ()) if not MAGIC.intersection(suffix)]
+    decode = source.decode or Decode()
+    return [choose_decoder(decode.names, decode.fields, field, suffix) for suffix in suffixes]
+
+
 def is_image(field: str) -> bool:
     """Whether a field is an image, judging by its name."""
     return field.rsplit(".", 1)[-1].lower() in IMAGE_FIELDS
@@ -83,6 +103,27 @@ def unreadable_renames(composition: Composition) -> Findings:
                 if new.lower() in known:
                     hint = f"write the new name first: `{{{olds[0]}: {new}}}`"
                 yield Finding(at, f"`{new}` cannot be made from `{';'.join(olds)}`: {kept}", hint)
+
+
+@rule(
+    "E321",
+    "a new name that another field has",
+    "`rename` gives a field the name of another one that `extensions` keeps, so every sample would be an error.",
+    keys="rename",
+    bad="dataset:\n  - {shards: a.tar, extensions: cls txt, rename: {cls: txt}}\n",
+    good="dataset:\n  - {shards: a.tar, extensions: cls txt, rename: {label: txt}}\n",
+)
+def taken_names(composition: Composition) -> Findings:
+    """New names of fields that `extensions` requires and that are not renamed themselves."""
+    for leaf, source in right_sources(composition, "extensions", "rename"):
+        kept = {entry.split(";")[0] for entry in source.extensions or () if not MAGIC.intersection(entry)}
+        kept -= {old for olds in source.rename.values() for old in olds}
+        for new in source.rename if source.missing == "error" else ():
+            if new in kept:
+                at = locate(leaf.node.value_or_self("rename"), (new,))
+                both = ";".join((new, *source.rename[new]))
+                hint = f"choose another name, or prefer one of them: `{{{new}: {both}}}`"
+                yield Finding(at, f"the samples of `{leaf.name}` have another field `{new}`", hint)
 
 
 @rule("E308", keys="fields to_tuple")
@@ -138,9 +179,9 @@ def _could_have(entry: str, fields: tuple[str, ...]) -> bool:
 
 @rule(
     "E316",
-    "a field of map or batch that no sample has",
-    "`map`, `batch: {collate: …}` or `batch: {ragged: …}` names a field that samples do not have at that point, so the "
-    "run would end with its first sample or batch.",
+    "a field of map, expect or batch that no sample has",
+    "`map`, `expect`, `batch: {collate: …}` or `batch: {ragged: …}` names a field that samples do not have at that "
+    "point, so the run would end with its first sample or batch.",
     keys="map",
     bad="batch: {size: 4, collate: {tokns: pad}}\ndataset:\n  - {shards: a.tar, extensions: tokens.npy,"
     " rename: {tokens: tokens.npy}}\n",
@@ -160,6 +201,99 @@ def mapped_fields(composition: Composition) -> Findings:
         named = (call.field for call in calls if call.field is not None)
         known = known_fields(composition, "extensions", "rename", "map")
         yield from _absent(composition.top.entries["map"].value, named, known)
+
+
+_LIKE_CALL = frozenset(
+    {"callable", "fn", "func", "function", "_target_", "target", "transform", "transforms"}
+)
+"""Keys under which other tools expect a function."""
+
+
+@rule(
+    "W378",
+    "a field that looks like the key `call`",
+    "A map below `map` names fields, unless it has the key `call`. A misspelled `call` is read as a field.",
+    keys="map",
+    bad="map: [{cal: 'mylib:augment'}]\ndataset:\n  - {shards: a.tar}\n",
+    good="map: [{call: 'mylib:augment'}]\ndataset:\n  - {shards: a.tar}\n",
+)
+def misspelt_calls(composition: Composition) -> Findings:
+    """Fields of `map` that no source names and no decoder is for, such as `cal`."""
+    named = {name for _, source in composition.models for name in (*source.rename, *source.tags)}
+    named.update(each for _, source in composition.models for each in visible_fields(source) or ())
+    holders = [(composition.top, composition.spec.map, composition.bad)]
+    holders += [(leaf.node, source.map, leaf.bad) for leaf, source in composition.models]
+    for node, calls, bad in holders:
+        for field in dict.fromkeys(call.field for call in calls) if "map" not in bad else ():
+            if field is None or field in named or field in BY_NAME or is_image(field):
+                continue
+            if field.lower() in _LIKE_CALL or nearest(field, ("call",)):
+                at = _find_key(node.entries["map"].value, field)
+                hint = "write `call` if it is a function of whole samples; if it is a field, name it in `extensions`"
+                yield Finding(at, f"`{field[:60]}` is read as a field of the samples", hint)
+
+
+def _find_key(at: Node, key: str) -> Node:
+    """The key of a map, which may be in a list."""
+    items = at.items if isinstance(at, ListNode) else (at,)
+    return next((item.key(key) for item in items if isinstance(item, MapNode) and key in item.entries), at)
+
+
+_TORCHVISION = re.compile(r"torchvision\.transforms\.v2:(?!To[A-Z]|Lambda|PILTo)")
+"""Transforms that leave arrays as they are. Those that convert arrays, `ToImage` and others, may come before them."""
+
+
+@rule(
+    "W379",
+    "a transform that ignores arrays",
+    "Transforms of torchvision v2 change tensors and PIL images, and leave numpy arrays as they are, silently. Decode "
+    "to a tensor, or put `torchvision.transforms.v2:ToImage` before them.",
+    keys="map",
+    bad="dataset:\n  - {shards: a.tar, extensions: jpg, decode: rgb8}\n"
+    "map: {jpg: {call: 'torchvision.transforms.v2:RandomHorizontalFlip'}}\n",
+    good="dataset:\n  - {shards: a.tar, extensions: jpg, decode: torchrgb8}\n"
+    "map: {jpg: {call: 'torchvision.transforms.v2:RandomHorizontalFlip'}}\n",
+)
+def ignored_arrays(composition: Composition) -> Findings:
+    """Transforms of torchvision v2 that are the first function of images that are arrays."""
+    if "map" in composition.bad:
+        return
+    for leaf, source in right_sources(composition, "extensions", "rename", "decode", "map"):
+        touched: set[str | None] = set()
+        for call in (*source.map, *composition.spec.map):
+            if not touched & {call.field, None} and _TORCHVISION.match(call.call):
+                fields = (call.field,) if call.field is not None else field_names(source) or ()
+                decoders = [each for field in fields for each in decoders_of(source, field)]
+                images = [(each, image) for each in decoders if (image := image_of(each)) is not None]
+                if images and all(image.container == "numpy" for _, image in images):
+                    own = call in source.map and "map" in leaf.node.entries
+                    at = (leaf.node if own else composition.top).value_or_self("map")
+                    name = call.call.rpartition(":")[2]
+                    message = f"`{name}` leaves images of `{leaf.name}` as they are, as they are numpy arrays"
+                    hint = f"write `decode: {_twin(images[0][0])}`"
+                    yield Finding(_find_key(at, call.field or "call"), message, hint)
+            touched.add(call.field)
+
+
+def image_of(decoder: str | None) -> ImageSpec | None:
+    row = BY_NAME.get(split_decoder(decoder or "")[0])
+    return None if row is None else row.image
+
+
+def _twin(decoder: str | None) -> str:
+    """The decoder of tensors that is like one of arrays, with its options."""
+    base, *options = str(decoder).split("+")
+    return "+".join((twin if (twin := f"torch{base}") in BY_NAME else f"torch{base.rstrip('16')}", *options))
+
+
+@rule("E316", keys="expect")
+def expected_fields(composition: Composition) -> Findings:
+    """Fields in `expect`, which is checked after `map` and `tags` of the source."""
+    for leaf, source in right_sources(composition, "extensions", "rename", "map", "tags", "expect"):
+        fields = visible_fields(source)
+        if fields is not None and source.expect is not None:
+            at = locate(leaf.node.value_or_self("expect"), ("fields",))
+            yield from _absent(at, source.expect.fields, {leaf.name: fields})
 
 
 @rule("E316", keys="collate ragged")
@@ -208,7 +342,7 @@ def unmatched_decode_keys(composition: Composition) -> Findings:
     """Keys without effect: in the source that has them, or in `defaults` if no source uses them."""
     inherited: dict[str, tuple[Draft, Sequence[str]] | None] = {}
     for draft, source in right_sources(composition, "extensions", "rename", "decode"):
-        names = _field_names(source)
+        names = field_names(source)
         own = draft.own.get("decode")
         for key in source.decode.fields if source.decode is not None else ():
             unused = None if names is None or _matches(key, names, source) else (draft, names)
@@ -222,7 +356,7 @@ def unmatched_decode_keys(composition: Composition) -> Findings:
     yield from (_find_unmatched(key, *unused) for key, unused in inherited.items() if unused is not None)
 
 
-def _field_names(source: Source) -> tuple[str, ...] | None:
+def field_names(source: Source) -> tuple[str, ...] | None:
     """The names that fields of a source may have after renaming; None if they depend on the data."""
     if source.extensions is None or any(MAGIC.intersection(entry) for entry in source.extensions):
         return None
@@ -230,18 +364,8 @@ def _field_names(source: Source) -> tuple[str, ...] | None:
 
 
 def _matches(key: str, names: Sequence[str], source: Source) -> bool:
-    suffixes = [part.lower() for entry in source.extensions or () for part in entry.split(";")]
-    return key in names or any(key.lower() in _endings(suffix) for suffix in suffixes)
-
-
-def _endings(suffix: str) -> Iterator[str]:
-    """A suffix from each dot on, with and without the suffix of a compression."""
-    while True:
-        parts = suffix.split(".")
-        yield from (".".join(parts[start:]) for start in range(len(parts)))
-        if parts[-1] not in PACKINGS:
-            return
-        suffix = ".".join(parts[:-1])
+    suffixes = (part for entry in source.extensions or () for part in entry.split(";"))
+    return key in names or any(key_for((key,), "", suffix) is not None for suffix in suffixes)
 
 
 def _find_unmatched(key: str, draft: Draft, names: Sequence[str]) -> Finding:
@@ -311,78 +435,6 @@ def scaled_bytes(composition: Composition) -> Findings:
 
 
 @rule(
-    "W371",
-    "images or audio that do not stack",
-    "A batch stacks arrays and tensors of the same shape. PIL images are an error there, unless `ragged` or `collate` "
-    "says what to do with them. Images, audio and video that are not decoded become a list of bytes.",
-    keys="batch",
-    bad="batch: 8\ndataset:\n  - {shards: a.tar, extensions: jpg cls, decode: pil}\n",
-    good="batch: 8\ndataset:\n  - {shards: a.tar, extensions: jpg cls, decode: rgb8}\n",
-)
-def unstackable_images(composition: Composition) -> Findings:
-    """Sources that decode images to `pil`, or read images, audio or video without decoding them."""
-    spec, batch = composition.spec, composition.spec.batch
-    if (
-        batch is None
-        or any(call.field is None for call in spec.map)
-        or batch.ragged == "list"
-        or (batch.collate and batch.collate.call)
-    ):
-        return
-    for leaf, source in right_sources(composition, "extensions", "decode", "scale"):
-        if any(call.field is None for call in source.map):
-            continue
-        written = leaf.node.get("decode")
-        if written is not None and _gives_pil(source, spec):
-            hint = "decode to an array (`rgb8`) or a tensor (`torchrgb`), or make one in `map`"
-            yield Finding(written, "images of `pil` cannot be stacked in a batch", hint)
-        elif (field := _find_encoded(source, spec)) is not None:
-            at: Node = leaf.node.value_or_self("extensions")
-            decoder = "rgb8" if is_image(field) else _medium(field)
-            hint = f"add `decode: {decoder}`, or convert it to a tensor in `map`"
-            yield Finding(at, f"`{field}` is not decoded: the batch will have a list of bytes", hint)
-
-
-def _gives_pil(source: Source, spec: Spec) -> bool:
-    decode = source.decode
-    if decode is None:
-        return False
-    named = [name for field, name in decode.fields.items() if not _is_collated(field, source, spec)]
-    images = [name for entry in source.extensions or () if is_image(name := entry.split(";")[0])]
-    has_collated_all = bool(images) and all(_is_collated(name, source, spec) for name in images)
-    general = () if has_collated_all else decode.names
-    return any(name.partition("+")[0].startswith("pil") for name in (*general, *named))
-
-
-def _find_encoded(source: Source, spec: Spec) -> str | None:
-    """A field with images, audio or video that `extensions` names, if the source neither decodes nor rescales."""
-    decodes = source.decode is not None and (source.decode.names or source.decode.fields)
-    if decodes or source.scale is not None or source.extensions is None:
-        return None
-    names = (entry.split(";")[0] for entry in source.extensions)
-    found = (name for name in names if is_image(name) or _medium(name))
-    return next((name for name in found if not _is_collated(name, source, spec)), None)
-
-
-def _medium(field: str) -> str:
-    """`audio` or `video`, by the field's name; empty for others."""
-    last = field.rsplit(".", 1)[-1].lower()
-    return next((name for name in ("audio", "video") if last in BY_NAME[name].extensions), "")
-
-
-def _is_collated(field: str, source: Source, spec: Spec) -> bool:
-    """Whether `map`, `ragged` or `collate` names a field, by this name or a new one."""
-    batch = spec.batch
-    if batch is None:
-        return True
-    names = {call.field for call in (*source.map, *spec.map)}
-    names.update(batch.ragged if isinstance(batch.ragged, tuple) else ())
-    collated = batch.collate.fields if batch.collate else {}
-    names.update(name for name, how in collated.items() if how.way != "stack")
-    return field in names or any(new in names for new, olds in source.rename.items() if field in olds)
-
-
-@rule(
     "W372",
     "scaleprob alone",
     "`scaleprob` is the probability that a sample is rescaled, not a share of the mix. Without `scale`, factors are "
@@ -444,6 +496,27 @@ def repeated_fields(composition: Composition) -> Findings:
 
 def _repeats(names: Sequence[str]) -> bool:
     return len(set(names)) < len(names)
+
+
+@rule(
+    "W380",
+    "a tag that replaces a field",
+    "Tags are added to each sample after the `map` of the source. A tag with the name of a field replaces its value.",
+    keys="tags",
+    bad="dataset:\n  - {shards: a.tar, extensions: jpg txt, tags: {txt: web}}\n",
+    good="dataset:\n  - {shards: a.tar, extensions: jpg txt, tags: {origin: web}}\n",
+)
+def replacing_tags(composition: Composition) -> Findings:
+    """Tags with the names of fields that `extensions` or `rename` names."""
+    for leaf, source in right_sources(composition, "extensions", "rename", "tags"):
+        renamed = {old for olds in source.rename.values() for old in olds}
+        names = {entry.split(";")[0] for entry in source.extensions or ()} - renamed | source.rename.keys()
+        for name in source.tags:
+            if name in names:
+                at = leaf.node.value_or_self("tags")
+                where = at.key_or_self(name) if isinstance(at, MapNode) else at
+                hint = "choose another name for the tag, or remove the field from `extensions`"
+                yield Finding(where, f"the tag `{name}` replaces the field `{name}` of `{leaf.name}`", hint)
 
 
 @rule(

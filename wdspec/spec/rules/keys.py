@@ -63,7 +63,7 @@ def units_without_batch(composition: Composition) -> Findings:
 def shares_without_sizes(composition: Composition) -> Findings:
     """Sources without the number of samples or bytes that sets their shares."""
     if composition.top.get("stats") is not None:
-        return  # W104 reports what the file lacks; it may not exist where a spec is checked
+        return  # W108 reports what the file lacks; it may not exist where a spec is checked
     for sources in composition.lists:
         by = sources.mix.get("by") if sources.mix is not None and not sources.scheduled else None
         if not isinstance(by, Scalar) or by.value not in ("samples", "bytes"):

@@ -133,6 +133,34 @@ def _without_braces(text: str) -> str:
     return text
 
 
+_REGEX = re.compile(
+    r"\\\.|\\[dw](?:[+*]|\{\d+\})|[\])](?:\+|\{\d+\})|\(\?|\([^()|/]*\|[^()/]*\)|^\^|\.[*+]\)|\$$"
+)
+_REPEATED = re.compile(r"(?:\\[dw]|\[[^\]]*\]|\.)(?:[+*]\??|\{\d+\})|\\[dw]")
+_EITHER = re.compile(r"\((?:\?:)?([^()]*)\)")
+
+
+@rule(
+    "W320",
+    "a regular expression",
+    "A pattern in `shards` is a glob, as in a shell: `*` is any text, `?` one character, and a dot is a dot. Numbers "
+    "and alternatives are in braces: `{000..123}`, `{a,b}`.",
+    keys="shards",
+    bad="dataset:\n  - shards: 'img/own-.*\\.tar'\n",
+    good="dataset:\n  - shards: 'img/own-*.tar'\n",
+)
+def regular_expressions(composition: Composition) -> Findings:
+    """Escaped dots, repeated classes of characters, groups of alternatives, and the anchors `^` and `$`."""
+    for text, written in written_texts(composition):
+        found = _REGEX.search(written)
+        if found is not None and not is_command(written):
+            glob = _REPEATED.sub("*", written.removeprefix("^").removesuffix("$"))
+            glob = _EITHER.sub(lambda each: f"{{{each[1].replace('|', ',')}}}", glob)
+            message = f"`{found[0]}` is of a regular expression, but `shards` takes globs"
+            hint = f"write `{glob.replace(_ONE, '')}`"
+            yield Finding(text, message, hint, text.column_at(found.start()))
+
+
 _ONE = "\\"
 _BACKSLASH = re.compile(r"\\(?![{},*?\[\]\\:@$])")
 
@@ -150,7 +178,7 @@ def backslashes(composition: Composition) -> Findings:
     """Backslashes before characters that do not need them."""
     for text, written in written_texts(composition):
         found = _BACKSLASH.search(written)
-        if found is not None and not is_command(written):
+        if found is not None and not is_command(written) and not _REGEX.search(written):  # W320
             message = "the backslash is not part of the path; it makes the next character literal"
             yield Finding(
                 text, message, f"write `{written.replace(_ONE, '/')}`", text.column_at(found.start())

@@ -73,9 +73,7 @@ def temporary_paths(composition: Composition) -> Findings:
 @rule(
     "W104",
     "an AIStore without an address",
-    "The spec relies on AIS_ENDPOINT, which is not set here. Reading the data without it is an error. (The same code "
-    "warns about a file in `stats` that does not have the samples and bytes of a source as the spec has it now; "
-    "`wdspec stats SPEC` writes the file, and reads only shards that have changed.)",
+    "The spec relies on AIS_ENDPOINT, which is not set here. Reading the data without it is an error.",
     keys="aistore",
     bad="aistore: {use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n",
     good="aistore: {endpoint: http://ais:51080, use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n",

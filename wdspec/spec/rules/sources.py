@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from wdspec.spec.build import Composition
@@ -14,7 +16,7 @@ from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_patterns import parts_of
 from wdspec.spec.sources import every_draft
 from wdspec.spec.tree import ListNode, Scalar
-from wdspec.urls.urls import Part, scheme_of
+from wdspec.urls.urls import Part, kind_of, scheme_of
 
 MOST_EXPANDED = 200
 """Patterns with one range are compared as ranges. Other patterns are expanded up to this many strings, or compared as
@@ -93,6 +95,42 @@ class ShardSets(Generic[Owner]):
         return None
 
 
+_ALTERNATIVES = 16
+"""Strings of a pattern that are compared with globs; the others are like these."""
+MOST_COMPARED = 100_000
+"""Pairs of texts that are compared; a file has at most some hundred texts."""
+_Written = tuple[str, Scalar, Part]
+"""The owner of shards, the text that names them, and one of its parts."""
+
+
+def _shared_globs(shards: Iterable[_Written]) -> Iterator[tuple[Scalar, str]]:
+    """Find the texts with a glob or a directory that has shards of another owner, or is one that has these."""
+    known: list[tuple[str, str, str, bool]] = []
+    left = MOST_COMPARED
+    for owner, at, part in shards:
+        for text in islice(part.braces, 1 if _ONE_RANGE.fullmatch(part.text) else _ALTERNATIVES):
+            path = _absolute(part.prefix + text, part.base) + "/" * text.endswith("/")
+            is_glob = part.listed and kind_of(text) in ("glob", "directory")
+            for other, other_path, other_text, is_other_glob in known if left > 0 else ():
+                left -= 1
+                if owner == other or path == other_path:
+                    continue
+                if (is_glob and _contains(path, other_path)) or (
+                    is_other_glob and _contains(other_path, path)
+                ):
+                    yield at, f"{quote(text)} and {quote(other_text)} of `{other}` have shards in common"
+                    break
+            known.append((owner, path, text, is_glob))
+
+
+def _contains(glob: str, text: str) -> bool:
+    """Whether a glob or a directory has all shards of a text, which may be a glob itself."""
+    if glob.endswith("/"):
+        return text.rpartition("/")[0] + "/" == glob
+    segments, others = glob.split("/"), text.split("/")
+    return len(segments) == len(others) and all(map(fnmatchcase, others, segments))
+
+
 def _few(part: Part) -> Iterator[str]:
     """The strings of a part, or its text if there are too many, or if it is a glob or a file."""
     if part.listed or len(part.braces) > MOST_EXPANDED:
@@ -122,14 +160,21 @@ def _absolute(text: str, base: str) -> str:
 def shards_of_two_sources(composition: Composition) -> Findings:
     """The first shard of each text that is also in an earlier source."""
     stores: defaultdict[str, ShardSets[str]] = defaultdict(ShardSets)  # the same URL may be in several stores
+    shards: defaultdict[str, list[_Written]] = defaultdict(list)
     for leaf, text, parts in parts_of(composition):
+        store = repr(leaf.model and leaf.model.storage)
+        shards[store] += [(leaf.name, text, part) for part in parts]
         for part in parts:
-            found = stores[repr(leaf.model and leaf.model.storage)].add(part, leaf.name)
+            found = stores[store].add(part, leaf.name)
             if found is not None and found[1] != leaf.name:
                 shard, other = found
                 message = f"{quote(shard)} is also a shard of the source `{other}`"
                 yield Finding(text, message, "put each shard into one source")
                 break
+    for of_store in shards.values():
+        if any(part.listed for *_, part in of_store):
+            for text, message in _shared_globs(of_store):
+                yield Finding(text, message, "put each shard into one source")
 
 
 @rule(
@@ -146,15 +191,20 @@ def shards_of_two_sources(composition: Composition) -> Findings:
 def shards_of_two_splits(splits: Sequence[Composition]) -> Findings:
     """The first shard of each text that is also in an earlier split."""
     sets: ShardSets[str] = ShardSets()
+    shards: list[_Written] = []
     for composition in splits:
         split = composition.variant.split or ""
         for _, text, parts in parts_of(composition):
+            shards += [(split, text, part) for part in parts]
             for part in parts:
                 found = sets.add(part, split)
                 if found is not None and found[1] != split:
                     message = f"{quote(found[0])} is also a shard of the split `{found[1]}`"
                     yield Finding(text, message, "use different shards in each split")
                     break
+    if any(part.listed for *_, part in shards):
+        for text, message in _shared_globs(shards):
+            yield Finding(text, message, "use different shards in each split")
 
 
 @rule(

@@ -1,0 +1,251 @@
+"""Rules for what a batch makes of the values of a field: those that cannot be padded, and images that do not stack."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from wdspec.spec.build import Composition
+from wdspec.spec.language.decoder_options import option_values
+from wdspec.spec.language.decoders import BY_NAME, RAW, ImageSpec
+from wdspec.spec.language.values import SUFFIXES
+from wdspec.spec.rules.fields import (
+    MAGIC,
+    decoders_of,
+    field_names,
+    image_of,
+    is_image,
+    right_sources,
+)
+from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.sources import Draft
+from wdspec.spec.spec import Source, Spec
+from wdspec.spec.tree import Node, locate
+
+
+@rule(
+    "E319",
+    "a field that cannot be padded",
+    "`pad` and `nested` take tensors, arrays or lists of numbers, which have a length. Text has to become numbers "
+    "first, by a function in `map`; single numbers are stacked.",
+    keys="collate",
+    bad="batch: {size: 4, collate: {txt: pad}}\ndataset:\n  - {shards: a.tar, extensions: txt}\n",
+    good="batch: {size: 4, collate: {txt: list}}\ndataset:\n  - {shards: a.tar, extensions: txt}\n",
+)
+def padded_fields(composition: Composition) -> Findings:
+    """Text and single numbers that `collate` pads, unless a function may change them."""
+    spec = composition.spec
+    collated = spec.batch.collate.fields if spec.batch is not None and spec.batch.collate else {}
+    for field, how in collated.items() if "batch" not in composition.bad else ():
+        if how.way not in ("pad", "nested") or any(call.field in (field, None) for call in spec.map):
+            continue
+        for leaf, source in right_sources(composition, "extensions", "rename", "decode", "map"):
+            if any(call.field in (field, None) for call in source.map) or field in source.tags:
+                continue
+            rows = [BY_NAME.get(decoder or RAW) for decoder in decoders_of(source, field)]
+            for name, kind, hint in _UNPADDED if rows and not _has_records(source) else ():
+                if all(row is BY_NAME[name] for row in rows):
+                    at = locate(composition.top.entries["batch"].value, ("collate", field))
+                    message = (
+                        f"`{how.way}` needs numbers with a length, but `{field}` of `{leaf.name}` is {kind}"
+                    )
+                    yield Finding(at, message, hint)
+
+
+_UNPADDED = (
+    ("txt", "text", "make numbers of it in `map`, for example with a tokenizer, or remove it from `collate`"),
+    ("cls", "a single number", "remove it from `collate`: single numbers are stacked"),
+)
+"""Decoders of values that have no length in numbers: one name, the kind of the values, and what to do."""
+
+
+def _has_records(source: Source) -> bool:
+    """Whether a source may have shards of records, whose fields are values of any type already."""
+    suffixes = tuple(suffix for format, each in SUFFIXES.items() if format != "tar" for suffix in each)
+    names = (text.partition(suffix)[1] for text in source.shards or () for suffix in suffixes)
+    return source.format not in ("auto", "tar") or any(names)
+
+
+@rule(
+    "W371",
+    "images or audio that do not stack",
+    "A batch stacks arrays and tensors of the same shape. PIL images are an error there, unless `ragged` or `collate` "
+    "says what to do with them. `resize` with one number keeps the aspect of images, which may differ. Images, audio "
+    "and video that are not decoded become a list of bytes.",
+    keys="batch",
+    bad="batch: 8\ndataset:\n  - {shards: a.tar, extensions: jpg cls, decode: pil}\n",
+    good="batch: 8\ndataset:\n  - {shards: a.tar, extensions: jpg cls, decode: rgb8}\n",
+)
+def unstackable_images(composition: Composition) -> Findings:
+    """Sources whose images are PIL images or keep their aspect, or whose images, audio or video are not decoded."""
+    spec = composition.spec
+    if not _stacks(spec):
+        return
+    for leaf, source in right_sources(composition, "extensions", "decode", "scale"):
+        if any(call.field is None for call in source.map):
+            continue
+        written = leaf.node.get("decode")
+        if written is not None and _gives_pil(source, spec):
+            hint = "decode to an array (`rgb8`) or a tensor (`torchrgb`), or make one in `map`"
+            yield Finding(written, "images of `pil` cannot be stacked in a batch", hint)
+        elif written is not None and (decoder := _find_resized(source, spec)) is not None:
+            side = option_values(decoder)["resize"]
+            hint = f"write `resize={side}x{side}`, or add `+center_crop={side}`"
+            yield Finding(
+                written, f"`resize={side}` keeps the aspect, so images of two aspects do not stack", hint
+            )
+        elif (field := _find_encoded(source, spec)) is not None:
+            at: Node = leaf.node.value_or_self("extensions")
+            decoder = "rgb8" if is_image(field) else _medium(field)
+            hint = f"add `decode: {decoder}`, or convert it to a tensor in `map`"
+            yield Finding(at, f"`{field}` is not decoded: the batch will have a list of bytes", hint)
+
+
+def _gives_pil(source: Source, spec: Spec) -> bool:
+    decode = source.decode
+    if decode is None:
+        return False
+    named = [name for field, name in decode.fields.items() if not _is_collated(field, source, spec)]
+    images = [name for entry in source.extensions or () if is_image(name := entry.split(";")[0])]
+    has_collated_all = bool(images) and all(_is_collated(name, source, spec) for name in images)
+    general = () if has_collated_all else decode.names
+    return any(name.partition("+")[0].startswith("pil") for name in (*general, *named))
+
+
+def _find_resized(source: Source, spec: Spec) -> str | None:
+    """A decoder that resizes the shorter side of images and does not crop them."""
+    decoders = (each for field in _stacked_images(source, spec) for each in decoders_of(source, field))
+    return next((each for each in decoders if each and _keeps_aspect(each)), None)
+
+
+def _keeps_aspect(decoder: str) -> bool:
+    options = option_values(decoder)
+    return isinstance(options.get("resize"), int) and "center_crop" not in options
+
+
+def _find_encoded(source: Source, spec: Spec) -> str | None:
+    """A field with images, audio or video that `extensions` names, if the source neither decodes nor rescales."""
+    decodes = source.decode is not None and (source.decode.names or source.decode.fields)
+    if decodes or source.scale is not None or source.extensions is None:
+        return None
+    names = (entry.split(";")[0] for entry in source.extensions)
+    found = (name for name in names if is_image(name) or _medium(name))
+    return next((name for name in found if not _is_collated(name, source, spec)), None)
+
+
+def _medium(field: str) -> str:
+    """`audio` or `video`, by the field's name; empty for others."""
+    last = field.rsplit(".", 1)[-1].lower()
+    return next((name for name in ("audio", "video") if last in BY_NAME[name].extensions), "")
+
+
+def _is_collated(field: str, source: Source, spec: Spec) -> bool:
+    """Whether `map`, `ragged` or `collate` names a field, by this name or a new one."""
+    batch = spec.batch
+    if batch is None:
+        return True
+    names = {call.field for call in (*source.map, *spec.map)}
+    names.update(batch.ragged if isinstance(batch.ragged, tuple) else ())
+    collated = batch.collate.fields if batch.collate else {}
+    names.update(name for name, how in collated.items() if how.way != "stack")
+    return field in names or any(new in names for new, olds in source.rename.items() if field in olds)
+
+
+class _Form(NamedTuple):
+    """What is known of the images of a field before they are read."""
+
+    image: ImageSpec
+    sides: tuple[int, int] | None
+    """Height and width; None if they depend on the data."""
+
+    def stacks_with(self, other: _Form) -> bool:
+        """Whether batches can have images of both forms, as far as is known."""
+        return self.image == other.image and (None in (self.sides, other.sides) or self.sides == other.sides)
+
+    def __str__(self) -> str:
+        height, width = self.sides or ("height", "width")
+        shape = self.image.shape.replace("height", str(height)).replace("width", str(width))
+        return f"{self.image.gives} of shape {shape}"
+
+
+@rule(
+    "E320",
+    "images of two sources that do not stack",
+    "A batch stacks images of all sources, so decoders must give them one type, and one shape if they resize. Or name "
+    "the field in `batch: {ragged: …}`, or draw one source for each batch with `mix: {unit: batch}`.",
+    keys="decode scale",
+    bad="batch: 4\ndataset:\n  - {shards: a.tar, extensions: jpg, decode: rgb8+resize=32x32, weight: 1}\n"
+    "  - {shards: b.tar, extensions: jpg, decode: rgb8+resize=64x64, weight: 1}\n",
+    good="batch: 4\ndataset:\n  - {shards: a.tar, extensions: jpg, decode: rgb8+resize=64x64, weight: 1}\n"
+    "  - {shards: b.tar, extensions: jpg, decode: rgb8+resize=64x64, weight: 1}\n",
+)
+def unlike_images(composition: Composition) -> Findings:
+    """The first source whose images have another type or shape, if every batch may have samples of all sources."""
+    spec, batch = composition.spec, composition.spec.batch
+    is_mixed = not spec.is_pass and spec.mix.unit != "batch" and not spec.mix.schedule
+    if batch is None or batch.size == 1 or not is_mixed or not _stacks(spec):
+        return
+    known: dict[str, tuple[str, _Form]] = {}
+    off = {
+        leaf.name
+        for each in composition.lists
+        for draft in each.drafts
+        if _is_off(draft)
+        for leaf in draft.leaves
+    }
+    for leaf, source in right_sources(composition, "extensions", "rename", "decode", "scale", "map"):
+        for field in () if leaf.name in off else _stacked_images(source, spec):
+            forms = {_form(decoder) for decoder in decoders_of(source, field)}
+            form = forms.pop() if len(forms) == 1 else None
+            if form is None:
+                continue
+            other, others = known.setdefault(field, (leaf.name, form))
+            if not form.stacks_with(others):
+                message = (
+                    f"`{field}` is {form} here, and {others} in `{other}`, which do not stack in a batch"
+                )
+                hint = "use one decoder with the same options for both"
+                yield Finding(leaf.node.value_or_self("decode"), message, hint)
+                return
+
+
+def _stacks(spec: Spec) -> bool:
+    """Whether batches stack the fields that are not named elsewhere, as they were decoded."""
+    batch = spec.batch
+    return not (
+        batch is None
+        or any(call.field is None for call in spec.map)
+        or batch.ragged == "list"
+        or (batch.collate and batch.collate.call)
+    )
+
+
+def _stacked_images(source: Source, spec: Spec) -> list[str]:
+    """The fields of a source that may be images and are stacked as they were decoded."""
+    kept = {name for entry in spec.to_tuple or spec.fields or () for name in entry.split(";")}
+    renamed = {old for olds in source.rename.values() for old in olds}
+    if any(call.field is None for call in source.map) or any(MAGIC.intersection(name) for name in kept):
+        return []
+    return [
+        name
+        for name in field_names(source) or ()
+        if name not in renamed and (not kept or name in kept) and name not in source.tags
+        if not _is_collated(name, source, spec)
+    ]
+
+
+def _is_off(draft: Draft) -> bool:
+    """Whether a source is never drawn."""
+    model = draft.model
+    return model is not None and 0 in (model.probability, model.weight, model.upsample)
+
+
+def _form(decoder: str | None) -> _Form | None:
+    """The form of the images that a decoder gives; None if it gives others, or PIL images."""
+    image = image_of(decoder)
+    if image is None or image.container == "pil":
+        return None
+    options = option_values(str(decoder))
+    crop = options.get("random_resized_crop") or options.get("center_crop")
+    resize = options.get("resize")
+    sides = (crop, crop) if isinstance(crop, int) else crop or (resize if isinstance(resize, tuple) else None)
+    return _Form(image, sides)
