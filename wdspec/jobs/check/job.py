@@ -31,6 +31,7 @@ JUDGEMENTS: tuple[Judgement, ...] = (
     judge_samples.similar_images,
     judge_sources.odd_images,
     judge_sources.lone_classes,
+    judge_sources.renamed_classes,
     judge_sources.sorted_shards,
     judge_sources.small_shards,
     judge_sources.few_shards,

@@ -179,7 +179,7 @@ class _Reading:
         following = opened.next_offset
         for raw in opened:
             index, offset, following = opened.next_index - 1, following, opened.next_offset
-            watch.raw(raw, index)
+            watch.raw(raw, index, offset)
             if torn:
                 torn = False
                 continue
