@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from wdspec.base.errors import FieldError, WdspecError
+from wdspec.base.errors import WdspecError
 from wdspec.base.redaction import redact
 from wdspec.formats.samples import LOST
 from wdspec.planning.plan import Plan, SourcePlan
+from wdspec.read.budget import code_of
 from wdspec.read.shard import Piece
 from wdspec.read.transform import SourceParts
 from wdspec.spec.codes import is_error
@@ -88,16 +89,12 @@ class DataProblem:
             cause: where it arose, as for `Budget`.
             place: known parts of the place that the error does not have.
         """
-        message, code = str(error), ""
+        message = f"{type(error).__name__}: {error}"
         if isinstance(error, WdspecError):
-            message, code, place = error.message, error.code, {**place, **error.place}
-        else:
-            message = f"{type(error).__name__}: {message}"
-        if cause == "map" and not isinstance(error, FieldError):
-            code = "D203"
+            message, place = error.message, {**place, **error.place}
         known = {name: place[name] for name in _PLACE if place.get(name) is not None}
         return cls(
-            code or ("D102" if cause == "shard" else "D202"),
+            code_of(error, cause),
             redact(message.removesuffix(LOST)),  # a check reads the rest of the shard if possible
             source=str(place.get("source") or ""),
             **{"shard": str(place.get("url") or ""), **known},
