@@ -298,6 +298,11 @@ class CheckedSource:
             "fields": self.facts.fields,
         }
 
+    @property
+    def is_read_in_full(self) -> bool:
+        """Whether all shards were read, except those that cannot be."""
+        return all(looked.facts.samples or looked.facts.problems for looked in self.shards)
+
     @cached_property
     def read(self) -> list[LookedAt]:
         """The shards that were read in full, in order."""
