@@ -72,7 +72,8 @@ class CheckReport:
     def max_rates(self) -> dict[str, float]:
         """An `errors.max_rate` for each source that was read in full, but not without errors that its policy forbids.
 
-        It is twice the rate found, with one digit: each worker applies it to the samples that it reads itself.
+        It is twice the rate found, with one digit: each worker applies it to the samples that it reads itself. A
+        source with errors in more than a tenth of its samples gets none.
         """
         skips: Counter[str] = Counter()
         for (source, code), count in self.totals.items():
@@ -85,7 +86,7 @@ class CheckReport:
                 (errors.max_count is not None and errors.max_count < found)
                 or (errors.max_rate is not None and errors.max_rate < found / max(MIN_SAMPLES, samples))
             )
-            if found and samples and not is_allowed and checked.is_read_in_full:
+            if 0 < found <= samples / 10 and not is_allowed and checked.is_read_in_full:
                 rate = 2 * found / max(MIN_SAMPLES, samples)
                 digit = 10 ** math.floor(math.log10(rate))
                 rates[checked.name] = min(1.0, float(f"{math.ceil(rate / digit - 1e-9) * digit:.0e}"))
