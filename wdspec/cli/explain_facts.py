@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from wdspec.base.errors import MissingShardError, UsageError, WdspecError
 from wdspec.cli import explain_data
@@ -20,6 +20,7 @@ from wdspec.fields.decode import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.blocks import CHUNK
 from wdspec.planning.plan import Plan, SourcePlan, choose_batching, make_plan
+from wdspec.planning.shares import shares_of_steps
 from wdspec.planning.topology import Seat, Topology, find_seat
 from wdspec.shards.shards import list_shards
 from wdspec.spec.language.samples import Call
@@ -129,6 +130,19 @@ class ExplainedSlot:
     first: tuple[Turn, ...]
 
 
+class ScheduledShares(NamedTuple):
+    """A step of `mix.schedule`."""
+
+    at: int
+    """Number of the global sample."""
+    batch: int
+    """J of the first global batch with these shares."""
+    ramp: bool
+    """Whether the shares change linearly from those of the step before, up to this batch."""
+    shares: dict[str, float]
+    """Shares of the whole mix, of the sources that are ever read."""
+
+
 @dataclass(frozen=True)
 class PlannedRun:
     """The canonical topology, and the ranks and workers that read it."""
@@ -178,6 +192,8 @@ class Explanation:
     """The first slots."""
     found: tuple[Advice, ...]
     """Findings about the data."""
+    schedule: tuple[ScheduledShares, ...] = ()
+    """The steps of `mix.schedule`."""
 
     @property
     def active(self) -> list[ExplainedSource]:
@@ -320,7 +336,17 @@ def explain_spec(
     if probe:
         advice += explain_data.advice_on_data(spec, shards, measures)
     outline = tuple(_outline(spec.dataset, (), leaves))
-    return Explanation(spec, plan, run, outline, tuple(_slots(plan, slots)), tuple(advice))
+    steps = shares_of_steps(spec, lambda source: len(shards.lists[source.name]))
+    schedule = tuple(
+        ScheduledShares(
+            at,
+            -(-at // plan.batching.global_size),
+            step.ramp == "linear",
+            {source.name: float(shares[source.name]) for source in plan.sources},
+        )
+        for (at, shares), step in zip(steps, spec.mix.schedule or (), strict=True)
+    )
+    return Explanation(spec, plan, run, outline, tuple(_slots(plan, slots)), tuple(advice), schedule)
 
 
 def _measurements(spec: Spec) -> Measurements | None:
