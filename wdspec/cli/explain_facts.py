@@ -508,6 +508,14 @@ def steps_in_words(source: Source) -> str:
     return ", ".join(steps)
 
 
+def common_steps(spec: Spec) -> str:
+    """Show the steps for the samples of all sources: `map m:f, stage m:g`."""
+    steps = [f"map {calls_in_words(spec.map)}"] if spec.map else []
+    if spec.stage is not None:
+        steps.append(f"stage {spec.stage.call}")
+    return ", ".join(steps)
+
+
 def calls_in_words(calls: Iterable[Call]) -> str:
     """Show calls of user functions: `m:f, m:Class(side=16), text: m:Tokenizer(name='a').encode(limit=8)`."""
     return ", ".join(
