@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from wdspec.spec.files import ReadFile
     from wdspec.spec.spec import Source, Spec
 
-SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 Command = Callable[..., Any]
 
 form_option = click.option(
@@ -209,11 +208,6 @@ def require_library(module: str, option: str, package: str) -> None:
 
     if find_spec(module) is None:
         raise UsageError(f"{option} needs {module}: pip install {package}")
-
-
-def is_spec_file(what: str) -> bool:
-    """Whether an argument names a spec, perhaps with its split, and not a URL or a directory."""
-    return what.split("#", 1)[0].endswith(SPEC_SUFFIXES)
 
 
 def find_source(name: str, spec: Spec) -> Source:
