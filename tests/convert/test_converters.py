@@ -246,7 +246,9 @@ def test_a_validated_file_of_another_tool_names_the_command():
         wds.WebDataset(str(FILES / "wids" / "datasets.json"))
 
 
-@pytest.mark.parametrize("name", ["webdataset/plain.yaml", "webdataset-ds/absolute.ds.yml", "wids/named.json"])
+@pytest.mark.parametrize(
+    "name", ["webdataset/plain.yaml", "webdataset-ds/absolute.ds.yml", "wids/named.json"]
+)
 def test_what_a_spec_can_say_in_full_loads_as_it_is(name, tmp_path):
     path = FILES / name
     text, notes = converted(path)

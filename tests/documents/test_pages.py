@@ -40,3 +40,11 @@ def test_commands_run_on_pages_that_start_with_the_demo(page, tmp_path):
     (tmp_path / "demo" / "other.yaml").write_text((tmp_path / "demo" / "spec.yaml").read_text())
     for command in commands:
         run(*command.replace("--seconds 1", "--seconds 0.1").split()[1:], folder=tmp_path / "demo")
+
+
+def test_only_the_readme_says_how_wdspec_is_installed():
+    readme = DOCS.parent / "README.md"
+    pages = [readme, *DOCS.rglob("*.md"), *(DOCS.parent / "wdspec").rglob("*.py")]
+    assert [page for page in pages if re.search(r"pip install \S*(?:wdspec|\.\[)", page.read_text())] == [
+        readme
+    ]

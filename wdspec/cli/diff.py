@@ -379,7 +379,7 @@ def draw(diff: SpecDiff, file: str) -> None:
     """
     if not file.endswith(".svg"):
         raise UsageError(f"--chart draws SVG; name a file that ends in .svg, not {file}")
-    require_library("matplotlib", "--chart", "'wdspec[charts]'")
+    require_library("matplotlib", "--chart", "wdspec[charts]")
     from matplotlib.figure import Figure
 
     shares = [

@@ -112,12 +112,12 @@ def preview(
     and runs no script.
 
     This reads shards and runs the functions that the spec names (`map`, `select`, decoders); WDS_SECURE=1 forbids them.
-    Needs `pip install 'wdspec[charts]'`.
+    Needs the extra `charts`.
     """
     if len(files) > 2:
         raise click.UsageError(f"a page shows one spec, or two side by side, not {len(files)}")
     for library in ("jinja2", "matplotlib", "PIL"):
-        require_library(library, "`wdspec preview`", "'wdspec[charts]'")
+        require_library(library, "`wdspec preview`", "wdspec[charts]")
     specs = [explain_spec(choose(file).load(), ranks, workers, 1) for file in files]
     with progress("reading sources", sum(len(each.active) for each in specs)) as bar:
         previews = [

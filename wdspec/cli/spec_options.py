@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wdspec.base.errors import UsageError
+from wdspec.base.errors import UsageError, install_command
 
 if TYPE_CHECKING:
     from wdspec.jobs.engine import Engine
@@ -207,7 +207,7 @@ def require_library(module: str, option: str, package: str) -> None:
     from importlib.util import find_spec
 
     if find_spec(module) is None:
-        raise UsageError(f"{option} needs {module}: pip install {package}")
+        raise UsageError(f"{option} needs {module}: {install_command(package)}")
 
 
 def find_source(name: str, spec: Spec) -> Source:

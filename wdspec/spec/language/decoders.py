@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from wdspec.base.errors import UsageError
+from wdspec.base.errors import UsageError, install_command
 from wdspec.spec.language.decoder_options import CLIPPING, FRAMING, REDUCING, split_decoder
 
 
@@ -383,10 +383,10 @@ def absent(name: str, user: str, cause: BaseException | None = None) -> UsageErr
         isinstance(cause, ModuleNotFoundError) and str(cause.name).partition(".")[0] == name.partition(".")[0]
     ):
         return UsageError(
-            f"{user} needs {name}, which is not installed: `pip install 'wdspec[{EXTRAS[name]}]'`"
+            f"{user} needs {name}, which is not installed: {install_command(f'wdspec[{EXTRAS[name]}]')}"
         )
     why = " ".join(str(cause).split())[:300]
     return UsageError(
         f"{user} needs {name}, which is installed but cannot be loaded: {why}. Check what it needs itself, or "
-        f"reinstall `wdspec[{EXTRAS[name]}]`"
+        f"reinstall it: {install_command(f'wdspec[{EXTRAS[name]}]')}"
     )
