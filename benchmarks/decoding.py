@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7, help="timed turns of each side (default: 7)")
     options = parser.parse_args()
     if simplejpeg() is None:
-        raise SystemExit("simplejpeg is not installed: pip install 'wdspec[fast]'")
+        raise SystemExit("simplejpeg is not installed: pip install '.[fast]'")
     warnings.simplefilter("ignore")  # webdataset hands torch arrays that it may not write to
     turns, seconds = (2, 0.001) if options.quick else (options.turns, 0.1)
     jpeg_rows(turns, seconds)

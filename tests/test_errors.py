@@ -1,10 +1,15 @@
 """Errors name the place where they occurred, also those of other libraries."""
 
+import importlib.metadata
 import io
+import json
 import pickle
+from pathlib import Path
 
 import pytest
 
+import wdspec
+from wdspec.base import errors
 from wdspec.base.errors import FieldError, tell_place
 
 PLACE = {"source": "a", "url": "s3://u:hush@b/a.tar", "key": "k1"}
@@ -63,3 +68,41 @@ def test_nothing_is_added_if_nothing_is_known():
     error = ValueError("odd")
     tell_place(error, url=None)
     assert error.args == ("odd",)
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        ({}, "pip install 'wdspec[s3]'"),
+        ({"url": "file:///a%20b/w", "dir_info": {"editable": True}}, "pip install -e '/a b/w[s3]'"),
+        ({"url": "file:///w", "dir_info": {}}, "pip install '/w[s3]'"),
+        (
+            {"url": "https://h/w.git", "vcs_info": {"vcs": "git", "commit_id": "1f"}},
+            "pip install 'wdspec[s3] @ git+https://h/w.git@1f'",
+        ),
+        (
+            {"url": "https://h/w-1-py3-none-any.whl", "archive_info": {}},
+            "pip install 'wdspec[s3] @ https://h/w-1-py3-none-any.whl'",
+        ),
+        (None, f"pip install -e '{Path(wdspec.__file__).parents[1]}[s3]'"),
+    ],
+    ids=["index", "editable", "folder", "git", "wheel", "not installed"],
+)
+def test_an_extra_is_installed_from_where_wdspec_came_from(origin, command, monkeypatch):
+    class Distribution:
+        @staticmethod
+        def read_text(name):
+            return json.dumps(origin) if origin else None
+
+    def find(name):
+        if origin is None:
+            raise importlib.metadata.PackageNotFoundError
+        return Distribution
+
+    monkeypatch.setattr("importlib.metadata.distribution", find)
+    errors._find_origin.cache_clear()
+    try:
+        assert errors.install_command("wdspec[s3]") == f"`{command}`"
+        assert errors.install_command("paramiko") == "`pip install 'paramiko'`"
+    finally:
+        errors._find_origin.cache_clear()

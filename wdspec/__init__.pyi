@@ -20,6 +20,7 @@ from wdspec.run.loader import Loader as Loader
 from wdspec.run.ranks import gather_state as gather_state
 from wdspec.run.state import merge_states as merge_states
 from wdspec.spec.load import load as load
+from wdspec.spec.load import validate as validate
 from wdspec.spec.spec import Spec as Spec
 from wdspec.stores.table import opener as opener
 from wdspec.stores.table import store as store

@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from wdspec.base.errors import UsageError, did_you_mean
+from wdspec.base.errors import UsageError, did_you_mean, install_command
 from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.topology import Seat, Topology, find_seat, find_seat_in_mesh
 from wdspec.shards.shards import LockLike, list_readable_shards, list_shards
@@ -214,4 +214,4 @@ def _check_choice(function: str, choice: Mapping[str, Any], **remedies: str) -> 
 def require_torch(what: str) -> None:
     """Raise a UsageError if torch is not installed, without importing it; `what` is what needs it."""
     if importlib.util.find_spec("torch") is None:
-        raise UsageError(f"{what} needs torch, which is not installed: `pip install 'wdspec[torch]'`")
+        raise UsageError(f"{what} needs torch, which is not installed: {install_command('wdspec[torch]')}")

@@ -40,9 +40,10 @@ def test_every_row_has_its_test():
         assert f"def {name}(" in (Path(__file__).parents[2] / path).read_text()
 
 
-def test_01_a_dataset_may_be_a_spec(source, tmp_path):
-    (tmp_path / "s.yaml").write_text(json.dumps({"dataset": [{"shards": source(2, 3)}], "epoch": 6}))
-    dataset = wds.WebDataset(str(tmp_path / "s.yaml")).to_tuple("cls")
+@pytest.mark.parametrize("name", ["s.yaml", "s.yml", "s.json"])
+def test_01_a_dataset_may_be_a_spec(source, tmp_path, name):
+    (tmp_path / name).write_text(json.dumps({"dataset": [{"shards": source(2, 3)}], "epoch": 6}))
+    dataset = wds.WebDataset(str(tmp_path / name)).to_tuple("cls")
     assert sorted(value for (value,) in dataset) == list(range(6))
 
 

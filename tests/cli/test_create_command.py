@@ -13,6 +13,7 @@ import pytest
 from commandline import PROGRAM, environment, on_terminal
 from commandline import within as wdspec
 
+from wdspec import WebDataset
 from wdspec.formats.tar.reader import TarSamples
 
 
@@ -289,7 +290,8 @@ def test_a_folder_of_classes_gives_each_sample_its_own(tmp_path):
     _, said = within("create", "train", "-o", "plain.tar", folder=tmp_path)
     assert "--classes" in said
     _, said = within("create", "train", "-o", "train.tar", "--classes", folder=tmp_path)
-    assert "--classes" not in said
+    assert said.splitlines()[-1] == "3 classes (in classes.txt): 0 cat, 1 dog, 2 n01"
+    assert (tmp_path / "classes.txt").read_text() == "cat\ndog\nn01\n"
     samples = list(wds.WebDataset(str(tmp_path / "train.tar")).decode())
     assert [(s["__key__"], s["cls"], s["label.txt"]) for s in samples] == [
         ("cat/0", 0, "cat"),
@@ -301,3 +303,56 @@ def test_a_folder_of_classes_gives_each_sample_its_own(tmp_path):
     _, said = within("create", "train", "-o", "x.tar", "--classes", folder=tmp_path, code=1)
     assert "stray.jpg is not in a folder" in said
     within("create", "index.csv", "-o", "x.tar", "--classes", folder=tmp_path, code=2)
+
+
+def test_classes_have_the_same_numbers_in_every_call(tmp_path):
+    for split, names in {"train": ("bird", "cat", "dog"), "val": ("dog",), "new": ("ant", "dog")}.items():
+        for name in names:
+            (tmp_path / split / name).mkdir(parents=True)
+            (tmp_path / split / name / "0.jpg").write_bytes(b"j")
+
+    def create(split, *more, code=0):
+        return wdspec(
+            "create", split, "-o", f"out/{split}.tar", "--classes", *more, folder=tmp_path, code=code
+        )[1]
+
+    def numbers(split):
+        return {s["label.txt"]: s["cls"] for s in WebDataset(str(tmp_path / "out" / f"{split}.tar")).decode()}
+
+    create("train")
+    create("val")
+    assert numbers("val") == {"dog": numbers("train")["dog"]} == {"dog": 2}
+    said = create("new", code=1)
+    assert "out/classes.txt" in said
+    assert "no line for 1 class (ant); add the names at its end" in said
+    with open(tmp_path / "out/classes.txt", "a") as file:
+        file.write("ant\n")
+    create("new")
+    assert numbers("new") == {"ant": 3, "dog": 2}
+    create("val", "--force", "--class-names", "names/other.txt")
+    assert numbers("val") == {"dog": 0}
+    assert (tmp_path / "names/other.txt").read_text() == "dog\n"
+    (tmp_path / "twice.txt").write_text("dog\ndog\n")
+    assert "twice.txt" in create("val", "--force", "--class-names", "twice.txt", code=1)
+    _, said = wdspec("create", "val", "-o", "-", "--class-names", "names/other.txt", folder=tmp_path)
+    assert "1 class (in names/other.txt): 0 dog" in said
+
+
+def test_check_compares_numbers_and_names_of_classes(tmp_path):
+    for split, names in {"train": ("bird", "cat", "dog"), "val": ("cat", "dog")}.items():
+        for name in names:
+            (tmp_path / split / name).mkdir(parents=True)
+            (tmp_path / split / name / "0.txt").write_text(f"{split} {name}")
+        wdspec("create", split, "-o", f"{split}.tar", "--class-names", f"{split}.txt", folder=tmp_path)
+    (tmp_path / "s.yaml").write_text(
+        "wdspec: 1\nsplits:\n  train: {dataset: [{name: t, shards: train.tar}]}\n"
+        "  val: {dataset: [{name: v, shards: val.tar}]}\n  both:\n    dataset:\n"
+        "      - {name: t, shards: train.tar, rename: {label: cls}}\n      - {name: v, shards: val.tar}\n"
+    )
+    check = ("check", "--jobs", "0", "--format", "json", "--strict")
+    for arguments in (["s.yaml#both"], ["s.yaml#val", "--against", "s.yaml#train"]):
+        shown, _ = wdspec(*check, *arguments, folder=tmp_path, code=1)
+        found = [each for each in json.loads(shown)["problems"] if each["code"] == "D313"]
+        assert [each["key"] for each in found] == ["cat/0", "dog/0"]
+        assert "the class is `0 cat` in 1 of 2 samples, but `0 bird` in `t`" in found[0]["message"]
+    wdspec(*check, "s.yaml#train", folder=tmp_path)

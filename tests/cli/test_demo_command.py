@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from commandline import NO_TORCH, on_terminal, wdspec
 
 import wdspec as library
+from wdspec.base.errors import install_command
 from wdspec.cli.demo import COLLECTIONS, demo, write_project
 
 
@@ -91,7 +92,7 @@ def test_a_folder_that_it_did_not_make_or_whose_spec_was_edited_is_left_alone(tm
 def test_without_torch_it_reads_samples_and_says_what_batches_need(tmp_path):
     shown, _ = wdspec("demo", folder=tmp_path, before=NO_TORCH, WDSPEC_ENV="cluster")
     assert "unbatched, since torch is not installed" in shown
-    assert "pip install 'wdspec[torch]'" in shown
+    assert install_command("wdspec[torch]") in shown
     assert "2,048 samples in" in shown
 
 

@@ -86,6 +86,26 @@ def test_shares_shards_and_keys_are_told_source_by_source(repository):
     assert "books resumes at the start of the shards it was reading: some samples are repeated" in lines
 
 
+def test_a_schedule_shows_the_step_that_differs(tmp_path):
+    steps = (
+        "{at: 0, shares: {a: 1}}, {at: 320, shares: {a: 1, b: 1}}, {at: 960, shares: {b: 1}, ramp: linear}"
+    )
+    spec = "batch: 32\nmix: {schedule: [%s]}\ndataset: [{name: a, shards: a.tar}, {name: b, shards: b.tar}]\n"
+    (tmp_path / "old.yaml").write_text(spec % steps)
+    (tmp_path / "new.yaml").write_text(spec % steps.replace("{b: 1}", "{a: 1, b: 3}"))
+    (tmp_path / "more.yaml").write_text(
+        spec % steps.replace(", {at: 320", ", {at: 64, shares: {b: 1}}, {at: 320")
+    )
+    assert compared(tmp_path, "old.yaml", "new.yaml")["settings"] == [
+        {"key": "mix.schedule[at 960].shares.a", "old": None, "new": "1.0"},
+        {"key": "mix.schedule[at 960].shares.b", "old": "1.0", "new": "3.0"},
+    ]
+    shown = within("diff", "old.yaml", "new.yaml", folder=tmp_path)[0]
+    assert "\nschedule: other shares from batch 10 on\n\n" in shown
+    keys = {each["key"] for each in compared(tmp_path, "old.yaml", "more.yaml")["settings"]}
+    assert all(key.startswith("mix.schedule[at 64].") for key in keys)
+
+
 def test_equal_specs_are_said_to_be_equal_and_the_exit_code_tells(repository):
     shown, _ = within("diff", "HEAD:train.yaml", "train.yaml", "--exit-code", folder=repository)
     assert "no differences" in shown

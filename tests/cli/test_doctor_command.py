@@ -73,6 +73,14 @@ def test_variables_that_do_not_do_what_was_meant_have_advice(environ, name, advi
     assert any(each.name == name and advice in each.advice for each in set_variables(environ))
 
 
+def test_schemes_that_no_source_has_need_no_advice(tmp_path):
+    (tmp_path / "s.yaml").write_text("wdspec: 1\ndataset: [{shards: ais://b/a.tar, errors: {retry: 0s}}]\n")
+    variables = {"AIS_ENDPOINT": "http://127.0.0.1:9", "AIS_CONNECT_TIMEOUT": "1"}
+    shown, _ = within("doctor", "s.yaml", folder=tmp_path, code=1, **variables)
+    assert "USE_AIS_FOR" not in shown
+    assert "name other schemes in USE_AIS_FOR" in within("doctor", **variables)[0]
+
+
 def test_a_wrong_variable_ends_with_1_and_all_else_is_shown():
     shown, _ = within("doctor", code=1, WDS_CACHE_SIZE="much")
     assert "processors" in shown

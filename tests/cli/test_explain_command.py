@@ -329,11 +329,35 @@ def test_a_schedule_is_told_and_shares_are_its_means_over_an_epoch(tmp_path):
     )
     found = CliRunner().invoke(explain, [str(tmp_path / "spec.yaml")]).output
     assert "even, one source a batch" in found
-    assert (
-        "shares change at sample 50 (batch 5), 1,000 (batch 100); the table shows their means over an epoch"
-        in found
-    )
+    assert "shares change at batch 5, 100; the table of sources shows their means over an epoch\n" in found
+    assert "share    from 0  from 45  from 1,000\na      100.00 %  50.00 %      0.00 %\n" in found
+    found = found.partition("\n\nsource ")[2]
     rows = {
         line.split()[0]: line.split()[1:3] for line in found.splitlines() if line.split()[1:3][-1:] == ["%"]
     }
     assert rows == {"a": ["75.00", "%"], "b": ["25.00", "%"], "c": ["0.00", "%"]}
+
+
+def test_a_schedule_with_ramps_shows_the_shares_of_its_steps(tmp_path):
+    steps = "".join(f", {{at: {100 * n}, shares: {{a: {n}, m: 1}}, ramp: linear}}" for n in range(1, 12))
+    (tmp_path / "spec.yaml").write_text(
+        f"batch: 10\nmix:\n  schedule: [{{at: 0, shares: {{a: 1}}}}{steps}]\ndataset:\n  - {{name: a, shards: a.tar}}\n"
+        "  - {name: m, dataset: [{name: b, shards: b.tar, weight: 1}, {name: c, shards: c.tar, weight: 3}]}\n"
+    )
+    shown = CliRunner().invoke(explain, [str(tmp_path / "spec.yaml")]).output
+    [_, heading, a, b, c] = shown.partition("shares by sample")[2].splitlines()[:5]
+    assert heading.split("  ")[-2:] == ["ramp to 600", "… ramp to 1,100"]
+    assert [line.split()[:5] for line in (a, b, c)] == [
+        ["a", "100.00", "%", "50.00", "%"],
+        ["b", "0.00", "%", "12.50", "%"],
+        ["c", "0.00", "%", "37.50", "%"],
+    ]
+    found = CliRunner().invoke(explain, [str(tmp_path / "spec.yaml"), "--format", "json"]).output
+    schedule = json.loads(found)["schedule"]
+    assert schedule[1] == {
+        "at": 100,
+        "batch": 10,
+        "ramp": True,
+        "shares": {"a": 0.5, "b": 0.125, "c": 0.375},
+    }
+    assert len(schedule) == 12

@@ -11,6 +11,7 @@ from commandline import NO_TORCH, on_terminal, wdspec
 from PIL import Image
 from shardmaking import write_shard, write_source
 
+from wdspec.base.errors import install_command
 from wdspec.cli.head import head
 from wdspec.cli.samples import PREVIEW, describe_value
 
@@ -169,7 +170,10 @@ def test_it_needs_no_torch_unless_a_decoder_does(folder):
         before=NO_TORCH,
         code=1,
     )
-    assert said == "`decode: torchrgb` needs torch, which is not installed: `pip install 'wdspec[torch]'`\n"
+    assert (
+        said
+        == f"`decode: torchrgb` needs torch, which is not installed: {install_command('wdspec[torch]')}\n"
+    )
 
 
 def test_what_a_shard_names_its_members_cannot_steer_a_terminal(folder):

@@ -13,6 +13,7 @@ from commandline import NO_TORCH, PROGRAM, environment, on_terminal, wdspec, wit
 from shardmaking import write_source
 
 from wdspec import cli
+from wdspec.base.errors import install_command
 from wdspec.cli.main import GROUPS
 
 
@@ -235,7 +236,7 @@ def test_without_torch_what_needs_it_names_the_extra(use, what, folder):
         text=True,
         timeout=60,
     )
-    assert done.stdout == f"{what} needs torch, which is not installed: `pip install 'wdspec[torch]'`\n"
+    assert done.stdout == f"{what} needs torch, which is not installed: {install_command('wdspec[torch]')}\n"
 
 
 def test_without_torch_a_decoder_decodes_samples():

@@ -1,6 +1,7 @@
 """`wdspec preview`: one page that shows what a spec delivers, and loads and runs nothing."""
 
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -122,12 +123,65 @@ def test_what_cannot_be_read_is_a_problem_and_the_rest_is_shown(folder):
     assert "Dropped, or not among the samples read." in seen.text
 
 
+def test_steps_of_the_whole_mix_and_what_is_skipped_are_shown(folder):
+    shard = bytearray((folder / "pictures-00.tar").read_bytes())
+    shard[shard.index(b"\xff\xd8") : shard.index(b"\xff\xd8") + 2] = b"no"
+    (folder / "pictures-00.tar").write_bytes(shard)
+    keys = 'errors: skip\nmap: "flips:flip"\n'
+    (folder / "spec.yaml").write_text(keys + SPEC.replace(', map: "flips:flip"', ', select: "flips:few"'))
+    (folder / "flips.py").write_text(
+        "def flip(sample):\n    return sample\ndef few(sample):\n    return sample['__key__'] != 'p3'\n"
+    )
+    seen, _ = page(folder, "spec.yaml", "-n", "1", "--samples", "18")
+    assert "Skipped or dropped: D202 1, select 1." in seen.text
+    assert "scale 2, select flips:few, map flips:flip" in seen.text
+    assert re.search(r"Made by wdspec [\d.]+\w*, 20\d\d-\d\d-\d\d \d\d:\d\d UTC", seen.text)
+
+
+def test_a_step_of_the_run_can_be_shown(folder):
+    seen, _ = page(folder, "spec.yaml", "-n", "0", "--samples", "1", "--step", "20")
+    text = " ".join(seen.text.split())
+    assert "Batch 20, as the training loop gets it" in text
+    assert "16 batches from number 20 on, a square for each sample" in text
+    batches = within("batch", "spec.yaml", "--step", "20", "--format", "json", folder=folder)[0]
+    assert json.loads(batches)["samples"][0]["key"] in text
+    spec = re.sub(r"weight: \d, |mix: .*|extensions: [^,]*, decode.*|, extensions: txt json", "", SPEC)
+    (folder / "spec.yaml").write_text(re.sub("epoch: 64", "epoch: pass", spec))
+    seen, _ = page(folder, "spec.yaml", "-n", "0", "--samples", "1", "--step", "7")
+    assert "1 batch from number 7 on" in " ".join(seen.text.split())
+    _, said = within("preview", "spec.yaml", "--step", "8", folder=folder, code=1)
+    assert "spec.yaml: a pass has 8 batches; choose a --step below 8" in said
+
+
+def test_a_schedule_is_a_picture_with_its_steps_in_words(folder):
+    steps = "[{at: 0, shares: {pictures: 1}}, {at: 40, shares: {texts: 3, pictures: 1}, ramp: linear}]"
+    spec = (
+        SPEC.replace("weight: 3, ", "")
+        .replace("weight: 1, ", "")
+        .replace("unit: batch", f"schedule: {steps}")
+    )
+    (folder / "spec.yaml").write_text(spec.replace("batch: 4\n", ""))
+    seen, _ = page(folder, "spec.yaml", "-n", "0", "--samples", "1")
+    words = "from sample 0: pictures 100.00 %; by sample 40: pictures 25.00 %, texts 75.00 %"
+    assert f"in the colors of the table: {words}." in seen.text
+    assert [each for each in seen.all("div") if each.get("aria-label", "").endswith(words)]
+
+
+def ends(folder):
+    """The numbers on the x axis of the mixture of each spec."""
+    charts = (folder / "preview.html").read_text().split('aria-label="Bar chart')[1:]
+    return [re.findall(r">([\d.]+)</text>", chart.partition('id="matplotlib.axis_2"')[0]) for chart in charts]
+
+
 def test_two_specs_stand_side_by_side(folder):
     (folder / "other.yaml").write_text(SPEC.replace("weight: 1", "weight: 9"))
     seen, _ = page(folder, "spec.yaml", "other.yaml", "-n", "0", "--samples", "4")
     assert len(seen.all("article")) == 2
     assert "75.00 %" in seen.text
     assert "90.00 %" not in seen.text
+    old, new = ends(folder)
+    assert old == new
+    assert max(map(float, old)) == 80
     _, said = within("preview", "spec.yaml", "spec.yaml", "spec.yaml", folder=folder, code=2)
     assert "a page shows one spec, or two side by side, not 3" in said
 
@@ -140,7 +194,7 @@ def test_secure_mode_runs_no_function_of_the_spec(folder):
 
 def test_no_secret_of_a_url_is_on_the_page(folder, monkeypatch):
     urls = [("__url__", ["http://me:s3cret@host/a.tar"])]
-    monkeypatch.setattr("wdspec.cli.preview.first_batch", lambda spec: urls)
+    monkeypatch.setattr("wdspec.cli.preview.first_batch", lambda spec, step: urls)
     page(folder, "spec.yaml", "-n", "0", "--samples", "2")
     text = (folder / "preview.html").read_text()
     assert "host/a.tar" in text

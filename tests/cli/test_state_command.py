@@ -49,9 +49,9 @@ def test_it_says_where_the_run_stands_and_what_may_go_on(spec, tmp_path):
     said = run(file)
     assert "8 global batches yielded, 128 samples" in said
     assert "epoch 1, 3 of its 5 batches" in said
-    assert "topology 4 ranks x 2 workers" in said
+    assert "resumes on 4 ranks x 2 workers with elastic on 1, 2, 4, 8 ranks (up to 16), with" in said
+    assert "0, 1, 2 workers each; needs `elastic: {ranks: 4, workers: 2}` in the spec version" in said
     assert "holds all canonical ranks" in said
-    assert "resumes on 1, 2, 4, 8 ranks (up to 16), with 0, 1, 2 workers each" in said
     assert "shares set" not in said
     assert re.search(r"a 3/4 9\d ", said)
 

@@ -346,6 +346,21 @@ def test_github_annotations(here: Path) -> None:
     assert result.output.startswith("::error file=bad.yaml,line=3,col=5,endColumn=14,title=E201::unknown key")
 
 
+@pytest.mark.parametrize("form", ["text", "github", "json", "sarif"])
+def test_a_problem_of_a_shared_base_is_reported_once(form: str, here: Path) -> None:
+    (here / "bases").mkdir()
+    (here / "bases" / "b.yaml").write_text(BAD)
+    for name in ("one", "two"):
+        (here / f"{name}.wdspec.yaml").write_text("wdspec: 1\nextends: bases/b.yaml\n")
+    (here / "bad.yaml").unlink()
+    output = run("--format", form, ".").output
+    assert output.count("extension") == run("--format", form, "one.wdspec.yaml").output.count("extension")
+    if form in ("text", "github"):
+        assert output.splitlines()[-1 if form == "github" else -2] == "2 files checked: 1 error"
+    if form == "github":
+        assert "file=bases/b.yaml,line=3" in output
+
+
 def test_options_choose_split_environment_variables_and_overrides(here: Path) -> None:
     (here / "s.yaml").write_text(
         "splits: {a: {dataset: [{shards: '${d}/a.tar'}]}, b: {dataset: [{shards: b.tar, wait: 1}]}}\n"

@@ -242,9 +242,13 @@ def test_no_value_of_another_kind_is_a_traceback_in_many_thousands():
 def test_a_validated_file_of_another_tool_names_the_command():
     with pytest.raises(SpecError, match=r"(?s)looks like an Energon metadataset.*wdspec convert FILE -o"):
         wds.load(FILES / "energon" / "v1.yaml")
+    with pytest.raises(SpecError, match=r"(?s)looks like an index of wids.*wdspec convert FILE -o"):
+        wds.WebDataset(str(FILES / "wids" / "datasets.json"))
 
 
-@pytest.mark.parametrize("name", ["webdataset/plain.yaml", "webdataset-ds/absolute.ds.yml"])
+@pytest.mark.parametrize(
+    "name", ["webdataset/plain.yaml", "webdataset-ds/absolute.ds.yml", "wids/named.json"]
+)
 def test_what_a_spec_can_say_in_full_loads_as_it_is(name, tmp_path):
     path = FILES / name
     text, notes = converted(path)

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from commandline import wdspec as run
 
+import wdspec as wds
+from wdspec.cli.doctor import MEANINGS
 from wdspec.spec.load import check
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -40,3 +42,45 @@ def test_commands_run_on_pages_that_start_with_the_demo(page, tmp_path):
     (tmp_path / "demo" / "other.yaml").write_text((tmp_path / "demo" / "spec.yaml").read_text())
     for command in commands:
         run(*command.replace("--seconds 1", "--seconds 0.1").split()[1:], folder=tmp_path / "demo")
+
+
+def test_the_page_of_variants_holds(tmp_path, monkeypatch):
+    page = (DOCS / "variants.md").read_text()
+    for name, text in re.findall(r"^```yaml\n# (\S+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WDSPEC_ENV", raising=False)
+    assert wds.validate("train.yaml") == []
+    assert wds.load("train.yaml#val", env="laptop").batch.size == 8
+    assert wds.load("train.yaml#train").sources[1].shards == ("s3://bucket/photos/drawn-{000..009}.tar",)
+    monkeypatch.setenv("WDS_root", "/env")
+    assert wds.load("train.yaml#val").sources[0].shards == ("/env/val-{000..007}.tar",)
+    spec = wds.load("train.yaml#train", vars={"root": "/a", "batch": 16}, overrides=["sources.real.weight=9"])
+    assert (spec.batch.size, spec.seed, spec.sources[0].weight) == (16, 7, 9)
+    assert spec.sources[0].shards == ("/a/train-{000..099}.tar",)
+    assert [name for name in MEANINGS if f"`{name}`" not in page] == []
+
+
+def test_the_page_of_the_api_names_everything_that_is_not_webdatasets():
+    stub = (DOCS.parent / "wdspec" / "__init__.pyi").read_text()
+    names = re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)
+    own = {name for module, name in names if not module.startswith("wdspec.webdataset")}
+    page = (DOCS / "api.md").read_text()
+    assert {name for name in own if not re.search(rf"`(?:wdspec\.)?{name}\b", page)} == set()
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for block in blocks:
+        exec(block, {"__name__": "page"})
+
+
+def test_a_relative_path_in_args_is_passed_on_unchanged(tmp_path):
+    call = {"call": "m:f", "args": {"vocab": "vocab.txt"}}
+    (tmp_path / "s.yaml").write_text(f"dataset: [{{shards: a.tar, map: {call}}}]\n")
+    assert wds.load(tmp_path / "s.yaml").sources[0].map[0].args == {"vocab": "vocab.txt"}
+
+
+def test_only_the_readme_says_how_wdspec_is_installed():
+    readme = DOCS.parent / "README.md"
+    pages = [readme, *DOCS.rglob("*.md"), *(DOCS.parent / "wdspec").rglob("*.py")]
+    assert [page for page in pages if re.search(r"pip install \S*(?:wdspec|\.\[)", page.read_text())] == [
+        readme
+    ]

@@ -5,6 +5,7 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 from contextlib import closing
 
 import pytest
@@ -91,6 +92,9 @@ def test_process_leaves_nothing_under_a_final_name(tmp_path):
         (("fmt", "unformatted.yaml"), "unformatted.yaml"),
         (("diff", "spec.yaml", "other.yaml", "--chart", "chart.svg"), "chart.svg"),
         (("demo", "made"), "made/.wdspec-demo"),
+        (("convert", "index.json", "-o", "converted.yaml"), "converted.yaml"),
+        (("preview", "single.yaml"), "preview.html"),
+        (("preview", "spec.yaml"), f"shared memory (a file in {tempfile.gettempdir()} or /dev/shm)"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else None,
 )
@@ -102,6 +106,10 @@ def test_commands_name_the_file_that_finds_no_room(tmp_path, command, name):
     )
     (tmp_path / "other.yaml").write_text(f"wdspec: 1\ndataset: [{source}]\nbatch: 2\nseed: 1\n")
     (tmp_path / "unformatted.yaml").write_text(f"batch: 2\ndataset: [{source}]\nwdspec:   1\n")
+    (tmp_path / "index.json").write_text(
+        '{"wids_version": 1, "shardlist": [{"url": "a.tar", "nsamples": 1}]}'
+    )
+    (tmp_path / "single.yaml").write_text(f"wdspec: 1\ndataset: [{source}]\n")
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))"
     program = f"{limit}; from wdspec.cli.main import main; main()"
     done = subprocess.run(

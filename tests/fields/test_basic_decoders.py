@@ -49,7 +49,8 @@ MEDIA_NAMES = words(
     "video torch_video mp4 m4v mov avi mkv webm ogv mpg mpeg mjpeg h264 wmv"
 )
 IMAGE_EXTENSIONS = words(
-    "jpg jpeg jpe jfif png apng gif bmp dib tif tiff webp avif ppm pgm pbm pnm jp2 j2k jpx"
+    "jpg jpeg jpe jfif png apng gif bmp dib tif tiff webp avif ppm pgm pbm pnm jp2 j2k jpx "
+    "tga sgi pcx dds ico icns xbm"
 )
 
 # Without the time, so that all test processes know the same parameters.

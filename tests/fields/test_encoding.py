@@ -16,8 +16,9 @@ from PIL import Image
 from wdspec.base.errors import FieldError, UsageError
 from wdspec.fields.encode import JSON_VALUES, FieldEncoder, make_encoder
 from wdspec.fields.samples import SampleFields
-from wdspec.spec.language.decoders import BASIC, MEDIA, WRITTEN_BY
-from wdspec.spec.language.decoders import FORMAT_OF as IMAGE_SUFFIXES
+from wdspec.spec.language.decoders import BASIC, FORMAT_OF, MEDIA, WRITTEN_BY
+
+IMAGE_SUFFIXES = [suffix for suffix, format in FORMAT_OF.items() if format.written]
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 SCALARS = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | TEXT
@@ -102,7 +103,7 @@ def test_every_decoder_has_an_encoder_and_is_in_the_round_trip_above():
     decodable = DECODERS - {"torch_safetensors"}  # a decoder's name, and no extension
     assert decodable <= set(WRITTEN_BY)
     assert decodable <= set(VALUES)
-    assert set(IMAGE_SUFFIXES) <= set(WRITTEN_BY)
+    assert set(IMAGE_SUFFIXES) == set(FORMAT_OF) & set(WRITTEN_BY)
 
 
 @pytest.mark.parametrize("suffix", WRITTEN_SOUND)
@@ -154,10 +155,19 @@ def test_images_come_back_from_arrays_tensors_and_pillow_images(suffix, data):
             assert (back == array).all()
 
 
-@pytest.mark.parametrize("suffix", ["png", "tiff", "webp", "jp2"])
+@pytest.mark.parametrize("suffix", ["png", "tiff", "webp", "jp2", "tga", "sgi", "dds"])
 def test_alpha_is_kept_if_the_format_has_it(suffix):
     array = np.random.default_rng(0).integers(0, 256, (5, 7, 4)).astype(np.uint8)
     assert (decode(suffix, encode(suffix, array), names=("rgba8",)) == array).all()
+
+
+@pytest.mark.parametrize("suffix", ["ico", "icns", "xbm"])
+def test_formats_that_would_change_an_image_are_not_written(suffix):
+    with pytest.raises(
+        FieldError, match=f"'{suffix}' has no encoder for a value of type ndarray; pass bytes"
+    ):
+        encode(suffix, np.zeros((300, 300, 3), np.uint8))
+    assert encode(suffix, b"as it is") == b"as it is"
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "ppm", "bmp"])

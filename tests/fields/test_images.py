@@ -13,8 +13,10 @@ import torch
 from PIL import Image, ImageFile
 from webdataset.autodecode import ImageHandler
 
+from wdspec.base.errors import FieldError
 from wdspec.fields.codecs import image_decoder
 from wdspec.fields.codecs.image_decoder import ImageDecoder
+from wdspec.fields.samples import SampleFields
 from wdspec.spec.language.decoders import IMAGES
 
 IMAGE_SPECS = {name: row.image for row in IMAGES for name in row.names}
@@ -245,3 +247,34 @@ def test_image_decoders_travel_to_spawned_workers() -> None:
     decoder = pickle.loads(pickle.dumps(ImageDecoder("rgb", nearest=True)))
     assert repr(decoder) == "ImageDecoder('rgb', nearest=True)"
     assert decoder(PICTURES["png-rgb"]).shape == (5, 7, 3)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "mode"),
+    [
+        ("tga", "RGBA"),
+        ("tga", "P"),
+        ("sgi", "RGB"),
+        ("pcx", "P"),
+        ("dds", "RGBA"),
+        ("ico", "RGBA"),
+        ("xbm", "1"),
+    ],
+)
+def test_less_common_formats_are_decoded_as_pillow_does(suffix, mode):
+    image = Image.effect_noise((32, 32), 90).convert("RGB").convert(mode)
+    data = encoded(image, suffix.upper())
+    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    assert np.array_equal(SampleFields(names=("rgb8",))({"__key__": "k", suffix: data})[suffix], expected)
+
+
+@pytest.mark.parametrize(("suffix", "kind"), [("tga", "TGA"), ("pcx", "PCX")])
+def test_a_format_without_a_clear_mark_is_read_only_under_its_extension(suffix, kind):
+    data = encoded(Image.new("RGB", (5, 7)), kind)
+    assert SampleFields(names=("rgb8",))({"__key__": "k", f"left.{suffix}": data})[
+        f"left.{suffix}"
+    ].shape == (7, 5, 3)
+    with pytest.raises(FieldError, match="damaged, or not an image of a supported format"):
+        SampleFields(names=("rgb8",))({"__key__": "k", "png": data})
+    with pytest.raises(FieldError):
+        SampleFields(names=("rgb8",))({"__key__": "k", suffix: data[:20]})

@@ -150,9 +150,7 @@ def test_a_missing_library_is_named_with_its_extra(
 ) -> None:
     data = sound(suffix) if suffix != "mp4" else film(*CODECS["mp4"])
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(
-        UsageError, match=rf"{module}, which is not installed|cannot be loaded.*wdspec\[{extra}\]"
-    ):
+    with pytest.raises(UsageError, match=rf"{module}, which is not installed|cannot be loaded.*\[{extra}\]"):
         decode(suffix, data, names=ASK)
 
 
@@ -169,9 +167,7 @@ def test_missing_decoders_of_a_spec_are_reported_before_the_first_sample(
         "safetensors": "safetensors",
         "torchrgb": "torch",
     }.items():
-        with pytest.raises(
-            UsageError, match=rf"`decode: {name.replace('+', '.')}` needs .*wdspec\[{extra}\]"
-        ):
+        with pytest.raises(UsageError, match=rf"`decode: {name.replace('+', '.')}` needs .*\[{extra}\]"):
             require_libraries(name)
     for name in ("rgb8", "json", "raw", "mylib:torchy"):
         require_libraries(name)

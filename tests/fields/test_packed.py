@@ -66,7 +66,7 @@ def test_a_missing_library_is_named_with_its_extra_and_is_not_an_error_of_the_sa
     suffix: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hide_library(monkeypatch, module)
-    with pytest.raises(UsageError, match=rf"pip install 'wdspec\[{extra}\]'.*key 0001, field {suffix}"):
+    with pytest.raises(UsageError, match=rf"pip install .*\[{extra}\]'.*key 0001, field {suffix}"):
         decode(suffix, b"")
 
 
@@ -98,7 +98,7 @@ def test_torch_files_come_to_the_cpu() -> None:
 
 def test_a_torch_file_without_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(UsageError, match=r"reading pth needs torch, which .*wdspec\[torch\]"):
+    with pytest.raises(UsageError, match=r"reading pth needs torch, which .*\[torch\]"):
         decode("pth", b"")
 
 

@@ -97,7 +97,7 @@ def test_zst_without_a_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
     data = PACKINGS["zst"](b"x")
     for module in ("backports.zstd", "compression", "compression.zstd"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UsageError, match=r"compressed with zstd needs backports.zstd, .*wdspec\[zstd\]"):
+    with pytest.raises(UsageError, match=r"compressed with zstd needs backports.zstd, .*\[zstd\]"):
         decode("txt.zst", data)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import tarfile
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -115,20 +116,67 @@ def test_tars_of_gnu_tar_are_read(read, reference, tmp_path, format):
     assert samples[0]["png"] == samples[0]["jpg"]
 
 
+SPARSE = ["--format=gnu", *(f"--sparse-version={version}" for version in ("0.0", "0.1", "1.0"))]
+
+
+def sparse_tar(folder, option, pieces):
+    """A tar with a file of 10 MB that has data only in pieces, between two other files."""
+    with open(folder / "b.bin", "wb") as file:
+        for offset, data in pieces:
+            file.seek(offset)
+            file.write(data)
+        file.truncate(10_000_000)
+    (folder / "a.txt").write_bytes(b"a")
+    (folder / "c.txt").write_bytes(b"c")
+    options = ["--format=pax", option] if "version" in option else [option]
+    names = ["a.txt", "b.bin", "c.txt"]
+    subprocess.run(["tar", *options, "--sparse", "-cf", folder / "x.tar", *names], cwd=folder, check=True)
+    return (folder / "x.tar").read_bytes()
+
+
+@pytest.mark.skipif(not shutil.which("tar"), reason="no tar program")
+@pytest.mark.parametrize("option", SPARSE)
+@pytest.mark.parametrize("pieces", [1, 3, 60])
+def test_holes_of_sparse_members_are_filled(read, tmp_path, option, pieces):
+    random = np.random.default_rng(pieces)
+    places = random.choice(9_000_000 // 65_536, pieces, replace=False) * 65_536
+    data = sparse_tar(tmp_path, option, [(place, random.bytes(5_000)) for place in sorted(places.tolist())])
+    assert len(data) < 2_000_000
+    samples, error = read(data)
+    assert error is None
+    assert [sample["__key__"] for sample in samples] == ["a", "b", "c"]
+    assert samples[1]["bin"] == (tmp_path / "b.bin").read_bytes()
+    [size] = [
+        len(sample["bin"]) for sample in TarSamples(io.BytesIO(data), only_sizes=True) if "bin" in sample
+    ]
+    assert size == 10_000_000
+    members = list(iter_members(io.BytesIO(data)))
+    assert [member.file_size for member in members] == [1, 10_000_000, 1]
+    cut, error = read(data[: members[1].end - 600])
+    assert cut == samples[:1]
+    assert error.code == "D107"
+
+
 @pytest.mark.skipif(not shutil.which("tar"), reason="no tar program")
 @pytest.mark.parametrize(
-    "option", ["--format=gnu", "--format=pax", "--sparse-version=0.0", "--sparse-version=0.1"]
+    ("option", "old", "new", "said"),
+    [
+        ("--format=gnu", b"00000200000", b"00000300000", "bad checksum"),
+        ("--sparse-version=0.0", b"GNU.sparse.offset=65536", b"GNU.sparse.offset=65x36", "a text in place"),
+        ("--sparse-version=0.1", b"GNU.sparse.size=10000000", b"GNU.sparse.size=00000009", "does not fit"),
+        ("--sparse-version=0.1", b"GNU.sparse.size=10000000", b"GNU.sparse.size=99999999", None),
+        ("--sparse-version=1.0", b"=10000000", b"=99999999", None),
+        ("--sparse-version=1.0", b"GNU.sparse.major=1", b"GNU.sparse.major=2", "is missing"),
+        ("--sparse-version=1.0", b"\n65536\n", b"\n65x36\n", "a text in place"),
+    ],
 )
-def test_sparse_members_are_refused(read, tmp_path, option):
-    with open(tmp_path / "hole.bin", "wb") as file:
-        file.seek(10_000_000)
-        file.write(b"x")
-    options = ["--format=pax", option] if "version" in option else [option]
-    command = ["tar", *options, "--sparse", "-cf", tmp_path / "x.tar", "hole.bin"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    samples, error = read((tmp_path / "x.tar").read_bytes())
-    assert samples == []
-    assert "--sparse" in error.message
+def test_maps_of_sparse_members_that_do_not_fit_are_errors(read, tmp_path, option, old, new, said):
+    data = sparse_tar(tmp_path, option, [(65_536, b"x" * 5000), (8_000_000, b"y")])
+    assert old in data
+    samples, error = read(data.replace(old, new, 1))
+    if said is not None:
+        assert said in error.message
+        assert samples in ([], [{"__key__": "a", "txt": b"a"}])
 
 
 @pytest.mark.skipif(not shutil.which("tar"), reason="no tar program")
@@ -176,11 +224,11 @@ def test_extended_headers_are_applied_as_in_tarfile(pack, read, reference, heade
         (b"g", b"14 path=b.jpg\n", "gives all members one name"),
         (b"g", b"10 size=3\n", "gives all members one name"),
         (b"x", b"22 GNU.sparse.major=1\n", "sparse"),
+        (b"x", b"30 GNU.sparse.size=9999999999\n20 GNU.sparse.map=\n", "sparse"),
         (b"x", b"11 size=-3\n", "as a size"),
         (b"x", b"10011 size=" + b"9" * 9999 + b"\n", "as a size"),
         (b"x", b"14 path=b\0jpg\n", "NUL"),
         (b"x", b"15 path=b.jpg\n", "malformed record"),
-        (b"S", b"", "sparse"),
         (b"M", b"", "volume"),
     ],
 )

@@ -5,12 +5,13 @@ import gzip
 import io
 import lzma
 import random
+import re
 import sys
 
 import pytest
 import zstandard
 
-from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.errors import ShardError, UsageError, install_command
 from wdspec.formats import compression as gzip_streams
 from wdspec.formats.decompress import decompress
 from wdspec.formats.tar.reader import TarSamples
@@ -180,7 +181,9 @@ def test_zstd_names_its_extra_if_no_module_reads_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "backports.zstd", None)
     monkeypatch.setitem(sys.modules, "compression", None)
     monkeypatch.setitem(sys.modules, "compression.zstd", None)
-    with pytest.raises(UsageError, match=r"compressed with zstd needs .* `pip install 'wdspec\[zstd\]'`"):
+    with pytest.raises(
+        UsageError, match=f"compressed with zstd needs .* {re.escape(install_command('wdspec[zstd]'))}"
+    ):
         decompress(io.BytesIO(COMPRESSORS["zst"](b"x")))
 
 

@@ -67,11 +67,32 @@ def test_what_is_not_listed_is_counted_and_sources_are_no_shards(folder):
     spec(folder, [{"name": "a", "shards": "a-{000..003}.tar", "expect": expect}])
     out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
     *_, summary = out.splitlines()
-    listed = sum(" D213 " in line for line in out.splitlines())
-    hidden = [line for line in out.splitlines() if "more of D213 are not listed" in line]
-    more = int(hidden[0].split()[0]) if hidden else 0
-    assert "D214" in out
-    assert summary == f"4 shards checked: {listed + more + 1} errors"
+    listed = sum(": D213 " in line for line in out.splitlines())
+    [row] = [line.split() for line in out.splitlines() if line.startswith("a       D213")]
+    assert row == ["a", "D213", "79"]
+    assert (listed, summary) == (79, "4 shards checked: 80 errors")
+
+
+def test_errors_are_added_up_and_the_rate_that_allows_them_is_suggested(folder):
+    for number in (1, 3):
+        (folder / f"a-{number:03}.tar").write_bytes((folder / f"a-{number:03}.tar").read_bytes()[:3000])
+    (folder / "a-005.tar").unlink()
+    report = found(folder, "--all")
+    assert report["totals"] == [
+        {"source": "a", "code": "D101", "problems": 1},
+        {"source": "a", "code": "D107", "problems": 2},
+    ]
+    assert report["max_rates"] == {"a": 0.006}
+    out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
+    assert out.count("fetch or write the shard again") == 1
+    assert out.count(": D107 truncated: the shard ends at byte 3000, before byte 3072") == 2
+    assert "`errors: {max_rate: 0.006}` in `a`" in out
+    assert found(folder, "--sample", "5")["max_rates"] == {}
+    source = {"name": "a", "shards": "a-{000..005}.tar", "errors": {"max_count": 3}}
+    spec(folder, [source])
+    assert found(folder, "--all")["max_rates"] == {}
+    spec(folder, [{**source, "errors": {"max_rate": 0.002}}])
+    assert found(folder, "--all")["max_rates"] == {"a": 0.006}
 
 
 def test_what_is_missing_in_the_environment_is_looked_at_again(folder):
@@ -131,7 +152,8 @@ def test_reading_goes_on_behind_damage(folder):
 def test_text_names_shard_code_and_place(folder):
     (folder / "a-003.tar").write_bytes((folder / "a-003.tar").read_bytes()[:3000])
     out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
-    first, last = out.splitlines()
+    first, rate, last = out.splitlines()
+    assert "`errors: {max_rate: 0.002}` in `a`" in rate
     assert first.startswith("a-003.tar: D107 truncated: the shard ends at byte 3000")
     assert first.endswith("[member a0030001.txt, key a0030001, byte 2048]")
     assert last == "6 shards checked: 1 error"
@@ -268,6 +290,9 @@ def test_many_problems_of_one_kind_are_counted(folder):
     report = found(folder, "--all")
     assert len(report["problems"]) == 20
     assert report["hidden"] == {"D202": 30}
+    assert report["totals"] == [{"source": "b", "code": "D202", "problems": 50}]
+    out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
+    assert "b       D202        50                30\n" in out
 
 
 def test_no_secret_is_shown(folder):

@@ -538,7 +538,7 @@ def test_lost_shards_and_damaged_samples_count_against_one_budget(tmp_path, work
             keys = real(run)
             return keys, run.stats().sources["a"].skipped
 
-    assert read(2)[1] == {"ShardError": 2}
+    assert read(2)[1] == {"D108": 2}
     with pytest.raises(wdspec.ShardError, match=r"2 errors exceed the budget of 1 .max_count."):
         read(1)
 
@@ -551,7 +551,7 @@ def test_lost_shards_that_stats_measured_are_reported_too(tmp_path):
     assert CliRunner().invoke(stats, [str(tmp_path / "s.yaml")]).exit_code == 0
     with wdspec.loader(tmp_path / "s.yaml", num_workers=0) as loader:
         assert len(real(loader)) == 8
-        assert loader.stats().sources["a"].skipped == {"ShardError": 1}
+        assert loader.stats().sources["a"].skipped == {"D108": 1}
 
 
 def test_plans_show_the_samples_of_a_pass(tmp_path):

@@ -34,7 +34,7 @@ def test_an_error_is_skipped_only_if_its_cause_is_named(skip, skipped, cause):
     budget = Budget(Errors(skip=skip), "s")
     if cause in skipped:
         budget(ValueError("x"), cause)
-        assert budget.skipped == {"ValueError": 1}
+        assert budget.skipped == {{"shard": "D102", "decode": "D202", "map": "D203"}[cause]: 1}
     else:
         with pytest.raises(ValueError, match="x"):
             budget(ValueError("x"), cause)
@@ -104,7 +104,7 @@ def test_the_budget_is_spent_when_the_rule_says_so(max_count, max_rate, delivere
             budget(ShardError("bad"), "shard")
             continue
         with pytest.raises(
-            wdspec.ShardError, match=f"^{number} errors exceed the budget of .*: ShardError {number}"
+            wdspec.ShardError, match=f"^{number} errors exceed the budget of .*: D102 {number}"
         ):
             budget(ShardError("bad"), "shard")
         return
@@ -116,4 +116,10 @@ def test_a_fresh_budget_without_a_log_leaves_the_log_alone(tmp_path):
     budget(FieldError("x"), "decode", key="k")
     budget.without_log()(FieldError("y"), "decode")
     [line] = log.read_text().splitlines()
-    assert json.loads(line) == {"source": "s", "cause": "FieldError", "message": "x", "key": "k"}
+    assert json.loads(line) == {
+        "source": "s",
+        "code": "D202",
+        "cause": "FieldError",
+        "message": "x",
+        "key": "k",
+    }

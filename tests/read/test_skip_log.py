@@ -31,7 +31,7 @@ def test_a_skip_is_logged_with_its_source_cause_and_place(tmp_path):
     [line] = log.read_text().splitlines()
     record = json.loads(line)
     assert record["source"] == "pages"
-    assert record["cause"] == "ShardError"
+    assert (record["code"], record["cause"]) == ("D108", "ShardError")
     assert record["url"] == str(tmp_path / "a-000.tar")
     assert record["offset"] == 3 * 4 * 512
     assert "header" in record["message"]
@@ -45,6 +45,7 @@ def test_a_skip_in_a_user_function_is_logged_with_its_place_too(tmp_path, caplog
     first = json.loads(log.read_text().splitlines()[0])
     assert first == {
         "source": "pages",
+        "code": "D203",
         "cause": "KeyError",
         "message": "KeyError: 'no'",
         "url": str(tmp_path / "a-000.tar"),

@@ -90,7 +90,7 @@ def test_a_skip_yields_nothing_and_the_next_sample_is_whole():
         None,
         {**raw(1), "cls": 1},
     ]
-    assert (budget.skipped, budget.delivered) == ({"FieldError": 1}, 1)
+    assert (budget.skipped, budget.delivered) == ({"D202": 1}, 1)
 
 
 def test_random_numbers_are_those_of_the_slot_and_the_ordinal():

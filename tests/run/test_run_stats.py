@@ -61,10 +61,10 @@ def test_samples_left_out_are_counted_by_cause(tmp_path):
         for _ in loader:
             pass
         stats = loader.stats()
-    assert stats.sources["c"].skipped == {"FieldError": 4}
+    assert stats.sources["c"].skipped == {"D202": 4}
     assert stats.sources["d"].dropped == {"missing": 4}
     flat = stats.flat()
-    assert (flat["skipped/c"], flat["skipped/c/FieldError"], flat["delivered/c"]) == (4, 4, 16)
+    assert (flat["skipped/c"], flat["skipped/c/D202"], flat["delivered/c"]) == (4, 4, 16)
     assert all(isinstance(value, (int, float)) for value in flat.values())
 
 
@@ -136,7 +136,7 @@ def test_samples_that_a_compiled_dataset_leaves_out_are_counted_after_stages(tmp
     for _ in range(2):
         assert len(list(dataset)) == 5
     stats = dataset.stages[0].stats()
-    assert (stats.batches, stats.sources["c"].skipped) == (10, {"FieldError": 8})
+    assert (stats.batches, stats.sources["c"].skipped) == (10, {"D202": 8})
     assert stats.sources["c"].passes == 2
 
 
@@ -171,14 +171,14 @@ def test_readers_that_ended_are_kept_and_the_same_one_is_not_counted_twice():
     tally = Tally(2)
     tally.take(1, {0: (3, {"select": 1}, None, 2, 0, 0, 0)})
     tally.take(1, {0: (5, {"select": 2}, None, 4, 0, 0, 0)})
-    tally.take(2, {0: (7, None, {"FieldError": 1}, 0, 0, 0, 0)})
+    tally.take(2, {0: (7, None, {"D202": 1}, 0, 0, 0, 0)})
     tally.settle()
     tally.take(3, {0: (1, None, None, 0, 0, 0, 0)})
     stats = tally.stats(["a", "b"]).sources
     assert (stats["a"].delivered, stats["a"].dropped, stats["a"].skipped) == (
         13,
         {"select": 2},
-        {"FieldError": 1},
+        {"D202": 1},
     )
     assert stats["a"].passes == 2
     assert stats["b"].delivered == 0

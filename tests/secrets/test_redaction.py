@@ -100,6 +100,7 @@ def test_no_value_of_an_option_or_variable_of_a_command_is_shown(form, prose, se
 WHOLE = [
     "https://host:80/a-{000..009}.tar?versionId=7&size=3",
     "s3://bucket/a-?.tar", "gs://bucket/a@b/c.tar", "ais://@cluster#name/bucket/a.tar", "az://box@account.dfs/a.tar",
+    "http://h/v1/objects/b/a.tar?provider=aws&namespace=%40remote%23ns",
     "http://[::1]:80/a@b.tar", "hf://datasets/user/repo@v1/a.tar", "sftp://user@host/a.tar",
     "pipe:cat /data/a-000.tar | gzip -dc", "pipe:aws s3 cp s3://bucket/a.tar -", "pipe:ssh host cat /data/a.tar",
     "pipe:bash -c 'set -o pipefail; cat a.tar | tail -n 3'", "pipe:curl -fsSL https://host/a.tar",

@@ -96,6 +96,28 @@ def test_check_names_shards_that_are_new_gone_or_changed(folder, lock):
     assert "4 shards not as locked" in shown
 
 
+def test_a_lock_is_reported_as_json_too(folder, lock):
+    def report(*options, code=0):
+        return json.loads(
+            wdspec("lock", "spec.yaml", "--format", "json", *options, folder=folder, code=code)[0]
+        )
+
+    [file] = report()
+    sizes = [os.path.getsize(folder / f"{name}-00{i}.tar") for name in "ab" for i in (0, 1)]
+    assert file == {
+        "file": "spec.lock.json",
+        "digest": Lock.read(lock).digest,
+        "shards": 4,
+        "bytes": sum(sizes),
+        "all_sizes_known": True,
+        "changes": None,
+    }
+    assert report("--check")[0]["changes"] == []
+    (folder / "b-001.tar").unlink()
+    [change] = report("--check", code=1)[0]["changes"]
+    assert (change["source"], change["url"]) == ("b", "b-001.tar")
+
+
 def test_a_run_with_a_lock_reads_the_shards_in_the_lock(folder, lock, monkeypatch):
     spec = folder / "spec.yaml"
     before = [shard.text for shard in wds.plan(spec).sources[0].shards]

@@ -145,8 +145,15 @@ def test_validation_warns_of_an_address_left_to_a_variable_that_is_not_set(monke
     spec = {"aistore": {"use_for": "gs"}, "dataset": [{"shards": "gs://b/a.tar"}]}
     monkeypatch.delenv("AIS_ENDPOINT", raising=False)
     assert [problem.code for problem in check(spec)[1]] == ["W104"]
+    urls = {
+        "dataset": [{"name": "a", "shards": "ais://b/a.tar::ais://b/b.tar"}, {"name": "b", "shards": "c.tar"}]
+    }
+    [problem] = check(urls)[1]
+    assert (problem.code, problem.message) == ("W104", "no endpoint of AIStore is set, which reads `ais://`")
+    assert check({**urls, "rewrite": [{"from": "ais://b/", "to": "/data/"}]})[1] == []
+    assert check({**urls, "aistore": {"endpoint": "http://x"}})[1] == []
     monkeypatch.setenv("AIS_ENDPOINT", "http://x")
-    assert check(spec)[1] == []
+    assert check(spec)[1] == check(urls)[1] == []
 
 
 def test_an_etl_that_could_not_take_effect_is_an_error():

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from servers.aistore_double import AisDouble, cut, fine, redirect, status
 
-from wdspec.base.errors import MissingShardError, ShardError, StoreError
+from wdspec.base.errors import MissingShardError, ShardError, StoreError, install_command
 from wdspec.storage.storage import Storage
 from wdspec.stores import ais as ais_store
 from wdspec.stores import ais_client as missing_objects
@@ -43,10 +43,13 @@ def clock(monkeypatch):
     return waits
 
 
-def stream(double, url=URL, retry_policy=QUICK, **settings):
+def storage(double, retry_policy=QUICK, **settings):
     settings.setdefault("schemes", frozenset({"ais", "gs", "s3"}))
-    cluster = AisCluster((double.endpoint,), **settings)
-    return Storage(retry_policy=retry_policy, ais=cluster).open_location(f"ais+{url}")
+    return Storage(retry_policy=retry_policy, ais=AisCluster((double.endpoint,), **settings))
+
+
+def stream(double, url=URL, **settings):
+    return storage(double, **settings).open_location(f"ais+{url}")
 
 
 def read(double, url=URL, **settings):
@@ -138,7 +141,7 @@ def test_the_usual_checksum_needs_a_package_and_says_which(double, caplog, monke
     monkeypatch.setattr("wdspec.stores.ais._warned", set())
     double.digest = lambda data: "0123"
     assert read(double) == read(double, verifies=False) == DATA
-    assert caplog.text.count("pip install 'wdspec[aistore]'") == 1
+    assert caplog.text.count(install_command("wdspec[aistore]")) == 1
 
 
 @pytest.mark.parametrize(
@@ -282,6 +285,14 @@ def test_refusals_are_errors_at_once(double, fault, said):
     with pytest.raises(StoreError, match=said):
         read(double)
     assert len(double.seen("p")) == 1
+
+
+def test_a_head_without_a_reason_names_what_finds_it(double):
+    double.script("t", status(400, ""))
+    with pytest.raises(
+        StoreError, match="whether the object is damaged: `wdspec ls` reads it and shows the reason"
+    ):
+        storage(double).stat_location(f"ais+{URL}")
 
 
 def test_a_missing_bucket_of_a_cloud_is_a_wrong_setup_also_where_a_target_says_so(double):

@@ -18,7 +18,7 @@ from servers.stores import put, use
 from shardmaking import write_shard
 
 import wdspec
-from wdspec.base.errors import MissingShardError, ShardError
+from wdspec.base.errors import MissingShardError, ShardError, install_command
 from wdspec.base.process import KeyedValues
 from wdspec.shards.listing import list_shards
 from wdspec.storage.environment import Environment
@@ -348,7 +348,7 @@ def test_a_store_whose_package_is_not_installed_names_the_extra(url, install):
         "except Exception as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert f"`pip install '{install}'`" in done.stdout
+    assert install_command(install) in done.stdout
 
 
 def test_a_store_that_nobody_answers_for_is_given_up_soon(monkeypatch):

@@ -39,7 +39,7 @@ def picture(suffix: str) -> bytes:
     """20×12 colours in a format by its extension (grey where it knows no colour)."""
     y, x = np.mgrid[:12, :20]
     image = Image.fromarray(np.stack([x * 12, y * 20, (x + y) * 7], axis=-1).astype(np.uint8))
-    image = image.convert({"pgm": "L", "pbm": "1"}.get(suffix, "RGB"))
+    image = image.convert({"pgm": "L", "pbm": "1", "xbm": "1"}.get(suffix, "RGB"))
     file = io.BytesIO()
     image.save(file, FORMAT_OF[suffix].pillow)
     return file.getvalue()

@@ -9,6 +9,9 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -229,6 +232,36 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 
 _PACKAGE = __name__.partition(".")[0]
+
+
+def install_command(package: str) -> str:
+    """The command that installs a package, in backquotes.
+
+    An extra of wdspec, such as `wdspec[s3]`, is installed from where wdspec itself came from: a checkout, a repository,
+    an archive, or an index.
+    """
+    name, bracket, extra = package.partition("[")
+    options, source = _find_origin() if name == _PACKAGE else ("", f"{name}[]")
+    return f"`pip install {options}'{source.replace('[]', bracket + extra)}'`"
+
+
+@cache
+def _find_origin() -> tuple[str, str]:
+    """Where pip finds wdspec: options, and the package with `[]` in place of an extra."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    origin: dict[str, Any] = {"dir_info": {"editable": True}}  # not installed, but imported from a checkout
+    with suppress(PackageNotFoundError, ValueError):
+        origin = json.loads(distribution(_PACKAGE).read_text("direct_url.json") or "{}")
+    url, vcs = str(origin.get("url", "")), origin.get("vcs_info")
+    if vcs:
+        return "", f"{_PACKAGE}[] @ {vcs.get('vcs')}+{url}@{vcs.get('commit_id')}"
+    if "dir_info" in origin:
+        folder = unquote(urlsplit(url).path) or str(Path(__file__).parents[2])
+        return "-e " * bool(origin["dir_info"].get("editable")), f"{folder}[]"
+    return "", f"{_PACKAGE}[] @ {url}" if url else f"{_PACKAGE}[]"
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:

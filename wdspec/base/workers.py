@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 from multiprocessing import context, sharedctypes
 from multiprocessing.connection import wait
@@ -147,4 +148,8 @@ class WorkerCounters:
 
 
 def _zeros(names: int) -> Any:
-    return sharedctypes.RawArray(ctypes.c_int64, names * (MOST_WORKERS + 1))
+    try:
+        return sharedctypes.RawArray(ctypes.c_int64, names * (MOST_WORKERS + 1))
+    except OSError as error:
+        error.filename = error.filename or f"shared memory (a file in {tempfile.gettempdir()} or /dev/shm)"
+        raise

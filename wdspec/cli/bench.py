@@ -378,7 +378,7 @@ def _check_libraries(compare: str | None, profile: str | None) -> None:
     if profile is not None:
         if not profile.endswith((".html", ".json")):
             raise UsageError(f"--profile writes FILE.html or FILE.json, not {profile}")
-        require_library("pyinstrument", "--profile", "'wdspec[bench]'")
+        require_library("pyinstrument", "--profile", "wdspec[bench]")
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,12 @@ from wdspec.base.progress import progress
 from wdspec.cache.index import Content, Entry, Index
 from wdspec.cache.shard_cache import GONE, change_since
 from wdspec.cli.report import Table, pluralize, print_json, show
-from wdspec.cli.spec_options import SpecChoice, choosing, form_option, is_spec_file, parse_value, read_bytes
+from wdspec.cli.spec_options import SpecChoice, choosing, form_option, parse_value, read_bytes
 from wdspec.formats.compression import TAR_SUFFIXES, format_of
 from wdspec.formats.decompress import decompress
 from wdspec.formats.tar.reader import count_samples
 from wdspec.shards.shards import list_shards
+from wdspec.spec.files import is_spec_file
 from wdspec.spec.language.values import read_duration
 from wdspec.spec.load import load
 from wdspec.storage.ahead import Prefetched

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
 from wdspec.base.redaction import redacted_urls
 from wdspec.cli.problems import CheckedSpec, github_report, junit_report, parse_ignored, summary
-from wdspec.cli.report import Block, pluralize, show_report
+from wdspec.cli.report import Block, pluralize, show_report, table_of
 from wdspec.cli.samples import only_source
 from wdspec.cli.spec_options import SpecChoice, choosing_engine, choosing_spec
 from wdspec.jobs.check.facts import DataProblem
@@ -125,13 +125,28 @@ class DataReport:
 
     def blocks(self) -> Iterator[Block]:
         found = self.found
+        remedies: set[str] = set()
         for checked in self._by_shard():
-            yield from checked.problems
-        for code, count in sorted(found.hidden.items()):
-            yield f"{count:,} more of {code} are not listed: a shard lists only some problems of each code"
-        severities = Counter("error" if problem.is_error else "warning" for problem in found.problems)
-        for code, count in found.hidden.items():
+            for problem in checked.problems:
+                seen, _, remedy = problem.message.partition(" [")[0].rpartition("; ")
+                if remedy in remedies and seen:  # listed above
+                    problem = replace(problem, message=problem.message.replace(f"; {remedy}", "", 1))
+                remedies.add(remedy)
+                yield problem
+        severities: Counter[str] = Counter()
+        for (_, code), count in found.totals.items():
             severities["error" if is_error(code) else "warning"] += count
+        if severities.total() > len(found.totals):
+            columns: dict[str, Callable[[tuple[tuple[str, str], int]], str]] = {
+                "source": lambda row: row[0][0],
+                "code": lambda row: row[0][1],
+                "problems>": lambda row: f"{row[1]:,}",
+            }
+            if found.hidden:
+                columns["not listed above>"] = lambda row: f"{found.hidden.get(row[0], 0):,}"
+            yield table_of(sorted(found.totals.items()), columns)
+        for source, rate in found.max_rates.items():
+            yield f"to train without the samples that cannot be read: `errors: {{max_rate: {rate:g}}}` in `{source}`"
         shards = [looked for source in found.collection.own for looked in source.shards]
         unchanged = sum(looked.facts.is_unchanged for looked in shards)
         if unchanged:

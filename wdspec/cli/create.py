@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, TextIO
 
@@ -12,10 +13,13 @@ import click
 
 from wdspec.base.errors import UsageError
 from wdspec.base.progress import with_progress
+from wdspec.cli.report import join_names, pluralize
 from wdspec.cli.shard_files import Target, key_option, limit_options, os_errors_reported, writing
 from wdspec.cli.spec_options import parse_assignments
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
+from wdspec.stores.outputs import save
+from wdspec.urls.urls import local_path
 from wdspec.write import recipes as sources
 from wdspec.write.shard_writer import by_count, by_size, check_limits, check_pattern
 from wdspec.write.tar_writer import END
@@ -63,6 +67,13 @@ Kind = Literal["folder", "recipe", "manifest"]
     help="Folder: each sample gets the number and the name of its folder as its class.",
 )
 @click.option(
+    "--class-names",
+    "names_file",
+    metavar="FILE",
+    help="Implies --classes. Names of classes, one on each line, from 0; written if FILE does not exist (default: "
+    "classes.txt next to the shards).",
+)
+@click.option(
     "--base",
     metavar="FOLDER",
     default=".",
@@ -85,6 +96,7 @@ def create(
     values: tuple[str, ...],
     files: tuple[str, ...],
     classes: bool,
+    names_file: str | None,
     base: str,
     run_pipes: bool,
     key: Literal["first_dot", "last_dot"],
@@ -94,7 +106,9 @@ def create(
     \b
     A folder    has a sample for each key (`a/1.jpg` and `a/1.cls` are the sample `a/1`), sorted.
                 With --classes its folders are classes, as for ImageFolder: each sample
-                gets `cls`, the number of its class in the order of names, and `label.txt`, the name.
+                gets `cls`, the number of its class, and `label.txt`, its name. The numbers
+                come from the file --class-names; the first call writes it, in the order of
+                names, so that later calls (for validation data) use the same numbers.
     A recipe    has lines `name.ext source`, as for `tarp create`; a source is a file,
                 `text:...` or `pipe:command`. `-` is standard input.
     A manifest  has a row for each sample: CSV or TSV with a heading, or JSON lines.
@@ -113,10 +127,17 @@ def create(
         raise click.UsageError("--by needs --shards")
     if (shards, maxcount, maxsize) != (None, None, None):
         target.check_several()
+    classes = classes or names_file is not None
+    names: list[str] = []
     with os_errors_reported():
         recipes = _recipes(what, kind, base, key, run_pipes, key_column, values, files, classes)
         if not recipes:
             raise UsageError("it contains no samples", location=what)
+        if classes:
+            if names_file is None and (folder := local_path(os.path.dirname(target.output))) is not None:
+                names_file = None if target.output == "-" else os.path.join(folder, "classes.txt")
+            names = _number_classes(sources.list_classes(recipes), names_file)
+            recipes = sources.add_classes(recipes, names)
         if shuffle is not None:
             random.Random(shuffle).shuffle(recipes)
         if maxsize is not None or by == "size":
@@ -126,6 +147,34 @@ def create(
             counts = by_count(len(recipes), shards=shards, most=maxcount)
         _check_free(target, len(counts))
     target.write(map(sources.gather, with_progress(recipes, "writing samples")), key, counts=counts)
+    if classes:
+        click.echo(_describe_classes(names, names_file), err=True)
+
+
+def _number_classes(found: Sequence[str], file: str | None) -> list[str]:
+    """The names of the classes in the order of their numbers: those of the file, which is written if it is missing."""
+    if file is None:
+        return list(found)
+    if not os.path.exists(file):
+        save(file, os.fsencode("".join(f"{name}\n" for name in found)))
+        return list(found)
+    with open(file, "rb") as lines:
+        names = os.fsdecode(lines.read()).splitlines()
+    if len(set(names)) < len(names) or "" in names:
+        raise UsageError("a name is on two lines, or a line is empty; write each name once", location=file)
+    if missing := [name for name in found if name not in set(names)]:
+        raise UsageError(
+            f"no line for {pluralize(len(missing), 'class', 'classes')} ({join_names(missing)}); add the names at its "
+            "end, or name another file with --class-names to start from 0",
+            location=file,
+        )
+    return names
+
+
+def _describe_classes(names: Sequence[str], file: str | None) -> str:
+    numbered = join_names([f"{number} {name}" for number, name in enumerate(names)], 10)
+    where = "not saved: name a file with --class-names" if file is None else f"in {file}"
+    return f"{pluralize(len(names), 'class', 'classes')} ({where}): {numbered}"
 
 
 def _recipes(
@@ -147,7 +196,7 @@ def _recipes(
     if classes and kind != "folder":
         raise click.UsageError("--classes is for a folder")
     if kind == "folder":
-        recipes = list(sources.recipes_of_folder(what, rule, classes))
+        recipes = sources.recipes_of_folder(what, rule)
         if not classes and sources.looks_like_classes(recipes):
             click.echo("the folders look like classes; --classes adds the class to each sample", err=True)
         return recipes

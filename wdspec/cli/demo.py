@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import click
 from PIL import Image, ImageDraw
 
+from wdspec.base.errors import install_command
 from wdspec.base.progress import is_terminal, progress
 from wdspec.cli.explain import ExplainReport
 from wdspec.cli.explain_facts import Explanation, explain_spec
@@ -120,7 +121,7 @@ def demo(folder: str, force: bool) -> None:
     )
     show("", _NEXT.format(spec=file))
     if not has_torch:
-        show("", "Batches need torch: pip install 'wdspec[torch]'")
+        show("", f"Batches need torch: {install_command('wdspec[torch]')}")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -314,9 +315,13 @@ def _tables(diff: SpecDiff) -> Iterator[Block]:
         unchanged = len(diff.sources) - len(changed)
         if unchanged:
             yield f"{report.pluralize(unchanged, 'source')} unchanged"
-    lines = [*diff.order_changes[:_MOST_LINES]]
-    if len(diff.order_changes) > _MOST_LINES:
-        lines.append(f"and {len(diff.order_changes) - _MOST_LINES:,} more")
+    changes = [line for line in diff.order_changes if not line.startswith("schedule.batch ")]
+    if len(changes) < len(diff.order_changes):  # a ramp has many parts, which are not in the spec
+        batches = re.findall(r"^schedule\.batch (\d+)", "\n".join(diff.order_changes), re.MULTILINE)
+        changes.append(f"schedule: other shares from batch {min(map(int, batches)):,} on")
+    lines = changes[:_MOST_LINES]
+    if len(changes) > _MOST_LINES:
+        lines.append(f"and {len(changes) - _MOST_LINES:,} more")
     if lines:
         yield Table((), [(line,) for line in lines], "the order changes by")
 
@@ -374,7 +379,7 @@ def draw(diff: SpecDiff, file: str) -> None:
     """
     if not file.endswith(".svg"):
         raise UsageError(f"--chart draws SVG; name a file that ends in .svg, not {file}")
-    require_library("matplotlib", "--chart", "'wdspec[charts]'")
+    require_library("matplotlib", "--chart", "wdspec[charts]")
     from matplotlib.figure import Figure
 
     shares = [

@@ -190,10 +190,18 @@ def _changed_keys(old: BaseModel, new: BaseModel) -> Iterator[KeyChange]:
 
 
 def _flat(value: Any, key: str = "") -> dict[str, str]:
-    """The values of a dumped model as texts, by dotted key; without empty values."""
+    """The values of a dumped model as texts, by dotted key; without empty values.
+
+    Steps of a schedule are named by their `at`, other maps in lists by their index.
+    """
+    named: dict[str, Any] = {}
     if isinstance(value, dict):
-        parts = (_flat(each, f"{key}.{name}" if key else name) for name, each in value.items())
-        return {name: text for part in parts for name, text in part.items()}
+        named = {f"{key}.{name}" if key else name: each for name, each in value.items()}
+    elif isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+        for number, each in enumerate(value):
+            named[f"{key}[at {each['at']}]" if "at" in each else f"{key}[{number}]"] = each
+    if named:
+        return {name: text for part, each in named.items() for name, text in _flat(each, part).items()}
     if value is None or value == []:
         return {}
     value = without_secrets(value)

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from importlib import metadata
 from itertools import groupby
@@ -26,6 +26,7 @@ from wdspec.shards.listing import shards_of
 from wdspec.spec.spec import Spec
 from wdspec.storage.environment import VARIABLES, Environment, misspelled_variables
 from wdspec.storage.storage import Storage
+from wdspec.urls.urls import AIS_PROVIDERS, scheme_of
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+).*?(?:extra == ['\"](\w+)['\"])?\s*$")
 _FOR_DEVELOPERS = frozenset({"test", "fuzz", "frameworks", "ray", "docs"})
@@ -49,7 +50,9 @@ def doctor(file: str | None, choose: Callable[[str], SpecChoice], form: str) -> 
     reached: list[Reached] = []
     if file is not None:
         reached = list(with_progress(reach(choose(file).load()), "opening a shard of each source"))
-    report = Health(programs(), list(list_libraries()), list(limits()), list(set_variables()), reached)
+    schemes = {scheme_of(each.url) for each in reached}
+    variables = list(set_variables(schemes=schemes if reached else AIS_PROVIDERS.keys()))
+    report = Health(programs(), list(list_libraries()), list(limits()), variables, reached)
     show_report(report, form)
     return int(any(each.is_wrong for each in report.variables) or any(each.error for each in reached))
 
@@ -222,14 +225,21 @@ class Variable(NamedTuple):
     """Whether its value is invalid."""
 
 
-def set_variables(environ: Mapping[str, str] | None = None) -> Iterator[Variable]:
-    """The variables that are set, in the order of `VARIABLES`; then similar names, and invalid values."""
+def set_variables(
+    environ: Mapping[str, str] | None = None, schemes: Set[str] = AIS_PROVIDERS.keys()
+) -> Iterator[Variable]:
+    """The variables that are set, in the order of `VARIABLES`; then similar names, and invalid values.
+
+    Args:
+        environ: the environment.
+        schemes: those of the shards to read.
+    """
     environ = os.environ if environ is None else environ
     for name, meaning in VARIABLES.items():
         for spelling in dict.fromkeys((name, name.lower() if name.endswith("_PROXY") else name)):
             if spelling in environ:
                 value = "(set)" if name in _SECRET else redacted_urls(environ[spelling])
-                yield Variable(spelling, value, meaning, _advice(name, environ))
+                yield Variable(spelling, value, meaning, _advice(name, environ, schemes))
     for name, near in misspelled_variables(environ).items():
         yield Variable(name, "(set)", "is not used", f"did you mean {near}?")
     try:
@@ -241,10 +251,11 @@ def set_variables(environ: Mapping[str, str] | None = None) -> Iterator[Variable
         yield Variable(name, "(wrong)", "is invalid", text.removeprefix(f"{name}: "), True)
 
 
-def _advice(name: str, environ: Mapping[str, str]) -> str:
+def _advice(name: str, environ: Mapping[str, str], schemes: Set[str]) -> str:
     if name == "GOPEN_REWRITE" and "WDS_REWRITE" in environ:
         return "it has no effect, since WDS_REWRITE is set"
-    if name == "AIS_ENDPOINT" and not environ.get("USE_AIS_FOR", "").strip():
+    clouds = AIS_PROVIDERS.keys() & schemes - {"ais"}
+    if name == "AIS_ENDPOINT" and clouds and not environ.get("USE_AIS_FOR", "").strip():
         return "only `ais://` uses it; name other schemes in USE_AIS_FOR"
     if name == "USE_AIS_FOR" and not environ.get("AIS_ENDPOINT", "").strip():
         return "AIS_ENDPOINT is not set, so specs must name the cluster"

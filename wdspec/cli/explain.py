@@ -16,6 +16,9 @@ from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
 from wdspec.spec.spec import Spec
 
+_MOST_STEPS = 8
+"""Most steps of a schedule to show."""
+
 
 @click.command()
 @choosing
@@ -48,6 +51,8 @@ class ExplainReport:
         chosen += [f"environment {spec.environment}"] if spec.environment else []
         title = ", ".join([spec.name or spec.file or "spec", *chosen])
         yield Table((), list(_summary(self.explanation)), title)
+        if len(self.explanation.schedule) > 1:
+            yield _schedule_table(self.explanation)
         yield _sources(self.explanation)
         yield _fields(self.explanation)
         if self.explanation.slots:
@@ -65,6 +70,7 @@ class ExplainReport:
             "windows": None if explanation.windows is None else explanation.windows._asdict(),
             "epoch": None if plan.epoch_batches is None else epoch,
             "skip": [[first, stop - 1] for first, stop in explanation.spec.skipped_steps.ranges],
+            "schedule": explanation.schedule,
             "expected_of": plan.epoch_samples or explain_facts.PER_UNENDING,
             "sources": explanation.sources,
             "slots": explanation.slots,
@@ -149,14 +155,24 @@ def _windows(explanation: explain_facts.Explanation) -> str:
 
 
 def _schedule(explanation: explain_facts.Explanation) -> str:
-    """When shares change; the table of sources shows their means."""
-    size, starts = explanation.plan.batching.global_size, [s.start for s in explanation.plan.schedule[1:]]
-    if not starts:
+    steps = explanation.schedule
+    if len(steps) == 1:
         return "one step"
-    shown = ", ".join(f"{start * size:,} (batch {start:,})" for start in starts[:3])
-    more = f" and {len(starts) - 3} more" if len(starts) > 3 else ""
     span = "an epoch" if explanation.plan.epoch_batches else f"{explain_facts.PER_UNENDING:,} samples"
-    return f"shares change at sample {shown}{more}; the table shows their means over {span}"
+    starts = report.join_names([f"{step.batch:,}{' (ramp)' * step.ramp}" for step in steps[1:]])
+    return f"shares change at batch {starts}; the table of sources shows their means over {span}"
+
+
+def _schedule_table(explanation: explain_facts.Explanation) -> Table:
+    """A row for each source, a column for each of the first steps and for the last one."""
+    steps = explanation.schedule
+    shown = steps if len(steps) <= _MOST_STEPS else [*steps[: _MOST_STEPS - 1], steps[-1]]
+    columns: dict[str, Callable[[explain_facts.ExplainedSource], str]] = {"share": lambda each: each.name}
+    for step in shown:
+        gap = "… " if step is shown[-1] and len(shown) < len(steps) else ""
+        heading = f"{gap}{'ramp to' if step.ramp else 'from'} {step.at:,}>"
+        columns[heading] = lambda each, step=step: report.percent(step.shares[each.name])  # type: ignore[misc]
+    return table_of(explanation.active, columns, "shares by sample")
 
 
 def _code(spec: Spec) -> Iterator[Row]:

@@ -116,7 +116,7 @@ def _measure(path: str, source: Source, field_of: Callable[[str], str | None]) -
                 samples, last = samples + 1, key
             members += 1
             if field_of(suffix.decode("utf-8", "surrogateescape")) is not None:
-                size += member.size
+                size += member.file_size
     return Measure(samples, size / samples if samples else 0.0, suffixes=_texts(suffixes))
 
 

@@ -20,6 +20,7 @@ from wdspec.fields.decode import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.blocks import CHUNK
 from wdspec.planning.plan import Plan, SourcePlan, choose_batching, make_plan
+from wdspec.planning.shares import shares_of_steps
 from wdspec.planning.topology import Seat, Topology, find_seat
 from wdspec.shards.shards import Shards, list_shards
 from wdspec.spec.language.samples import Call
@@ -129,6 +130,19 @@ class ExplainedSlot:
     first: tuple[Turn, ...]
 
 
+class ScheduledShares(NamedTuple):
+    """A step of `mix.schedule`."""
+
+    at: int
+    """Number of the global sample."""
+    batch: int
+    """J of the first global batch with these shares."""
+    ramp: bool
+    """Whether the shares change linearly from those of the step before, up to this batch."""
+    shares: dict[str, float]
+    """Shares of the whole mix, of the sources that are ever read."""
+
+
 @dataclass(frozen=True)
 class PlannedRun:
     """The canonical topology, and the ranks and workers that read it."""
@@ -199,6 +213,8 @@ class Explanation:
     """Findings about the data."""
     windows: WindowFacts | None = None
     """What the batches of the first windows are like, if they are planned by cost and were read."""
+    schedule: tuple[ScheduledShares, ...] = ()
+    """The steps of `mix.schedule`."""
 
     @property
     def active(self) -> list[ExplainedSource]:
@@ -348,13 +364,23 @@ def explain_spec(
     if probe:
         advice += explain_data.advice_on_data(spec, shards, measures)
     outline = tuple(_outline(spec.dataset, (), leaves))
+    steps = shares_of_steps(spec, lambda source: len(shards.lists[source.name]))
+    schedule = tuple(
+        ScheduledShares(
+            at,
+            -(-at // plan.batching.global_size),
+            step.ramp == "linear",
+            {source.name: float(shares[source.name]) for source in plan.sources},
+        )
+        for (at, shares), step in zip(steps, spec.mix.schedule or (), strict=True)
+    )
     windows = None
     if probe and plan.batching.windowed and not any(spec.functions.values()):
         try:
             windows = _measure_windows(spec, shards, plan)
         except WdspecError as error:
             advice.append(Advice("W502", str(error), spec.sources[0]))
-    return Explanation(spec, plan, run, outline, tuple(_slots(plan, slots)), tuple(advice), windows)
+    return Explanation(spec, plan, run, outline, tuple(_slots(plan, slots)), tuple(advice), windows, schedule)
 
 
 MOST_WINDOWS = 8
@@ -544,6 +570,14 @@ def steps_in_words(source: Source) -> str:
         steps.append(f"tags {json.dumps(without_secrets(source.tags), ensure_ascii=False, default=str)}")
     if source.missing != "error":
         steps.append(f"missing: {source.missing}")
+    return ", ".join(steps)
+
+
+def common_steps(spec: Spec) -> str:
+    """Show the steps for the samples of all sources: `map m:f, stage m:g`."""
+    steps = [f"map {calls_in_words(spec.map)}"] if spec.map else []
+    if spec.stage is not None:
+        steps.append(f"stage {spec.stage.call}")
     return ", ".join(steps)
 
 

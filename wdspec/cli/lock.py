@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
 import click
 
-from wdspec.cli.report import Table, pluralize, show, size
-from wdspec.cli.spec_options import SpecChoice, choosing_spec
+from wdspec.cli.report import Block, Table, pluralize, show_report, size
+from wdspec.cli.spec_options import SpecChoice, choosing
 from wdspec.jobs.job import read_earlier
-from wdspec.jobs.lock import find_changes, lock_spec
+from wdspec.jobs.lock import Change, find_changes, lock_spec
 from wdspec.shards.lock import Lock, lock_name
 from wdspec.stores.outputs import save
 
 
 @click.command()
-@choosing_spec
+@choosing
 @click.option(
     "--output", "-o", metavar="FILE", help="File to write (default: SPEC.lock.json next to the spec)."
 )
@@ -21,7 +25,7 @@ from wdspec.stores.outputs import save
 @click.option(
     "--check", is_flag=True, help="Write nothing; compare with the stores, and exit with 1 if shards differ."
 )
-def lock(choice: SpecChoice, output: str | None, update: bool, check: bool) -> int:
+def lock(choice: SpecChoice, form: str, output: str | None, update: bool, check: bool) -> int:
     """Record the shards of a spec in a lock file: the URL, size, and ETag or time of each.
 
     Globs, directories and @files are listed, and stores are asked about each shard; no shard is read. An existing lock
@@ -31,23 +35,61 @@ def lock(choice: SpecChoice, output: str | None, update: bool, check: bool) -> i
 
     Exit code: with --check 1 if shards differ.
     """
-    differs = False
+    files = []
     for split, spec in choice.load_splits(output, "lock"):
         path = output or lock_name(choice.file, split)
         if check:
-            changes = [(each.source, each.url, each.what) for each in find_changes(Lock.read(path), spec)]
-            differs = differs or bool(changes)
-            table = [Table(("source", "shard", "what"), changes)] if changes else []
-            summary = f"{pluralize(len(changes), 'shard')} not as locked" if changes else "as locked"
+            known = Lock.read(path)
+            files.append(LockFile(path, known, list(find_changes(known, spec))))
         else:
             before, _ = read_earlier(path, b'"lock":', "lock", lambda text: Lock.of_text(text, "the lock"))
             found = lock_spec(spec, None if update else before)
             save(path, found.text.encode())
-            shards = sum(len(each.objects) for each in found.sources.values())
-            sizes = [each.size for each in found.sources.values()]
-            total = sum(each for each in sizes if each is not None)
-            whole = size(total) if None not in sizes else f"at least {size(total)}"
-            table, summary = [], f"{pluralize(shards, 'shard')}, {whole}, digest {found.digest}"
-        show(*table)
-        show(f"{path}: {summary}")
-    return 1 if differs else 0
+            files.append(LockFile(path, found, None))
+    show_report(LockReport(files), form)
+    return int(any(file.changes for file in files))
+
+
+@dataclass(frozen=True)
+class LockFile:
+    """A lock that was written, or compared with the stores."""
+
+    path: str
+    lock: Lock
+    changes: list[Change] | None
+    """What differs; None if it was written."""
+
+    def as_json(self) -> dict[str, Any]:
+        sizes = [source.size for source in self.lock.sources.values()]
+        return {
+            "file": self.path,
+            "digest": self.lock.digest,
+            "shards": sum(len(source.objects) for source in self.lock.sources.values()),
+            "bytes": sum(each for each in sizes if each is not None),
+            "all_sizes_known": None not in sizes,
+            "changes": self.changes,
+        }
+
+
+@dataclass(frozen=True)
+class LockReport:
+    """The locks of all splits."""
+
+    files: list[LockFile]
+
+    def blocks(self) -> Iterator[Block]:
+        for file in self.files:
+            about = file.as_json()
+            if file.changes:
+                yield Table(
+                    ("source", "shard", "what"), [(each.source, each.url, each.what) for each in file.changes]
+                )
+                yield f"{file.path}: {pluralize(len(file.changes), 'shard')} not as locked"
+            elif file.changes is not None:
+                yield f"{file.path}: as locked"
+            else:
+                whole = f"{'' if about['all_sizes_known'] else 'at least '}{size(about['bytes'])}"
+                yield f"{file.path}: {pluralize(about['shards'], 'shard')}, {whole}, digest {about['digest']}"
+
+    def as_json(self) -> list[LockFile]:
+        return self.files

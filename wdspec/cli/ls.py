@@ -89,7 +89,7 @@ def _members(files: ShardFiles, shard: ShardUrl) -> Iterator[dict[str, Any]]:
         for member in iter_members(file, may_be_empty=True):
             yield {
                 "name": to_text(member.name),
-                "bytes": member.size if member.is_file else 0,
+                "bytes": member.file_size,
                 "type": _TYPES.get(member.type, "file" if member.is_file else repr(member.type)),
                 "offset": member.data_offset,
                 "url": shard.text,

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
 from importlib.resources import files as resources
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
-from wdspec.base.errors import WdspecError
+from wdspec import __version__
+from wdspec.base.errors import UsageError, WdspecError
 from wdspec.base.progress import progress
 from wdspec.base.redaction import printable, redacted_urls
-from wdspec.cli.explain_facts import ExplainedSource, Explanation, explain_spec
+from wdspec.cli.explain_facts import ExplainedSource, Explanation, common_steps, explain_spec
 from wdspec.cli.preview_media import MediaBudget, ShownValue, as_array, shown_values
-from wdspec.cli.report import pluralize, size
+from wdspec.cli.report import percent, pluralize, size
 from wdspec.cli.samples import (
     ValueMeaning,
     describe_value,
@@ -33,7 +37,7 @@ from wdspec.cli.samples import (
     only_source,
     samples_of,
 )
-from wdspec.cli.simulate_draws import drawn_sources, simulate
+from wdspec.cli.simulate_draws import Amounts, drawn_sources, simulate
 from wdspec.cli.spec_options import SpecChoice, choosing_options, require_library, topology_options
 from wdspec.planning.plan import Plan
 from wdspec.spec.language.decoders import FORMAT_OF
@@ -82,6 +86,13 @@ _CLASSES = 20
     show_default=True,
     help="Number of samples to read of each source for the charts.",
 )
+@click.option(
+    "--step",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Number of the global batch to show, and the first one in the picture of batches.",
+)
 @choosing_options("Split of the specs; SPEC#NAME chooses it for one of them.")
 @topology_options
 def preview(
@@ -89,28 +100,35 @@ def preview(
     output: str,
     cards: int,
     count: int,
+    step: int,
     choose: Callable[[str], SpecChoice],
     ranks: int | None,
     workers: int | None,
 ) -> None:
     """Create an HTML page that shows one spec, or two side by side.
 
-    The page shows shares, the source of each sample of the first batches, and for each source real samples, as in its
-    shards and as in training, with distributions of sizes, lengths and classes. It is self-contained and runs no
-    script.
+    The page shows shares and how they change, the source of each sample of some batches, and for each source real
+    samples, as in its shards and as in training, with distributions of sizes, lengths and classes. It is self-contained
+    and runs no script.
 
     This reads shards and runs the functions that the spec names (`map`, `select`, decoders); WDS_SECURE=1 forbids them.
-    Needs `pip install 'wdspec[charts]'`.
+    Needs the extra `charts`.
     """
     if len(files) > 2:
         raise click.UsageError(f"a page shows one spec, or two side by side, not {len(files)}")
     for library in ("jinja2", "matplotlib", "PIL"):
-        require_library(library, "`wdspec preview`", "'wdspec[charts]'")
+        require_library(library, "`wdspec preview`", "wdspec[charts]")
     specs = [explain_spec(choose(file).load(), ranks, workers, 1) for file in files]
     with progress("reading sources", sum(len(each.active) for each in specs)) as bar:
         previews = [
             build_preview(
-                file, each, count=count, cards=cards, media=MEDIA // len(specs), advance=bar.advance
+                file,
+                each,
+                count=count,
+                cards=cards,
+                step=step,
+                media=MEDIA // len(specs),
+                advance=bar.advance,
             )
             for file, each in zip(files, specs, strict=True)
         ]
@@ -154,6 +172,8 @@ class SourcePreview:
     """Number of samples in the distributions."""
     distributions: list[Distribution]
     problems: list[str]
+    skipped: dict[str, int]
+    """Samples that the spec skips or drops, by cause, until it has these."""
 
 
 @dataclass(frozen=True)
@@ -163,8 +183,10 @@ class SpecPreview:
     title: str
     explanation: Explanation
     sources: list[SourcePreview]
+    step: int
+    """J of the batch to show."""
     batch: list[tuple[str, ValueMeaning]]
-    """The columns of the first batch; empty for a spec without `batch`."""
+    """The columns of the batch; empty for a spec without `batch`."""
     problems: list[str]
     """Problems of the whole spec."""
 
@@ -173,6 +195,19 @@ class SpecPreview:
         """Problems of the whole spec and of each source."""
         return [*self.problems, *(problem for source in self.sources for problem in source.problems)]
 
+    @property
+    def charts(self) -> list[tuple[str, Distribution]]:
+        """The distributions, with the names of their sources."""
+        return [(source.explained.name, chart) for source in self.sources for chart in source.distributions]
+
+    @cached_property
+    def shares(self) -> tuple[Amounts, Amounts]:
+        """The shares of the sources in the spec, and those of the first epoch (or a million samples)."""
+        plan = self.explanation.plan
+        size = plan.batching.global_size
+        found = simulate(plan, max(1, min(plan.epoch_batches or MOST_DRAWN, MOST_DRAWN // size)))
+        return found.expected / max(1, found.expected.sum()), found.drawn / max(1, found.drawn.sum())
+
 
 def build_preview(
     title: str,
@@ -180,6 +215,7 @@ def build_preview(
     *,
     count: int,
     cards: int,
+    step: int = 0,
     media: int = MEDIA,
     advance: Callable[[], Any] = lambda: None,
 ) -> SpecPreview:
@@ -190,10 +226,16 @@ def build_preview(
         explanation: the spec, planned.
         count: samples to read of each source.
         cards: samples to show of each source.
+        step: number of the global batch to show.
         media: most bytes of images and sounds.
         advance: called after each source.
     """
     spec, problems = explanation.spec, list(explanation.warnings())
+    last = explanation.plan.epoch_batches if spec.is_pass else None
+    if last is not None and step >= last:
+        raise UsageError(
+            f"{title}: a pass has {pluralize(last, 'batch', 'batches')}; choose a --step below {last:,}"
+        )
     sources = []
     for explained in explanation.active:
         budget = MediaBudget(media // len(explanation.active))
@@ -202,10 +244,10 @@ def build_preview(
     batch: list[tuple[str, ValueMeaning]] = []
     if spec.batch is not None:
         try:
-            batch = [(name, describe_value(column)) for name, column in first_batch(spec)]
+            batch = [(name, describe_value(column)) for name, column in first_batch(spec, step)]
         except WdspecError as error:
-            problems.append(f"the first batch: {error}")
-    return SpecPreview(title, explanation, sources, batch, [redacted_urls(each) for each in problems])
+            problems.append(f"batch {step:,}: {error}")
+    return SpecPreview(title, explanation, sources, step, batch, [redacted_urls(each) for each in problems])
 
 
 def _source(
@@ -213,8 +255,9 @@ def _source(
 ) -> SourcePreview:
     alone = only_source(spec, explained.name)
     problems: list[str] = []
-    files = _read(files_of(alone), count, problems)
-    trained = _read(samples_of(alone).model_copy(update={"to_tuple": None}), count, problems)
+    skipped: Counter[str] = Counter()
+    files = _read(files_of(alone), count, problems, Counter())
+    trained = _read(samples_of(alone).model_copy(update={"to_tuple": None}), count, problems, skipped)
     by_key = {(sample["__url__"], sample["__key__"]): sample for sample in trained}
     shown = []
     for sample in files[:cards]:
@@ -223,13 +266,14 @@ def _source(
         values = shown_values(sample, budget), None if same is None else shown_values(same, budget)
         shown.append(SampleCard(str(sample["__key__"]), url, *values))
     charts = [*_of_files(files), *_of_fields(trained)]
-    return SourcePreview(explained, shown, len(files), charts, list(dict.fromkeys(problems)))
+    problems = list(dict.fromkeys(problems))
+    return SourcePreview(explained, shown, len(files), charts, problems, dict(sorted(skipped.items())))
 
 
-def _read(spec: Spec, count: int, problems: list[str]) -> list[Sample]:
+def _read(spec: Spec, count: int, problems: list[str], skipped: Counter[str]) -> list[Sample]:
     samples: list[Sample] = []
     try:
-        samples.extend(first_samples(spec, count))
+        samples.extend(first_samples(spec, count, skipped=skipped))
     except WdspecError as error:
         problems.append(redacted_urls(str(error)))
     return samples
@@ -296,19 +340,45 @@ def render_page(previews: Sequence[SpecPreview]) -> str:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    return environment.from_string(template).render(previews=[_parts(preview) for preview in previews])
+    axes = Axes(previews)
+    return environment.from_string(template).render(
+        previews=[_parts(preview, axes) for preview in previews],
+        made=f"wdspec {__version__}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+    )
 
 
-def _parts(preview: SpecPreview) -> dict[str, Any]:
+class Axes:
+    """The ends of the x axes, which are the same for two specs side by side."""
+
+    def __init__(self, previews: Sequence[SpecPreview]) -> None:
+        self.share = max(float(each.max()) for preview in previews for each in preview.shares)
+        self.samples = 1
+        """The last sample in charts of schedules."""
+        self.values: dict[tuple[str, str], tuple[float, float]] = {}
+        """The least and the greatest value, by source and title of a chart."""
+        for preview in previews:
+            steps = preview.explanation.schedule
+            epoch = preview.explanation.plan.epoch_samples or 0
+            self.samples = max(self.samples, epoch, *(round(1.2 * step.at) for step in steps))
+            for source, chart in preview.charts:
+                if chart.values:
+                    low, high = self.values.get((source, chart.title), (math.inf, -math.inf))
+                    self.values[source, chart.title] = min(low, *chart.values), max(high, *chart.values)
+
+
+def _parts(preview: SpecPreview, axes: Axes) -> dict[str, Any]:
     """The values of the template for one spec."""
     plan = preview.explanation.plan
-    picture, batches, width = strip(plan)
+    picture, batches, width = strip(plan, preview.step)
     colours = dict(zip((source.name for source in plan.sources), palette(len(plan.sources)), strict=True))
     unit = "batch" if plan.batching.batched else "step"
     count = pluralize(batches, unit, "batches" if unit == "batch" else "steps")
-    caption = f"The first {count}, a square for each sample"
+    begin = f"{count} from number {preview.step:,} on" if preview.step else f"The first {count}"
+    caption = f"{begin}, a square for each sample"
     if plan.batching.windowed:
-        caption = f"The first {pluralize(batches, 'window')} of {width:,} samples, a square for each sample"
+        windows = pluralize(batches, "window")
+        begin = f"{windows} from number {preview.step:,} on" if preview.step else f"The first {windows}"
+        caption = f"{begin}, of {width:,} samples, a square for each sample"
     elif plan.batching.batched:
         cut = f", of which the first {width:,} are shown" if width < plan.batching.global_size else ""
         caption += f"; a column is a global batch of {plan.batching.global_size:,}{cut}"
@@ -322,18 +392,26 @@ def _parts(preview: SpecPreview) -> dict[str, Any]:
     return {
         "spec": preview,
         "epoch": epoch,
-        "mixture": mixture(plan),
-        "rows": [_row(each, colours) for each in preview.explanation.active],
+        "mixture": mixture(plan, *preview.shares, axes.share),
+        "schedule": schedule(preview.explanation, axes.samples)
+        if len(preview.explanation.schedule) > 1
+        else "",
+        "schedule_in_words": "; ".join(
+            f"{'by' if step.ramp else 'from'} sample {step.at:,}: "
+            + ", ".join(f"{name} {percent(share)}" for name, share in step.shares.items() if share)
+            for step in preview.explanation.schedule
+        ),
+        "rows": [
+            _row(each, colours, common_steps(preview.explanation.spec)) for each in preview.explanation.active
+        ],
         "strip": picture,
         "strip_rows": batches,
         "strip_caption": f"{caption}.",
-        "charts": [
-            distributions(each.distributions) if each.distributions else "" for each in preview.sources
-        ],
+        "charts": [distributions(each.distributions, each.explained.name, axes) for each in preview.sources],
     }
 
 
-def _row(source: ExplainedSource, colours: dict[str, tuple[int, int, int]]) -> dict[str, str]:
+def _row(source: ExplainedSource, colours: dict[str, tuple[int, int, int]], common: str) -> dict[str, str]:
     about = "~" if source.estimated else ""
     return {
         "name": source.name,
@@ -343,7 +421,7 @@ def _row(source: ExplainedSource, colours: dict[str, tuple[int, int, int]]) -> d
         "samples": f"{about}{source.samples:,.0f}" if source.samples is not None else "unknown",
         "passes": f"{about}{source.passes:.2f}" if source.passes is not None else "",
         "fields": source.fields,
-        "steps": source.steps,
+        "steps": ", ".join(filter(None, (source.steps, common))),
     }
 
 
@@ -357,13 +435,14 @@ def palette(count: int) -> list[tuple[int, int, int]]:
     return [(round(255 * red), round(255 * green), round(255 * blue)) for red, green, blue, _ in found]
 
 
-def mixture(plan: Plan) -> str:
-    """The shares of the spec next to those of the first epoch (or a million samples), as SVG."""
-    size = plan.batching.global_size
-    batches = max(1, min(plan.epoch_batches or MOST_DRAWN, MOST_DRAWN // size))
-    result = simulate(plan, batches)
-    shares = result.expected / max(1, result.expected.sum())
-    drawn = result.drawn / max(1, result.drawn.sum())
+def mixture(plan: Plan, shares: Amounts, drawn: Amounts, most: float) -> str:
+    """The shares of the spec next to those that were drawn, as SVG.
+
+    Args:
+        plan: the plan.
+        shares, drawn: of its sources.
+        most: the share at the end of the axis.
+    """
     order = np.argsort(-shares, kind="stable")[:MOST_SOURCES][::-1]
     colours = palette(len(plan.sources))
     figure = _figure(7, 0.6 + 0.42 * len(order))
@@ -374,19 +453,50 @@ def mixture(plan: Plan) -> str:
     axes.scatter(100 * shares[order], places, marker="|", s=220, color=_INK, zorder=3)
     axes.set_yticks(places, [plan.sources[n].name for n in order])
     axes.set_xlabel("% of the samples; the line is the share in the spec")
-    axes.margins(x=0.15)
+    axes.set_xlim(0, 115 * most)
     return _svg(figure, axes)
 
 
-def distributions(found: Sequence[Distribution]) -> str:
-    """Histograms and bars side by side, as SVG."""
+def schedule(explanation: Explanation, last: int) -> str:
+    """The shares of the sources by sample, on top of each other, as SVG.
+
+    Args:
+        explanation: the spec.
+        last: the last sample to show.
+    """
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+    names = [source.name for source in explanation.plan.sources]
+    places: list[float] = []
+    shares: list[list[float]] = []
+    for step in explanation.schedule:
+        place = step.batch * explanation.plan.batching.global_size
+        if shares and not step.ramp:
+            places.append(place)
+            shares.append(shares[-1])
+        places.append(place)
+        shares.append([100 * step.shares[name] for name in names])
+    figure = _figure(7, 2.2)
+    axes = figure.subplots()
+    columns = zip(*shares, shares[-1], strict=True)
+    axes.stackplot([*places, last], *columns, colors=[_hex(colour) for colour in palette(len(names))])
+    axes.set_xlim(0, last)
+    axes.set_ylim(0, 100)
+    axes.set_ylabel("% of the samples", fontsize=8, color=_INK)
+    axes.set_xlabel("sample")
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    return _svg(figure, axes)
+
+
+def distributions(found: Iterable[Distribution], source: str, ends: Axes) -> list[str]:
+    """Histograms and bars of a source, each as SVG."""
     from matplotlib.ticker import MaxNLocator
 
-    columns = min(3, len(found))
-    rows = -(-len(found) // columns)
-    figure = _figure(3 * columns, 2.1 * rows)
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes, each in zip(grid, found, strict=False):
+    drawn = []
+    for each in found:
+        figure = _figure(3, 2.1)
+        axes = figure.subplots()
         axes.set_title(each.title, fontsize=9, color=_INK)
         if each.classes:
             most = sorted(each.classes.items(), key=lambda item: -item[1])[:_CLASSES]
@@ -394,18 +504,21 @@ def distributions(found: Sequence[Distribution]) -> str:
             axes.bar(names, [each.classes[name] for name in names], color="#4c8bf5")
             axes.tick_params(axis="x", labelrotation=90 if len(names) > 8 else 0)
         else:
-            low, high = min(each.values), max(each.values)
+            low, high = ends.values[source, each.title]
             around = (low - 1, high + 1) if low == high else (low, high)
             axes.hist(each.values, bins=20 if low < high else 3, range=around, color="#4c8bf5")
             axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.set_xlabel("" if each.classes else each.unit, fontsize=8)
-    for axes in grid[len(found) :]:
-        axes.set_visible(False)
-    return _svg(figure, *grid)
+        drawn.append(_svg(figure, axes))
+    return drawn
 
 
-def strip(plan: Plan) -> tuple[str, int, int]:
-    """Draw the first global batches: a square for each sample, coloured by source; a column is a batch.
+def strip(plan: Plan, first: int = 0) -> tuple[str, int, int]:
+    """Draw global batches: a square for each sample, coloured by source; a column is a batch.
+
+    Args:
+        plan: the plan.
+        first: the number of the first one.
 
     Returns:
         a `data:` URL, the number of batches, and the number of samples shown of each.
@@ -413,12 +526,18 @@ def strip(plan: Plan) -> tuple[str, int, int]:
     from PIL import Image
 
     size = plan.batching.global_size
-    batches = max(1, min(plan.epoch_batches or 64, 64, STRIP // min(size, STRIP)))
+    most = STRIP // min(
+        size, STRIP
+    )  # a step without a batch is one sample of each rank, so use columns of 32
     if plan.batching.batched:
-        drawn = drawn_sources(plan, batches)[:, :128]
-    else:  # a step is one sample of each rank, so use columns of 32
-        batches = max(1, min(plan.epoch_batches or STRIP, STRIP // min(size, STRIP)))
-        flat = drawn_sources(plan, batches).ravel()[:STRIP]
+        most = min(64, most)
+    left = (plan.epoch_batches or most) - (first if plan.finite is not None else 0)
+    batches = max(1, min(left, most))
+    drawn = drawn_sources(plan, batches, first)
+    if plan.batching.batched:
+        drawn = drawn[:, :128]
+    else:
+        flat = drawn.ravel()[:STRIP]
         drawn = np.full((-(-len(flat) // 32), 32), -1)
         drawn.ravel()[: len(flat)] = flat
     colours = np.array([*palette(len(plan.sources)), _PADDING, (255, 255, 255)], dtype=np.uint8)
@@ -435,15 +554,14 @@ def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _svg(figure: Figure, *axes: Any) -> str:
+def _svg(figure: Figure, axes: Any) -> str:
     """The figure as an `svg` element without background, with texts and lines in the page's text colour."""
-    for each in axes:
-        each.tick_params(colors=_INK, labelsize=8)
-        each.xaxis.label.set_color(_INK)
-        each.set_facecolor("none")
-        for spine in each.spines.values():
-            spine.set_color(_INK)
-        each.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(colors=_INK, labelsize=8)
+    axes.xaxis.label.set_color(_INK)
+    axes.set_facecolor("none")
+    for spine in axes.spines.values():
+        spine.set_color(_INK)
+    axes.spines[["top", "right"]].set_visible(False)
     import matplotlib as mpl
 
     file = io.StringIO()

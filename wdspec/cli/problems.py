@@ -80,17 +80,19 @@ def summary(files: int, severities: Mapping[str, int], noun: str = "file") -> st
 
 def _with_summary(checked: Iterable[CheckedSpec], show: Callable[[Problem], str]) -> Iterator[str]:
     files = 0
-    severities: Counter[str] = Counter()
+    shown: dict[Problem, None] = {}
     for spec in checked:
-        yield from map(show, spec.problems)
         files += 1
-        severities.update(problem.severity for problem in spec.problems)
-    yield summary(files, severities)
+        for problem in spec.problems:
+            if problem not in shown:
+                shown[problem] = None
+                yield show(problem)
+    yield summary(files, Counter(problem.severity for problem in shown))
 
 
 def _annotation(problem: Problem) -> str:
     message = _escape(problem.advice)
-    location = f"file={_escape_property(problem.file)}"
+    location = f"file={_escape_property(os.path.normpath(problem.file))}"
     if problem.line:
         location += f",line={problem.line},col={problem.column},endColumn={problem.column + problem.length}"
     return f"::{problem.severity} {location},title={problem.code}::{message}"
@@ -123,7 +125,7 @@ def sarif_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
     """SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0): one run, with a rule for each code."""
     from sarif_pydantic import Run, Sarif, Tool, ToolDriver
 
-    problems = list(dict.fromkeys(_problems(checked)))  # a problem of a shared base is reported once
+    problems = _problems(checked)
     codes = sorted({problem.code for problem in problems})
     rules = [_sarif_rule(code) for code in codes]
     driver = ToolDriver(name="wdspec", version=wdspec.__version__, rules=rules)
@@ -146,8 +148,9 @@ def junit_report(checked: Iterable[CheckedSpec], title: str = "wdspec validate")
     yield text.decode()
 
 
-def _problems(checked: Iterable[CheckedSpec]) -> Iterator[Problem]:
-    return (problem for spec in checked for problem in spec.problems)
+def _problems(checked: Iterable[CheckedSpec]) -> list[Problem]:
+    """The problems of all specs; one of a shared base is listed once."""
+    return list(dict.fromkeys(problem for spec in checked for problem in spec.problems))
 
 
 def _sarif_rule(code: str) -> ReportingDescriptor:

@@ -13,8 +13,9 @@ from wdspec.base.errors import WdspecError
 from wdspec.base.redaction import printable
 from wdspec.cache.shard_cache import path_of_copy
 from wdspec.cli.report import Block, Row, Table, pluralize, show_report
-from wdspec.cli.spec_options import SpecChoice, choosing_options, find_source, form_option, is_spec_file
+from wdspec.cli.spec_options import SpecChoice, choosing_options, find_source, form_option
 from wdspec.shards.listing import list_shards, shards_of
+from wdspec.spec.files import is_spec_file
 from wdspec.spec.spec import Spec
 from wdspec.storage.environment import Environment, Resolution, ResolutionStep
 from wdspec.storage.storage import Storage, with_surveyed_caches

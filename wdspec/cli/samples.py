@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from wdspec.base.errors import UsageError, WdspecError
@@ -28,7 +30,12 @@ _SINGLE: dict[str, Any] = {"batch": None, "fields": None, "to_tuple": None, "sta
 
 
 def first_samples(
-    spec: Spec, count: int, workers: int | None = None, *, drawn: bool = False
+    spec: Spec,
+    count: int,
+    workers: int | None = None,
+    *,
+    drawn: bool = False,
+    skipped: Counter[str] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the first samples of rank 0, read in this process; needs no torch.
 
@@ -37,6 +44,7 @@ def first_samples(
         count: how many.
         workers: of the topology, if the spec has no `elastic`.
         drawn: whether to draw a progress bar if the spec drops samples; otherwise the first ones come at once.
+        skipped: gets the numbers of samples that the spec skips or drops, by cause.
 
     Raises:
         WdspecError: what training would raise. Errors of user functions become one, too.
@@ -61,13 +69,20 @@ def first_samples(
                     bar.advance()
     finally:
         reader.close()
+        if skipped is not None:
+            for budget in budgets:
+                skipped.update(budget.skipped + budget.dropped)
 
 
-def first_batch(spec: Spec) -> list[tuple[str, Any]]:
-    """Read the first batch of rank 0; return the names and values of its columns. Tuples, as of `pad`, are split.
+def first_batch(spec: Spec, step: int = 0) -> list[tuple[str, Any]]:
+    """Read a batch of rank 0; return the names and values of its columns. Tuples, as of `pad`, are split.
+
+    Args:
+        spec: the spec.
+        step: the number of the global batch; those before it are read, too.
 
     Raises:
-        UsageError: the spec has no `batch`.
+        UsageError: the spec has no `batch`, or the pass has no such batch.
         WdspecError: what training would raise. Errors of user functions become one, too.
     """
     from wdspec.api import compile
@@ -79,8 +94,11 @@ def first_batch(spec: Spec) -> list[tuple[str, Any]]:
     log_skipped_errors()
     pipeline = compile(spec, rank=0, world_size=spec.elastic.ranks if spec.elastic else 1)
     try:
+        if step and not spec.is_pass:
+            pipeline.skip_steps(0, step - 1)
         with user_errors():
-            batch = next(iter(pipeline))
+            batches = (batch for _ in range(1 + step) for batch in pipeline)  # a skipped epoch is empty
+            batch = next(islice(batches, step if spec.is_pass else 0, None))
     finally:
         pipeline.close()
     names = [entry.split(";")[0] for entry in spec.to_tuple or ()]

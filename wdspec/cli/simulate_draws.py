@@ -137,19 +137,25 @@ def simulate(
     )
 
 
-def drawn_sources(plan: Plan, batches: int) -> IntArray:
-    """The source of each sample of the first global batches, as an index into the plan's sources, shape (batches, G).
+def drawn_sources(plan: Plan, batches: int, first: int = 0) -> IntArray:
+    """The source of each sample of global batches, as an index into the plan's sources, shape (batches, G).
 
     Padding has the index after the last source. Samples are in order, rank after rank.
+
+    Args:
+        plan: the plan.
+        batches: how many.
+        first: J of the first one; in an epoch for `epoch: pass`.
     """
     topology, size = plan.topology, plan.batching.global_size
     batches_of = plan.draws().batches if plan.finite is None else _pass_batches(plan.finite)
     drawn = np.empty((batches, size), dtype=np.int64)
     b = plan.batching.per_slot
     for rank in range(topology.ranks):
-        for worker in range(min(topology.workers, batches)):
-            rows = drawn[worker :: topology.workers, rank * b : (rank + 1) * b]
-            rows[:] = batches_of(rank, worker, 0, len(rows))
+        for row in range(min(topology.workers, batches)):
+            number, worker = divmod(first + row, topology.workers)
+            rows = drawn[row :: topology.workers, rank * b : (rank + 1) * b]
+            rows[:] = batches_of(rank, worker, number, len(rows))
     return drawn
 
 

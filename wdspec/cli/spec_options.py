@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wdspec.base.errors import UsageError
+from wdspec.base.errors import UsageError, install_command
 
 if TYPE_CHECKING:
     from wdspec.jobs.engine import Engine
     from wdspec.spec.files import ReadFile
     from wdspec.spec.spec import Source, Spec
 
-SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 Command = Callable[..., Any]
 
 form_option = click.option(
@@ -208,12 +207,7 @@ def require_library(module: str, option: str, package: str) -> None:
     from importlib.util import find_spec
 
     if find_spec(module) is None:
-        raise UsageError(f"{option} needs {module}: pip install {package}")
-
-
-def is_spec_file(what: str) -> bool:
-    """Whether an argument names a spec, perhaps with its split, and not a URL or a directory."""
-    return what.split("#", 1)[0].endswith(SPEC_SUFFIXES)
+        raise UsageError(f"{option} needs {module}: {install_command(package)}")
 
 
 def find_source(name: str, spec: Spec) -> Source:

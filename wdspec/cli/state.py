@@ -182,7 +182,14 @@ def _summary(state: dict[str, Any]) -> Iterator[Row]:
     has_all = held == list(range(all_ranks))
     usual = [ranks for ranks in state["legal_ranks"] if ranks <= 2 * all_ranks]
     more = f" (up to {state['legal_ranks'][-1]:,})" if usual != state["legal_ranks"] else ""
-    resumes = f"{_numbers(usual)} ranks{more}, with {_numbers(state['legal_workers'])} workers each"
+    ranks, workers = pluralize(all_ranks, "rank"), pluralize(state["elastic"]["workers"], "worker")
+    once = "" if has_all else ", once the states of all ranks are merged"
+    yield "resumes on", f"{ranks} x {workers}{once}"
+    yield (
+        "with elastic",
+        f"on {_numbers(usual)} ranks{more}, with {_numbers(state['legal_workers'])} workers each; needs "
+        f"`elastic: {{ranks: {all_ranks}, workers: {state['elastic']['workers']}}}` in the spec",
+    )
     yield "version", str(state["version"])
     samples = "" if state["samples"] is None else f", {pluralize(state['samples'], 'sample')}"
     yield "batch", f"{state['batch'] - skipped:,} global batches yielded{samples}"
@@ -195,9 +202,7 @@ def _summary(state: dict[str, Any]) -> Iterator[Row]:
     length = pluralize(state["epoch_batches"] or 0, "batch", "batches")
     inside = f"{state['epoch']}, {state['epoch_batch']:,} of its {length}"
     yield "epoch", inside if state["epoch_batches"] else "endless"
-    yield "topology", f"{all_ranks} ranks x {state['elastic']['workers']} workers"
     yield "holds", "all canonical ranks" if has_all else f"canonical ranks {_numbers(held)}"
-    yield "resumes on", resumes if has_all else f"{resumes}, once the states of all ranks are merged"
     for each in state["shares"]:
         shares = ", ".join(f"{name} {share:g}" for name, share in each["shares"].items())
         yield "shares set", f"from global batch {each['batch']:,}: {shares}"

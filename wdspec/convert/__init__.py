@@ -27,6 +27,7 @@ DIALECTS: tuple[Dialect, ...] = (
     energon.METADATASET,
     webdataset.SHARDS,
     webdataset.SOURCES,
+    webdataset.INDEX,
     llava.DIALECT,
     streaming.DIALECT,
     nemo.DIALECT,

@@ -25,6 +25,8 @@ from wdspec.urls.braces import Braces
 
 META = ".nv-meta"
 _NESTED = re.compile(r"([\w.,]+)\[.*\]")
+_LISTS = ("blend", "blend_epochized", "datasets")
+"""Keys with the entries of a mix."""
 _MOST = 10_000
 """The samples of at most this many shards of a pattern are added."""
 _DEEPEST = 8
@@ -114,8 +116,16 @@ class _Level:
         new = self.new
         if "join" in entry:
             return self._joined(entry)
-        path, part = str(entry.get("path", "")), str(entry.get("split_part") or self.split)
+        path, part = str(entry.get("path") or ""), str(entry.get("split_part") or self.split)
         tags = {**_tags(entry), **self.tags}
+        if not path:
+            name = new.name("mix")
+            if any(maps_in(entry.get(key)) for key in _LISTS):
+                return {"name": name, **replace(self, tags=tags).mixture(entry)}
+            new.note(
+                f"an entry of split `{self.split}` has no `path`, so its shards are missing: correct `{name}`"
+            )
+            return {"name": name, "shards": "unknown.tar"}
         self._note_subset(entry, path)
         if path.endswith((".yaml", ".yml")):
             return replace(self, split=part, tags=tags)._nested(path)

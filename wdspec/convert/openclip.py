@@ -12,7 +12,8 @@ _BARE = re.compile(r"[^\s:]\S*\.tar(?:\.\w+)?\S*", re.DOTALL)
 
 
 def _recognises(given: Given) -> bool:
-    return "--train-data" in given.text or bool(_BARE.fullmatch(given.text.strip()))
+    is_text = given.value is None or isinstance(given.value, str)  # not JSON without blanks
+    return "--train-data" in given.text or (is_text and bool(_BARE.fullmatch(given.text.strip())))
 
 
 def _convert(given: Given, new: NewSpec) -> None:

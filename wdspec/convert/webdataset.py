@@ -1,4 +1,5 @@
-"""webdataset's YAML with `prefix`, `buckets` and `datasets`; and its `.ds.yml` of 2021, sources with loading options.
+"""webdataset's YAML with `prefix`, `buckets` and `datasets`; its `.ds.yml` of 2021, sources with loading options; and
+indexes of wids.
 
 The first exists in two versions that use a word for opposite things. In the older one, `perepoch` shards are drawn
 without replacement and `choose` with it; in the newer one, `choose` shards are drawn without replacement and `resample`
@@ -11,6 +12,7 @@ import os
 from typing import Any
 
 from wdspec.convert.dialect import Dialect, Given, NewSpec, count_shards, maps_in, number, texts_in
+from wdspec.urls.urls import is_relative
 
 _KEYS = frozenset({"name", "buckets", "shards", "choose", "resample", "perepoch"})
 _LOADING = {
@@ -117,5 +119,39 @@ def _shards(top: dict[Any, Any], source: dict[Any, Any], new: NewSpec) -> list[s
     return urls
 
 
+def _is_index(given: Given) -> bool:
+    return "wids_version" in given.top or bool(maps_in(given.top.get("shardlist")))
+
+
+def _convert_index(given: Given, new: NewSpec) -> None:
+    top = given.top
+    parts = [top] if maps_in(top.get("shardlist")) else []
+    new.spec["dataset"] = [
+        _indexed(part, given.folder, new) for part in (*parts, *maps_in(top.get("datasets")))
+    ]
+
+
+def _indexed(part: dict[Any, Any], folder: str, new: NewSpec) -> dict[str, Any]:
+    """Convert a list of shards with their numbers of samples."""
+    base = part.get("base")
+    prefix = f"{base.rstrip('/')}/" if isinstance(base, str) and base else ""
+    urls, counts = [], []
+    for each in maps_in(part.get("shardlist")):
+        if isinstance(url := each.get("url"), str):
+            urls.append(new.path(prefix * is_relative(url) + url, folder))
+            counts.append(number(each.get("nsamples")))
+    known = [int(count) for count in counts if count is not None and count >= 0]
+    samples = sum(known) if known and len(known) == len(counts) else None
+    weight = number(part.get("weight"))
+    source = new.source(str(part.get("name") or ""), urls or "unknown.tar", weight=weight, samples=samples)
+    if not urls:
+        new.note(
+            f"{source['name']}: its index is not read: {part.get('source_url', 'it has no URL')}; convert it, too, and "
+            "write its shards here"
+        )
+    return source
+
+
+INDEX = Dialect("wids", "an index of wids", _is_index, _convert_index)
 SHARDS = Dialect("webdataset", "webdataset's multi-shard YAML", _has_shards, _convert_shards)
 SOURCES = Dialect("webdataset-ds", "an older `.ds.yml` of webdataset", _has_sources, _convert_sources)

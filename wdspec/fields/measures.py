@@ -157,7 +157,7 @@ def _measure_of(rest: Path, stored: str) -> Callable[[bytes], Any] | None:
     part = rest[0]
     if ending in FORMAT_OF and part in _OF_IMAGES:
         of_size = _OF_SIZE[str(part)]
-        return lambda data: of_size(*image_size(data))
+        return lambda data: of_size(*image_size(data, ending))
     if ending == "npy" and part == "length":
         return lambda data: npy_shape(data)[0]
     if part == "seconds" and any(ending in BY_NAME[kind].extensions for kind in ("audio", "video")):

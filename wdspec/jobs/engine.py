@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any, Protocol, TypeVar
 
-from wdspec.base.errors import UsageError
+from wdspec.base.errors import UsageError, install_command
 from wdspec.base.workers import end_with_parent
 from wdspec.storage.ahead import SIDES
 
@@ -150,7 +150,8 @@ class DaskEngine:
         try:
             self._dask: Any = importlib.import_module("distributed")
         except ModuleNotFoundError:
-            raise UsageError("the dask engine needs dask.distributed: `pip install 'wdspec[dask]'`") from None
+            command = install_command("wdspec[dask]")
+            raise UsageError(f"the dask engine needs dask.distributed: {command}") from None
         try:
             self._client: Any = self._dask.Client(scheduler, timeout=PATIENCE, set_as_default=False)
         except (OSError, ValueError) as error:

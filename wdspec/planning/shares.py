@@ -197,15 +197,20 @@ def scheduled_shares(spec: Spec, shard_count: Sizer) -> list[tuple[int, dict[str
     """
     if spec.mix.schedule is None:
         return [(0, effective_shares(spec.dataset, spec.mix, shard_count))]
-    steps = [
-        (step.at, effective_shares(spec.dataset, spec.mix, shard_count, step.shares))
-        for step in spec.mix.schedule
-    ]
+    steps = shares_of_steps(spec, shard_count)
     parts = [steps[0]]
     for step, to in zip(spec.mix.schedule[1:], steps[1:], strict=True):
         parts[-1:] = _ramp(parts[-1], to) if step.ramp == "linear" else parts[-1:]
         parts.append(to)
     return parts
+
+
+def shares_of_steps(spec: Spec, shard_count: Sizer) -> _Steps:
+    """(at, effective share of every leaf) for each step of the schedule, without the parts of ramps."""
+    return [
+        (step.at, effective_shares(spec.dataset, spec.mix, shard_count, step.shares))
+        for step in spec.mix.schedule or ()
+    ]
 
 
 def _ramp(begin: tuple[int, dict[str, Fraction]], end: tuple[int, dict[str, Fraction]]) -> _Steps:

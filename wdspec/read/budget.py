@@ -12,7 +12,15 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from wdspec.base.errors import ShardError, SpecError, StoreError, UsageError, WdspecError, tell_place
+from wdspec.base.errors import (
+    FieldError,
+    ShardError,
+    SpecError,
+    StoreError,
+    UsageError,
+    WdspecError,
+    tell_place,
+)
 from wdspec.base.files import lock_open_file
 from wdspec.base.redaction import redact
 from wdspec.spec.language.options import Errors
@@ -62,7 +70,7 @@ _NO_SKIP = (
 )
 
 PackedCounts = tuple[int, "dict[str, int] | None", "dict[str, int] | None", int, int, int, int]
-"""Samples delivered; samples dropped, by cause; skips, by kind of error; passes; shards opened; how many of these were
+"""Samples delivered; samples dropped, by cause; skips, by code; passes; shards opened; how many of these were
 cached copies; bytes read.
 
 A plain tuple, as it is sent with batches: a named tuple takes four times as long.
@@ -80,7 +88,7 @@ class Budget:
         self.errors = errors
         self.source = source
         self.skipped: Counter[str] = Counter()
-        """Skips by kind of error."""
+        """Skips by code (`code_of`)."""
         self.dropped: Counter[str] = Counter()
         """Samples dropped as the spec says (`select`, `missing: skip`, `skip`), by cause; these are not errors."""
         self.delivered = 0
@@ -129,17 +137,18 @@ class Budget:
             if cause == "map" and self.errors.skip and hasattr(error, "add_note"):
                 error.add_note(_NO_SKIP)
             raise error
-        kind = type(error).__name__
+        code = code_of(error, cause)
         if self.errors.log is not None:
-            append_line(self.errors.log, {"source": self.source, "cause": kind, **record})
-        self.skipped[kind] += 1
-        count = self.skipped[kind]
+            kind = type(error).__name__
+            append_line(self.errors.log, {"source": self.source, "code": code, "cause": kind, **record})
+        self.skipped[code] += 1
+        count = self.skipped[code]
         if count <= 3 or not count & (count - 1):
             where = str(WdspecError("", source=self.source, **place)).strip()
             has_place = isinstance(error, WdspecError) or where in str(error)  # other errors may not show it
             log.warning(
                 "skipped (%s no. %d of source %r): %s%s",
-                kind,
+                code,
                 count,
                 self.source,
                 error,
@@ -169,6 +178,19 @@ class Budget:
             f"{skips} errors exceed the budget of {limit} ({why}): {causes}; the last one: {error}",
             source=self.source,
         ) from error
+
+
+def code_of(error: Exception, cause: str) -> str:
+    """The code under which an error is counted, and `wdspec check` reports it (`wdspec rule D202`).
+
+    Args:
+        error: the error.
+        cause: where it arose: `shard`, `decode`, `map`, or `batch`.
+    """
+    if cause == "map" and not isinstance(error, FieldError):
+        return "D203"
+    code = error.code if isinstance(error, WdspecError) else ""
+    return code or ("D102" if cause == "shard" else "D202")
 
 
 def is_mistake(error: BaseException | None) -> bool:

@@ -63,9 +63,9 @@ class SourceStats:
     dropped: dict[str, int]
     """Samples dropped by `select` or `missing`, by cause."""
     skipped: dict[str, int]
-    """Errors skipped by the `errors` policy, by kind."""
+    """Errors skipped by the `errors` policy, by code (`wdspec rule D202`)."""
     passes: float
-    """Number of passes over the whole source that have ended."""
+    """Passes over the source. Each slot counts its part when it has read it, so the number may be fractional."""
     shards: int
     """Shards, or parts of shards, that were opened."""
     cache_hits: int
@@ -91,7 +91,7 @@ class RunStats:
     sources: dict[str, SourceStats] = field(default_factory=dict)
 
     def flat(self) -> dict[str, float]:
-        """Return name -> number for metrics loggers, with names such as `skipped/laion/FieldError`."""
+        """Return name -> number for metrics loggers, with names such as `skipped/laion/D202`."""
         numbers: dict[str, float] = {"batches": self.batches, "seconds": self.seconds}
         if self.waited is not None:
             numbers["waited"] = self.waited
@@ -194,7 +194,7 @@ class StatsLog:
 
 
 def describe_stats(stats: RunStats) -> str:
-    """Return a line such as `1,024 batches, 3 % waiting; laion 9,000, FieldError 3; coyo 1,000`."""
+    """Return a line such as `1,024 batches, 3 % waiting; laion 9,000, D202 3; coyo 1,000`."""
     waited = 100 * (stats.waited or 0.0) / max(stats.seconds, 1e-9)
     parts = [f"{stats.batches:,} batches, {waited:.0f} % waiting"]
     for name, source in stats.sources.items():

@@ -29,8 +29,22 @@ May raise OSError and ValueError."""
 STANDARD_INPUT = "-"
 STANDARD_INPUT_NAME = "<stdin>"
 _OURS = frozenset({"dataset", "splits", "extends", "defaults", "wdspec"})
-_TELLING = ("__module__", "__class__", "datasets", "streams", "input_cfg", "sources", "schedule")
+_TELLING = (
+    "__module__",
+    "__class__",
+    "wids_version",
+    "datasets",
+    "streams",
+    "input_cfg",
+    "sources",
+    "schedule",
+)
 """Keys of other tools, to point at the first one that is present. A file with one of the first two is never a spec."""
+
+
+def is_spec_file(what: str) -> bool:
+    """Whether an argument names a spec, perhaps with its split, and not a URL or a directory."""
+    return what.partition("#")[0].endswith((".yaml", ".yml", ".json"))
 
 
 class Library:

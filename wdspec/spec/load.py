@@ -120,6 +120,36 @@ def check(
     return (None if any(problem.is_error for problem in found) else first), found
 
 
+def validate(
+    source: SpecSource,
+    *,
+    split: str | None = None,
+    env: str | None = None,
+    vars: Mapping[str, Any] | None = None,
+    overrides: Overrides | None = None,
+) -> list[Problem]:
+    """Find all errors and warnings of a spec, as `wdspec validate` does. Opens and runs nothing that the spec names.
+
+    Use it in the tests of a project that has specs. Settings in pyproject.toml do not apply.
+
+    Args:
+        source, split, env, vars, overrides: as for `wdspec.load`. If no split or environment is chosen, all of them are
+            checked.
+
+    Returns:
+        The problems in file order, each with `code`, `message`, `hint`, `file`, `line`, `column` and `is_error`; as a
+        text, a problem is what the command shows. A comment `# wdspec: ignore=W301` hides a warning.
+
+    Example:
+        >>> import wdspec
+        >>> wdspec.validate("examples/specs/digits.yaml")
+        []
+        >>> [problem.code for problem in wdspec.validate({"dataset": [{"shards": "/tmp/a.tar"}], "bach": 32})]
+        ['E201']
+    """
+    return check(source, split=split, env=env, vars=vars, overrides=overrides)[1]
+
+
 def split_names(source: SpecSource) -> list[str]:
     """List the names of the splits of a spec, in file order. Nothing else is checked."""
     top = None if isinstance(source, Spec) else _read(source).top

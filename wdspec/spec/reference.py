@@ -20,7 +20,7 @@ from wdspec.spec.language.decoders import BASIC, FORMAT_OF, IMAGES, MEDIA, Decod
 from wdspec.spec.language.effects import affects_of
 from wdspec.spec.language.values import Model
 from wdspec.spec.rules import all_codes
-from wdspec.spec.schema import Document, SourceEntry
+from wdspec.spec.schema import Document, SourceEntry, json_schema
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.validation import maps_of
 
@@ -75,7 +75,24 @@ def _table(model: type[Model], keys: list[str] | None) -> Iterator[str]:
         mark = affects_of(field)
         affects = "its keys" if key in maps_of(model) else str(mark) if mark is not None else ""
         affects = "" if affects == "neither" else affects
-        yield f"| `{key}` | {default} | {affects} | {(field.description or '').replace('|', chr(92) + '|')} |"
+        meaning = (field.description or "").replace("|", chr(92) + "|")
+        values = [f"`{value}`" for value in _choices(model, key)]
+        if not all(value in meaning for value in values):
+            meaning += f" Values: {', '.join(values)}."
+        yield f"| `{key}` | {default} | {affects} | {meaning} |"
+
+
+def _choices(model: type[Model], key: str) -> list[str]:
+    """The words that a key accepts, according to the JSON Schema."""
+    schema = json_schema()
+    held = schema if model is Document else schema["$defs"].get(model.__name__, {})
+    forms = [held.get("properties", {}).get(key, {})]
+    found: list[str] = []
+    for form in forms:
+        found += [value for value in form.get("enum", ()) if isinstance(value, str)]
+        inner = [form.get("items"), form.get("additionalProperties"), *form.get("anyOf", ())]
+        forms += [each for each in inner if isinstance(each, dict)]
+    return list(dict.fromkeys(found))
 
 
 def _show(default: Any) -> str:

@@ -19,7 +19,7 @@ from typing import IO, Any, BinaryIO, Protocol, cast
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from wdspec.base.errors import MissingShardError, ShardError, StoreError, WdspecError
+from wdspec.base.errors import MissingShardError, ShardError, StoreError, WdspecError, install_command
 from wdspec.base.process import PerProcess
 from wdspec.stores.ais_client import AisClient, Refusal, Reply, client_for
 from wdspec.stores.ais_cluster import AisCluster
@@ -447,7 +447,7 @@ def digest_of(headers: Mapping[str, str]) -> tuple[Digest, str] | None:
         try:
             import xxhash
         except ImportError:
-            advice = "pip install 'wdspec[aistore]'"
+            advice = install_command("wdspec[aistore]")
         else:
             return xxhash.xxh64(), value
     if kind not in _warned:

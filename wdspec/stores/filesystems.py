@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from wdspec.base.errors import MissingShardError, ShardError, StoreError
+from wdspec.base.errors import MissingShardError, ShardError, StoreError, install_command
 from wdspec.base.process import KeyedValues, PerProcess
 from wdspec.base.redaction import harmless, redact_answer
 from wdspec.stores.retry import PASSING, TransientError
@@ -261,7 +261,7 @@ def _to_install(scheme: str) -> str:
     if package is None:
         advice = known_schemes()[scheme].get("err", "install the package that reads it")
         return f"nothing installed reads {scheme}://: {advice}"
-    return f"nothing installed reads {scheme}://: `pip install '{package}'`"
+    return f"nothing installed reads {scheme}://: {install_command(package)}"
 
 
 def alone(system: Any) -> contextlib.AbstractContextManager[Any]:

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from wdspec.base.errors import UsageError
 from wdspec.base.redaction import redacted_urls
 from wdspec.planning.topology import find_seat
+from wdspec.spec.files import is_spec_file
 from wdspec.spec.load import load
 from wdspec.webdataset.epochs import EpochCut, Repeated
 from wdspec.webdataset.handlers import ErrorHandler, reraise_exception
@@ -40,7 +41,7 @@ class WebDataset(DataPipeline):
 
     Args:
         urls: one or more URLs, with braces, `::`, globs, directories, `@file`s and `${NAME}` (the environment
-            variable `WDS_NAME`). Or a spec, as a dict or a path that ends in `.yaml` or `.yml`: the pipeline is then
+            variable `WDS_NAME`). Or a spec, as a dict or a path that ends in `.yaml` or `.json`: the pipeline is then
             the one that `wdspec.compile` returns, and `length` is the only other argument. Or a dict of `datasets`
             with `choose` and `resample`; see `MultiShardSample`.
         shardshuffle: whether to shuffle the shards in each pass. Any number except 0 means the same, as all shards are
@@ -158,7 +159,7 @@ def _spec_in(urls: Any) -> str | Mapping[str, Any] | None:
     """Return a spec or its path; None for URLs of shards."""
     if isinstance(urls, Mapping):
         return urls
-    if isinstance(urls, (str, os.PathLike)) and os.fspath(urls).partition("#")[0].endswith((".yaml", ".yml")):
+    if isinstance(urls, (str, os.PathLike)) and is_spec_file(os.fspath(urls)):
         return os.fspath(urls)
     return None
 

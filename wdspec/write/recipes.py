@@ -21,6 +21,9 @@ from wdspec.spec.language.decoders import IMAGE_FIELDS
 from wdspec.spec.language.samples import KeyRule
 from wdspec.write.tar_writer import KeySplit
 
+CLASS_FIELDS = ("cls", "label.txt")
+"""The fields with the number and the name of a sample's class."""
+
 
 class Ingredient(NamedTuple):
     """What a field is built from."""
@@ -83,21 +86,49 @@ def size_of(recipe: Recipe) -> int:
     return total
 
 
-def recipes_of_folder(folder: str, rule: KeySplit = "first_dot", classes: bool = False) -> Iterator[Recipe]:
+def recipes_of_folder(folder: str, rule: KeySplit = "first_dot") -> list[Recipe]:
     """Return a recipe for each key among the files below a folder, in the order of keys, without hidden files.
 
-    Args:
-        classes: whether its folders are classes, as for torchvision's `ImageFolder`: each sample gets the field `cls`,
-            the number of its class in the order of names, and `label.txt`, the name.
-
     Raises:
-        UsageError: the folder does not exist or cannot be read, or a file has no extension. With `classes` also if a
-            file is in no folder, or has such a field already.
+        UsageError: the folder does not exist or cannot be read, or a file has no extension.
     """
     if not os.path.isdir(folder):
         raise UsageError("no such folder", location=folder)
-    recipes = sorted(_group(_list_files(folder), rule), key=lambda recipe: recipe.key)
-    yield from _add_classes(recipes) if classes else recipes
+    return sorted(_group(_list_files(folder), rule), key=lambda recipe: recipe.key)
+
+
+def list_classes(recipes: Sequence[Recipe]) -> list[str]:
+    """Return the names of the folders, which are classes, in order.
+
+    Raises:
+        UsageError: a file is in no folder, or its sample has a class already.
+    """
+    for recipe in recipes:
+        if "/" not in recipe.key:
+            raise UsageError(f"{recipe.where} is not in a folder, which would be its class; move it into one")
+        for field in CLASS_FIELDS:
+            if field in recipe.fields:
+                raise UsageError(f"{recipe.where} has a `{field}` already; remove --classes")
+    return sorted({recipe.key.partition("/")[0] for recipe in recipes})
+
+
+def add_classes(recipes: Sequence[Recipe], names: Sequence[str]) -> list[Recipe]:
+    """Give each sample the number and the name of its folder, as `CLASS_FIELDS`.
+
+    Args:
+        recipes: of a folder.
+        names: of the classes, in the order of their numbers.
+    """
+    numbers = {name: number for number, name in enumerate(names)}
+    labeled = []
+    for recipe in recipes:
+        name = recipe.key.partition("/")[0]
+        added = {
+            field: Ingredient("value", value)
+            for field, value in zip(CLASS_FIELDS, (numbers[name], name), strict=True)
+        }
+        labeled.append(recipe._replace(fields={**recipe.fields, **added}))
+    return labeled
 
 
 def looks_like_classes(recipes: Sequence[Recipe]) -> bool:
@@ -107,20 +138,6 @@ def looks_like_classes(recipes: Sequence[Recipe]) -> bool:
         "/" in recipe.key and len(recipe.fields) == 1 and next(iter(recipe.fields)).lower() in IMAGE_FIELDS
         for recipe in recipes
     )
-
-
-def _add_classes(recipes: Sequence[Recipe]) -> Iterator[Recipe]:
-    for recipe in recipes:
-        if "/" not in recipe.key:
-            raise UsageError(f"{recipe.where} is not in a folder, which would be its class; move it into one")
-        for field in ("cls", "label.txt"):
-            if field in recipe.fields:
-                raise UsageError(f"{recipe.where} has a `{field}` already; remove --classes")
-    numbers = {name: i for i, name in enumerate(sorted({each.key.partition("/")[0] for each in recipes}))}
-    for recipe in recipes:
-        name = recipe.key.partition("/")[0]
-        added = {"cls": Ingredient("value", numbers[name]), "label.txt": Ingredient("value", name)}
-        yield recipe._replace(fields={**recipe.fields, **added})
 
 
 def recipes_of_lines(

@@ -89,29 +89,32 @@ _OTHER_BYTE = {"B": "L", "L": "B", "N": "B" if _NATIVE == "L" else "L"}
 """Byte order of 16-bit samples in Pillow's raw modes → the other one, with which Pillow reads the low bytes."""
 
 
-def open_image(data: bytes, reduction: Reduction | None = None) -> Image.Image:
+def open_image(data: bytes, reduction: Reduction | None = None, extension: str = "") -> Image.Image:
     """Open an image and read all of its pixels; a JPEG may be reduced.
+
+    Args:
+        extension: of the file; some formats are not recognized without it.
 
     Raises:
         Exception: errors of Pillow, and ValueError for more than `MAX_PIXELS`, or if it is not an image.
     """
-    image = _open(io.BytesIO(data), data)
+    image = _open(io.BytesIO(data), data, extension)
     _reduce(image, reduction)
     image.load()
     return image
 
 
 def open_deep_image(
-    data: bytes, reduction: Reduction | None = None
+    data: bytes, reduction: Reduction | None = None, extension: str = ""
 ) -> tuple[Image.Image, Image.Image | None]:
     """Like `open_image`; also return an image of the low bytes of 16-bit colour, whose high bytes Pillow reads."""
-    image = _open(io.BytesIO(data), data)
+    image = _open(io.BytesIO(data), data, extension)
     other = [_read_low_bytes(tile) for tile in image.tile]
     _reduce(image, reduction)
     image.load()
     if not other or None in other:
         return image, None
-    low = _open(io.BytesIO(data), data)
+    low = _open(io.BytesIO(data), data, extension)
     low.tile = other
     low.load()
     return image, low
@@ -136,11 +139,11 @@ def _read_low_bytes(tile: Any) -> Any:
     return codec, extents, offset, (other, *args[1:]) if isinstance(args, tuple) else other
 
 
-def _open(file: io.BytesIO, data: bytes) -> ImageFile.ImageFile:
+def _open(file: io.BytesIO, data: bytes, extension: str) -> ImageFile.ImageFile:
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         file = _strict_file(data)
     try:
-        image = Image.open(file, formats=_find_formats())
+        image = Image.open(file, formats=_find_formats(extension))
     except UnidentifiedImageError as cause:
         what = f"{len(data):,} bytes that start with {data[:8]!r}" if data else "an empty file"
         raise ValueError(f"{what}: damaged, or not an image of a supported format") from cause
@@ -152,7 +155,7 @@ def _open(file: io.BytesIO, data: bytes) -> ImageFile.ImageFile:
     return image
 
 
-def image_size(data: bytes) -> tuple[int, int]:
+def image_size(data: bytes, extension: str = "") -> tuple[int, int]:
     """Return (width, height) of an image, from its header, before its Exif orientation is applied.
 
     Raises:
@@ -166,7 +169,7 @@ def image_size(data: bytes) -> tuple[int, int]:
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             return int.from_bytes(data[at + 7 : at + 9], "big"), int.from_bytes(data[at + 5 : at + 7], "big")
         at += 1 if marker == 0xFF else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return _open(io.BytesIO(data), data).size
+    return _open(io.BytesIO(data), data, extension).size
 
 
 class _NoMore(io.BytesIO):
@@ -193,11 +196,16 @@ def _strict_file(data: bytes) -> io.BytesIO:
     return _NoMore(data)
 
 
-@lru_cache(maxsize=1)
-def _find_formats() -> tuple[str, ...]:
-    """Return the formats that this Pillow can read. `Image.init` would import forty plugins."""
+@lru_cache
+def _find_formats(extension: str) -> tuple[str, ...]:
+    """Return the formats that this Pillow can read, and a file with an extension may have.
+
+    `Image.init` would import forty plugins.
+    """
     found = []
     for format in IMAGE_FORMATS:
+        if format.vague and extension not in format.extensions:
+            continue
         try:
             importlib.import_module(f"PIL.{format.plugin}ImagePlugin")
         except ImportError:
@@ -329,7 +337,7 @@ LABELS = frozenset({"seg", "mask"})
 def image_decoder(decoder: str, field: str, suffix: str) -> ImageDecoder:
     """Return the decoder of a field, given the name of the decoder, of the field and its suffix."""
     parts = {*field.lower().split("."), *suffix.split(".")}
-    return ImageDecoder(decoder, bool(LABELS & parts), field)
+    return ImageDecoder(decoder, bool(LABELS & parts), field, suffix.rpartition(".")[2])
 
 
 class ImageDecoder:
@@ -339,12 +347,14 @@ class ImageDecoder:
         spec: the name of a decoder, optionally with options: ``rgb8+upright``.
         nearest: whether to rescale by nearest neighbour, as labels need. Images with a palette always do.
         field: the name of the field.
+        extension: of the files; some formats are not recognized without it.
     """
 
-    def __init__(self, spec: str, nearest: bool = False, field: str = "") -> None:
+    def __init__(self, spec: str, nearest: bool = False, field: str = "", extension: str = "") -> None:
         self.spec = spec
         self.nearest = nearest
         self.field = field
+        self.extension = extension
         base, options = split_decoder(spec)
         image = BY_NAME[base].image
         assert image is not None, f"{base} is an image decoder"
@@ -391,14 +401,14 @@ class ImageDecoder:
                 return resize(values, fits, self.nearest)
         if self._dtype != "uint8":
             return self._deep(data, fits_of, reduction)
-        with open_image(data, reduction) as image:
+        with open_image(data, reduction, self.extension) as image:
             turned = self._turn(image)
             fits = _steps(reduction) or fits_of(turned.size)
             return bytes_of_8_bits(turned, self._mode, fits, self.nearest)
 
     def _deep(self, data: bytes, fits_of: Callable[[Size], list[Fit]], reduction: Reduction | None) -> Array:
         """Like `_pixels`, with all 16 bits if the image has them."""
-        image, low = open_deep_image(data, reduction)
+        image, low = open_deep_image(data, reduction, self.extension)
         with image:
             turned = self._turn(image)
             fits = _steps(reduction) or fits_of(turned.size)
@@ -470,7 +480,12 @@ class ImageDecoder:
         return fits if self._framing is None else [*fits, *self._framing.fits(scaled, numbers)]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"spec": self.spec, "nearest": self.nearest, "field": self.field}
+        return {
+            "spec": self.spec,
+            "nearest": self.nearest,
+            "field": self.field,
+            "extension": self.extension,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]  # the state is its arguments

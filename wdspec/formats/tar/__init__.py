@@ -5,5 +5,5 @@ error with the offset, key and member where something is incomplete.
 
 `reader` is the hot path: 1.5 µs per member, by assumptions that hold for members written by one program. It leaves
 everything else to `members`, which implements the format. Read `members` first, then `headers` (one header, read and
-written), `keys` (name → key, suffix and field) and `runs` (many small samples at once).
+written), `sparse` (files with holes) and `runs` (many small samples at once).
 """

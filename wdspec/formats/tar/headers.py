@@ -36,6 +36,9 @@ SYMLINK = b"2"
 BODILESS = frozenset(b"%c" % c for c in b"123456")
 """Links, devices, directories and FIFOs: no data follows, even if the size is not 0."""
 
+INDIRECT = BODILESS | {SPARSE}
+"""Members whose bytes are not those after their header."""
+
 UNREADABLE = {SYMLINK: "a symbolic link", b"3": "a device", b"4": "a device", b"6": "a FIFO"}
 """Members without data that can be in place of a file, and what they are."""
 
@@ -112,8 +115,13 @@ def read_header(block: bytes) -> Header:
     return Header(name, read_number(block[124:136]), kind, text(block[157:257]), field)
 
 
+_SPARSE_PIECE = (b"GNU.sparse.offset", b"GNU.sparse.numbytes")
+
+
 def read_records(body: bytes) -> dict[bytes, bytes]:
     """Read the records `"%d %s=%s\\n" % (length, key, value)` of a pax header.
+
+    The pieces of a sparse file, each with records of its own, are joined as the newer `GNU.sparse.map` has them.
 
     Raises ShardError if their lengths are wrong.
     """
@@ -128,6 +136,11 @@ def read_records(body: bytes) -> dict[bytes, bytes]:
             raise ShardError(
                 f"a pax header has a malformed record at its byte {at}: {body[at : at + 40]!r}; {REFETCH}",
                 code="D113",
+            )
+        if key in _SPARSE_PIECE:
+            key, value = (
+                b"GNU.sparse.map",
+                b",".join((*filter(None, [records.get(b"GNU.sparse.map")]), value)),
             )
         records[key] = value[:-1]
         at = end

@@ -26,9 +26,9 @@ from wdspec.formats.tar.headers import (
     look,
     to_text,
 )
+from wdspec.formats.tar.sparse import Sparse
 
 MAX_EXTENSION = 16 * 1024 * 1024
-SPARSE_ADVICE = "a sparse member, whose holes are not stored; pack the shard again without `tar --sparse`"
 
 
 class Member(NamedTuple):
@@ -40,7 +40,15 @@ class Member(NamedTuple):
     """The offset of its first header: its extended headers come before its own."""
     data_offset: int
     size: int
+    """Bytes that the shard stores of it."""
     link: bytes
+    sparse: Sparse | None = None
+    """The holes of the file, which are not stored."""
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of the file; 0 for a link, and for what is not a file."""
+        return 0 if not self.is_file else self.size if self.sparse is None else self.sparse.size
 
     @property
     def is_file(self) -> bool:
@@ -82,10 +90,10 @@ def iter_members(
 def member_at(blocks: Blocks, offset: int) -> Member | None:
     """Return the member whose first header is at `offset`; None for a zero block and at the end of the shard.
 
-    Raises ShardError for anything that is not a complete header, and for sparse and multi-volume members.
+    Raises ShardError for anything that is not a complete header, and for multi-volume members.
     """
     at = offset
-    name = link = size = None
+    name = link = size = sparse = None
     from_pax = False
     while True:
         header = _read_header(blocks, at)
@@ -118,7 +126,7 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
             elif header.type == headers.LONG_LINK:
                 link = _agree(link, _read_long(body), "targets")
             else:
-                new_name, new_link, new_size = _read_pax(body, header.type == headers.GLOBAL_PAX)
+                new_name, new_link, new_size, sparse = _read_pax(body, header.type, sparse)
                 from_pax = from_pax or new_name is not None
                 name = _agree(name, new_name, "long names")
                 link = _agree(link, new_link, "targets")
@@ -128,20 +136,21 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
             raise
         at = end
 
-    _check_extended(header, name, link, size, offset)
+    _check_extended(header, None if sparse else name, link, size, offset)
     name = header.name if name is None else name
+    if header.type == headers.SPARSE:
+        sparse, at = Sparse.of_header(blocks, at)
     # The first tars marked a directory only by a slash.
     is_directory = header.type == b"5" or (header.type == b"\0" and name.endswith(b"/"))
     member = Member(
         name.rstrip(b"/") if is_directory or from_pax else name,
-        b"5" if is_directory else header.type,
+        b"5" if is_directory else headers.SPARSE if sparse else header.type,
         offset,
         at + BLOCK,
         header.size if size is None else size,
         header.link if link is None else link,
+        sparse,
     )
-    if header.type == headers.SPARSE:
-        raise ShardError(SPARSE_ADVICE, code="D115", offset=offset, member=to_text(name))
     if header.type == headers.CONTINUATION:
         raise ShardError(
             "a member continued from another volume; join the volumes first", code="D116", offset=offset
@@ -172,11 +181,14 @@ def _read_long(body: bytes) -> bytes:
     return name
 
 
-def _read_pax(body: bytes, is_global: bool) -> tuple[bytes | None, bytes | None, int | None]:
-    """Read the name, the target of a link and the size in a pax header."""
+def _read_pax(
+    body: bytes, kind: bytes, sparse: Sparse | None
+) -> tuple[bytes | None, bytes | None, int | None, Sparse | None]:
+    """Read the name, the target of a link, the size and the holes, if no earlier one has them, in a pax header."""
     records = headers.read_records(body)
     if any(key.startswith(b"GNU.sparse.") for key in records):
-        raise ShardError(SPARSE_ADVICE, code="D115")
+        sparse = Sparse.of_records(records)
+        records[b"path"] = records.get(b"GNU.sparse.name") or records.get(b"path", b"")
     for key in records:
         for known in _RELEVANT:
             if len(key) == len(known) and sum(map(int.__ne__, key, known)) == 1:
@@ -186,17 +198,18 @@ def _read_pax(body: bytes, is_global: bool) -> tuple[bytes | None, bytes | None,
                 )
     # POSIX: an empty value cancels an earlier one.
     name, link, size = (records.get(key) or None for key in (b"path", b"linkpath", b"size"))
-    if is_global:
-        if name or link or size:
+    if kind == headers.GLOBAL_PAX:
+        if name or link or size or sparse:
             raise ShardError(
-                "a global pax header gives all members one name or size; pack the shard again", code="D113"
+                "a global pax header gives all members one name, size or map; pack the shard again",
+                code="D113",
             )
-        return None, None, None
+        return None, None, None, None
     if name and b"\0" in name:
         raise ShardError(f"a pax header has a name with a NUL: {name[:60]!r}", code="D113")
     if size and (not size.isdigit() or len(size) > 30):
         raise ShardError(f"a pax header has {size!r} as a size; {REFETCH}", code="D113")
-    return name, link, int(size) if size else None
+    return name, link, int(size) if size else None, sparse
 
 
 _RELEVANT = (b"path", b"linkpath", b"size", b"hdrcharset")
@@ -255,10 +268,10 @@ def _contradict(long: bytes, short: bytes, is_split: bool) -> bool:
         short: the contents of the field of 100 bytes.
         is_split: whether another field has more of the truncated name.
     """
-    cuts = [long]
-    with contextlib.suppress(UnicodeDecodeError):
-        text = long.decode("utf-8")
-        cuts += [text.encode("latin-1", "replace"), text.encode("ascii", "ignore")]
+    text = long.decode("utf-8", "surrogateescape")
+    cuts = [long, text.encode("latin-1", "replace")]
+    if text.encode("utf-8", "ignore") == long:  # otherwise a damaged byte would be omitted
+        cuts.append(text.encode("ascii", "ignore"))
     counts = [_count_differences(cut[:NAME], short) for cut in cuts if len(cut[:NAME]) == len(short)]
     if 0 in counts:
         return False
@@ -275,18 +288,23 @@ def _count_differences(cut: bytes, short: bytes) -> int:
     )
 
 
-class HardLinks:
-    """Finds the targets of hard links, by an index of all headers that the first link creates."""
+class IndirectReader:
+    """Reads sparse files and hard links, whose targets are in an index of all headers that the first link creates."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
         self._files: dict[bytes, list[Member]] | None = None
 
     def read(self, link: Member) -> bytes:
-        """Return the bytes of the target of a hard link. Raises ShardError if that is not possible.
+        """Return the bytes of a sparse file, or of the target of a hard link. Raises ShardError if it is not possible.
 
         It also raises for other members without data: a symbolic link may lead out of the shard.
         """
+        if link.sparse is not None:
+            at = self._blocks.find(link.data_offset, link.size)
+            stored = self._blocks.buffer[at : at + link.size]
+            # Who reads on will report that the shard is truncated.
+            return link.sparse.fill(stored) if len(stored) == link.size else b""
         if link.type != HARD_LINK:
             to = f" to {to_text(link.link)!r}" if link.type == SYMLINK else ""
             raise ShardError(
@@ -307,7 +325,8 @@ class HardLinks:
                 f"a hard link to {target!r}, which is not an earlier file of the shard; {_PACK_LINKS}",
                 code="D119",
             )
-        return self._blocks.take_elsewhere(found[-1].data_offset, found[-1].size)
+        data = self._blocks.take_elsewhere(found[-1].data_offset, found[-1].size)
+        return data if found[-1].sparse is None else found[-1].sparse.fill(data)
 
     def _index(self) -> dict[bytes, list[Member]]:
         files: dict[bytes, list[Member]] = {}
@@ -318,7 +337,10 @@ class HardLinks:
                 if member.is_file:
                     files.setdefault(name, []).append(member)
                 elif member.type == HARD_LINK and (targets := files.get(_normalize(member.link))):
-                    linked = member._replace(data_offset=targets[-1].data_offset, size=targets[-1].size)
+                    target = targets[-1]
+                    linked = member._replace(
+                        data_offset=target.data_offset, size=target.size, sparse=target.sparse
+                    )
                     files.setdefault(name, []).append(linked)
         self._blocks.come_back()
         return files

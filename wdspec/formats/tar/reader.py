@@ -14,6 +14,7 @@ from wdspec.formats.blocks import BLOCK, REFETCH, Blocks
 from wdspec.formats.samples import RawSamples, Unread, no_field
 from wdspec.formats.tar.headers import (
     BODILESS,
+    INDIRECT,
     PAX,
     ZERO_BLOCK,
     Numbers,
@@ -23,7 +24,7 @@ from wdspec.formats.tar.headers import (
     text,
     to_text,
 )
-from wdspec.formats.tar.members import HardLinks, Member, check_end, member_at
+from wdspec.formats.tar.members import IndirectReader, Member, check_end, member_at
 from wdspec.formats.tar.runs import SampleRuns
 from wdspec.spec.language.samples import KeyRule
 
@@ -92,7 +93,7 @@ class TarSamples(RawSamples):
         try:
             blocks = Blocks(self._file, base, self._on_read)
             take: Callable[[int, int], bytes | Unread] = Unread if self._only_sizes else blocks.take
-            links = HardLinks(blocks)
+            take_indirect = _unread if self._only_sizes else IndirectReader(blocks).read
             numbers = Numbers()
             split, dotted = splitter(self._key_rule), self._key_rule.kind != "regex"
             template = {"__key__": "", **self._constants}
@@ -142,7 +143,7 @@ class TarSamples(RawSamples):
                         break
                     if tail[:1] == PAX:
                         pax_tail, pax_sum = tail, byte_sum(tail) + CHECKSUM_BLANK
-                    elif _is_ordinary(member, tail):
+                    elif not member.sparse and _is_ordinary(member, tail):
                         file_tail, file_sum = tail, byte_sum(tail) + CHECKSUM_BLANK
                     extended = member.offset if extended < 0 else extended
                     buffer, base, end = blocks.buffer, blocks.base, len(blocks.buffer)
@@ -195,8 +196,8 @@ class TarSamples(RawSamples):
                         try:
                             if step is None:
                                 step = tree.step(node, spelling)
-                            if mine and member and member.type in BODILESS and step[0] is not None:
-                                sample[step[0]] = Unread(0, 0) if self._only_sizes else links.read(member)
+                            if mine and member and member.type in INDIRECT and step[0] is not None:
+                                sample[step[0]] = take_indirect(member)
                                 step = None, step[1]
                         except ShardError as error:
                             step = step or (None, node)
@@ -256,6 +257,10 @@ def count_samples(file: BinaryIO, **options: Any) -> int:
     """
     samples = TarSamples(file, field_of=no_field, **options)
     return sum(1 for _ in samples)
+
+
+def _unread(member: Member) -> Unread:
+    return Unread(0, member.file_size)
 
 
 def _is_ordinary(member: Member, tail: bytes) -> bool:

@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from wdspec.base.errors import FieldError, WdspecError
+from wdspec.base.errors import WdspecError
 from wdspec.base.redaction import redact
 from wdspec.formats.samples import LOST
 from wdspec.planning.plan import Plan, SourcePlan
+from wdspec.read.budget import code_of
 from wdspec.read.shard import Piece
 from wdspec.read.transform import SourceParts
 from wdspec.spec.codes import is_error
@@ -88,16 +89,12 @@ class DataProblem:
             cause: where it arose, as for `Budget`.
             place: known parts of the place that the error does not have.
         """
-        message, code = str(error), ""
+        message = f"{type(error).__name__}: {error}"
         if isinstance(error, WdspecError):
-            message, code, place = error.message, error.code, {**place, **error.place}
-        else:
-            message = f"{type(error).__name__}: {message}"
-        if cause == "map" and not isinstance(error, FieldError):
-            code = "D203"
+            message, place = error.message, {**place, **error.place}
         known = {name: place[name] for name in _PLACE if place.get(name) is not None}
         return cls(
-            code or ("D102" if cause == "shard" else "D202"),
+            code_of(error, cause),
             redact(message.removesuffix(LOST)),  # a check reads the rest of the shard if possible
             source=str(place.get("source") or ""),
             **{"shard": str(place.get("url") or ""), **known},
@@ -197,6 +194,8 @@ class SampleFacts(BaseModel):
     """Uncompressed bytes read."""
     layouts: Kinds = Field(default_factory=dict)
     """Counts by the names of the fields, joined by spaces."""
+    classes: Kinds = Field(default_factory=dict)
+    """Counts by number and name of the class, joined by a space, of samples that have both."""
     fields: dict[str, FieldFacts] = Field(default_factory=dict)
 
     def add(self, other: SampleFacts) -> None:
@@ -206,6 +205,7 @@ class SampleFacts(BaseModel):
         self.dropped += other.dropped
         self.bytes += other.bytes
         merge(self.layouts, other.layouts)
+        merge(self.classes, other.classes, MOST_CLASSES)
         for name, facts in other.fields.items():
             self.fields.setdefault(name, FieldFacts()).add(facts)
 
@@ -297,6 +297,11 @@ class CheckedSource:
             **self.facts.counts(),
             "fields": self.facts.fields,
         }
+
+    @property
+    def is_read_in_full(self) -> bool:
+        """Whether all shards were read, except those that cannot be."""
+        return all(looked.facts.samples or looked.facts.problems for looked in self.shards)
 
     @cached_property
     def read(self) -> list[LookedAt]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import LiveCount, ShardFailed, ShardJob, measure_rate, skip_columns
 from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.topology import Topology
+from wdspec.read.budget import MIN_SAMPLES
 from wdspec.shards.lock import check_harmless
 from wdspec.shards.shards import Shards, check_readable, list_shards
 from wdspec.spec.measurements import reading_of
@@ -31,6 +33,7 @@ JUDGEMENTS: tuple[Judgement, ...] = (
     judge_samples.similar_images,
     judge_sources.odd_images,
     judge_sources.lone_classes,
+    judge_sources.renamed_classes,
     judge_sources.sorted_shards,
     judge_sources.small_shards,
     judge_sources.few_shards,
@@ -40,6 +43,10 @@ JUDGEMENTS: tuple[Judgement, ...] = (
 """Judgements on the facts of all shards."""
 
 
+_SKIPPABLE = frozenset({"D201", "D202", "D203", "D204", "D205", "D206", "D213"})
+"""Codes of samples, as opposed to shards (D1), that training skips or raises an error for."""
+
+
 @dataclass(frozen=True)
 class CheckReport:
     """The findings of a check."""
@@ -47,18 +54,58 @@ class CheckReport:
     collection: CheckedData
     problems: list[DataProblem]
     """Problems of shards in the order of the spec, then those of whole sources."""
-    hidden: Mapping[str, int]
-    """By code: number of problems of shards that are not listed."""
+    hidden: Mapping[tuple[str, str], int]
+    """By source and code: number of problems of shards that are not listed."""
 
     def without(self, codes: Collection[str]) -> CheckReport:
         """The report without problems of some codes."""
         problems = [problem for problem in self.problems if problem.code not in codes]
-        hidden = {code: count for code, count in self.hidden.items() if code not in codes}
+        hidden = {key: count for key, count in self.hidden.items() if key[1] not in codes}
         return CheckReport(self.collection, problems, hidden)
 
+    @property
+    def totals(self) -> Counter[tuple[str, str]]:
+        """All problems, listed or not, by source and code."""
+        return Counter((problem.source, problem.code) for problem in self.problems) + Counter(self.hidden)
+
+    @property
+    def max_rates(self) -> dict[str, float]:
+        """An `errors.max_rate` for each source that was read in full, but not without errors that its policy forbids.
+
+        It is twice the rate found, with one digit: each worker applies it to the samples that it reads itself. A
+        source with errors in more than a tenth of its samples gets none.
+        """
+        skips: Counter[str] = Counter()
+        for (source, code), count in self.totals.items():
+            if code.startswith("D1") or code in _SKIPPABLE:
+                skips[source] += count
+        rates = {}
+        for checked in self.collection.own:
+            found, samples, errors = skips[checked.name], checked.facts.samples, checked.source.errors
+            is_allowed = errors.skip and not (
+                (errors.max_count is not None and errors.max_count < found)
+                or (errors.max_rate is not None and errors.max_rate < found / max(MIN_SAMPLES, samples))
+            )
+            if 0 < found <= samples / 10 and not is_allowed and checked.is_read_in_full:
+                rate = 2 * found / max(MIN_SAMPLES, samples)
+                digit = 10 ** math.floor(math.log10(rate))
+                rates[checked.name] = min(1.0, float(f"{math.ceil(rate / digit - 1e-9) * digit:.0e}"))
+        return rates
+
     def as_json(self) -> dict[str, Any]:
-        sources = {source.name: source for source in self.collection.own}
-        return {"problems": self.problems, "hidden": self.hidden, "sources": sources}
+        hidden: Counter[str] = Counter()
+        for (_, code), count in self.hidden.items():
+            hidden[code] += count
+        return {
+            "problems": self.problems,
+            "hidden": hidden,
+            "totals": [
+                {"source": source, "code": code, "problems": count}
+                for (source, code), count in sorted(self.totals.items())
+            ],
+            "max_rates": self.max_rates,
+            "sources": {source.name: source for source in self.collection.own},
+        }
 
 
 def check_data(
@@ -98,7 +145,7 @@ def check_data(
         spool.give_back()
         plan = None if shards is None or problems else _make_plan(listed, shards)
         collection = CheckedData(spec, plan, list(job.sources.values()))
-        hidden: dict[str, int] = {}
+        hidden: Counter[tuple[str, str]] = Counter()
         problems += _problems_of_shards(collection.own, hidden)
         for judgement in JUDGEMENTS:
             problems += judgement(collection)
@@ -259,12 +306,14 @@ def _make_plan(spec: Spec, shards: Shards) -> Plan | None:
         return None
 
 
-def _problems_of_shards(sources: Sequence[CheckedSource], hidden: dict[str, int]) -> Iterator[DataProblem]:
+def _problems_of_shards(
+    sources: Sequence[CheckedSource], hidden: Counter[tuple[str, str]]
+) -> Iterator[DataProblem]:
     for source in sources:
         mistakes: set[str] = set()
         for looked in sorted(source.shards, key=lambda each: each.number):
             for code, count in looked.facts.hidden.items():
-                hidden[code] = hidden.get(code, 0) + count
+                hidden[source.name, code] += count
             for problem in looked.facts.problems:
                 if problem.code == "D211":  # the same for all shards
                     if problem.message in mistakes:

@@ -1,14 +1,15 @@
 """Judgements on shards and fields.
 
 Shards: their number and size (D311, D214, D215, W512), and whether they are sorted (D307). Fields: samples with
-different fields (D303), images of different modes and sizes (D305, D306), outlying classes (D310), and values that
-cannot be batched (D210).
+different fields (D303), images of different modes and sizes (D305, D306), outlying classes (D310) and classes with
+several names (D313), and values that cannot be batched (D210).
 """
 
 from __future__ import annotations
 
 import importlib.util
 import math
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from statistics import median
@@ -29,6 +30,7 @@ from wdspec.planning.order import lanes_of, shuffle_size
 from wdspec.read.budget import Budget
 from wdspec.read.transform import UserFunctions
 from wdspec.spec.language.options import Errors
+from wdspec.write.recipes import CLASS_FIELDS
 
 FEWEST_SHARDS = 4
 """Sizes of shards are compared only if a source has at least this many."""
@@ -245,6 +247,26 @@ def _find_lone(numbers: dict[int, Seen], count: int) -> Iterator[tuple[int, Seen
     lone = [number for number in sorted(numbers) if number > 2 * highest + 10]
     for number in lone[:MOST_EXAMPLES]:
         yield number, numbers[number], highest
+
+
+def renamed_classes(collection: CheckedData) -> Iterator[DataProblem]:
+    """Class numbers with several names, and names with several numbers: of all sources, and of the other spec."""
+    known: dict[tuple[int, str], tuple[str, CheckedSource]] = {}
+    pairs = [(source, *pair) for source in collection.sources for pair in source.facts.classes.items()]
+    found: Counter[str] = Counter()
+    for source, pair, seen in sorted(pairs, key=lambda each: (not each[0].is_other, -each[2].times)):
+        firsts = [known.setdefault(each, (pair, source)) for each in enumerate(pair.split(" ", 1))]
+        other, owner = next((first for first in firsts if first[0] != pair), (pair, source))
+        if other == pair or source.is_other:
+            continue
+        found[source.name] += 1
+        if found[source.name] <= MOST_EXAMPLES:
+            message = (
+                f"the class is `{pair}` in {seen.times:,} of {source.facts.samples:,} samples, but `{other}` in "
+                f"`{owner.name}`{' of the other spec' * owner.is_other}; give the classes of both the same numbers "
+                "(`wdspec create --class-names FILE`)"
+            )
+            yield DataProblem.at("D313", message, source.name, seen.first, CLASS_FIELDS[0])
 
 
 def unstackable_values(collection: CheckedData) -> Iterator[DataProblem]:

@@ -19,7 +19,7 @@ from wdspec.formats.tar.members import member_at
 from wdspec.jobs.check.facts import DataProblem, SampleFacts, SamplePlace, ShardFacts
 from wdspec.jobs.check.values import SampleWatch
 from wdspec.jobs.job import ReadTask
-from wdspec.read.budget import Budget, is_mistake
+from wdspec.read.budget import Budget, code_of, is_mistake
 from wdspec.read.shard import Piece
 from wdspec.read.transform import Process
 from wdspec.spec.language.options import Errors
@@ -73,7 +73,7 @@ class _ProblemBudget(Budget):
         if is_mistake(error):
             raise error
         self._reading.note(error, cause, **place)
-        self.skipped[type(error).__name__] += 1
+        self.skipped[code_of(error, cause)] += 1
 
 
 class _Reading:
@@ -179,7 +179,7 @@ class _Reading:
         following = opened.next_offset
         for raw in opened:
             index, offset, following = opened.next_index - 1, following, opened.next_offset
-            watch.raw(raw, index)
+            watch.raw(raw, index, offset)
             if torn:
                 torn = False
                 continue

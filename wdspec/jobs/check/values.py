@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from wdspec.formats.tar.headers import to_text
 from wdspec.jobs.check.facts import (
     CLASS_NAMES,
     MOST_CLASSES,
@@ -32,6 +33,7 @@ from wdspec.jobs.check.facts import (
 )
 from wdspec.jobs.check.hashes import content_hashes, content_part, key_hashes, largest, look_hash
 from wdspec.spec.language.decoders import IMAGE_FIELDS
+from wdspec.write.recipes import CLASS_FIELDS
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_MODES = {0: "L", 2: "RGB", 3: "P", 4: "LA", 6: "RGBA"}
@@ -373,8 +375,14 @@ class SampleWatch:
         """By layout."""
         self._rows = 0
 
-    def raw(self, raw: Mapping[str, Any], index: int) -> None:
+    def raw(self, raw: Mapping[str, Any], index: int, offset: int) -> None:
         """Take a raw sample of the shard."""
+        number, name = map(raw.get, CLASS_FIELDS)
+        if type(number) is bytes and type(name) is bytes and len(number) + len(name) <= LONGEST_CLASS:
+            pair = f"{to_text(number.strip())} {to_text(name.strip())}"
+            merge(
+                self.facts.classes, {pair: Seen(1, self.place(index, offset, raw["__key__"]))}, MOST_CLASSES
+            )
         names = tuple(raw)
         if names not in self._largest:
             self._largest[names] = largest(raw)

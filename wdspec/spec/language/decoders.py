@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from wdspec.base.errors import UsageError
+from wdspec.base.errors import UsageError, install_command
 from wdspec.spec.language.decoder_options import CLIPPING, DRAWING, FINISHING, FRAMING, REDUCING
 
 
@@ -107,6 +107,10 @@ class ImageFormat(NamedTuple):
     """Whether it can have an alpha channel."""
     palette: bool = False
     """Whether it can have a palette, or be black and white."""
+    vague: bool = False
+    """Whether other data may begin like it, so that it is read only in files of its extensions."""
+    written: bool = True
+    """Whether any image can be written in it, at its size and in its colours."""
 
 
 # Pillow's own list includes h5, fits, mpg, ps and eps; for the last two it would start Ghostscript.
@@ -128,6 +132,13 @@ IMAGE_FORMATS = (
     ImageFormat("WEBP", "WebP", ("webp",), {"lossless": True, "exact": True}, alpha=True),
     ImageFormat("JPEG2000", "Jpeg2K", ("jp2", "j2k", "jpx"), {"irreversible": False}, wide=True, alpha=True),
     ImageFormat("AVIF", "Avif", ("avif",), {"quality": 100, "subsampling": "4:4:4"}, alpha=True),
+    ImageFormat("TGA", "Tga", ("tga",), {"compression": "tga_rle"}, alpha=True, palette=True, vague=True),
+    ImageFormat("SGI", "Sgi", ("sgi",), alpha=True),
+    ImageFormat("PCX", "Pcx", ("pcx",), palette=True, vague=True),
+    ImageFormat("DDS", "Dds", ("dds",), alpha=True),
+    ImageFormat("ICO", "Ico", ("ico",), written=False),
+    ImageFormat("ICNS", "Icns", ("icns",), written=False),
+    ImageFormat("XBM", "Xbm", ("xbm",), written=False),
 )
 
 FORMAT_OF = {extension: format for format in IMAGE_FORMATS for extension in format.extensions}
@@ -135,7 +146,7 @@ FORMAT_OF = {extension: format for format in IMAGE_FORMATS for extension in form
 
 IMAGE_FIELDS = frozenset({*FORMAT_OF, "img", "image"})
 """Last parts of names of fields that are images; `img` and `image` are written as JPEG."""
-
+_NOT_WRITTEN = {name for format in IMAGE_FORMATS if not format.written for name in format.extensions}
 
 DEFAULT_IMAGE_DECODER = "rgb8"
 """The decoder of images in a mix that rescales any, unless ``decode`` sets another one."""
@@ -243,7 +254,7 @@ def _images() -> Iterator[DecoderRow]:
                     read=_codec("image_decoder:image_decoder"),
                     write=_codec("image_encoder:image_encoder"),
                     extensions=tuple(sorted(FORMAT_OF)),
-                    writes=tuple(sorted(IMAGE_FIELDS)),
+                    writes=tuple(name for name in sorted(IMAGE_FIELDS) if name not in _NOT_WRITTEN),
                     needs={"torch": "torch"} if container == "torch" else {},
                     options={
                         "upright": {},
@@ -448,10 +459,10 @@ def absent(name: str, user: str, cause: BaseException | None = None) -> UsageErr
         isinstance(cause, ModuleNotFoundError) and str(cause.name).partition(".")[0] == name.partition(".")[0]
     ):
         return UsageError(
-            f"{user} needs {name}, which is not installed: `pip install 'wdspec[{EXTRAS[name]}]'`"
+            f"{user} needs {name}, which is not installed: {install_command(f'wdspec[{EXTRAS[name]}]')}"
         )
     why = " ".join(str(cause).split())[:300]
     return UsageError(
         f"{user} needs {name}, which is installed but cannot be loaded: {why}. Check what it needs itself, or "
-        f"reinstall `wdspec[{EXTRAS[name]}]`"
+        f"reinstall it: {install_command(f'wdspec[{EXTRAS[name]}]')}"
     )

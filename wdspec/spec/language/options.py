@@ -152,7 +152,7 @@ class Errors(values.Model):
     )
     log: AffectsNeither[values.Text | None] = Field(
         None,
-        description="A file to which each skip is appended as a line of JSON: source, cause, message, URL, key.",
+        description="A file to which each skip is appended as a line of JSON: source, code, cause, message, URL, key.",
     )
     retry: AffectsNeither[values.Duration | None] = Field(
         None,

@@ -74,15 +74,16 @@ def temporary_paths(composition: Composition) -> Findings:
     "W104",
     "an AIStore without an address",
     "The spec relies on AIS_ENDPOINT, which is not set here. Reading the data without it is an error.",
-    keys="aistore",
+    keys="aistore shards",
     bad="aistore: {use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n",
     good="aistore: {endpoint: http://ais:51080, use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n",
 )
 def unaddressed_clusters(composition: Composition) -> Findings:
-    """`aistore:` without `endpoint`, if neither the top level nor AIS_ENDPOINT has one."""
-    if composition.variant.has_endpoint:
-        return
+    """`aistore:` and `ais://` without an endpoint, if neither the top level nor AIS_ENDPOINT has one."""
     outer = composition.spec.aistore
+    if composition.variant.has_endpoint or (outer is not None and outer.endpoint):
+        return
+    hint = "add `endpoint: http://host:51080`, or set AIS_ENDPOINT"
     holders = [
         (composition.top, outer),
         *((leaf.node, source.aistore) for leaf, source in composition.models),
@@ -90,10 +91,17 @@ def unaddressed_clusters(composition: Composition) -> Findings:
     for holder, cluster in holders:
         node = holder.get("aistore")
         if isinstance(node, MapNode) and cluster is not None and not cluster.endpoint:
-            if holder is not composition.top and outer is not None and outer.endpoint:
-                continue
-            hint = "add `endpoint: http://host:51080`, or set AIS_ENDPOINT"
             yield Finding(node, "this AIStore has no endpoint", hint)
+    seen = set()
+    for leaf, text, parts in parts_of(composition):
+        source = leaf.model
+        if source is None or outer or source.aistore or composition.spec.rewrite or source.rewrite:
+            continue
+        if id(text) not in seen:
+            seen.add(id(text))
+            if any(scheme_of(part.prefix + part.text) == "ais" for part in parts):
+                hint = "set AIS_ENDPOINT, or add `aistore: {endpoint: http://host:51080}`"
+                yield Finding(text, "no endpoint of AIStore is set, which reads `ais://`", hint)
 
 
 @rule(
