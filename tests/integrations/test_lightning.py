@@ -83,6 +83,18 @@ def test_data_for_tests_is_read_alone(spec, model):
         trainer_of(max_steps=1).fit(model, datamodule=data_of(spec))
 
 
+def test_checkpoints_appear_whole_on_disks_and_in_stores(tmp_path):
+    import fsspec
+
+    from wdspec.integrations.lightning import WholeFiles
+
+    for path in (str(tmp_path / "a.ckpt"), "memory://a.ckpt"):
+        WholeFiles().save_checkpoint({"step": 3}, path)
+        assert WholeFiles().load_checkpoint(path) == {"step": 3}
+    assert [each.name for each in tmp_path.iterdir()] == ["a.ckpt"]
+    fsspec.filesystem("memory").rm("/a.ckpt")
+
+
 def test_an_endless_spec_is_refused(spec):
     spec.write_text(spec.read_text().replace("epoch: {batches: 25}\n", ""))
     with pytest.raises(TypeError, match="give `epoch:` in the spec"):

@@ -102,6 +102,8 @@ class WholeFiles(TorchCheckpointIO):
     """Writes checkpoints that appear when they are complete, on any file system: `Trainer(plugins=[WholeFiles()])`."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Save a checkpoint; see Lightning."""
-        super().save_checkpoint(checkpoint, f"{path}.part", storage_options)
-        os.replace(f"{path}.part", path)
+        """Save a checkpoint; see Lightning. Objects in stores are complete anyway."""
+        part = str(path) if "://" in str(path) else f"{path}.part"
+        super().save_checkpoint(checkpoint, part, storage_options)
+        if part != str(path):
+            os.replace(part, path)
