@@ -88,7 +88,12 @@ def unstackable_images(composition: Composition) -> Findings:
             hint = "decode to an array (`rgb8`) or a tensor (`torchrgb`), or make one in `map`"
             yield Finding(written, "images of `pil` cannot be stacked in a batch", hint)
         elif written is not None and (decoder := _find_resized(source, spec)) is not None:
-            side = option_values(decoder)["resize"]
+            options = option_values(decoder)
+            if "bucket" in options:
+                hint = "add `batch: {group_by: image.bucket}`, with the name of the field"
+                yield Finding(written, "images of two buckets do not stack", hint)
+                continue
+            side = options["resize"]
             hint = f"write `resize={side}x{side}`, or add `+center_crop={side}`"
             yield Finding(
                 written, f"`resize={side}` keeps the aspect, so images of two aspects do not stack", hint
@@ -114,11 +119,14 @@ def _gives_pil(source: Source, spec: Spec) -> bool:
 def _find_resized(source: Source, spec: Spec) -> str | None:
     """A decoder that resizes the shorter side of images and does not crop them."""
     decoders = (each for field in _stacked_images(source, spec) for each in decoders_of(source, field))
-    return next((each for each in decoders if each and _keeps_aspect(each)), None)
+    is_grouped = spec.batch is not None and "bucket" in (spec.batch.group_by or "")
+    return next((each for each in decoders if each and _keeps_aspect(each, is_grouped)), None)
 
 
-def _keeps_aspect(decoder: str) -> bool:
+def _keeps_aspect(decoder: str, is_grouped: bool) -> bool:
     options = option_values(decoder)
+    if "bucket" in options:
+        return not is_grouped
     return isinstance(options.get("resize"), int) and "center_crop" not in options
 
 
