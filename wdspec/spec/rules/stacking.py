@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from wdspec.spec.build import Composition
@@ -38,17 +39,28 @@ def padded_fields(composition: Composition) -> Findings:
     for field, how in collated.items() if "batch" not in composition.bad else ():
         if how.way not in ("pad", "nested") or any(call.field in (field, None) for call in spec.map):
             continue
-        for leaf, source in right_sources(composition, "extensions", "rename", "decode", "map"):
-            if any(call.field in (field, None) for call in source.map) or field in source.tags:
-                continue
-            rows = [BY_NAME.get(decoder or RAW) for decoder in decoders_of(source, field)]
-            for name, kind, hint in _UNPADDED if rows and not _has_records(source) else ():
-                if all(row is BY_NAME[name] for row in rows):
-                    at = locate(composition.top.entries["batch"].value, ("collate", field))
-                    message = (
-                        f"`{how.way}` needs numbers with a length, but `{field}` of `{leaf.name}` is {kind}"
-                    )
-                    yield Finding(at, message, hint)
+        found = (
+            (leaf.name, row)
+            for leaf, source in right_sources(composition, "extensions", "rename", "decode", "map")
+            if (row := _find_unpadded(source, field)) is not None
+        )
+        for name, (_, kind, hint) in islice(found, 1):
+            at = locate(composition.top.entries["batch"].value, ("collate", field))
+            yield Finding(
+                at, f"`{how.way}` needs numbers with a length, but `{field}` of `{name}` is {kind}", hint
+            )
+
+
+def _find_unpadded(source: Source, field: str) -> tuple[str, str, str] | None:
+    """The row of `_UNPADDED` that all values of a field are like, unless a function may change them."""
+    if (
+        any(call.field in (field, None) for call in source.map)
+        or field in source.tags
+        or _has_records(source)
+    ):
+        return None
+    rows = [BY_NAME.get(decoder or RAW) for decoder in decoders_of(source, field)]
+    return next((each for each in _UNPADDED if rows and all(row is BY_NAME[each[0]] for row in rows)), None)
 
 
 _UNPADDED = (
