@@ -43,8 +43,8 @@ _NAMED = re.compile(
 """Names used by libraries and servers, for secrets without another mark: the only list of such names."""
 _HEADER = re.compile(r"(?i)\b(?:bearer|basic)\s+([\w.~+/=-]{8,})")
 _KNOWN_FORMS = re.compile(r"\beyJ[\w-]{8,}\.[\w.-]+|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")
-_PLAIN_VALUE = re.compile(r"[\w.,:/+ -]{0,64}|(?i:%40|%23|[\w-]){0,64}")
-"""The second form is a namespace of AIStore, `@cluster#name`."""
+_PLAIN_VALUE = re.compile(r"(?:@|%40)?[\w.,:/+ -]{0,64}(?:(?:#|%23)[\w.-]{0,64})?")
+"""Also a namespace of AIStore, `@remote#name`."""
 _PLAIN_NAME = re.compile(r"[\w.~\[\]-]{1,40}")
 _COMMAND = re.compile(r"(?i)(?<!\w)pipe:(?=[^\s`])[^\n]*")
 _WORD = re.compile(r"(?:'[^']*(?:'|$)|\"(?:\\.|[^\"\\])*(?:\"|$)|\\.|[^\s'\"\\;|&<>()])+|[;|&<>()]+")
