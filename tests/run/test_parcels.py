@@ -382,3 +382,53 @@ def test_a_closed_loader_keeps_no_memory(pictures):
         assert current.last.pool.blocks
     assert not current.last.pool.blocks
     assert int(batch.sum()) > 0
+
+
+VARIANTS = {
+    "several ranks": {"elastic": {"ranks": 4, "workers": 2}},
+    "accumulated": {"elastic": {"ranks": 4, "workers": 2}, "batch": {"size": 6, "accumulate": True}},
+    "dropped": {"select": "some_rows:keep"},
+    "mapped": {"map": {"jpg": "some_rows:darken"}},
+    "twice in a tuple": {"to_tuple": ["jpg", "cls", "jpg"]},
+    "a list": {"batch": {"size": 6, "ragged": {"jpg": "list"}}},
+    "floats": {"decode": {"jpg": "torch+random_resized_crop=224+normalize=imagenet"}},
+    "numpy": {"decode": {"jpg": "rgb8+random_resized_crop=300x200+hflip=0.5"}},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_batches_equal_those_that_are_stacked_by_copying(pictures, variant, monkeypatch, tmp_path):
+    (tmp_path / "some_rows.py").write_text(
+        "def keep(sample):\n    return sample['cls'] % 3 != 1\n"
+        "def darken(image):\n    return image // 2 if int(image.sum()) % 2 else image\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    changes = dict(VARIANTS[variant])
+    source = {**pictures["dataset"][0]}
+    source |= {name: changes.pop(name) for name in ("select", "decode") if name in changes}
+    spec = {**pictures, "dataset": [source], **changes}
+
+    def read(workers):
+        with wdspec.loader(spec, num_workers=workers) as loader:
+            return [pickle.dumps(batch) for batch in loader]
+
+    found = [read(0), read(2)]
+    monkeypatch.setattr("wdspec.fields.memory.Rows.next", lambda self, *arguments: None)
+    expected = read(0)
+    values = [[pickle.loads(batch) for batch in batches] for batches in (*found, expected)]
+    for batches in values[:2]:
+        assert len(batches) == len(values[2]) > 0
+        for one, other in zip(batches, values[2], strict=True):
+            assert flat(one) == flat(other)
+
+
+def flat(value):
+    """A value in a form that can be compared."""
+    if isinstance(value, dict):
+        return {name: flat(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [flat(each) for each in value]
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        value = torch.as_tensor(value)
+        return tuple(value.shape), str(value.dtype), value.numpy().tobytes()
+    return value
