@@ -218,8 +218,9 @@ class Reader:
             slot.draw_by(draws)
 
     def close(self) -> None:
-        """Close all open shards and forget the slots."""
+        """Close all open shards, forget the slots, and return the memory of batches."""
         self.restore({})
+        self.rows.pool.clear()
 
     def _slot_opener(self, plan: Plan) -> Callable[[int, int, bytes | None], Slot]:
         """Return the function that opens slot (c, k) from its state: endless, after a stage, or of a pass."""
