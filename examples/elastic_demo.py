@@ -4,9 +4,9 @@
     python examples/elastic_demo.py --packed      # the same with packed rows of tokens
     python examples/elastic_demo.py --quick       # fewer processes and steps
 
-Five sources of tokens are mixed. Each process is a rank that writes a digest of every batch, and a state every few steps.
-All processes are killed by `kill -9`; the next ones resume from the newest step of which all states were written. The
-digests of all global batches are compared with those of a run that was never interrupted, and a picture is drawn.
+Five sources of tokens are mixed. Each process is a rank that writes a digest of every batch, and a state every few
+steps. All processes are killed by `kill -9`; the next ones resume from the newest step of which all states were
+written. The digests of all global batches are compared with those of a run that was never interrupted.
 """
 
 from __future__ import annotations
