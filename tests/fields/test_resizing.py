@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import signal
 import subprocess
 import sys
 
@@ -107,17 +108,36 @@ def test_pillow_resizes_what_the_kernel_cannot(fit, channels, monkeypatch):
     assert fit(picture(50, 40, channels)).shape[:2] == fit.size[::-1]
 
 
-def test_pixels_are_equal_on_processors_without_avx2():
-    code = "import test_resizing; print(test_resizing.digest_cases(400))"
+def run_without_avx2(call):
+    """What a function of this file returns in another process."""
     folders = os.pathsep.join([os.path.dirname(__file__), *sys.path])
     run = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-W", "ignore", "-c", f"import test_resizing; print(test_resizing.{call})"],
         env={**os.environ, "PYTHONPATH": folders, "ATEN_CPU_CAPABILITY": "default"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert run.stdout.strip() == digest_cases(400)
+    return run.stdout.strip()
+
+
+def test_pixels_are_equal_on_processors_without_avx2():
+    assert run_without_avx2("digest_cases(400)") == digest_cases(400)
+
+
+def resize_in_a_child():
+    pixels, fit = picture(1280, 960), Fit((224, 224))
+    fit(pixels)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        fit(pixels)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_forked_child_resizes_on_processors_without_avx2():
+    assert run_without_avx2("resize_in_a_child()") == "0"
 
 
 def test_pixels_are_equal_in_any_number_of_threads():

@@ -17,9 +17,10 @@ So the pixels depend on the spec and on the image, and not on the machine.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,6 +125,9 @@ _KERNELS = {
 def _find_kernel(name: str) -> tuple[Any, Any]:
     """Return the kernel, and torch's function to make a tensor of an array."""
     torch = library("torch", _USER)
+    if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
+        # Without AVX2, the kernel runs in several threads, for which a forked child would wait in vain.
+        os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
     return getattr(torch.ops.aten, name).default, torch.from_numpy
 
 
