@@ -17,6 +17,7 @@ from shardmaking import write_shard
 import wdspec
 from wdspec.jobs.engine import LocalEngine
 from wdspec.jobs.stats import StatsJob
+from wdspec.testing import assert_resumable
 
 RANKS, WORKERS = 12, 2
 
@@ -479,3 +480,20 @@ def test_a_bucket_needs_a_decoder_with_buckets(folder):
     batch = {"size": 4, "group_by": "txt.bucket"}
     with pytest.raises(wdspec.FieldError, match="needs a decoder with buckets"):
         global_batches(spec_of(folder, padded(batch), 1, 1))
+
+
+def test_a_spec_with_packing_is_resumable(folder):
+    spec = spec_of(folder, KINDS["packed"], ranks=4, workers=1, epoch={"batches": 3})
+    assert_resumable(lambda: wdspec.loader(spec, num_workers=0, rank=0, world_size=2))
+
+
+def test_a_missing_library_is_no_fault_of_a_sample(folder, monkeypatch):
+    def read(data, extension):
+        raise wdspec.UsageError("a library is not installed")
+
+    monkeypatch.setattr("wdspec.fields.measures.image_size", read)
+    write_shard(folder / "picture.tar", [("a", {"jpg": b"\xff\xd8\xff"})])
+    spec = spec_of(folder, {"cost": "jpg.width", "max_cost": 9}, 1, 1, errors={"skip": True})
+    spec["dataset"] = [{"shards": f"{folder}/picture.tar"}]
+    with pytest.raises(wdspec.UsageError, match="a library is not installed"):
+        global_batches(spec)

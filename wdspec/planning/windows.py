@@ -47,11 +47,16 @@ class WindowRules:
     in_order: bool = False
     """Whether samples are gathered in the order of reading, and not where they fit best."""
 
+    @property
+    def capacity(self) -> float:
+        """`max_cost`, with room for rounding errors."""
+        return self.max_cost * (1 + _ROUNDING)
+
     def fits(self, size: int, largest: float, total: float, sums: Sequence[float]) -> bool:
         """Whether a batch of this size, largest cost, and sums is within the limits."""
         cost = size * largest if self.padded else total
         return (
-            cost <= self.max_cost * (1 + _ROUNDING)
+            cost <= self.capacity
             and (self.max_size is None or size <= self.max_size)
             and all(sum_ <= limit * (1 + _ROUNDING) for sum_, limit in zip(sums, self.limits, strict=True))
         )
@@ -81,7 +86,7 @@ def _cut_sorted(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
     if rules.max_size is not None:
         ends = np.minimum(ends, np.arange(len(costs)) + rules.max_size)
     if rules.max_cost < float("inf"):
-        sizes = np.floor(rules.max_cost * (1 + _ROUNDING) / sorted_costs)
+        sizes = np.floor(rules.capacity / sorted_costs)
         ends = np.minimum(ends, np.arange(len(costs)) + np.minimum(sizes, len(costs)).astype(np.int64))
     for number, limit in enumerate(rules.limits):
         totals = np.concatenate([[0.0], np.cumsum(sums[order, number])])
@@ -132,7 +137,7 @@ class _Open:
 
 
 def _fit_best(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
-    capacity, most = rules.max_cost * (1 + _ROUNDING), rules.max_size or len(costs)
+    capacity, most = rules.capacity, rules.max_size or len(costs)
     batches: list[Batch] = []
     totals: list[list[float]] = []
     room: list[tuple[float, int]] = []

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from wdspec.base.errors import FieldError, UsageError
+from wdspec.base.errors import FieldError, UsageError, WdspecError
 from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.decode import one_line
 from wdspec.fields.measures import Measures
@@ -106,7 +106,7 @@ class _Meter:
         self._balance = batch.balance
         self._multiple = pack.pad_to_multiple_of if pack else 1
         self._most, self._rules, self._overlong = planner.max_cost, planner.rules, batch.overlong
-        self._alone = inf if self._most is None else self._most * (1 + 1e-9)
+        self._alone = self._rules.capacity
 
     def chooser(self, budget: Budget, process: Process) -> Callable[..., Any]:
         """Return the function from raw samples (and, with `_keep`, decoded ones) to `Candidate`s.
@@ -139,7 +139,7 @@ class _Meter:
                 elif is_long and overlong == "error":
                     raise FieldError(self._describe_long(cost))
             except Exception as error:
-                known = isinstance(error, FieldError)
+                known = isinstance(error, WdspecError)
                 named = error if known else FieldError(f"cannot measure the sample: {one_line(error)}")
                 budget(named, "decode", url=raw["__url__"], key=raw["__key__"])
                 return None
