@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from wdspec.base.redaction import redact
+from wdspec.base.redaction import escape_controls, redact
 
 PLACE_ORDER = (
     "source",
@@ -68,8 +68,10 @@ class WdspecError(Exception):
         if place.get("location") == place.get("url"):
             place.pop("location", None)
         known = sorted(place.items(), key=lambda item: _rank(item[0]))
-        where = ", ".join(f"{_LABELS.get(name, name)} {redact(str(value))}" for name, value in known)
-        message = redact(self.message)
+        where = ", ".join(
+            f"{_LABELS.get(name, name)} {escape_controls(redact(str(value)))}" for name, value in known
+        )
+        message = escape_controls(redact(self.message), "\n\t")
         return f"{message} [{where}]" if where else message
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -80,9 +80,23 @@ def secrets_in(text: str) -> list[Span]:
 
 def printable(text: str) -> str:
     """Text to show, without the secrets of URLs, and with control characters and undecodable bytes escaped."""
+    return escape_controls(redacted_urls(text))
+
+
+def escape_controls(text: str, keep: str = "") -> str:
+    """Escape control characters and undecodable bytes: a name in a shard must not set the title of a terminal.
+
+    With line breaks escaped, it cannot start a line either, which a CI runner might take for a command of its own.
+
+    Args:
+        text: the text.
+        keep: characters to keep, such as line breaks.
+    """
+    if text.isprintable():
+        return text
     return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
-        for each in redacted_urls(text)
+        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode("ascii")
+        for each in text
     )
 
 
@@ -100,7 +114,7 @@ class WithoutSecrets(logging.Filter):
     """Removes secrets from everything that is logged."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = redact(record.getMessage()), ()
+        record.msg, record.args = escape_controls(redact(record.getMessage()), "\n\t"), ()
         if record.exc_info and not record.exc_text:
             record.exc_text = redact("".join(traceback.format_exception(*record.exc_info)).rstrip())
         return True

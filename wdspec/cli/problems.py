@@ -18,6 +18,7 @@ import click
 
 import wdspec
 from wdspec.base.errors import did_you_mean
+from wdspec.base.redaction import escape_controls
 from wdspec.cli.report import pluralize, show_problem
 from wdspec.spec.problems import Problem
 
@@ -99,7 +100,7 @@ def _annotation(problem: Problem) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return escape_controls(text, "\r\n\t").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _escape_property(text: str) -> str:

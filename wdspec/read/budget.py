@@ -151,7 +151,7 @@ class Budget:
                 code,
                 count,
                 self.source,
-                error,
+                " ".join(str(error).split()),  # in one line, whatever names and messages of users contain
                 "" if has_place else f" {where}",
             )
         self._check(error)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from wdspec.base.errors import SpecError
-from wdspec.base.redaction import mask, redacted_urls
+from wdspec.base.redaction import escape_controls, mask, redacted_urls
 from wdspec.spec.codes import is_error
 from wdspec.spec.tree import Node, Position
 
@@ -61,16 +61,17 @@ class Problem:
         return Position(self.file, self.line, self.column)
 
     def __str__(self) -> str:
-        lines = [f"{self.position}: {self.code} {self.message}"]
+        position, message, hint = map(escape_controls, (str(self.position), self.message, self.hint))
+        lines = [f"{position}: {self.code} {message}"]
         if self.source is not None:
             text, caret_at, carets = _excerpt(self.source, self.column, self.length)
             margin = " " * len(str(self.line))
             lines.append(f"  {self.line} | {text}".rstrip())
             lines.append(f"  {margin} | {' ' * caret_at}{'^' * carets}")
-            if self.hint:
-                lines.append(f"  {margin} = {self.hint}")
-        elif self.hint:
-            lines.append(f"  = {self.hint}")
+            if hint:
+                lines.append(f"  {margin} = {hint}")
+        elif hint:
+            lines.append(f"  = {hint}")
         return "\n".join(lines)
 
 
