@@ -7,6 +7,7 @@ from typing import Any
 from wdspec.convert.dialect import Dialect, Given, NewSpec, maps_in, packed, texts_in
 
 _LOADERS = ("json", "csv", "parquet", "text", "arrow")
+_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".txt", ".arrow", ".gz", ".zst", ".tar")
 _OVERLONG = {"drop": "drop", "truncate": "truncate", "raise": "error"}
 _NOT_SAID = {
     "val_set_size": "choose shards for evaluation, and write `splits:`",
@@ -33,10 +34,7 @@ def _convert(given: Given, new: NewSpec) -> None:
     entries, rows = _entries(given), new.whole(top, "micro_batch_size", 1) or 1
     train: dict[str, Any] = {"dataset": [_source(each, new) for each in entries]}
     if len(entries) > 1:
-        new.note(
-            "data sets were concatenated, so shares were numbers of samples: add `samples` to each source, and `mix: "
-            "{by: samples}`; until then shares are numbers of shards"
-        )
+        new.note_concatenated()
     if (seed := new.whole(top, "seed")) is not None:
         new.spec["seed"] = seed
     is_tokenized = not any(each.get("type") for each in entries)
@@ -45,6 +43,8 @@ def _convert(given: Given, new: NewSpec) -> None:
     else:
         train["batch"] = rows
         new.note("templates and tokenizers are not converted: write them as a function of `map`")
+        if not top.get("datasets"):
+            new.note("texts were joined to rows of `sequence_len` tokens: write `batch: {pack: …}`")
     if tested := maps_in(top.get("test_datasets")):
         val = {"dataset": [_source(each, new) for each in tested], "epoch": "pass", "batch": rows}
         new.spec["splits"] = {"train": train, "val": val}
@@ -76,19 +76,16 @@ def _pack(top: dict[Any, Any], rows: int, is_tokenized: bool, new: NewSpec) -> d
 def _source(entry: dict[Any, Any], new: NewSpec) -> dict[str, Any]:
     path, subset = str(entry["path"]), entry.get("name")
     files = texts_in(entry.get("data_files"))
-    is_local = path.startswith(("/", ".", "~")) or "://" in path or "." in path.rpartition("/")[2]
-    if files and path not in _LOADERS and not is_local:
-        files = [f"hf://datasets/{path}/{each}" for each in files]
+    is_local = path.startswith(("/", ".", "~")) or "://" in path or path.endswith(_SUFFIXES)
     if not files and is_local:
-        files = [path if "." in path.rpartition("/")[2] else f"{path.rstrip('/')}/"]
+        files = [path if path.endswith(_SUFFIXES) else f"{path.rstrip('/')}/"]
+    elif path not in _LOADERS and not is_local:
+        files = [f"hf://datasets/{path}/{each}" for each in files]
     folder = f"hf://datasets/{path}/" + (f"{subset}/" if subset else "")
     wanted = "-".join(str(each) for each in (path.rpartition("/")[2], subset) if each)
     source = new.source("" if files else wanted, [new.path(each) for each in files] or folder)
     if not all(each.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")) for each in files or [folder]):
-        new.note(
-            f"{source['name']}: its files must be tar or JSON lines; convert other files to shards, and correct "
-            "`shards`"
-        )
+        new.note_unreadable(source["name"])
     used = {key: each for key, each in entry.items() if (key, each) != ("split", "train")}
     new.note_keys(used, _OF_SOURCE, source["name"])
     return source

@@ -180,6 +180,20 @@ class NewSpec:
                     f"{where}: `{key}` is not converted: wdspec has no equivalent, or it is not about mixing"
                 )
 
+    def note_concatenated(self) -> None:
+        """Add a note about the shares of data sets that a tool concatenated."""
+        self.note(
+            "data sets were concatenated, so shares were numbers of samples: add `samples` to each source, and `mix: "
+            "{by: samples}`; until then shares are numbers of shards"
+        )
+
+    def note_unreadable(self, name: str) -> None:
+        """Add a note about a source whose files are perhaps not shards."""
+        self.note(
+            f"{name}: its files must be tar or JSON lines; convert Parquet, CSV, text and JSON lists to shards, and "
+            "correct `shards`"
+        )
+
     def source(self, wanted: str, shards: str | Sequence[str], **keys: Any) -> dict[str, Any]:
         """Make a source with a unique name; keys that are None or empty are left out."""
         texts = [shards] if isinstance(shards, str) else list(shards)

@@ -81,10 +81,7 @@ def _mix(train: dict[str, Any], top: dict[Any, Any], new: NewSpec) -> None:
             "after a number of samples: `epoch: …`"
         )
     elif len(sources) > 1:
-        new.note(
-            "data sets were concatenated, so shares were numbers of samples: add `samples` to each source, and `mix: "
-            "{by: samples}`; until then shares are numbers of shards"
-        )
+        new.note_concatenated()
 
 
 def _read_info(given: Given, new: NewSpec) -> tuple[dict[str, Any], str]:
@@ -115,10 +112,7 @@ def _source(name: str, info: dict[str, Any], folder: str, new: NewSpec) -> dict[
     if info and name not in info:
         new.note(f"{source['name']}: it is not in dataset_info.json; correct `shards`")
     elif not place.endswith((".jsonl", ".tar")):
-        new.note(
-            f"{source['name']}: its files must be tar or JSON lines; convert other files to shards, and correct "
-            "`shards`"
-        )
+        new.note_unreadable(source["name"])
     new.note_keys(entry, _OF_SOURCE, source["name"])
     return source
 

@@ -47,10 +47,7 @@ def _convert(given: Given, new: NewSpec) -> None:
     if top.get("shuffle") is False:
         new.spec["defaults"] = {"order": "sequential", "shuffle": 0}
     if not weighted and len(entries) > 1:
-        new.note(
-            "data sets were concatenated, so shares were numbers of samples: add `samples` to each source, and `mix: "
-            "{by: samples}`; until then shares are numbers of shards"
-        )
+        new.note_concatenated()
     new.note("write templates, tokenizers and other steps of components as functions of `map`")
 
 
@@ -68,10 +65,7 @@ def _source(entry: dict[Any, Any], weighted: bool, new: NewSpec) -> dict[str, An
         weight = number(entry.get("weight"))
         source["weight"] = 1 if weight is None else weight
     if not files or kind in ("csv", "text", "parquet"):
-        new.note(
-            f"{source['name']}: its files must be tar or JSON lines; convert Parquet, CSV and text to shards, and "
-            "correct `shards`"
-        )
+        new.note_unreadable(source["name"])
     new.note_keys(entry, _NOT_SAID, source["name"])
     return source
 
