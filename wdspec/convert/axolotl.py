@@ -74,7 +74,7 @@ def _pack(top: dict[Any, Any], rows: int, is_tokenized: bool, new: NewSpec) -> d
 
 
 def _source(entry: dict[Any, Any], new: NewSpec) -> dict[str, Any]:
-    path, subset = str(entry["path"]), entry.get("name")
+    path, subset = str(entry.get("path") or "unknown.tar"), entry.get("name")
     files = texts_in(entry.get("data_files"))
     is_local = path.startswith(("/", ".", "~")) or "://" in path or path.endswith(_SUFFIXES)
     if not files and is_local:
