@@ -5,6 +5,8 @@ Run as a program, it writes the expected specs anew; look at what changes.
 
 import contextlib
 import copy
+import io
+import itertools
 import os
 import random
 import re
@@ -13,6 +15,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy
 import pytest
 import yaml
 from commandline import within as wdspec
@@ -37,7 +40,7 @@ def cases():
         folder = FILES / ("energon" if dialect.name == "energon-folder" else dialect.name)
         for path in sorted(folder.iterdir()):
             is_folder = path.name in ENERGON
-            if path.name != "lists" and is_folder == (dialect.name == "energon-folder"):
+            if path.name not in ("lists", "data") and is_folder == (dialect.name == "energon-folder"):
                 yield pytest.param(dialect.name, path, id=f"{dialect.name}/{path.name}")
 
 
@@ -133,6 +136,30 @@ def test_shares_of_upsampling_factors_are_those_of_openclips_draws(tmp_path):
 )
 def test_shares_are_those_that_the_tools_documents_say(path, split, expected, tmp_path):
     assert shares(FILES / path, split, tmp_path) == pytest.approx(expected)
+
+
+def test_batches_have_the_sizes_of_nemos_buckets(tmp_path):
+    soundfile = pytest.importorskip("soundfile")
+    rng = random.Random(2)
+    with wds.TarWriter(str(tmp_path / "a.tar")) as writer:
+        for at in range(500):
+            file = io.BytesIO()
+            soundfile.write(file, numpy.zeros(int(rng.uniform(0.5, 6) * 100)), 100, format="WAV")
+            writer.write({"__key__": f"{at:03}", "wav": file.getvalue()})
+    (tmp_path / "nemo.yaml").write_text(
+        f"input_cfg: [{{type: lhotse_shar, shar_path: [{tmp_path}/a.tar]}}]\n"
+        "bucket_duration_bins: [2.0, 3.5, 5.0]\nbucket_batch_size: [37, 20, 7]\n"
+    )
+    spec = write(tmp_path, wdspec("convert", "nemo.yaml", folder=tmp_path)[0])
+    found = Counter()
+    with wds.loader(spec, num_workers=0) as loader:
+        for batch in itertools.islice(loader, 40):
+            longest = max(soundfile.info(io.BytesIO(data)).duration for data in batch["audio"])
+            assert longest <= 5.0, "longer samples are dropped"
+            found[7 if longest > 3.5 else 20 if longest > 2.0 else 37, len(batch["audio"])] += 1
+    assert {size for size, count in found if size == count} == {7, 20, 37}
+    assert all(count <= size for size, count in found)
+    assert sum(number for (size, count), number in found.items() if size == count) > 30
 
 
 def test_paths_start_where_the_new_spec_is(tmp_path):
@@ -247,16 +274,23 @@ def test_a_validated_file_of_another_tool_names_the_command():
 
 
 @pytest.mark.parametrize(
-    "name", ["webdataset/plain.yaml", "webdataset-ds/absolute.ds.yml", "wids/named.json"]
+    "name",
+    [
+        "webdataset/plain.yaml",
+        "webdataset-ds/absolute.ds.yml",
+        "wids/named.json",
+        "axolotl/tokenized.yaml",
+    ],
 )
 def test_what_a_spec_can_say_in_full_loads_as_it_is(name, tmp_path):
     path = FILES / name
     text, notes = converted(path)
     assert notes == ""
     assert check(path)[1] == []
-    expected = wds.load(write(tmp_path, text)).sources
-    assert [(each.name, each.shards, each.order) for each in wds.load(path).sources] == [
-        (each.name, each.shards, each.order) for each in expected
+    expected, found = wds.load(write(tmp_path, text)), wds.load(path)
+    assert found.batch == expected.batch
+    assert [(each.name, each.shards, each.order) for each in found.sources] == [
+        (each.name, each.shards, each.order) for each in expected.sources
     ]
 
 

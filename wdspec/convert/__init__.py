@@ -8,9 +8,11 @@ row below.
 from __future__ import annotations
 
 from wdspec.convert import (
+    axolotl,
     energon,
     huggingface,
     internvl,
+    llamafactory,
     llava,
     nemo,
     olmo,
@@ -33,6 +35,8 @@ DIALECTS: tuple[Dialect, ...] = (
     nemo.DIALECT,
     olmo.DIALECT,
     veomni.DIALECT,
+    axolotl.DIALECT,
+    llamafactory.DIALECT,
     torchtune.DIALECT,
     internvl.DIALECT,
     huggingface.DIALECT,

@@ -180,6 +180,20 @@ class NewSpec:
                     f"{where}: `{key}` is not converted: wdspec has no equivalent, or it is not about mixing"
                 )
 
+    def note_concatenated(self) -> None:
+        """Add a note about the shares of data sets that a tool concatenated."""
+        self.note(
+            "data sets were concatenated, so shares were numbers of samples: add `samples` to each source, and `mix: "
+            "{by: samples}`; until then shares are numbers of shards"
+        )
+
+    def note_unreadable(self, name: str) -> None:
+        """Add a note about a source whose files are perhaps not shards."""
+        self.note(
+            f"{name}: its files must be tar or JSON lines; convert Parquet, CSV, text and JSON lists to shards, and "
+            "correct `shards`"
+        )
+
     def source(self, wanted: str, shards: str | Sequence[str], **keys: Any) -> dict[str, Any]:
         """Make a source with a unique name; keys that are None or empty are left out."""
         texts = [shards] if isinstance(shards, str) else list(shards)
@@ -235,6 +249,34 @@ class NewSpec:
             return text
         slash = "/" if text.endswith("/") else ""
         return os.path.relpath(os.path.join(start, text), self.folder) + slash
+
+
+def packed(new: NewSpec, length: int, rows: int, is_tokenized: bool = False, **keys: Any) -> dict[str, Any]:
+    """Make the `batch` of a tool that packs token ids into rows.
+
+    Args:
+        length: the tokens of a row.
+        rows: how many rows its batches had.
+        is_tokenized: whether shards have token ids, so that no code of the tool makes them.
+        keys: keys of `pack`, and `overlong`.
+    """
+    overlong = keys.pop("overlong", None)
+    pack = {"fields": ["input_ids", "labels"], "length": length, "pad": {"labels": -100}, **keys}
+    pack = {key: value for key, value in pack.items() if value}
+    fields = " and ".join(f"`{name}`" for name in pack["fields"])
+    if rows > 1:
+        new.note(
+            f"a batch had {rows} rows of {length:,} tokens; now it has one: accumulate gradients over {rows}"
+        )
+    if not is_tokenized and pack.get("method") == "concatenate":
+        new.note(f"to join and cut samples, {fields} have to be in the shards: tokenize before training")
+    elif not is_tokenized:
+        overlong = "drop"
+        new.note(
+            f"templates and tokenizers are not converted: store {fields} in the shards; or make them in a function of "
+            "`map`, which cuts long samples as the tool did, and write a function that counts them as `batch.cost`"
+        )
+    return {**({"overlong": overlong} if overlong else {}), "pack": pack}
 
 
 def count_shards(texts: Iterable[str]) -> int | None:

@@ -63,7 +63,8 @@ def _convert_metadataset(given: Given, new: NewSpec) -> None:
             _remove_shares(split)
     new.note(
         "batch size, shuffle buffer, seed and epoch length were arguments of get_train_dataset: write them as `batch`, "
-        "`shuffle`, `seed` and `epoch`; write a TaskEncoder as `map`, `decode` and `stage`"
+        "`shuffle`, `seed` and `epoch`; write a TaskEncoder as `map`, `decode` and `stage`, packing as `batch: {pack: "
+        "…}`, and groups as `batch: {group_by: …}`"
     )
 
 

@@ -1,4 +1,5 @@
-"""The `input_cfg` of NeMo and lhotse: nested groups, weights and temperatures for each level, inherited tags."""
+"""The `input_cfg` of NeMo and lhotse: nested groups, weights and temperatures for each level, inherited tags, and
+batches by duration."""
 
 from __future__ import annotations
 
@@ -21,13 +22,18 @@ _OTHER_BRACES = re.compile(r"[(\[<](\d+\.\.\d+)[)\]>]")
 _TARRED = ("tarred_audio_filepaths", "tarred_audio_filepath")
 _PLACES = (*_TARRED, "shar_path", "paths", "manifest_filepath", "cuts_path", "path")
 _KNOWN = (*_PLACES, "type", "weight", "tags", "name")
-_BY_COST = "batch_duration quadratic_duration use_bucketing num_buckets bucket_duration_bins"
+_BUCKETS = "num_buckets bucket_duration_bins bucket_buffer_size"
 _FILTERS = "min_duration max_duration min_tokens max_tokens min_tps max_tps"
 _NOT_SAID = {
-    **dict.fromkeys(_BY_COST.split(), "write a `stage` that makes batches by cost"),
+    **dict.fromkeys(
+        _BUCKETS.split(), "without buckets, wdspec sorts each `batch.window` of samples by their cost"
+    ),
     **dict.fromkeys(_FILTERS.split(), "filter samples with `select: package.module:function`"),
     "multi_config": "for batches of several kinds use `mix: {unit: batch}`, or several loaders",
 }
+_AUDIO = "wav;flac;mp3;ogg;opus"
+_LONGEST = 1000
+"""The longest expression that a spec can have, in characters."""
 
 
 def _holder(given: Given) -> dict[Any, Any] | None:
@@ -42,13 +48,58 @@ def _convert(given: Given, new: NewSpec) -> None:
     holder = _holder(given) or {}
     if (seed := number(holder.get("seed"))) is not None:
         new.spec["seed"] = int(seed)
-    if size := new.whole(holder, "batch_size", 1):
+    size = new.whole(holder, "batch_size", 1) or new.whole(holder, "max_cuts", 1)
+    if by_cost := _batches_by_cost(holder, new):
+        new.spec["defaults"] = {"rename": {"audio": _AUDIO}}
+        new.spec["batch"] = by_cost | ({"max_size": size} if size else {})
+    elif size:
         new.spec["batch"] = size
     if workers := number(holder.get("num_workers")):
         new.spec["loader"] = {"workers": int(workers)}
     groups = _Groups(given.folder, new, holder.get("reweight_temperature"))
     new.spec["dataset"] = groups.sources(holder["input_cfg"], {}, 0)
-    new.note_keys(holder, _NOT_SAID)
+    used = ("bucket_duration_bins",) if holder.get("bucket_batch_size") and by_cost else ()
+    new.note_keys({key: each for key, each in holder.items() if key not in used}, _NOT_SAID)
+
+
+def _batches_by_cost(holder: dict[Any, Any], new: NewSpec) -> dict[str, Any]:
+    """Batches of a total duration or number of tokens, or of a size that depends on the bucket; empty for others."""
+    length, most, penalty = "audio.seconds", holder.get("batch_duration"), holder.get("quadratic_duration")
+    step = number(holder.get("token_equivalent_duration"))
+    if step and holder.get("use_multimodal_sampling"):
+        length, most = f"ceil(audio.seconds / {step})", holder.get("batch_tokens")
+        penalty = holder.get("quadratic_factor")
+        new.note("only the tokens of audio count; add those of texts to `batch.cost`")
+    if holder.get("bucket_batch_size") is not None:
+        return _batches_by_bucket(holder, length, new)
+    most, penalty = number(most), number(penalty)
+    if most is None or most <= 0:
+        return {}
+    if not holder.get("use_bucketing"):
+        new.note("batches had samples of all lengths; now the samples of a batch have similar lengths")
+    squared = f" + {length} * {length} / {penalty}" if penalty is not None and penalty > 0 else ""
+    return {"cost": length + squared, "max_cost": most, "overlong": "alone"}
+
+
+def _batches_by_bucket(holder: dict[Any, Any], length: str, new: NewSpec) -> dict[str, Any]:
+    """Batches of the size that the bucket of their longest sample has: each sample costs its part of a batch."""
+    bins, sizes = (
+        [number(each) or 0 for each in found] if isinstance(found := holder.get(key), list) else []
+        for key in ("bucket_duration_bins", "bucket_batch_size")
+    )
+    if len(bins) == len(sizes) > 0 and bins == sorted(set(bins)) and min(sizes) >= 1:
+        most = int(max(sizes)) * (int(max(sizes)) + 1)  # so that sizes are exact, although costs are rounded
+        costs = [most // int(size) for size in sizes]
+        costs.append(costs[-1] + most)  # dropped, as it is longer than all buckets
+        steps = [(end, costs[at + 1] - costs[at]) for at, end in enumerate(bins)]
+        terms = [str(costs[0]), *(f"({length} > {end}) * {step}" for end, step in steps if step)]
+        if len(cost := " + ".join(terms)) <= _LONGEST:
+            return {"cost": cost, "max_cost": most, "overlong": "drop"}
+    new.note(
+        "`bucket_batch_size` is not converted: it needs as many ascending numbers in `bucket_duration_bins`, and not "
+        "too many; write `batch: {cost: …, max_cost: …}`"
+    )
+    return {}
 
 
 class _Groups:

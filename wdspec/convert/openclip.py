@@ -8,6 +8,16 @@ from typing import Any
 
 from wdspec.convert.dialect import Dialect, Given, NewSpec, number
 
+_NAFLEX = (128, 256, 576, 784, 1024)
+"""The sequence lengths of NaFlex by default."""
+_SEVERAL = ("naflex-seq-lens", "naflex-seq-len-probs", "naflex-patch-sizes", "naflex-patch-size-probs")
+"""Options with several values."""
+_NOT_SAID = {
+    "length-bucketing": "write `batch: {cost: text.length, max_cost: …}`, which sorts samples by their cost",
+    "naflex-max-text-tokens": "add the tokens of texts to `batch.cost`",
+    "naflex-num-train-image-tokens": "write `epoch: {batches: …}`, these tokens divided by those of all ranks",
+    "text-pad-multiple": "write `batch: {collate: {tokens: {pad: {multiple: …}}}}` for the tokens that `map` makes",
+}
 _BARE = re.compile(r"[^\s:]\S*\.tar(?:\.\w+)?\S*", re.DOTALL)
 
 
@@ -39,17 +49,47 @@ def _convert(given: Given, new: NewSpec) -> None:
     new.note(
         "the preprocessing of images and texts in OpenCLIP is not converted: add it as `decode` and `map`"
     )
-    if size := new.whole(options, "batch-size", 1):
-        spec["batch"] = size
-    if samples := new.whole(options, "train-num-samples", 1):
+    size = new.whole(options, "batch-size", 1)
+    batch = _naflex(options, new) if "use-naflex" in options else size
+    samples = new.whole(options, "train-num-samples", 1)
+    if batch:
+        train["batch"] = batch
+    if samples and isinstance(batch, dict):
+        new.note(
+            f"an epoch had {samples} samples; a batch now has any number, so write `epoch: {{batches: …}}`"
+        )
+    elif samples:
         train["epoch"] = {"samples": samples}
+    new.note_keys({key: value or True for key, value in options.items()}, _NOT_SAID)
     if (workers := new.whole(options, "workers")) is not None:
         spec["loader"] = {"workers": workers}
     if options.get("val-data"):
         val = [new.source("val", new.path(text)) for text in options["val-data"].split("::")]
-        spec["splits"] = {"train": train, "val": {"dataset": val, "epoch": "pass"}}
+        tested = {"batch": size} if size else {}
+        spec["splits"] = {"train": train, "val": {"dataset": val, "epoch": "pass", **tested}}
     else:
         spec.update(train)
+
+
+def _naflex(options: dict[str, str], new: NewSpec) -> dict[str, Any] | int:
+    """Batches of a number of patches: samples if all images have one number, otherwise by cost."""
+    lengths = sorted(_whole(options, "naflex-seq-lens")) or list(_NAFLEX)
+    sizes = _whole(options, "naflex-patch-sizes") or [16]
+    most = new.whole(options, "naflex-max-tokens-per-batch", 1) or 16384
+    multiple = new.whole(options, "naflex-batch-divisor", 1) or 8
+    if len(lengths) == 1:
+        return max(1, most // lengths[0] // multiple * multiple)
+    new.note(
+        f"each batch had one of {len(lengths)} sequence lengths and {len(sizes)} patch sizes, drawn at random; now an "
+        f"image costs its patches of {sizes[0]} pixels, and at most {lengths[-1]}: do the same in `map`"
+    )
+    side = f"ceil(image.width / {sizes[0]}) * ceil(image.height / {sizes[0]})"
+    return {"cost": f"min({lengths[-1]}, {side})", "max_cost": most, "size_multiple": multiple}
+
+
+def _whole(options: dict[str, str], key: str) -> list[int]:
+    found = (number(each) for each in options.get(key, "").split())
+    return [int(each) for each in found if each is not None and each >= 1]
 
 
 def _options(text: str) -> dict[str, str]:
@@ -64,6 +104,8 @@ def _options(text: str) -> dict[str, str]:
                 name, equals, value = word[2:].partition("=")
                 found[name] = value
                 name = None if equals else name
+            elif name in _SEVERAL:
+                found[name] = f"{found[name]} {word}".strip()
             elif name is not None:
                 found[name], name = word, None
     except ValueError:  # a quote later in the script is not closed

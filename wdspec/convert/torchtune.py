@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from wdspec.convert.dialect import Dialect, Given, NewSpec, maps_in, number, texts_in
+from wdspec.convert.dialect import Dialect, Given, NewSpec, maps_in, number, packed, texts_in, with_text_keys
 
 _PLAIN = ("json", "text", "csv", "parquet", "webdataset")
 _NOT_SAID = {
     "split": "choose the files of a split with `shards`, or write `splits:`",
-    "packed": "write a `stage` that packs samples",
     "filter_fn": "filter samples with `select: package.module:function`",
 }
+
+_PACKED = {"packed": "write `batch: {pack: {fields: [tokens, labels], length: …}}` for all sources together"}
 
 
 def _entries(given: Given) -> list[dict[Any, Any]]:
@@ -29,15 +30,24 @@ def _convert(given: Given, new: NewSpec) -> None:
     new.spec["dataset"] = [_source(each, weighted, new) for each in entries]
     if (seed := number(top.get("seed"))) is not None:
         new.spec["seed"] = int(seed)
-    if size := number(top.get("batch_size")):
-        new.spec["batch"] = int(size)
+    size, tokenizer = new.whole(top, "batch_size", 1), with_text_keys(top.get("tokenizer"))
+    length = new.whole(tokenizer, "max_seq_len", 1) if all(each.get("packed") for each in entries) else None
+    if length:
+        is_cut = all(each.get("split_across_pack") for each in entries)
+        keys: dict[str, Any] = {
+            "fields": ["tokens", "labels"],
+            "method": "concatenate" if is_cut else "in_order",
+        }
+        new.spec["batch"] = packed(new, length, size or 1, **keys, position_ids="input_pos")
+    else:
+        for each, source in zip(entries, new.spec["dataset"], strict=True):
+            new.note_keys(each, _PACKED, source["name"])
+        if size:
+            new.spec["batch"] = size
     if top.get("shuffle") is False:
         new.spec["defaults"] = {"order": "sequential", "shuffle": 0}
     if not weighted and len(entries) > 1:
-        new.note(
-            "data sets were concatenated, so shares were numbers of samples: add `samples` to each source, and `mix: "
-            "{by: samples}`; until then shares are numbers of shards"
-        )
+        new.note_concatenated()
     new.note("write templates, tokenizers and other steps of components as functions of `map`")
 
 
@@ -55,10 +65,7 @@ def _source(entry: dict[Any, Any], weighted: bool, new: NewSpec) -> dict[str, An
         weight = number(entry.get("weight"))
         source["weight"] = 1 if weight is None else weight
     if not files or kind in ("csv", "text", "parquet"):
-        new.note(
-            f"{source['name']}: its files must be tar or JSON lines; convert Parquet, CSV and text to shards, and "
-            "correct `shards`"
-        )
+        new.note_unreadable(source["name"])
     new.note_keys(entry, _NOT_SAID, source["name"])
     return source
 

@@ -1,0 +1,12 @@
+torchrun --nproc_per_node 8 -m open_clip_train.main \
+    --model naflexvit_base_patch16_siglip \
+    --train-data 's3://laion/{00000..41455}.tar' \
+    --train-num-samples 135646078 \
+    --use-naflex \
+    --naflex-patch-sizes 16 \
+    --naflex-seq-lens 128 256 576 784 1024 \
+    --naflex-max-tokens-per-batch 32768 \
+    --naflex-batch-divisor 8 \
+    --naflex-loss-scale linear \
+    --val-data '/data/cc3m-val-{00..12}.tar' \
+    --batch-size 64 --workers 6
