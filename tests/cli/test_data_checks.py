@@ -131,7 +131,8 @@ def test_libraries_that_decoders_need_are_named(folder: Path, monkeypatch: pytes
     spec = load(folder / "l.yaml")
     said = [str(each) for each in explain_facts.explain_spec(spec, 1, 1, 0).found]
     assert any(
-        "W515" in each and "`decode: cbor` needs cbor2" in each and install_command("wdspec[formats]") in each for each in said
+        "W515" in each and "`decode: cbor` needs cbor2" in each and install_command("wdspec[formats]") in each
+        for each in said
     )
 
 

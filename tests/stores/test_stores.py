@@ -333,10 +333,10 @@ def test_missing_settings_say_how_to_give_them(azure, monkeypatch):
 @pytest.mark.parametrize(
     ("url", "install"),
     [
-        ("s3://b/o", "[s3]"),
-        ("gs://b/o", "[gcs]"),
-        ("abfs://c/o", "[azure]"),
-        ("hf://d/o", "[hf]"),
+        ("s3://b/o", "wdspec[s3]"),
+        ("gs://b/o", "wdspec[gcs]"),
+        ("abfs://c/o", "wdspec[azure]"),
+        ("hf://d/o", "wdspec[hf]"),
     ],
 )
 def test_a_store_whose_package_is_not_installed_names_the_extra(url, install):
