@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, cycle
 
 from wdspec.base.errors import UsageError
+from wdspec.fields import memory
 from wdspec.planning.draws import Draws, ScheduledDraws
-from wdspec.planning.plan import Plan
+from wdspec.planning.plan import Batching, Plan
 from wdspec.planning.shares import ScheduleSegment
-from wdspec.read.batch import batch_rows
 from wdspec.read.budget import Budget, PackedCounts
 from wdspec.read.pass_slot import FirstSample, PassReading, PassSlot
 from wdspec.read.slot import EndlessSlot, Slot
@@ -70,7 +70,7 @@ class Reader:
         self._rows: dict[int, list[Slot]] = {}
         """The open slots of each canonical worker, one per rank."""
         self._failure: Exception | None = None
-        self.rows = batch_rows(spec, plan.batching, len(ranks))
+        self.rows = _batch_rows(spec, plan.batching, len(ranks))
         """The memory of batches."""
         self._reported: dict[int, PackedCounts] = {}
 
@@ -273,3 +273,15 @@ class Reader:
         if number not in self._slots:
             self._slots[number] = self._open_slot(rank, worker, self._table.pop(number, None))
         return self._slots[number]
+
+
+def _batch_rows(spec: Spec, batching: Batching, ranks: int) -> memory.Rows:
+    """Return the memory of batches, whose images decoders write where they are stacked if their number is known."""
+    batch = spec.batch
+    is_by_user = batch is not None and batch.collate is not None and batch.collate.call is not None
+    if batch is None or is_by_user or spec.stage is not None or batching.windowed:
+        return memory.Rows()
+    fields = {} if batch.collate is None else batch.collate.fields
+    listed = batch.ragged if isinstance(batch.ragged, tuple) else ()
+    others = [*(name for name, how in fields.items() if how.way != "stack"), *listed]
+    return memory.Rows(batching.per_slot * (1 if batching.accumulated else ranks), frozenset(others))
