@@ -70,8 +70,7 @@ class Reader:
         self._rows: dict[int, list[Slot]] = {}
         """The open slots of each canonical worker, one per rank."""
         self._failure: Exception | None = None
-        each = plan.batching.per_slot * (1 if plan.batching.accumulated else len(ranks))
-        self.rows = batch_rows(None if spec is None or spec.stage is not None else spec.batch, each)
+        self.rows = batch_rows(spec, plan.batching, len(ranks))
         """The memory of batches."""
         self._reported: dict[int, PackedCounts] = {}
 
