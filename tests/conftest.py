@@ -1,7 +1,12 @@
 """Fixtures and options of all tests."""
 
+import multiprocessing
+import os
+import re
+import signal
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from servers.fixtures import azure, gcs, nginx, proxy, s3, sshd
@@ -14,12 +19,46 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "examples" not in item.path.parts)
 
 
+_VARIABLES = re.compile(
+    "WDS|AIS_|USE_AIS|RANK|WORLD_SIZE|LOCAL_|MASTER_|SLURM_|.*_ENDPOINT|.*_(?i:proxy)|PATH|HOME"
+)
+"""Variables that wdspec or torch.distributed reads; libraries set others when they are imported."""
+
+
 @pytest.fixture(autouse=True)
-def numpys_generator() -> Iterator[None]:
-    """Find the test that leaves another global numpy generator: wdspec must restore it."""
-    generators = sys.modules.get("numpy.random")
-    before = generators and generators.get_bit_generator()
+def process_is_restored(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that changes the process for the tests that run after it."""
+    before, modules = state_of_process(), set(sys.modules)
     yield
-    assert generators is None or generators.get_bit_generator() is before, (
-        "numpy's generator was not put back"
-    )
+    after = state_of_process()
+    changed = [name for name, value in before.items() if after[name] != value]
+    assert not changed, f"the test did not restore {', '.join(changed)}"
+    fakes = [
+        f"{module}.{name}"
+        for module in set(sys.modules) - modules
+        if module.startswith("wdspec")
+        for name, value in vars(sys.modules[module]).items()
+        if getattr(value, "__module__", None) == request.module.__name__
+    ]
+    assert not fakes, f"modules that the test imported keep what it replaced meanwhile: {fakes}"
+
+
+def state_of_process() -> dict[str, Any]:
+    """What results of other tests can depend on; libraries count from their import on."""
+    state: dict[str, Any] = {
+        "variables": {name: value for name, value in os.environ.items() if _VARIABLES.match(name)},
+        "working directory": os.getcwd(),
+        "handlers of signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
+    }
+    if method := multiprocessing.get_start_method(allow_none=True):  # the first use sets the default
+        state["start method"] = method
+    if "numpy.random" in sys.modules:
+        state["numpy's generator"] = sys.modules["numpy.random"].get_bit_generator()
+    if torch := sys.modules.get("torch"):
+        state["torch's defaults"] = (
+            torch.get_default_dtype(),
+            torch.is_grad_enabled(),
+            torch.get_num_threads(),
+        )
+        state["torch.distributed"] = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return state

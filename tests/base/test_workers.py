@@ -14,7 +14,7 @@ from wdspec.base.workers import MOST_WORKERS, WorkerCounters
 def as_worker(monkeypatch):
     def become(number):
         info = None if number is None else SimpleNamespace(id=number, num_workers=number + 1)
-        monkeypatch.setattr("torch.utils.data.get_worker_info", lambda: info)
+        monkeypatch.setattr("torch.utils.data._utils.worker._worker_info", info)
 
     return become
 

@@ -43,7 +43,10 @@ def notebook(stores, tmp_path, monkeypatch):
     matplotlib.use("Agg")
     if not has_torchvision():
         monkeypatch.syspath_prepend(Path(__file__).parent / "standins")
-    return lambda document, **given: Notebook(document, dict(os.environ), **given)
+    yield lambda document, **given: Notebook(document, dict(os.environ), **given)
+    if not has_torchvision():  # or later tests would import the stand-in
+        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -84,10 +84,10 @@ def test_no_samples_at_all_are_an_error():
 
 def test_a_large_batch_of_mostly_padding_is_refused():
     with pytest.raises(
-        wdspec.UsageError, match=r"320 samples would be padded to one batch of 100,000.* 320 a rank"
+        wdspec.UsageError, match=r"320 samples would be padded to one batch of 100,000.* 320 per rank"
     ):
         plan_pass(counted([320]), Topology(1, 1), 100_000, "pad", None)
-    with pytest.raises(wdspec.UsageError, match="40 a rank hold them all"):
+    with pytest.raises(wdspec.UsageError, match="40 per rank are enough for all samples"):
         plan_pass(counted([320]), Topology(8, 1), 5000, "pad", None)
     for samples, ranks, size in ((10, 8, 64), (320, 1, 4096), (10_000, 1, 100_000), (100_001, 1, 100_000)):
         assert plan_pass(counted([samples]), Topology(ranks, 2), size, "pad", None).samples == samples

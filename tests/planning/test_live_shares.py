@@ -113,23 +113,23 @@ def test_states_name_the_shares_that_hold_and_those_that_will():
 @pytest.mark.parametrize(
     ("shares", "says"),
     [
-        ({}, r"shares are given by name, such as \{'web': 1, 'off': 2\}"),
-        ([0.5, 0.5], "are given by name"),
-        ({"wbe": 1}, "there is no source 'wbe' in the top list: did you mean `web`"),
-        ({"old": 1}, "it is inside 'books', whose share it has a fixed part of"),
-        ({"zzz": 1}, "there are web, off, books"),
-        ({3: 1}, "there is no source 3 in the top list"),
-        ({"web": 10**400}, "the share of 'web' is too large; a share is a number up to 1e308"),
+        ({}, r"shares must be a dict by name, such as \{'web': 1, 'off': 2\}, not '\{\}'"),
+        ([0.5, 0.5], r"by name, such as \{.*, not '\[0.5, 0.5\]'"),
+        ({"wbe": 1}, "the top-level list has no source 'wbe': did you mean `web`"),
+        ({"old": 1}, "it is inside 'books', and has a fixed part of that mix's share"),
+        ({"zzz": 1}, "its sources are web, off, books"),
+        ({3: 1}, "the top-level list has no source 3: "),
+        ({"web": 10**400}, "the share of 'web' is too large; a share must be at most 1e308"),
         ({"web": 10**5000}, "the share of 'web' is too large"),
         ({"web": -(10**5000)}, "the share of 'web' is too large"),
-        ({"web": -1}, "the share of 'web' is -1; a share is a number from 0 on"),
+        ({"web": -1}, "the share of 'web' is -1; a share must be a number of at least 0"),
         ({"web": math.nan}, "the share of 'web' is nan"),
         ({"web": math.inf}, "the share of 'web' is inf"),
         ({"web": "1"}, "the share of 'web' is 1;"),
         ({"web": True}, "the share of 'web' is True"),
         ({"web": None}, "the share of 'web' is None"),
         ({"web": torch.ones(2)}, "the share of 'web' is tensor"),
-        ({"web": 0, "books": 0.0}, "every share is 0 of web, books"),
+        ({"web": 0, "books": 0.0}, "the shares of web, books are all 0; give one of them a share above 0"),
     ],
 )
 def test_values_that_are_not_shares_are_refused(shares, says):
@@ -146,9 +146,9 @@ def test_numbers_of_all_kinds_are_shares():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"epoch": "pass", "dataset": [{"shards": "web-{0..9}.tar"}]}, "no say in `epoch: pass`"),
-        ({"mix": {"draw": "round_robin"}}, "takes turns whatever the shares"),
-        ({"stage": "json:loads"}, "behind a `stage`"),
+        ({"epoch": "pass", "dataset": [{"shards": "web-{0..9}.tar"}]}, "no effect with `epoch: pass`"),
+        ({"mix": {"draw": "round_robin"}}, "no effect with `draw: round_robin`, where sources take turns"),
+        ({"stage": "json:loads"}, "in a spec with a `stage`"),
     ],
 )
 def test_a_spec_that_does_not_draw_by_shares_is_refused(changes, says):
@@ -157,7 +157,9 @@ def test_a_spec_that_does_not_draw_by_shares_is_refused(changes, says):
 
 
 def test_a_source_that_was_not_planned_cannot_get_a_share():
-    with pytest.raises(UsageError, match=r"never gives it a share, so that it was not planned.*source off"):
+    with pytest.raises(
+        UsageError, match=r"never gives this source a share, so it is not in the plan.*source off"
+    ):
         live_plan([LiveShares(3, {"web": 1, "off": 0.1})])
 
 

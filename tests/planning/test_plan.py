@@ -116,7 +116,7 @@ def test_values_that_do_not_fit_name_values_that_would():
     with pytest.raises(UsageError, match=r"512.*3 ranks; use 510 or 513"):
         planned(Spec(dataset=data, batch=Batch(global_size=512)), ranks=3)
     with pytest.raises(
-        UsageError, match=r"`limit: 25` would end inside a global batch of 10 samples.*use 20 or 30"
+        UsageError, match=r"`limit: 25` ends inside a global batch of 10 samples.*use 20 or 30"
     ):
         planned(Spec(dataset=data, limit=25, batch=Batch(size=10)))
     with pytest.raises(TypeError, match="`epoch:`"):

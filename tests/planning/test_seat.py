@@ -24,7 +24,10 @@ def test_the_environment_of_torchrun_comes_before_slurm():
     [
         ({"RANK": "1"}, "RANK=1 but no WORLD_SIZE"),
         ({"WORLD_SIZE": "2"}, "WORLD_SIZE=2 but no RANK"),
-        ({"RANK": "x", "WORLD_SIZE": "2"}, "not a rank and world size: RANK=x, WORLD_SIZE=2"),
+        (
+            {"RANK": "x", "WORLD_SIZE": "2"},
+            "these are not a rank and a world size: RANK=x, WORLD_SIZE=2; set both",
+        ),
         ({"RANK": "2", "WORLD_SIZE": "2"}, "rank 2 is not in 0..1"),
     ],
 )
@@ -60,5 +63,5 @@ def test_a_seat_that_nothing_stated_is_known_as_assumed():
 
 
 def test_processes_of_lightning_are_recognized():
-    with pytest.raises(UsageError, match=r"as in processes of Lightning.*datamodule="):
+    with pytest.raises(UsageError, match=r"as in a process of Lightning.*datamodule="):
         find_seat(environ={"WORLD_SIZE": "2", "LOCAL_RANK": "1"})

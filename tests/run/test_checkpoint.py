@@ -200,9 +200,12 @@ def changed_sources(shards, change):
         (lambda d: d[0].update(weight=3), 'sources.a.share: was "1/2", now "3/4"'),
         (
             lambda d: d[0].update(shards=d[0]["shards"].replace("004", "003")),
-            "sources.a.shards: 5 shards, now 4",
+            "sources.a.shards: was 5 shards, now 4",
         ),
-        (lambda d: d[0].update(shards=d[0]["shards"].replace("a-", "./a-")), "5 shards, but other ones"),
+        (
+            lambda d: d[0].update(shards=d[0]["shards"].replace("a-", "./a-")),
+            "still 5 shards, but different ones",
+        ),
         (lambda d: d[0].update(shuffle=0), "sources.a.shuffle: was 16, now 1"),
     ],
 )

@@ -8,7 +8,6 @@ import pytest
 from shardmaking import write_source
 
 import wdspec
-from wdspec.run import dataset as spec_dataset
 from wdspec.run.state import decode, encode
 
 
@@ -16,8 +15,8 @@ from wdspec.run.state import decode, encode
 def worker(tmp_path, monkeypatch):
     """A dataset in this process, as worker 1 of 2 of a DataLoader sees it."""
     info = SimpleNamespace(id=1, num_workers=2)
-    monkeypatch.setattr(spec_dataset, "get_worker_info", lambda: info)
-    monkeypatch.setattr("torch.utils.data.get_worker_info", lambda: info)
+    # What `get_worker_info` returns: modules imported meanwhile would keep a function that replaces it.
+    monkeypatch.setattr("torch.utils.data._utils.worker._worker_info", info)
     spec = {
         "dataset": [{"name": name, "shards": write_source(tmp_path, name, 2, 20)} for name in "ab"],
         "defaults": {"shuffle": 20},

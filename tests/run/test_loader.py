@@ -143,7 +143,7 @@ def test_limit_caps_the_epoch(spec):
 @pytest.mark.parametrize(("limit", "near"), [(10, "8 or 12"), (3, "4")])
 def test_a_limit_inside_a_batch_is_refused_with_the_nearest_legal_ones(spec, limit, near):
     with pytest.raises(
-        wdspec.UsageError, match=f"`limit: {limit}` would end inside .* of 4 samples.*; use {near},"
+        wdspec.UsageError, match=f"`limit: {limit}` ends inside .* of 4 samples.*; use {near},"
     ):
         wdspec.loader(spec | {"limit": limit})
     with wdspec.loader(spec | {"limit": 7 * 4 + 1}) as loader:  # the epoch ends before it

@@ -1,7 +1,7 @@
-"""Who reads what, when: pure arithmetic. No I/O and no torch; plans can be printed and compared.
+"""Plans: which rank and worker reads which sample, and when. Pure arithmetic, without I/O and without torch.
 
-In: a spec, the number of shards of each source, a topology. Out: a `Plan`. Read `plan` first. `topology` has slots,
-ranks and seats; `shares` and `draws` choose the source of each sample; `order` gives shards to slots and shuffles
-samples; `passes` is for `epoch: pass`. `keys` has the random numbers, and `digest` describes all that the order
-depends on.
+A `Plan` is computed from a spec, the shard list of each source and a topology. Read `plan` first. `topology` has slots,
+ranks and seats. `shares` and `draws` choose the source of each sample, `order` assigns shards to slots and shuffles
+samples, `passes` plans `epoch: pass`, and `windows` plans batches by cost. `keys` has the random numbers, and `digest`
+describes everything that the order depends on.
 """

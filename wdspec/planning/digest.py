@@ -1,9 +1,9 @@
-"""What the order of a run depends on, written down so that a change is found and can be named.
+"""A description of everything that the order of a run depends on, so that a resume can detect and report changes.
 
-It covers every key that declares, where it is defined, that it affects the order (`spec.language.effects`). Most enter
-through what the plan makes of them, as listed in `IN_PLAN` and `IN_SOURCE`; any other is written down by name where it
-is not the default, so that a new key does not change the digests of specs without it. Keys that affect only the samples
-(`decode`, `map`, …) have a separate digest: a change there is a warning.
+It covers every key whose definition declares that it affects the order (`spec.language.effects`). Most keys are
+described by their effect on the plan; `IN_PLAN` and `IN_SOURCE` list them. The others are included by name if their
+value is not the default, so a new key does not change the digests of specs that do not use it. Keys that affect only
+the samples (`decode`, `map`, …) have a separate digest: if it changes, wdspec warns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl, UrlSequence
 
 EXPAND_UP_TO = 1 << 16
-"""Shard lists up to this length are hashed shard by shard; longer ones by their patterns, in an instant."""
+"""Shard lists up to this length are hashed shard by shard, longer ones by their patterns, which is much faster."""
 
 IN_PLAN = {
     "seed": "seed",
@@ -42,7 +42,7 @@ IN_PLAN = {
     "epoch.pass": "pass",
     "limit": "pass",
 }
-"""Top-level key -> the entry of the description that holds its effect."""
+"""Maps a top-level key to the entry of the description that contains its effect."""
 
 IN_SOURCE = {
     "name": "",
@@ -64,14 +64,14 @@ IN_SOURCE = {
     "key.regex": "key",
     "interleave": "interleave",
 }
-"""Key of a source -> the entry of its description; the name is the key of that description."""
+"""Maps a key of a source to an entry of the source's description. Its name is the key of the whole description."""
 
 _SAMPLES_OF_SOURCE = ("decode", "rename", "map", "scale", "scaleprob", "tags")
 _SAMPLES_OF_SPEC = ("map", "fields", "to_tuple")
 
 
 def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
-    """All that the order depends on, as plain JSON values: names, shares, shards, shuffling, topology."""
+    """Describe everything that the order depends on as plain JSON values."""
     options = {source.name: source for source in spec.sources}
     return {
         **({} if plan.finite is None else {"pass": _finite(plan.finite)}),
@@ -99,7 +99,7 @@ def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
 
 
 def describe_samples(spec: Spec) -> str:
-    """A digest of what changes the samples but not their order."""
+    """Return a digest of everything that changes the samples but not their order."""
     sources = spec.sources_by_name
     covered = frozenset(f"aistore.etl.{key.name}" for key in declared_keys(Etl))
     described: dict[str, Any] = {
@@ -112,22 +112,22 @@ def describe_samples(spec: Spec) -> str:
         )
         if (etl := spec.etl_of(source)) is not None:
             described[source.name] |= stated_values(etl, "samples", frozenset())
-    # In JSON the order of the keys of a map, which are read by name alone, makes no difference.
+    # Sorted, because the order of the keys of a map has no effect.
     return _hash(json.dumps(described, sort_keys=True, default=plain_value))
 
 
 def digest(description: dict[str, Any]) -> str:
-    """A short hash of a description."""
+    """Return a short hash of a description."""
     return _hash(json.dumps(description, sort_keys=True))
 
 
 def digest_windows(description: dict[str, Any]) -> str:
-    """A short hash of how batches are planned from windows; with another one, no run can resume inside a window."""
+    """Return a short hash of how batches are planned from windows. If it changes, no run can resume in a window."""
     return digest({key: value for key, value in description.items() if key.startswith(("batch", "costs"))})
 
 
 def digest_shards(shards: Sequence[ShardUrl]) -> str:
-    """Number of shards and a hash of their URLs as written."""
+    """Return the number of shards and a hash of their URLs as written, separated by a colon."""
     if isinstance(shards, UrlSequence) and len(shards) > EXPAND_UP_TO:
         text = repr([(getattr(run.texts, "pattern", run.texts), run.prefix) for run in shards.parts])
     else:
@@ -136,7 +136,7 @@ def digest_shards(shards: Sequence[ShardUrl]) -> str:
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """One line for each difference between two descriptions: the place, what it was, what it is now."""
+    """Yield one line for each difference between two descriptions: the place, the old value and the new value."""
     if isinstance(old, dict) and isinstance(new, dict):
         for name in [*old, *(name for name in new if name not in old)]:
             place = f"{path}.{name}" if path else name
@@ -150,7 +150,7 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
         if path.endswith(".shards"):
             (was, _), (now, _) = str(old).split(":"), str(new).split(":")
             yield f"{path}: " + (
-                f"{was} shards, now {now}" if was != now else f"{now} shards, but other ones"
+                f"was {was} shards, now {now}" if was != now else f"still {now} shards, but different ones"
             )
         else:
             yield f"{path}: was {json.dumps(old)}, now {json.dumps(new)}"
@@ -158,7 +158,7 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
 
 @cache
 def _not_read() -> frozenset[str]:
-    """Entries of a source by which raw samples are drawn, held or dropped, but not read in another order."""
+    """The entries of a source that affect how raw samples are drawn, held or dropped, but not the order of reading."""
     dropping = (
         key.name
         for model in (Source, Spec)
@@ -169,7 +169,7 @@ def _not_read() -> frozenset[str]:
 
 
 def reads_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether two descriptions have the raw samples of a source in the same order in every slot."""
+    """Whether every slot reads the raw samples of a source in the same order under both descriptions."""
     before, now = (
         {key: value for key, value in described["sources"].get(name, {}).items() if key not in _not_read()}
         for described in (old, new)
@@ -182,7 +182,7 @@ def _finite(finite: Pass) -> dict[str, Any]:
 
 
 def _mixing(plan: Plan) -> dict[str, Any]:
-    """What `mix` says besides `draw`, if anything: states of other specs keep their digest."""
+    """The effects of `mix` besides `draw`. Defaults are left out, so that older states keep their digests."""
     said: dict[str, Any] = {} if plan.unit == "sample" else {"unit": plan.unit}
     if plan.schedule:
         names = [source.name for source in plan.sources]
@@ -194,14 +194,14 @@ def _mixing(plan: Plan) -> dict[str, Any]:
 
 
 def _choice_of_samples(source: Source, spec: Spec) -> dict[str, Any]:
-    """What decides which samples of a source are left out, and where it splits a name into key and field."""
+    """The keys that decide which samples of a source are dropped, and how member names are split into key and field."""
     described: dict[str, Any] = {
         "extensions": list(source.extensions) if source.extensions is not None else None,
         "missing": source.missing,
         "select": source.select,
         "key": source.key.regex or source.key.kind,
     }
-    if source.missing == "skip":  # then fields that are asked for leave out the samples that lack them
+    if source.missing == "skip":  # then requesting a field drops the samples without it
         for holder in (source, spec):
             for key in declared_keys(type(holder)):
                 if key.affects is not None and key.affects.order_if_skipping:
@@ -210,7 +210,7 @@ def _choice_of_samples(source: Source, spec: Spec) -> dict[str, Any]:
 
 
 def _mixes(spec: Spec) -> dict[str, Any]:
-    """What nested mixes say that affects the order, besides what their sources' shares show."""
+    """The keys of nested mixes that affect the order, besides those that only affect the shares of their sources."""
     stated = {
         mix.name: stated_values(mix, "order", frozenset(IN_SOURCE))
         for each in spec.dataset

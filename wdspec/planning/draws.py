@@ -1,27 +1,28 @@
-r"""Draws: which source a slot takes its t-th sample from, as a pure function of (seed, slot, t).
+r"""Draws: the source of a slot's t-th sample, as a pure function of (seed, slot, t).
 
-The slots (c, k) of one k read one sequence of draws, c·b apart:
+All slots (c, k) with the same k read the same sequence of draws, at offsets of c·b:
 
     slot (0,k):  d₀ d₁ d₂ d₃ | d₄ d₅ d₆ d₇ | …          batch m of slot (c,k) starts at draw (m + c)·b, so
     slot (1,k):  d₄ d₅ d₆ d₇ | d₈ …                     a global batch is N·b consecutive draws of one
                                                          sequence, and so is every slot.
 
-So where the sequence is even, slots and global batches are. Any run of its draws is off by less than β = 1 + p/p₁ +
-p/p₂ + … < 4 samples of a source (the proof is below), hence
-- a slot after any number of whole batches, which is a run: by less than β (2.0 in sweeps over shares, N, K and b);
-- a global batch, which is a run: by less than β (2.4);
-- the job after any number of global batches, which is a run a slot: by less than β a slot (1.4);
-- a slot inside a batch of b with n samples of the source, as the batch is permuted: by less than β + n·(1 - n/b). Of
-  the batch's first t samples at least n - (b - t), and at most t or n, are of the source; t·n/b is expected.
-A separate phase for each c would alias: the draws of a global batch would not be one run.
+So if the sequence is even, slots and global batches are even, too. In any run of consecutive draws, the number of
+samples of a source deviates from its share by less than β = 1 + p/p₁ + p/p₂ + … < 4 (see the proof below). Hence:
+- A slot after any number of whole batches is a run, so it deviates by less than β (2.0 in sweeps over shares, N, K, b).
+- A global batch is a run, so it deviates by less than β (2.4).
+- The job after any number of global batches is one run for each slot, so it deviates by less than β per slot (1.4).
+- Batches are permuted, so inside a batch of b with n samples of the source, a slot deviates by less than
+  β + n·(1 - n/b). Of the first t samples of the batch, at least n - (b - t) and at most min(t, n) are from the source,
+  and t·n/b are expected.
+With a separate phase for each c, the draws of a global batch would not be one run, and deviations could add up.
 
-With `unit: batch` one draw serves a whole global batch: batch J takes draw m = ⌊J/K⌋ of the sequence of k = J mod K.
-Every slot is then a run of one sequence (off by less than β batches), and the K batches of one m are within 4.6 of K
-shares in sweeps.
+With `unit: batch`, one draw serves a whole global batch: batch J takes draw m = ⌊J/K⌋ of the sequence of k = J mod K.
+Every slot is then a run of one sequence (it deviates by less than β batches), and the K batches of one m are within 4.6
+of K shares in sweeps.
 
-`EvenSequence` is the even sequence of `draw: even`: every source as regularly spaced as its share allows. The sources
-are the leaves of a binary tree (Huffman's: the two smallest shares join first). Each node deals its draws to its two
-children by the most even two-way sequence: of its first x draws ⌊x·q + φ⌋ go left.
+`EvenSequence` is the sequence of `draw: even`. It spaces every source as regularly as its share allows. The sources are
+the leaves of a binary tree (Huffman's: the two smallest shares are joined first). Each node distributes its draws to
+its two children by the most even two-way sequence: of its first x draws, ⌊x·q + φ⌋ go left.
 
           1            x:        0 1 2 3 4 5 6 7 8 9 …
         ⅖/ \⅗          root:     B A B A B B A B A B        q = ⅖
@@ -29,14 +30,15 @@ children by the most even two-way sequence: of its first x draws ⌊x·q + φ⌋
            ½/ \½
            C   D       so:       C A D A C D A C A D
 
-The count of a leaf is nested floors, so it is known at any distance without what came before. In any run of draws,
-from x to y, a node sends ⌊y·q + φ⌋ - ⌊x·q + φ⌋ to the left, which is off by less than 1. So a leaf of share p below
-nodes of shares p₁, p₂, … (the root left out) is off by less than β = 1 + p/p₁ + p/p₂ + …: by its parent's own split, by
-what the parent gets too much or too few of, times the leaf's part of it, and so on. Huffman joins two nodes before any
-that is smaller than either, so the sibling of p₁ is no smaller than p or its sibling: p₂ > 2p, likewise p₃ > 2p₁, and
-β < 1 + (1 + ½ + ¼ + …) + (½ + ¼ + …) = 4 whatever the number of sources (in sweeps: 2.0 from the start, 2.4 in any
-run). Merging the due times j/p of all sources instead is off by half the number of sources, where many
-small ones fall due together; a Kronecker sequence by the golden ratio drifts to 4.7 in 10⁷ draws.
+The count of a leaf is a nesting of floors, so it can be computed at any distance without the draws before it. In a run
+of draws from x to y, a node sends ⌊y·q + φ⌋ - ⌊x·q + φ⌋ to the left, which deviates by less than 1 from (y - x)·q. Now
+let a leaf of share p have ancestors of shares p₁, p₂, … (without the root). It deviates by less than
+β = 1 + p/p₁ + p/p₂ + …: by less than 1 from the split of its parent, by the parent's deviation times the leaf's part of
+the parent, p/p₁, and so on. Huffman always joins the two smallest nodes, so the sibling of p₁ is not smaller than p or
+the sibling of p, and p₂ > 2p. Likewise p₃ > 2p₁, and so on. Therefore
+β < 1 + (1 + ½ + ¼ + …) + (½ + ¼ + …) = 4 for any number of sources (in sweeps: 2.0 from the start, 2.4 in any run).
+Two alternatives are worse. Merging the due times j/p of all sources deviates by up to half the number of sources, when
+many small sources are due together. A Kronecker sequence by the golden ratio deviates by 4.7 within 10⁷ draws.
 """
 
 from __future__ import annotations
@@ -60,13 +62,14 @@ _ONE = 1 << 64
 class EvenSequence:
     """Random access to K even sequences of the given shares, one for each canonical worker.
 
-    They differ in their phases: φ = (2i+1)/2K, i a permutation of the workers, so that for the same x the K counts
-    at the root add up to ⌊K·x·q + ½⌋ (Hermite's identity), and even a rare source comes evenly over all of them.
-    At each level down i is multiplied by a number near K/φ (golden) prime to K: the workers that send a draw the
-    same way are neighbours in i, and must not be neighbours again.
+    The sequences differ in their phases φ = (2i+1)/2K, where i is a permutation of the workers. For the same x, the K
+    counts at the root therefore add up to ⌊K·x·q + ½⌋ (Hermite's identity), so even a rare source is spread evenly
+    over all sequences. At each level down, i is multiplied by a number that is coprime to K and close to K divided by
+    the golden ratio. Workers that send a draw the same way are neighbours in i, and must not be neighbours again at
+    the next level.
 
     Args:
-        shares: positive fractions summing to 1, one a source.
+        shares: one positive fraction per source; they sum to 1.
         runs: K.
     """
 
@@ -77,9 +80,9 @@ class EvenSequence:
         self._multiplier = min(coprime, key=lambda a: abs(a - 0.618034 * runs))
 
     def take(self, run: int, start: int, count: int) -> IntArray:
-        """Sources (indices) of the draws start..start+count-1 of sequence `run`, shape (count,)."""
+        """Return the sources (indices) of the draws start..start+count-1 of sequence `run`, shape (count,)."""
         drawn = np.empty(count, dtype=np.intp)
-        # (node, its depth, how many draws came to it before, positions in `drawn` of those that do now)
+        # (node, its depth, number of earlier draws that reached it, positions in `drawn` of those that reach it now)
         pending: list[tuple[int, int, int, IntArray | slice]] = [(self._root, 0, start, slice(count))]
         while pending:
             node, depth, before, places = pending.pop()
@@ -104,10 +107,10 @@ class EvenSequence:
 
 
 def _tree(shares: Sequence[Fraction]) -> tuple[list[tuple[int, int, int]], int]:
-    """(nodes, root): a node is (left, right, ⌈q·2⁶⁴⌉); a child < 0 is the leaf ~child.
+    """Return (nodes, root). A node is (left, right, ⌈q·2⁶⁴⌉); a child < 0 is the leaf ~child.
 
-    Rounding up keeps counts exact where x·q + φ is a whole number; it shows only beyond 2⁶⁴ / (2K·denominator of
-    q) draws, and then moves a draw by one place.
+    Rounding up keeps counts exact where x·q + φ is an integer. It has an effect only after more than
+    2⁶⁴ / (2K·denominator of q) draws, and then moves a draw by one place.
     """
     nodes: list[tuple[int, int, int]] = []
     heap = [(share, source, ~source) for source, share in enumerate(shares)]
@@ -128,14 +131,14 @@ class Draws:
     """The draws of every slot for fixed shares.
 
     Args:
-        shares: fractions summing to 1, one a source; a source with 0 is never drawn.
+        shares: one fraction per source; they sum to 1. A source with share 0 is never drawn.
         seed: the spec's seed.
-        topology: canonical N × K.
-        per_slot: b, the samples a slot gives to one global batch (1 without `batch`).
+        topology: the canonical topology (N × K).
+        per_slot: b, samples of a slot in one global batch; 1 without `batch`.
         kind: `even`, `random` or `round_robin`.
-        unit: `sample`, or `batch`: all samples of a global batch come from one source.
-        start: the global batch J at which these draws start; even draws and turns start over there.
-        offset: where in their sequence even draws and turns start.
+        unit: `sample`, or `batch` if all samples of a global batch come from one source.
+        start: the global batch J at which these draws start; `even` and `round_robin` count from there.
+        offset: position in their sequence at which `even` and `round_robin` start.
     """
 
     def __init__(
@@ -159,9 +162,9 @@ class Draws:
         self._batch_key = key64(seed, "draw of a batch")
         drawn = [source for source, share in enumerate(shares) if share]
         self.sources = len(drawn)
-        """How many sources have a share above 0."""
+        """Number of sources with a share above 0."""
         self.block = max(1024, min(128 * len(drawn), 16384))
-        """Draws worth computing at a time: numpy's cost per call and source is then small."""
+        """Number of draws to compute at a time, so that numpy's overhead per call and source is small."""
         self._drawn = np.array(drawn, dtype=np.intp)
         self._all = len(drawn) == len(shares)
         bounds, total = [], Fraction(0)
@@ -172,17 +175,17 @@ class Draws:
         self._even = EvenSequence([shares[source] for source in drawn], topology.workers)
 
     def sequence(self, rank: int, worker: int, start: int, count: int) -> IntArray:
-        """Sources (indices) of the draws start..start+count-1 of slot (rank, worker), shape (count,).
+        """Return the sources (indices) of the draws start..start+count-1 of slot (rank, worker), shape (count,).
 
-        The slot's draws are counted from batch 0 of the run, where these draws must start too.
+        The draws of the slot are counted from batch 0 of the run, so these draws must start at batch 0, too.
         """
         return self._named(self._sequence(rank, worker, start, count))
 
     def batches(self, rank: int, worker: int, first: int, count: int) -> IntArray:
-        """Sources of the batches m = first..first+count-1 of the slot, shape (count, b).
+        """Return the sources (indices) of the batches m = first..first+count-1 of the slot, shape (count, b).
 
-        Within a batch the draws come in a permutation keyed by (seed, c, J), or a source would keep its
-        positions in the batch whenever b is a multiple of its spacing.
+        The draws of a batch are permuted, keyed by (seed, c, J). Otherwise, a source would keep its positions in all
+        batches if b is a multiple of its spacing.
         """
         b = self.per_slot
         if self.unit == "batch":
@@ -197,7 +200,7 @@ class Draws:
         return np.take_along_axis(drawn, order, axis=1)
 
     def _named(self, drawn: IntArray) -> IntArray:
-        """Indices among the sources that are drawn -> indices among all sources."""
+        """Convert indices among the sources with a share to indices among all sources."""
         return drawn if self._all else self._drawn[drawn]
 
     def _sequence(self, rank: int, worker: int, start: int, count: int) -> IntArray:
@@ -212,7 +215,7 @@ class Draws:
         return self._even.take(worker, position, count)
 
     def _of_batches(self, worker: int, first: int, count: int) -> IntArray:
-        """One draw for each of the batches m = first..first+count-1 of canonical worker k, whatever the rank."""
+        """Return one draw for each of the batches m = first..first+count-1 of canonical worker k, for all ranks."""
         k_of = self.topology.workers
         if self.sources == 1:
             return np.zeros(count, dtype=np.intp)
@@ -228,9 +231,9 @@ class Draws:
         return self._even.take(worker, position, count)
 
     def _since_start(self, worker: int) -> tuple[int, int]:
-        """(m₀, k'): the first batch m of canonical worker k since the start, and its place after the start.
+        """Return (m₀, k'): the first batch m of canonical worker k since the start, and its distance from the start.
 
-        Counted from the start, batch J is the batch (m - m₀)·K + k', so draws start as if it were J = 0.
+        Relative to the start, batch J is batch (m - m₀)·K + k', so draws start as if the start were J = 0.
         """
         first = -((worker - self.start) // self.topology.workers)
         return first, first * self.topology.workers + worker - self.start
@@ -244,24 +247,24 @@ class Draws:
 
 
 class ScheduledDraws:
-    """The draws of every slot where shares change: those of each segment's `Draws`, one after the other.
+    """The draws of every slot if shares change: the draws of each segment, one after the other.
 
     Args:
-        parts: one for each segment, the first one starting at batch 0.
+        parts: one `Draws` for each segment; the first one starts at batch 0.
     """
 
     def __init__(self, parts: Sequence[Draws]) -> None:
         self._parts = parts
         self.topology = parts[0].topology
         self.block = max(part.block for part in parts)
-        """Draws worth computing at a time."""
+        """Number of draws to compute at a time."""
 
     def batches(self, rank: int, worker: int, first: int, count: int) -> IntArray:
-        """Sources of the batches m = first..first+count-1 of slot (rank, worker), shape (count, b)."""
+        """Return the sources of the batches m = first..first+count-1 of slot (rank, worker), shape (count, b)."""
         found: list[IntArray] = []
         m, end = first, first + count
         for part, following in zip(self._parts, (*self._parts[1:], None), strict=True):
-            # The first batch m of canonical worker k that the next segment has: ⌈(J - k) / K⌉.
+            # The first batch m of canonical worker k in the next segment: ⌈(J - k) / K⌉.
             last = end if following is None else -((worker - following.start) // self.topology.workers)
             if m < min(last, end):
                 found.append(part.batches(rank, worker, m, min(last, end) - m))

@@ -1,8 +1,8 @@
-"""Numbers that decide order: keyed, counter-based, the same on every machine and Python.
+"""The random numbers that determine the order: keyed, counter-based, and equal on every machine and Python version.
 
-No ``hash()``, no global RNG, no library generator whose stream may change between versions: a key is
-blake2b over an unambiguous encoding, and a stream is splitmix64's output function over key + counter
-(Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators"), which has O(1) random access.
+This module uses no ``hash()``, no global generator, and no generator of a library, whose stream may change between
+versions. A key is the blake2b hash of an unambiguous encoding. A stream is splitmix64's output function applied to
+key + counter (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators"), with O(1) random access.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ UInt64Array = npt.NDArray[np.uint64]
 
 
 def key64(*parts: int | str) -> int:
-    """A 64-bit key of the parts; different parts, types or lengths give unrelated keys.
+    """Return a 64-bit key of the parts. Different parts, types or numbers of parts result in unrelated keys.
 
     Args:
-        parts: integers of any size and texts, e.g. ``key64(seed, "order", "archive", 3)``.
+        parts: integers of any size and strings, e.g. ``key64(seed, "order", "archive", 3)``.
     """
     return int.from_bytes(_hash(parts).digest(), "little")
 
 
 def keys64(*parts: int | str, last: Iterable[int]) -> UInt64Array:
-    """`key64` of the parts followed by each of the integers, shape (number of integers,)."""
+    """Return `key64` of the parts followed by each of the integers in `last`, shape (number of integers,)."""
     start = _hash(parts)
     keys = b"".join(_hash([each], start.copy()).digest() for each in last)
     return np.frombuffer(keys, "<u8").astype(np.uint64)
@@ -46,7 +46,7 @@ def _hash(parts: Iterable[int | str], start: hashlib.blake2b | None = None) -> h
 
 
 def mix64(value: int) -> int:
-    """splitmix64's output function: a bijection of 64-bit integers that looks random."""
+    """Apply splitmix64's output function: a bijection of 64-bit integers whose values look random."""
     value &= MASK
     value = ((value ^ (value >> 30)) * _M1) & MASK
     value = ((value ^ (value >> 27)) * _M2) & MASK
@@ -54,17 +54,17 @@ def mix64(value: int) -> int:
 
 
 def random64(key: int, counter: int) -> int:
-    """The counter-th 64-bit number of the stream of key, in O(1)."""
+    """Return the counter-th 64-bit number of the key's stream, in O(1)."""
     return mix64(key + (counter + 1) * GOLDEN)
 
 
 def uniform(key: int, counter: int) -> float:
-    """The counter-th number in [0, 1) of the stream of key (53 bits)."""
+    """Return the counter-th number of the key's stream as a float in [0, 1) with 53 bits."""
     return (random64(key, counter) >> 11) * 2.0**-53
 
 
 def mix64_array(values: UInt64Array) -> UInt64Array:
-    """`mix64` of every element; shape kept."""
+    """Apply `mix64` to every element; the shape stays."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(_M1)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(_M2)
     mixed: UInt64Array = values ^ (values >> np.uint64(31))
@@ -72,16 +72,16 @@ def mix64_array(values: UInt64Array) -> UInt64Array:
 
 
 def arithmetic(start: int, step: int, count: int) -> UInt64Array:
-    """``start + i·step`` modulo 2⁶⁴ for i in 0..count-1, shape (count,); start and step of any size."""
+    """Return ``start + i·step`` modulo 2⁶⁴ for i in 0..count-1, shape (count,). Both may be integers of any size."""
     values: UInt64Array = np.uint64(start & MASK) + np.arange(count, dtype=np.uint64) * np.uint64(step & MASK)
     return values
 
 
 def random64_array(key: int, start: int, count: int) -> UInt64Array:
-    """`random64` of the counters start..start+count-1, shape (count,)."""
+    """Return `random64` of the counters start..start+count-1, shape (count,)."""
     return mix64_array(arithmetic(key + (start + 1) * GOLDEN, GOLDEN, count))
 
 
 def random64_at(keys: UInt64Array, counters: npt.NDArray[np.int64]) -> UInt64Array:
-    """`random64` of keys and counters from 0 on, which broadcast."""
+    """Return `random64` of keys and counters (at least 0), which are broadcast against each other."""
     return mix64_array(keys + (counters.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN))

@@ -1,32 +1,33 @@
-"""In which order a slot reads the shards of a source, and in which order their samples are yielded.
+"""The order in which a slot reads the shards of a source, and the order in which it yields their samples.
 
-**Shard order**: the endless sequence of shards of one source, dealt to the slots like cards.
+**Shard order**: the endless sequence of shards of one source, distributed over the slots like cards.
 
     entries:   0 1 2 3 4 5 | 6 7 8 9 …      pass p is one permutation of the source's n shards, keyed by
     slots:     0 1 2 3 0 1 | 2 3 0 1 …      (seed, source, p); slot s takes the entries s, s+S, s+2S, …
 
-Every entry is dealt exactly once, so no shard of a pass is read twice or missed, whatever n and S are. In each pass of
-`sequential` the slots take turns in a different order, or a slot would read the same shards forever. With fewer shards
-than slots, each shard counts as f = ⌈S/n⌉ *virtual shards*: the samples whose index in the shard is ≡ r (mod f). So two
-slots never read the same samples at the same time.
+Every entry is taken exactly once, so no shard of a pass is read twice or missed, for any n and S. With `sequential`,
+the slots take turns in a different order in each pass; otherwise, a slot could read the same shards forever. If there
+are fewer shards than slots, each shard counts as f = ⌈S/n⌉ *virtual shards*: the samples whose index in the shard is
+≡ r (mod f). So two slots never read the same samples at the same time.
 
 **Delays** shuffle the samples of a source in a slot. Raw sample i is released at r(i) = i + d(i).
 
-    i:     0   1   2   3   4   5   6 …     d(i) is exponential, cut at three times its mean, and drawn from a key
-    d(i):  3.2 0.4 5.9 0.1 2.8 …           of i; with the cut its mean is N
+    i:     0   1   2   3   4   5   6 …     d(i) is random (keyed by i), exponential, cut at three times the mean
+    d(i):  3.2 0.4 5.9 0.1 2.8 …           of the uncut distribution; after the cut, its mean is N
     r(i):  3.2 1.4 7.9 3.1 6.8 …
     yields:      1       3 0         4 2 …   in the order of r (of i for equal r)
 
-Once the samples before i are read, all those with r < i can be released: no later one is released before them. So
-- N samples are held on average. The first one is yielded after about √N, and none waits for more than 3.6 N others.
-- The samples yielded so far are { i : (r(i), i) ≤ (r(l), l) } for the last one, l. A position is the place of the
-  oldest sample not yet yielded, its ordinal, and l. A resume reads at most 3.6 N samples again.
-- Samples that are dropped after they were read do not move any other.
+Once the samples before i are read, all samples with r < i can be released, since no later sample precedes them. So:
+- N samples are held on average. The first one is yielded after about √N samples, and none waits for more than 3.6 N.
+- The samples yielded so far are { i : (r(i), i) ≤ (r(l), l) }, where l is the last one. A position is the place and
+  ordinal of the oldest sample not yet yielded, and l. A resume reads at most 3.6 N samples again.
+- A sample that is dropped after reading does not move any other sample.
 
-A reservoir of N has geometric delays of mean N, and shuffles as well, but what it holds depends on everything before.
+A reservoir of N samples has geometric delays of mean N and shuffles as well, but its contents depend on all samples
+before.
 
-Everything is integers, in units of 2⁻²⁰ samples, so that all machines agree: the logarithm is a table, and delays are
-drawn uniformly between its entries.
+All numbers are integers in units of 2⁻²⁰ samples, so that all machines agree. The logarithm is a table, and delays are
+interpolated linearly between its entries.
 """
 
 from __future__ import annotations
@@ -44,21 +45,25 @@ import numpy.typing as npt
 from wdspec.planning.keys import UInt64Array, key64, keys64, mix64, random64, random64_array, random64_at
 
 SORTED_UP_TO = 4096
-"""Up to here a permutation is a sort by random keys (exactly uniform); beyond, a Feistel network, whose
-parity and round-function bias are far below notice at that size but would show at a handful of shards."""
+"""Up to this length, a permutation is a sort by random keys (exactly uniform). Longer ones use a Feistel network: its
+parity and the bias of its round function would be visible for a handful of shards, but are negligible at this size."""
 _ROUNDS = 7
 
 
 def permutation(key: int, n: int) -> npt.NDArray[np.intp]:
-    """A uniform permutation of range(n), shape (n,): the order of n keyed random numbers (ties cost 2⁻⁶⁴)."""
+    """Return a permutation of range(n), shape (n,): the order of n keyed random numbers.
+
+    It is uniform, except for ties, which have a probability of 2⁻⁶⁴ per pair.
+    """
     return np.argsort(random64_array(key, 0, n), kind="stable")
 
 
 class Permutation:
-    """A permutation of range(n), n ≥ 1, chosen by key: ``p[i]`` in O(1) time and memory for any n.
+    """A permutation of range(n), n ≥ 1, chosen by key. Computing ``p[i]`` takes O(1) time and memory for any n.
 
-    For large n: a balanced Feistel network over the next even power of two, walked until it lands inside
-    range(n) (cycle walking keeps it a bijection; fewer than 4 steps on average).
+    For large n, this is a balanced Feistel network over the next even power of two (an even number of bits), repeated
+    until the result is inside range(n). This cycle walking keeps it a bijection and takes fewer than 4 steps on
+    average.
     """
 
     def __init__(self, key: int, n: int) -> None:
@@ -89,14 +94,14 @@ class Permutation:
 
 
 class ShardTurn(NamedTuple):
-    """One turn of a slot at a source: which part of which shard, in which pass."""
+    """One turn of a slot at a source: the shard, the part of it, and the pass."""
 
     passes: int
-    """Passes over the source that came before this one (p)."""
+    """p: earlier passes over the source."""
     shard: int
     """Index into the source's shard list."""
     residue: int
-    """Of the shard, the samples with index ≡ residue (mod `ShardOrder.split`)."""
+    """The turn reads the samples of the shard with index ≡ residue (mod `ShardOrder.split`)."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +113,9 @@ class ShardOrder:
     shards: int
     slots: int
     kind: str = "shuffled"
-    """`shuffled`: a fresh permutation each pass; `resampled`: with replacement; `sequential`: as listed."""
+    """`shuffled`: a new permutation in each pass; `resampled`: with replacement; `sequential`: as listed."""
     split: int = field(init=False)
-    """f: virtual shards per shard; 1 unless there are fewer shards than slots."""
+    """f: virtual shards per shard; 1 unless there are fewer shards than slots. With `resampled`, always 1."""
 
     def __post_init__(self) -> None:
         split = 1 if self.kind == "resampled" else -(-self.slots // self.shards)
@@ -118,11 +123,11 @@ class ShardOrder:
 
     @property
     def per_pass(self) -> int:
-        """Entries of one pass: n·f."""
+        """Number of entries in one pass: n·f."""
         return self.shards * self.split
 
     def entry(self, slot: int, turn: int) -> ShardTurn:
-        """What slot s reads at its turn-th turn (0, 1, …)."""
+        """Return what slot s reads at a turn (0, 1, …)."""
         number = self._number(slot, turn)
         passes, position = divmod(number, self.per_pass)
         if self.kind == "resampled":
@@ -133,7 +138,7 @@ class ShardOrder:
         return ShardTurn(passes, *divmod(position, self.split))
 
     def last_turn(self, slot: int, passes: int) -> int:
-        """The slot's last turn in a pass, the one before the first of the next; with replacement there is none."""
+        """Return the slot's last turn before the next pass. With replacement, passes never end."""
         if self.kind == "resampled":
             return _NEVER
         end = (passes + 1) * self.per_pass
@@ -141,14 +146,14 @@ class ShardOrder:
         return turn if self._number(slot, turn) < end else turn - 1
 
     def passes_at(self, slot: int, turn: int) -> int:
-        """The pass that the slot's turn belongs to; with replacement there is only one, as it never completes."""
+        """Return the pass that the slot's turn belongs to; with replacement, always 0, since it never ends."""
         return 0 if self.kind == "resampled" else self._number(slot, turn) // self.per_pass
 
     def _number(self, slot: int, turn: int) -> int:
-        """The entry that the slot takes at a turn: in each round, the slots take the next entries, one each."""
+        """Return the entry that the slot takes at a turn. In each turn, the slots take the next S entries, one each."""
         begin = turn * self.slots
         if self.kind == "sequential" and begin >= self.per_pass:
-            # Any regular change could fall in step with the slots.
+            # The change is random because a regular one could coincide with the number of slots.
             moved = random64(key64(self.seed, "dealing", self.source), begin // self.per_pass)
             slot = (slot + moved) % self.slots
         return begin + slot
@@ -163,13 +168,13 @@ def _pass_permutation(seed: int, source: str, passes: int, n: int) -> Permutatio
 
 
 Releases = npt.NDArray[np.int64]
-"""When samples come out, in 2⁻²⁰ samples read, by ordinal."""
+"""r of samples by ordinal, in units of 2⁻²⁰ samples."""
 
 SMALLEST = 16
 LARGEST = 1 << 40
+"""Larger than any real buffer. With larger ones, releases would not fit into 64 bits."""
 _ORDERED = 1 << 14
-"""Samples whose order is computed at a time, at most, unless a block is larger."""
-"""More samples than anyone holds; beyond, releases would not fit into 64 bits."""
+"""Most samples whose order is computed at a time, unless a block is larger."""
 _BITS = 20
 _PIECES = 256
 _CUT = 3
@@ -178,19 +183,19 @@ _TABLE = np.array(
     [round(-math.log1p(n / _PIECES * math.expm1(-_CUT)) / _MEAN * (1 << _BITS)) for n in range(_PIECES + 1)],
     dtype=np.int64,
 )
-"""Quantiles of the delay for N = 1; rounded, so that the last bits of a library's logarithm do not matter."""
+"""Quantiles of the delay for N = 1, rounded so that the last bits of a library's logarithm do not matter."""
 _STEPS = np.diff(_TABLE)
 
 
 class Stretch(NamedTuple):
-    """Samples that were in progress when a source's numbers changed: they finish as they started."""
+    """Samples in progress when `size` or `lanes` of a source changed. They keep the old values."""
 
     until: int
-    """Ordinal of the first sample with the next numbers."""
+    """Ordinal of the first sample with the next values."""
     size: int
-    """N until then."""
+    """N of these samples."""
     lanes: int
-    """Shards read in turn until then."""
+    """Number of shards read in turn for these samples."""
 
 
 @dataclass(frozen=True)
@@ -200,30 +205,30 @@ class Delays:
     seed: int
     source: str
     size: int
-    """N: samples held on average; 1 means that samples come in the order of reading."""
+    """N: samples held on average. With 1, samples are yielded in the order of reading."""
 
     @property
     def block(self) -> int:
-        """Samples read at a time: about N / 4, a power of two. Reading many of a lane in one go suits caches."""
+        """Samples read at a time: about N / 4, a power of two. Long reads from one lane make good use of CPU caches."""
         return max(SMALLEST, 1 << max(0, (self.size // 3).bit_length() - 1))
 
     @property
     def most_held(self) -> int:
-        """Samples held at most, except once in millions of blocks: N, a block, and five standard deviations."""
+        """Most samples held, except once in millions of blocks: N, a block, and five standard deviations."""
         return 0 if self.size == 1 else self.size + self.block + math.ceil(5 * math.sqrt(self.size / 2))
 
     @property
     def order_bytes(self) -> int:
-        """Bytes that a slot needs to order a block, besides the samples; 0 for sizes for which they are below 1 MB."""
+        """Bytes that a slot needs to order a block, besides the samples; 0 if they are below 1 MB."""
         return 48 * self.block if self.block > _ORDERED else 0
 
     @property
     def longest(self) -> int:
-        """Most samples that a sample waits for, which is also what resuming reads again: 3.56 N."""
+        """Most samples that a sample waits for, 3.56 N. A resume reads at most as many again."""
         return 0 if self.size == 1 else (int(_TABLE[-1]) * self.size >> _BITS) + 1
 
     def held_after(self, read: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Samples held on average after `read` samples of the pass, any shape: up to N."""
+        """Return the mean number of samples held after `read` samples of the pass, at most N. The shape stays."""
         mean = self.size / _MEAN
         far = np.minimum(read, _CUT * mean)
         share: npt.NDArray[np.float64] = (
@@ -232,15 +237,15 @@ class Delays:
         return share
 
     def key(self, slot: int) -> int:
-        """The key of a slot's delays."""
+        """Return the key of a slot's delays."""
         return key64(self.seed, "delay", self.source, slot)
 
     def releases(self, key: int, first: int, count: int, stretches: Sequence[Stretch] = ()) -> Releases:
-        """r of the samples first..first+count-1, shape (count,).
+        """Return r of the samples first..first+count-1, shape (count,).
 
         Args:
-            key: of the slot.
-            stretches: where other sizes apply, ascending.
+            key: the key of the slot's delays.
+            stretches: earlier samples with other sizes, ascending.
         """
         delays = _unit_delays(random64_array(key, first, count))
         sizes: Releases | int = _factor(self.size)
@@ -252,10 +257,10 @@ class Delays:
         return releases
 
     def given(self, key: int, count: int, total: int) -> tuple[int, int]:
-        """(ordinal of the oldest sample not yet out, that of the last one out) after `count` of `total` samples.
+        """Return (oldest sample not yet yielded, last sample yielded) after `count` of `total` samples, as ordinals.
 
-        The last one is -1 where none is out. It comes out between count - 1 and count + 3.6 N: all samples further back
-        are out, and none after it is.
+        The last one is -1 if none was yielded. Only samples within 3.6 N of `count` need to be compared: all samples
+        before this range were yielded, and none after it.
         """
         if not count:
             return 0, -1
@@ -267,22 +272,22 @@ class Delays:
         return int(rest.min()) if len(rest) else count, int(out[-1])
 
     def count_out(self, slots: Sequence[int], first: Releases, last: Releases, end: Releases) -> Releases:
-        """How many samples from `first` on came out, for many slots at once, shape (slots,); no stretches.
+        """Count the samples yielded from `first` on for many slots at once, shape (slots,), without stretches.
 
         Args:
-            slots: their numbers.
-            first: for each slot, an ordinal before which all samples are out.
-            last: ordinals of the samples that came out last, at least 0.
-            end: ordinals at which the slots' passes end; 0 where they do not end yet.
+            slots: the numbers of the slots.
+            first: for each slot, an ordinal before which all samples were yielded.
+            last: for each slot, the ordinal of the sample yielded last, at least 0.
+            end: for each slot, the ordinal at which its pass ends, or 0 if it has not ended.
 
         Raises:
-            ValueError: `last` is further from `first` than samples are held.
+            ValueError: `last` is too far after `first`: no sample is held for so long.
         """
         keys = keys64(self.seed, "delay", self.source, last=slots)
         releases = (last << _BITS) + _factor(self.size) * _unit_delays(random64_at(keys, last))
         reach = int(((releases >> _BITS) + 1 - first).max(initial=0))
-        if reach > 4 * (self.longest + self.block):  # no state of ours reaches a quarter so far
-            raise ValueError(f"a sample came out {reach} samples behind one that was still held")
+        if reach > 4 * (self.longest + self.block):  # at least four times what a correct state can have
+            raise ValueError(f"a sample was yielded {reach} samples after one that was still held")
         counts, rows = np.zeros(len(keys), dtype=np.int64), max(1, (1 << 18) // max(reach, 1))
         for at in range(0, len(keys), rows):
             part = np.s_[at : at + rows, None]
@@ -294,19 +299,19 @@ class Delays:
         return counts
 
     def next_free(self, key: int, last: int, stretches: Sequence[Stretch] = ()) -> int:
-        """The first ordinal whose delay may still change after sample `last` came out: none from there on is out."""
+        """Return the first ordinal whose delay may change after sample `last`: no sample from there on was yielded."""
         return int(self.releases(key, last, 1, stretches)[0] >> _BITS) + 1
 
 
 class ReleaseOrder:
-    """The samples of one slot in the order in which they come out, asked for as reading proceeds.
+    """The samples of one slot in the order in which they are yielded, computed as reading proceeds.
 
     Args:
-        delays: of the source.
-        key: of the slot's delays.
-        first: ordinal of the first sample to be read.
-        last: ordinal of the sample that came out last; -1: none did.
-        stretches: where other sizes apply, ascending.
+        delays: the delays of the source.
+        key: the key of the slot's delays.
+        first: ordinal of the first sample to read.
+        last: ordinal of the sample yielded last, or -1 if none was.
+        stretches: earlier samples with other sizes, ascending.
     """
 
     def __init__(
@@ -314,12 +319,12 @@ class ReleaseOrder:
     ) -> None:
         self._delays, self._key, self._stretches = delays, key, stretches
         self._computed = first
-        # Of the samples up to `_computed` that are not out yet: the next ones in order, and those after these.
+        # Samples before `_computed` that were not yielded yet: the next ones, sorted; then later ones, not yet sorted.
         self._ordinals = self._releases = np.empty(0, dtype=np.int64)
         self._later = self._ordinals, self._releases
         self._at = 0
         self.out: set[int] = set()
-        """Samples from the first one on that are out already."""
+        """Samples from the first one on that were already yielded."""
         if last >= 0:
             (release,) = delays.releases(key, last, 1, stretches)
             reach = max(int(release >> _BITS) + 1 - first, 0)
@@ -331,7 +336,7 @@ class ReleaseOrder:
             self._sort(ordinals[~is_out], releases[~is_out])
 
     def upto(self, ordinal: int) -> list[int]:
-        """The samples that come out now that all before the ordinal are read, in order."""
+        """Return the samples to yield once all samples before the ordinal are read, in order."""
         while self._computed < ordinal:
             self._compute()
         stop = int(self._releases.searchsorted(ordinal << _BITS))
@@ -340,7 +345,7 @@ class ReleaseOrder:
         return found
 
     def rest(self, end: int) -> list[int]:
-        """All remaining samples, in order, where the one before the ordinal was the last to be read."""
+        """Return all remaining samples before the ordinal, in order, at the end of a pass."""
         while self._computed < end:
             self._compute()
         ordinals = np.concatenate([self._ordinals[self._at :], self._later[0]])
@@ -351,7 +356,7 @@ class ReleaseOrder:
         return found
 
     def _compute(self) -> None:
-        """Order what comes out up to the next ordinals, many at a time: numpy's cost per call is then small."""
+        """Sort the samples up to the next ordinals, many at a time, so that numpy's overhead per call is small."""
         first, count = self._computed, max(512, min(64 * self._delays.block, _ORDERED), self._delays.block)
         self._computed += count
         drawn = self._delays.releases(self._key, first, count, self._stretches)
@@ -360,18 +365,18 @@ class ReleaseOrder:
         self._sort(ordinals, releases)
 
     def _sort(self, ordinals: Releases, releases: Releases) -> None:
-        """Append those that come out before the first one not yet computed to those that are sorted."""
+        """Append the samples that are yielded before the first one not yet computed to the sorted ones."""
         now = releases < self._computed << _BITS
         self._later = ordinals[~now], releases[~now]
         ordinals, releases = ordinals[now], releases[now]
-        order = np.argsort(releases, kind="stable")  # and by ordinal, since they are ascending
+        order = np.argsort(releases, kind="stable")  # ties by ordinal, since ordinals are ascending
         self._ordinals = np.concatenate([self._ordinals[self._at :], ordinals[order]])
         self._releases = np.concatenate([self._releases[self._at :], releases[order]])
         self._at = 0
 
 
 def _unit_delays(drawn: UInt64Array) -> Releases:
-    """The delays for N = 1 that 64-bit numbers draw, shape kept."""
+    """Convert random 64-bit numbers to delays for N = 1; the shape stays."""
     piece = (drawn >> np.uint64(56)).astype(np.intp)
     part = (drawn >> np.uint64(24) & np.uint64(0xFFFFFFFF)).astype(np.int64)
     delays: Releases = _TABLE[piece] + (_STEPS[piece] * part >> 32)
@@ -379,9 +384,9 @@ def _unit_delays(drawn: UInt64Array) -> Releases:
 
 
 def shuffle_size(shuffle: int, share: Fraction) -> int:
-    """N of a source: its part of a slot's `shuffle` samples, so that a slot holds about `shuffle` in all.
+    """Return N of a source: its part of a slot's `shuffle`, so that a slot holds about `shuffle` samples in total.
 
-    At least 16, or all of a smaller `shuffle`; 0 and 1 switch shuffling off.
+    N is at least 16, or `shuffle` if that is smaller. With 0 or 1, samples are not shuffled.
     """
     if shuffle <= 1:
         return 1
@@ -389,7 +394,7 @@ def shuffle_size(shuffle: int, share: Fraction) -> int:
 
 
 def lanes_of(interleave: int, share: Fraction) -> int:
-    """How many shards of a source a slot reads in turn: its part of the slot's `interleave`, at least 1."""
+    """Return the number of shards of a source that a slot reads in turn: its part of `interleave`, at least 1."""
     return max(1, round(interleave * share))
 
 

@@ -1,12 +1,12 @@
-"""`epoch: pass`: every sample once, each at a fixed position that depends on the samples alone.
+"""`epoch: pass`: every sample is read once, at a fixed position that depends only on the counts of samples.
 
     positions:  0 1 2 3 4 5 6 7 8 | 9 10 …  M-1 | pads        sources end to end by name, in each shard after shard
     slots:      (0,0)  (0,1)  | (1,0)  (1,1)                  each a run of whole batches, b samples a batch
 
-With M samples and global batches of G = N·b there are E = ⌈M/G⌉ batches (`pad`: the positions from M on hold
-padding) or ⌊M/G⌋ (`drop`: the positions from E·G on are not read). Batch j comes from the slots (c, j mod K), so
-slot (c, k) owns the b·⌈(E-k)/K⌉ positions of its batches. Nothing that happens to a sample moves another one:
-a lost sample leaves its position empty.
+With M samples and global batches of G = N·b, there are E = ⌈M/G⌉ batches (`pad`: the positions from M on are
+padding) or E = ⌊M/G⌋ batches (`drop`: the positions from E·G on are not read). Batch j comes from the slots
+(c, j mod K), so slot (c, k) owns the b·⌈(E-k)/K⌉ positions of its batches. A lost sample leaves its position empty and
+does not move other samples.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ from wdspec.planning.topology import Topology
 
 LARGE = 4096
 MOST_PADDED = 10
-"""A batch of more than `LARGE` samples a rank is padded to at most this many times the samples of the pass: collated,
-padding takes as much memory as samples."""
+"""A batch of more than `LARGE` samples per rank may have at most this many times the samples of the pass, padding
+included. Collated padding takes as much memory as samples."""
 
 
 class ShardCount(NamedTuple):
-    """What counting one shard found."""
+    """The result of counting one shard."""
 
     samples: int
-    """Positions it takes up, damaged samples (`lost`) included."""
+    """Positions of the shard, including those of damaged samples (`lost`)."""
     marks: tuple[tuple[int, int], ...] = ()
-    """(index, byte offset in the uncompressed shard) of some samples, ascending: reading may start there."""
+    """(index, byte offset in the uncompressed shard) of samples at which reading can start, ascending."""
     lost: frozenset[int] = frozenset()
     """Indices of damaged samples."""
     errors: tuple[ShardError, ...] = ()
-    """Why the shard has no readable sample, if the policy skips these errors."""
+    """The errors of a shard without a readable sample, if the policy skips them."""
 
 
 @dataclass(frozen=True)
 class SourceCount:
-    """The samples of one source, shard after shard in the order in which a pass reads them (its turns)."""
+    """The sample counts of one source by turn: a pass reads its n-th shard at turn n."""
 
     ends: array[int]
-    """For each turn, the samples of its shard and all before it."""
+    """For each turn, the number of samples in its shard and all shards before it."""
     marks: Mapping[int, tuple[tuple[int, int], ...]]
-    """By turn, where there are any."""
+    """By turn; turns without marks are left out."""
     lost: Mapping[int, frozenset[int]]
-    """By turn, where there are any."""
+    """By turn; turns without lost samples are left out."""
     errors: Mapping[int, tuple[ShardError, ...]]
-    """Errors of shards without a readable sample, by turn. No position belongs to such a shard, so the slot that reads
-    the sample before it reports them."""
+    """Errors of shards without a readable sample, by turn. Such a shard has no positions, so the slot that reads the
+    sample before it reports them."""
 
     @classmethod
     def of(cls, shards: Iterable[ShardCount]) -> SourceCount:
-        """The counts of a source from those of its shards, in the order of reading."""
+        """Combine the counts of shards, in the order of reading."""
         ends, marks, lost, errors, total = array("q"), {}, {}, {}, 0
         for turn, shard in enumerate(shards):
             total += shard.samples
@@ -72,66 +72,67 @@ class SourceCount:
 
     @property
     def samples(self) -> int:
-        """Samples of the source."""
+        """Number of samples of the source."""
         return self.ends[-1] if self.ends else 0
 
     def length(self, turn: int) -> int:
-        """Samples of a turn's shard."""
+        """Return the number of samples in a turn's shard."""
         return self.ends[turn] - self.start(turn)
 
     def find(self, position: int) -> tuple[int, int]:
-        """(turn, index in its shard) of the sample at a position of the source."""
+        """Return (turn, index in the shard) of the sample at a position of the source."""
         turn = bisect_right(self.ends, position)
         return turn, position - self.start(turn)
 
     def start(self, turn: int) -> int:
-        """The position of the first sample of a turn's shard."""
+        """Return the position of the first sample of a turn's shard."""
         return self.ends[turn - 1] if turn else 0
 
     def mark(self, turn: int, index: int) -> tuple[int, int]:
-        """(index, byte offset) of the last known place in a turn's shard that is not after a sample."""
+        """Return (index, byte offset) of the last mark in a turn's shard at or before a sample."""
         marks = self.marks.get(turn, ())
         at = bisect_right(marks, (index, 1 << 63))
         return marks[at - 1] if at else (0, 0)
 
 
 class PassSegment(NamedTuple):
-    """A run of positions of one source."""
+    """A range of positions of one source."""
 
     source: int
     """Index of the source."""
     first: int
     """First position in the source."""
     stop: int
+    """Position after the last one."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One finite pass over the sources of a plan, dealt to the slots."""
+    """One finite pass over the sources of a plan, distributed over the slots."""
 
     counts: tuple[SourceCount, ...]
-    """Of every source, by name."""
+    """The counts of all sources, sorted by name."""
     samples: int
-    """M: samples of the pass; fewer than were counted where `limit` ends it."""
+    """M: samples of the pass; fewer than were counted if `limit` ends it."""
     batches: int
-    """E."""
+    """E: global batches of the pass."""
     topology: Topology
     per_slot: int
-    """b."""
+    """b: samples of one slot in one global batch."""
 
     @property
     def digest(self) -> int:
-        """A key of the number of samples of every shard."""
+        """A hash of the sample counts of all shards."""
         return key64(self.samples, *(",".join(map(str, count.ends)) for count in self.counts))
 
     def slot_range(self, rank: int, worker: int) -> tuple[int, int]:
-        """(first position, stop) of slot (c, k); positions from `samples` on are padding."""
+        """Return (first position, stop) of slot (c, k); positions from `samples` on are padding."""
         before, extra = divmod(self.batches, self.topology.workers)
         first = rank * self.batches + worker * before + min(worker, extra)
         return first * self.per_slot, (first + before + (worker < extra)) * self.per_slot
 
     def segments(self, first: int, stop: int) -> Iterator[PassSegment]:
-        """The positions first..stop-1 source by source, without padding."""
+        """Yield the positions first..stop-1 source by source, without padding."""
         stop, start = min(stop, self.samples), 0
         for source, count in enumerate(self.counts):
             low, high = max(first, start), min(stop, start + count.samples)
@@ -141,7 +142,7 @@ class Pass:
 
 
 def pass_order(seed: int, source: str, shards: int, kind: str) -> ShardOrder:
-    """The order in which a pass reads the shards of a source: turn by turn, whichever slot reads them."""
+    """Return the order in which a pass reads the shards of a source, over all slots."""
     return ShardOrder(seed, source, shards, 1, kind)
 
 
@@ -152,16 +153,16 @@ def plan_pass(
     remainder: str,
     limit: int | None,
 ) -> Pass:
-    """Deals the counted samples to the slots.
+    """Distribute the counted samples over the slots.
 
     Args:
-        per_slot: b, samples that a slot gives to a batch.
-        remainder: `pad` or `drop`: what becomes of the samples after the last whole global batch.
-        limit: the most samples of the pass.
+        per_slot: b, samples of one slot in one global batch.
+        remainder: how to treat the samples after the last full global batch: `pad` or `drop`.
+        limit: the maximum number of samples in the pass.
 
     Raises:
-        UsageError: there are no samples, or with `drop` fewer than one global batch, or a large batch of hardly more
-            than padding.
+        UsageError: there are no samples, or fewer than one global batch with `drop`, or a large batch would be mostly
+            padding.
     """
     samples = sum(count.samples for count in counts)
     if limit is not None:
@@ -172,13 +173,13 @@ def plan_pass(
     batches = samples // size if remainder == "drop" else -(-samples // size)
     if not batches:
         raise UsageError(
-            f"a pass of {samples:,} samples is shorter than one global batch of {size:,}, so that `drop` leaves "
-            "nothing; lower `batch`, or write `epoch: pass`, which pads the last batch"
+            f"a pass of {samples:,} samples is shorter than one global batch of {size:,}, so `drop` drops all of them; "
+            "lower `batch`, or write `epoch: pass`, which pads the last batch"
         )
     if per_slot > LARGE and size > MOST_PADDED * samples:
         enough = -(-samples // topology.ranks)
         raise UsageError(
-            f"a pass of {samples:,} samples would be padded to one batch of {size:,}: memory and time would go to "
-            f"padding; lower `batch`, {enough:,} a rank {'holds' if enough == 1 else 'hold'} them all"
+            f"a pass of {samples:,} samples would be padded to one batch of {size:,}, which wastes memory and time; "
+            f"lower `batch`: {enough:,} per rank {'is' if enough == 1 else 'are'} enough for all samples"
         )
     return Pass(counts, samples, batches, topology, per_slot)

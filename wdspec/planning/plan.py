@@ -1,7 +1,7 @@
-"""The plan: everything that decides who reads what, when, as one frozen, picklable value.
+"""The plan: which samples each rank and worker reads, and when, as one frozen, picklable value.
 
-`make_plan` turns a spec, its shard lists and a topology into a `Plan`. A plan opens nothing, and the same arguments
-give the same plan on every machine.
+`make_plan` builds a `Plan` from a spec, its shard lists and a topology. It opens no files, and the same arguments
+result in the same plan on every machine.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from wdspec.urls.urls import ShardUrl
 
 @dataclass(frozen=True)
 class Batching:
-    """How samples are gathered into global steps, the same on every rank."""
+    """How samples are grouped into global steps; equal on every rank."""
 
     per_slot: int
-    """b: samples one slot gives to one global batch; 1 without `batch`."""
+    """b: samples of one slot in one global batch; 1 without `batch`."""
     global_size: int
     """G = N·b: samples of one global batch over all canonical ranks."""
     batched: bool
-    """False: the pipeline yields samples, one a canonical rank and step."""
+    """Whether samples are batched. If not, each step has one sample of each canonical rank."""
     accumulated: bool = False
     """Whether a rank gets the samples of each of its canonical ranks as a separate batch."""
     windowed: bool = False
-    """Whether each slot plans its batches from windows. A slot then draws a window of b samples at a time, and gives
-    one of its batches to each global step, of any size."""
+    """Whether each slot plans its batches from windows. The slot then draws b samples at a time, groups them into
+    batches of any size, and contributes one of these batches to each global step it serves."""
 
     @property
     def shared(self) -> int:
-        """b where ranks may share what a slot gives to a batch, 1 where each item comes from one canonical rank."""
+        """b if ranks may share the samples of a slot in a batch; 1 if each item comes from one canonical rank."""
         return self.per_slot if self.batched and not self.accumulated else 1
 
 
@@ -50,45 +50,45 @@ class SourcePlan:
 
     name: str
     shards: Sequence[ShardUrl]
-    """The frozen list; braces stay arithmetic, so a million shards cost a few hundred bytes."""
+    """The frozen shard list. Brace patterns are not expanded, so a million shards take a few hundred bytes."""
     share: Fraction
-    """Effective share of the whole mix; with a schedule the largest it ever has, which sets its delays and lanes."""
+    """Effective share of the whole mix. With a schedule, the largest one, which determines delays and lanes."""
     order: ShardOrder
     delays: Delays
     samples: int | None
-    """Declared samples per pass, if the spec says."""
+    """Samples per pass, if the spec states them."""
     interleave: int = 1
-    """Shards that a slot reads in turn."""
+    """Number of shards that a slot reads in turn."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Who reads what, when: pure functions of (spec, shard lists, topology)."""
+    """Which samples each slot reads, and when. It depends only on the spec, the shard lists and the topology."""
 
     seed: int
     topology: Topology
     batching: Batching
     draw: str
-    """`mix.draw`; `pass` where nothing is drawn, since every sample comes once."""
+    """`mix.draw`, or `pass` with `epoch: pass`, which reads every sample once and draws nothing."""
     sources: tuple[SourcePlan, ...]
-    """Sources with a share above 0, by name: their place in the spec must not matter."""
+    """Sources with a share above 0, sorted by name, so that their order in the spec does not matter."""
     off: tuple[str, ...]
     """Names of the sources whose share is 0."""
     epoch_batches: int | None
-    """E, global batches in an epoch (each rank takes part in every one); None: endless."""
+    """E: global batches in an epoch; each rank takes part in all of them. None if the stream is endless."""
     finite: Pass | None = None
-    """With `epoch: pass`, who reads which sample; shares and draws then have no effect."""
+    """With `epoch: pass`, which slot reads which sample; shares and draws then have no effect."""
     unit: str = "sample"
-    """`batch`: each global batch comes from one source."""
+    """`mix.unit`; with `batch`, each global batch comes from one source."""
     schedule: tuple[ScheduleSegment, ...] = ()
-    """Where shares change, the segments, in order; empty where they stay."""
+    """The segments of a stream whose shares change, in order; empty if shares are constant."""
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The plan as HTML, for notebooks."""
         return self.to_html("plan", [])
 
     def to_html(self, title: str, more: Sequence[tuple[str, str]]) -> str:
-        """The plan as a line of facts and a table of the sources that are read, for a notebook."""
+        """The plan as HTML: a line of facts, and a table of the sources with a share above 0."""
         topology, batching = self.topology, self.batching
         facts = [*more, ("ranks", f"{topology.ranks}"), ("workers", f"{topology.workers}")]
         if batching.windowed:
@@ -113,7 +113,7 @@ class Plan:
         return as_html(title, facts, columns, rows)
 
     def draws(self) -> Draws | ScheduledDraws:
-        """The draws of every slot."""
+        """Return the draws of all slots."""
         parts = [
             Draws(
                 segment.shares,
@@ -130,12 +130,15 @@ class Plan:
         return parts[0] if len(parts) == 1 else ScheduledDraws(parts)
 
     def draws_of(self, segment: ScheduleSegment) -> Draws:
-        """The draws of windows by the shares of a segment, whenever it starts."""
+        """Return the draws of windows with the shares of a segment; its start is ignored."""
         b, draw = self.batching.per_slot, self.draw
         return Draws(segment.shares, self.seed, self.topology, b, draw, self.unit, 0, segment.offset)
 
     def with_shares(self, segments: tuple[ScheduleSegment, ...]) -> Plan:
-        """The plan with other shares from the start of the first segment on, if there is one; sizes stay."""
+        """Return the plan with `segments` in place of its own from the first one's start on.
+
+        The sizes of shuffle buffers and the numbers of lanes stay. Without segments, the plan is unchanged.
+        """
         if not segments:
             return self
         before = (segment for segment in self.segments if segment.start < segments[0].start)
@@ -143,7 +146,7 @@ class Plan:
 
     @property
     def segments(self) -> tuple[ScheduleSegment, ...]:
-        """The parts of the stream with constant shares; one, where shares never change."""
+        """The parts of the stream with constant shares; a single one if shares never change."""
         return self.schedule or (ScheduleSegment(0, tuple(source.share for source in self.sources)),)
 
     def mean_shares(self, batches: int) -> tuple[Fraction, ...]:
@@ -157,27 +160,27 @@ class Plan:
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples of an epoch over all ranks together, if they are known; padding does not count."""
+        """Samples of an epoch over all ranks, without padding, or None if unknown."""
         if self.epoch_batches is None or self.batching.windowed:
             return None
         places = self.epoch_batches * self.batching.global_size
         return places if self.finite is None else min(self.finite.samples, places)
 
     def require_epoch(self) -> int:
-        """E.
+        """Return E, the number of global batches in an epoch.
 
         Raises:
-            TypeError: the stream is endless and has no length.
+            TypeError: the stream is endless, so it has no length.
         """
         if self.epoch_batches is None:
             raise TypeError(
-                "this stream is endless and has no length: give `epoch:` in the spec (samples or batches)"
+                "this stream is endless and has no length: set `epoch:` in the spec (samples or batches)"
             )
         return self.epoch_batches
 
     def pass_turns(self, rank: int, worker: int, most: int) -> dict[str, list[ShardUrl]]:
-        """The first shards, up to `most`, that slot (c, k) reads of each source in a pass, by source name."""
-        assert self.finite is not None, "there is a pass only with `epoch: pass`"
+        """Return the first `most` shards that slot (c, k) reads from each source in a pass, by source name."""
+        assert self.finite is not None, "only `epoch: pass` has a pass"
         read: dict[str, list[ShardUrl]] = {source.name: [] for source in self.sources}
         for segment in self.finite.segments(*self.finite.slot_range(rank, worker)):
             source, count = self.sources[segment.source], self.finite.counts[segment.source]
@@ -187,12 +190,15 @@ class Plan:
         return read
 
     def pass_start(self, batch: int) -> int:
-        """J of the first batch of the pass that an iteration starts after the batches before J; only in a pass."""
-        assert self.finite is not None, "there is a pass only with `epoch: pass`"
+        """Return the first batch of the first pass that starts at batch J or later. Requires `epoch: pass`."""
+        assert self.finite is not None, "only `epoch: pass` has a pass"
         return -(-batch // self.finite.batches) * self.finite.batches
 
     def slot_of_batch(self, batch: int) -> tuple[int, int]:
-        """(k, m) of global batch J: canonical worker k serves it as its m-th batch; the same in every pass."""
+        """Return (k, m) for global batch J: canonical worker k serves it as its m-th batch.
+
+        With `epoch: pass`, k and m are equal in every pass.
+        """
         return self.topology.slot_of_batch(batch if self.finite is None else batch % self.finite.batches)
 
 
@@ -202,21 +208,21 @@ def make_plan(
     topology: Topology,
     counts: Mapping[str, SourceCount] | None = None,
 ) -> Plan:
-    """Plan a spec over a topology.
+    """Plan who reads what for a spec and a topology.
 
     Args:
         spec: the checked spec.
-        shards: the listed shards of every leaf source, by name.
+        shards: the shard list of every leaf source, by name.
         topology: canonical ranks and workers.
-        counts: the samples of every source, by name; needed, and used, for `epoch: pass` alone.
+        counts: the sample counts of every source, by name. Required for `epoch: pass`, otherwise ignored.
 
     Raises:
-        UsageError: the shares, the batch or the epoch do not fit together or the topology, or a source with
-            a share above 0 has no shard.
+        UsageError: shares, `batch` and `epoch` do not fit each other or the topology, or a source with a share above 0
+            has no shards.
     """
     batching = choose_batching(spec, topology.ranks)
     if spec.is_pass:
-        assert counts is not None, "planning a pass takes the samples of every source"
+        assert counts is not None, "planning a pass requires the sample counts of all sources"
         return _plan_pass(spec, shards, topology, batching, counts)
     starts = starting_batches(
         scheduled_shares(spec, lambda source: len(shards[source.name])), batching.global_size
@@ -295,7 +301,7 @@ def _plan_pass(
 
 
 def choose_batching(spec: Spec, ranks: int) -> Batching:
-    """The batching of a spec over N canonical ranks.
+    """Return the batching of a spec over N canonical ranks.
 
     Raises:
         UsageError: `batch.global_size` is not divisible by N; the message lists the nearest sizes that are.
@@ -315,19 +321,19 @@ def choose_batching(spec: Spec, ranks: int) -> Batching:
         raise UsageError(f"batch.global_size {size} cannot be shared evenly by {ranks} ranks; use {near}")
     if each > MOST_SAMPLES:
         raise UsageError(
-            f"batch.global_size {size:,} has each of {ranks:,} ranks hold {each:,} samples at once; the limit is "
-            f"{MOST_SAMPLES:,}"
+            f"with batch.global_size {size:,}, each of {ranks:,} ranks would hold {each:,} samples at once; the limit "
+            f"is {MOST_SAMPLES:,}"
         )
     return Batching(each, size, True, spec.batch.accumulate)
 
 
 def count_epoch_batches(spec: Spec, batching: Batching) -> int | None:
-    """E, the global batches of an epoch: ⌊samples / G⌋, or as given; None for an endless stream.
+    """Return E, the number of global batches in an epoch, or None if the stream is endless.
 
-    An epoch is a cut of the endless stream. `limit` caps it.
+    E is `epoch.batches`, or ⌊`epoch.samples` / G⌋. `limit` caps it.
 
     Raises:
-        UsageError: the epoch is shorter than one global batch, or `limit` would end it inside one.
+        UsageError: the epoch is shorter than one global batch, or `limit` ends inside a global batch.
     """
     length: int | None = None
     if spec.epoch is not None:
@@ -346,7 +352,7 @@ def count_epoch_batches(spec: Spec, batching: Batching) -> int | None:
     if rest:
         near = [str(whole * batching.global_size) for whole in (cap, cap + 1) if whole]
         raise UsageError(
-            f"`limit: {spec.limit}` would end inside a global batch of {batching.global_size} samples, and all "
-            f"batches are whole; use {' or '.join(near)}, or `epoch: pass`, which pads the last batch"
+            f"`limit: {spec.limit}` ends inside a global batch of {batching.global_size} samples, but all batches must "
+            f"be full; use {' or '.join(near)}, or `epoch: pass`, which pads the last batch"
         )
     return cap

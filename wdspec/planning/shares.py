@@ -1,27 +1,28 @@
-"""Shares: what the YAML says of each source, multiplied out over nested mixes, as exact fractions.
+"""Shares: the fraction of the samples that each source contributes, multiplied through nested mixes and exact.
 
-Shares that change (`mix.schedule`, or `set_shares` at run time) are segments of the stream, each with its even draws:
+Where shares change (`mix.schedule`, or `set_shares` at run time), the stream is split into segments. Each segment has
+constant shares and even draws of its own:
 
     at: 0          at: 1000                 at: 5000          global samples
     |──────────────|────────────────────────|─────────        a segment starts at the first global batch at or
     J: 0 1 2 … 15  16 17 …              78  79 …              after its `at` (here with batches of 64)
 
-With `ramp: linear` the stretch before a step is cut into `RAMP_PARTS` segments, each with the shares of its middle:
+With `ramp: linear`, the stretch before a step is cut into `RAMP_PARTS` segments, each with the shares at its midpoint:
 
     at: 0 {a: 1}                            at: 4000 {a: 0, ramp: linear}
     |─ 31/32 ─|─ 29/32 ─|─ … ─|─ 1/32 ──────|─ 0 ────         share of a, here with 16 parts
 
-The draws of a segment are counted from its first batch, so shares are as exact within each segment as in any run of
-draws. Which segment a batch lies in depends on J alone. Segments may be one batch long. So each starts at another place
-of its even sequences, drawn from a key of its start: the deviations of many short segments do not add up, and a share
-of less than one sample per segment is right on average.
+The draws of a segment are counted from its first batch, so shares are as exact within a segment as in any run of
+draws. The segment of a batch depends on J alone. A segment may be as short as one batch. Each segment therefore starts
+at a different place in its even sequences, derived from a key of its start. This way, the deviations of many short
+segments do not add up, and a share of less than one sample per segment is correct on average.
 
-Shares that a training loop sets at run time are segments that start where it sets them:
+When a training loop sets shares at run time, a new segment starts at that batch:
 
     set at J = 40: {a: 1, b: 3}       set at J = 90: {a: 2, b: 1}
     ──── spec's ────|──────────────────|────────────────────        a state at J ≥ 90 only needs the last one
 
-Earlier segments then no longer matter.
+At later batches, the earlier segments no longer matter.
 """
 
 from __future__ import annotations
@@ -39,25 +40,25 @@ from wdspec.spec.language.options import MixOptions
 from wdspec.spec.spec import Source, Spec
 
 Sizer = Callable[[Source], int]
-"""A leaf's number of shards, after listing."""
+"""Returns the number of shards of a leaf source, after listing."""
 
 
 def effective_shares(
     dataset: Sequence[Source], mix: MixOptions, shard_count: Sizer, given: Mapping[str, float] | None = None
 ) -> dict[str, Fraction]:
-    """The share of every leaf in the whole mix, in file order; they sum to 1 exactly.
+    """The share of every leaf source in the whole mix, in file order; they sum to exactly 1.
 
-    Within one list (SPEC, "Shares"): `probability` as written, `weight` normalised, neither: by size, where
-    size is ``min(size, cap) ** (1/temperature)`` times `upsample`, and a nested mix is as big as its leaves
-    together. Probabilities, which may miss 1 by 1e-6, are normalised too.
+    Within one list, each source has a `probability`, or a `weight`, or neither. Without either, its share is
+    proportional to ``min(size, cap) ** (1/temperature) * upsample``, and the size of a nested mix is the sum of the
+    sizes of its leaves. All shares are normalised, also probabilities, whose sum may differ from 1 by 1e-6.
 
     Args:
-        given: the shares of this list by name, normalised, instead of those its sources state; a source that is
-            not named has none.
+        given: shares by name that replace those in the spec for this list; they are normalised. A source that is not
+            named gets no share.
 
     Raises:
-        UsageError: all shares are 0, or `mix.by` is `samples` or `bytes` and not known of a source, or `temperature`
-            leads beyond the numbers that can be calculated with.
+        UsageError: all shares are 0, or `mix.by` is `samples` or `bytes` and the size of a source is unknown, or
+            `temperature` makes a share too large for a float.
     """
     shares: dict[str, Fraction] = {}
     for source, share in zip(dataset, _within(dataset, mix, shard_count, given), strict=True):
@@ -72,14 +73,14 @@ def effective_shares(
 def _within(
     dataset: Sequence[Source], mix: MixOptions, shard_count: Sizer, given: Mapping[str, float] | None
 ) -> list[Fraction]:
-    """The shares of the entries of one list, summing to 1."""
+    """The shares of the entries of one list; they sum to 1."""
     amounts = [_amount(source, mix, shard_count, given) for source in dataset]
     if mix.shares_in == "cost":
         amounts = _per_sample(dataset, amounts, shard_count)
     total = sum(amounts)
     if not total:
         raise UsageError(
-            f"every share is 0 in the mix of {', '.join(s.name for s in dataset)}; give one a share"
+            f"every share is 0 in the mix of {', '.join(s.name for s in dataset)}; give one a share above 0"
         )
     return [amount / total for amount in amounts]
 
@@ -103,8 +104,8 @@ def _amount(
         return Fraction(math.pow(size, 1 / mix.temperature)) * upsample
     except OverflowError:
         raise UsageError(
-            f"{size:,} ^ (1 / {mix.temperature:g}) is no number that can be calculated with; give `temperature` "
-            "nearer to 1, or set `cap`",
+            f"{size:,} ^ (1 / {mix.temperature:g}) is too large for a float; choose a `temperature` nearer to 1, or "
+            "set `cap`",
             source=source.name,
         ) from None
 
@@ -118,14 +119,14 @@ def _size(source: Source, by: str, shard_count: Sizer) -> int:
     if size is None:
         raise UsageError(
             f"`mix: {{by: {by}}}` needs the size of every source; run `wdspec stats SPEC`, which writes sizes to the "
-            f"file that `stats:` names (`wdspec validate` reports what it lacks), add `{by}:`, or mix by shards",
+            f"file that `stats:` names (`wdspec validate` reports missing ones), add `{by}:`, or mix by shards",
             source=source.name,
         )
     return size
 
 
 def _per_sample(dataset: Sequence[Source], amounts: Sequence[Fraction], shard_count: Sizer) -> list[Fraction]:
-    """Turn shares of cost into shares of samples."""
+    """Convert shares of cost to shares of samples."""
     return [
         amount / mean_cost(source, shard_count) if amount else amount
         for source, amount in zip(dataset, amounts, strict=True)
@@ -133,10 +134,10 @@ def _per_sample(dataset: Sequence[Source], amounts: Sequence[Fraction], shard_co
 
 
 def mean_cost(source: Source, shard_count: Sizer) -> Fraction:
-    """The mean cost of the samples of a source; of a nested mix, that of its sources by their shares of samples.
+    """The mean cost of the samples of a source; for a nested mix, the mean over its sources, weighted by their shares.
 
     Raises:
-        UsageError: it is unknown.
+        UsageError: the mean cost of a source is unknown.
     """
     if source.dataset is not None:
         shares = effective_shares(source.dataset, source.mix, shard_count)
@@ -161,7 +162,7 @@ def _zeros(source: Source) -> dict[str, Fraction]:
 
 
 RAMP_PARTS = 64
-"""Steps of a ramp: each changes shares by at most a sixty-fourth of what the ramp does."""
+"""Most segments of a ramp: with all of them, each changes shares by a sixty-fourth of the whole change."""
 
 _Steps = list[tuple[int, dict[str, Fraction]]]
 """(at in global samples, share by leaf), ascending."""
@@ -174,26 +175,28 @@ class ScheduleSegment:
     start: int
     """J of its first global batch."""
     shares: tuple[Fraction, ...]
-    """Effective shares, one for each source of the plan, summing to 1; some may be 0."""
+    """Effective shares, one for each source of the plan; they sum to 1, and some may be 0."""
     offset: int = 0
-    """Where in their sequence its even draws start."""
+    """Position in their sequence at which its even draws start."""
 
 
 def segment_offset(seed: int, kind: str, start: int) -> int:
-    """Where the even sequences of a segment start, so that many short segments do not all round the same way.
+    """The position at which the even sequences of a segment start, so that short segments do not all round alike.
 
     Args:
-        kind: who sets the shares.
+        kind: where the shares come from, e.g. `schedule`.
         start: J of the segment's first global batch.
     """
     return key64(seed, kind, start) >> 32
 
 
 def scheduled_shares(spec: Spec, shard_count: Sizer) -> list[tuple[int, dict[str, Fraction]]]:
-    """(at, effective share of every leaf) for each step of the schedule; one at 0 without a schedule.
+    """(at, effective share of every leaf) for each step of the schedule and each part of its ramps.
+
+    Without a schedule, there is one step at 0.
 
     Raises:
-        UsageError: as `effective_shares`.
+        UsageError: see `effective_shares`.
     """
     if spec.mix.schedule is None:
         return [(0, effective_shares(spec.dataset, spec.mix, shard_count))]
@@ -214,7 +217,7 @@ def shares_of_steps(spec: Spec, shard_count: Sizer) -> _Steps:
 
 
 def _ramp(begin: tuple[int, dict[str, Fraction]], end: tuple[int, dict[str, Fraction]]) -> _Steps:
-    """The segments of a stretch whose shares go in a line: each with the mean share of its part of the line."""
+    """The segments of a linear ramp, each with the mean shares of its part of the line."""
     (start, old), (stop, new) = begin, end
     parts = min(RAMP_PARTS, stop - start)
     return [
@@ -227,7 +230,7 @@ def _ramp(begin: tuple[int, dict[str, Fraction]], end: tuple[int, dict[str, Frac
 
 
 def largest_shares(spec: Spec, shard_count: Sizer) -> dict[str, Fraction]:
-    """The largest effective share that every leaf ever has; 0 for one that is never read."""
+    """The largest effective share of each leaf over the whole schedule; 0 for a source that is never read."""
     steps = [shares for _, shares in scheduled_shares(spec, shard_count)]
     return {name: max(shares[name] for shares in steps) for name in steps[0]}
 
@@ -235,7 +238,7 @@ def largest_shares(spec: Spec, shard_count: Sizer) -> dict[str, Fraction]:
 def starting_batches(
     steps: Sequence[tuple[int, dict[str, Fraction]]], global_size: int
 ) -> dict[int, dict[str, Fraction]]:
-    """J of the first global batch at or after each step -> its shares; of steps with the same J the last.
+    """Map J, the first global batch at or after each step, to the shares of the step; the last step with a J wins.
 
     Args:
         steps: (at in global samples, share by leaf) from `scheduled_shares`, ascending.
@@ -245,57 +248,58 @@ def starting_batches(
 
 
 class LiveShares(NamedTuple):
-    """Shares from a global batch on."""
+    """Shares that the caller set, from a global batch on."""
 
     start: int
-    """J of the first batch that is drawn by them."""
+    """J of the first batch that is drawn with these shares."""
     shares: Mapping[str, float]
-    """By name of the top list, as given; a source that is not named has none."""
+    """Shares by name, as passed by the caller; a source of the top-level list that is not named gets no share."""
 
 
 def checked_shares(spec: Spec, shares: Any) -> dict[str, float]:
-    """The shares that a caller gave, as plain numbers.
+    """Check shares that a caller passed, and return them as floats by name.
 
     Raises:
-        UsageError: the spec draws nothing by shares, or these are no shares of its top list; says what to give.
+        UsageError: the spec does not draw by shares, or these are not valid shares of its top-level list.
     """
     if spec.is_pass:
-        raise UsageError("shares have no say in `epoch: pass`, which gives every sample once")
+        raise UsageError("shares have no effect with `epoch: pass`, which reads every sample once")
     if spec.mix.draw == "round_robin":
         raise UsageError(
-            "`draw: round_robin` takes turns whatever the shares; write `draw: even` in the spec"
+            "shares have no effect with `draw: round_robin`, where sources take turns; write `draw: even` in the spec"
         )
     if spec.stage is not None:
         raise UsageError(
-            "shares cannot be set behind a `stage`, which takes samples when it likes; change them by `mix.schedule`"
+            "shares cannot be set in a spec with a `stage`, which may read samples ahead; change them with "
+            "`mix.schedule`"
         )
     if not isinstance(shares, Mapping) or not shares:
         raise UsageError(
-            f"shares are given by name, such as {{{_example_shares(spec)}}}, not as {str(shares)[:60]!r}"
+            f"shares must be a dict by name, such as {{{_example_shares(spec)}}}, not {str(shares)[:60]!r}"
         )
     names = [source.name for source in spec.dataset]
     given = {}
     for name, share in shares.items():
         if name not in names:
             raise UsageError(
-                f"there is no source {name!r} in the top list: {_suggest_source(spec, name, names)}"
+                f"the top-level list has no source {name!r}: {_suggest_source(spec, name, names)}"
             )
         given[name] = _check_share(name, share)
     if not any(given.values()):
-        raise UsageError(f"every share is 0 of {', '.join(given)}; give one a share")
+        raise UsageError(f"the shares of {', '.join(given)} are all 0; give one of them a share above 0")
     return given
 
 
 def live_segments(
     spec: Spec, names: Sequence[str], live: Sequence[LiveShares], shard_count: Sizer
 ) -> tuple[ScheduleSegment, ...]:
-    """The segments of shares that were set.
+    """The segments of shares that were set at run time.
 
     Args:
         names: the sources of the plan, in its order.
 
     Raises:
-        UsageError: one has a source that is not in the plan, as the spec never gives it a share.
+        UsageError: a source with a share is not in the plan, because the spec never gives it one.
     """
     segments = []
     for start, shares in live:
@@ -303,8 +307,8 @@ def live_segments(
         for name, share in found.items():
             if share and name not in names:
                 raise UsageError(
-                    "the spec never gives it a share, so that it was not planned; give it one there, or in a step of "
-                    "`mix.schedule`",
+                    "the spec never gives this source a share, so it is not in the plan; give it a share in the spec, "
+                    "or in a step of `mix.schedule`",
                     source=name,
                 )
         offset = segment_offset(spec.seed, "shares set", start)
@@ -313,7 +317,7 @@ def live_segments(
 
 
 def current_shares(live: Sequence[LiveShares], batch: int) -> tuple[LiveShares, ...]:
-    """Those that matter from batch J on; all ascend."""
+    """The shares that matter from batch J on: those in effect at J, and all later ones. `live` is ascending."""
     over = sum(each.start <= batch for each in live)
     return tuple(live[max(0, over - 1) :])
 
@@ -327,12 +331,12 @@ def shares_from_text(text: str) -> tuple[LiveShares, ...]:
     """The inverse of `shares_as_text`.
 
     Raises:
-        ValueError: the text is not that of shares.
+        ValueError: the text does not describe shares.
     """
     live = tuple(LiveShares(start, {**shares}) for start, shares in json.loads(text))
     starts = [each.start for each in live]
     if not all(type(start) is int and start >= 0 for start in starts) or starts != sorted(set(starts)):
-        raise ValueError(f"they begin at {str(starts)[:60]}")
+        raise ValueError(f"they start at {str(starts)[:60]}")
     for each in live:
         for name, share in each.shares.items():
             _check_share(name, share)
@@ -345,17 +349,19 @@ def _check_share(name: str, share: Any) -> float:
     except (TypeError, ValueError, RuntimeError):  # the last from a tensor of several numbers
         number = math.nan
     except OverflowError:
-        raise UsageError(f"the share of {name!r} is too large; a share is a number up to 1e308") from None
+        raise UsageError(f"the share of {name!r} is too large; a share must be at most 1e308") from None
     if not 0 <= number < math.inf:
-        raise UsageError(f"the share of {name!r} is {str(share)[:60]}; a share is a number from 0 on")
+        raise UsageError(
+            f"the share of {name!r} is {str(share)[:60]}; a share must be a number of at least 0"
+        )
     return number
 
 
 def _suggest_source(spec: Spec, name: Any, names: Sequence[str]) -> str:
     for source in spec.dataset:
         if source.dataset is not None and name in _names_within(source):
-            return f"it is inside {source.name!r}, whose share it has a fixed part of"
-    return did_you_mean(str(name), names) or f"there are {', '.join(names)}"
+            return f"it is inside {source.name!r}, and has a fixed part of that mix's share"
+    return did_you_mean(str(name), names) or f"its sources are {', '.join(names)}"
 
 
 def _names_within(source: Source) -> set[str]:

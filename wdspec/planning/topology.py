@@ -1,8 +1,8 @@
-"""Who takes part: the canonical topology, which fixes the order, and the seat of this process in the running job.
+"""The canonical topology, which determines the order of samples, and the seat of this process in the running job.
 
-N canonical ranks × K canonical workers are N·K slots, the unit of order: each slot is an endless stream of samples. Any
-number of ranks that divides N (and of workers that divides K) reads the same slots, so the order of samples does not
-depend on it.
+N canonical ranks with K canonical workers each have N·K slots. A slot is the unit of order: an endless stream of
+samples. Any number of ranks that divides N, and any number of workers that divides K, reads the same slots, so the
+order of samples does not depend on these numbers.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _RANK_VARIABLES = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
 
 @dataclass(frozen=True)
 class Topology:
-    """The canonical topology, which fixes the order of a run no matter what reads it."""
+    """The canonical topology. It determines the order of samples, whatever processes read them."""
 
     ranks: int = 1
     """N: data-parallel ranks."""
     workers: int = 1
-    """K: reading processes per rank; a run without worker processes counts as one."""
+    """K: workers per rank; 1 if the rank's process reads."""
 
     def __post_init__(self) -> None:
         if self.ranks < 1 or self.workers < 1:
@@ -38,11 +38,11 @@ class Topology:
 
     @classmethod
     def of(cls, spec: Spec, ranks: int, workers: int) -> Topology:
-        """The canonical topology of a spec: `elastic`, or else the ranks and workers that read it.
+        """Return the canonical topology of a spec: `elastic`, or the ranks and workers of the job without it.
 
         Args:
             ranks: data-parallel ranks of the job.
-            workers: reading processes per rank; 0 reads in the rank's process.
+            workers: workers per rank; 0 if the rank's process reads.
         """
         if spec.elastic is not None:
             return cls(spec.elastic.ranks, spec.elastic.workers)
@@ -58,26 +58,27 @@ class Topology:
         return rank * self.workers + worker
 
     def slot_of_batch(self, batch: int) -> tuple[int, int]:
-        """(k, m) of global batch J: canonical worker k = J mod K serves it as its m-th batch, m = ⌊J/K⌋.
+        """Return (k, m) for global batch J: canonical worker k = J mod K serves it as its m-th batch, m = ⌊J/K⌋.
 
-        J counts through all epochs and never restarts, so every slot is read even where K does not divide the epoch.
+        J counts across epochs and is never reset, so every slot is read even if K does not divide an epoch's batches.
         """
         m, k = divmod(batch, self.workers)
         return k, m
 
     def most_read(self, ranks: int, per_slot: int = 1) -> int:
-        """The most canonical ranks, whole or in part, that one of R ranks reads; R divides N·b (`Seat.places`).
+        """Return how many canonical ranks, whole or in part, one of R ranks reads at most; R divides N·b.
 
-        Ranks start at all multiples of g = gcd(N·b / R, b) of a canonical rank's places; the worst is the last of them.
+        Relative to the b places of a canonical rank, the R ranks start at the multiples of g = gcd(N·b / R, b). The one
+        that starts last, at b - g, reads the most.
         """
         each = self.ranks * per_slot // ranks
         return -(-(per_slot - gcd(each, per_slot) + each) // per_slot)
 
     def check_workers(self, workers: int) -> None:
-        """Check that W reading processes per rank can share the K canonical workers.
+        """Check that W workers per rank can share the K canonical workers.
 
         Raises:
-            UsageError: W does not divide K; the message lists the numbers that do.
+            UsageError: W does not divide K; the message lists the divisors.
         """
         if self.workers % max(1, workers):
             raise UsageError(
@@ -93,7 +94,7 @@ class Seat:
     rank: int = 0
     world_size: int = 1
     is_assumed: bool = field(default=False, compare=False, repr=False)
-    """Whether nothing stated the rank, so that this process seemed to be alone."""
+    """Whether the rank was not found anywhere, so wdspec assumes that this process is the only one."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world_size:
@@ -102,13 +103,13 @@ class Seat:
             )
 
     def places(self, topology: Topology, per_slot: int = 1) -> range:
-        """This rank's places among the N·b of a global batch, which are ordered by canonical rank.
+        """Return this rank's places among the N·b places of a global batch, which are ordered by canonical rank.
 
         Args:
-            per_slot: b, where ranks may share a slot's part of a batch; 1 where they may not.
+            per_slot: b if ranks may share a slot's part of a batch, otherwise 1.
 
         Raises:
-            UsageError: R does not divide N·b; the message names the nearest world sizes that do.
+            UsageError: R does not divide N·b; the message lists the nearest world sizes that do.
         """
         places = topology.ranks * per_slot
         each, rest = divmod(places, self.world_size)
@@ -126,13 +127,13 @@ class Seat:
         return range(self.rank * each, (self.rank + 1) * each)
 
     def canonical_ranks(self, topology: Topology, per_slot: int = 1) -> range:
-        """The canonical ranks that this rank reads, whole or in part: those of its `places`.
+        """Return the canonical ranks that this rank reads, whole or in part: those of its `places`.
 
             N = 4, b = 3, R = 3:   places  0 1 2 | 3 4 5 | 6 7 8 | 9 10 11     canonical ranks 0..3
                                    ranks   0 0 0   0 1 1   1 1 2   2  2  2     rank 1 reads 1 and 2
 
         Raises:
-            UsageError: as `places`.
+            UsageError: see `places`.
         """
         places = self.places(topology, per_slot)
         return range(places.start // per_slot, -(-places.stop // per_slot))
@@ -141,14 +142,15 @@ class Seat:
 def find_seat(
     rank: int | None = None, world_size: int | None = None, environ: Mapping[str, str] = os.environ
 ) -> Seat:
-    """The data-parallel rank and world size.
+    """Find the data-parallel rank and world size of this process.
 
-    In this order: the arguments (peers in tensor or pipeline parallelism pass the same rank), an initialised
-    torch.distributed, ``RANK``/``WORLD_SIZE``, ``SLURM_PROCID``/``SLURM_NTASKS``; else one process alone.
+    The first of these is used: the arguments (peers in tensor or pipeline parallelism pass the same rank), an
+    initialised torch.distributed, ``RANK``/``WORLD_SIZE``, ``SLURM_PROCID``/``SLURM_NTASKS``. Without any of them, this
+    process is assumed to be the only one.
 
     Raises:
-        UsageError: half of a pair is missing where it is needed, or not a number, the rank is out of range, or
-            torch.distributed and ``RANK``/``WORLD_SIZE`` contradict each other.
+        UsageError: only one of a pair is set, a value is not a number, the rank is out of range, or torch.distributed
+            and ``RANK``/``WORLD_SIZE`` contradict each other.
     """
     if rank is not None or world_size is not None:
         if rank is None or world_size is None:
@@ -157,7 +159,7 @@ def find_seat(
         return Seat(rank, world_size)
     if distributed := initialised_distributed():
         ours = Seat(distributed.get_rank(), distributed.get_world_size())
-        # Lightning starts its processes with WORLD_SIZE alone, which contradicts nothing.
+        # Lightning starts its processes with WORLD_SIZE only, which is not a contradiction.
         whole = all(environ.get(name) for name in _RANK_VARIABLES[0])
         theirs = (_seat_of_environment(environ, *_RANK_VARIABLES[0]) if whole else None) or ours
         if ours != theirs:
@@ -173,14 +175,14 @@ def find_seat(
 
 
 def find_seat_in_mesh(mesh: Any, dim: str | Sequence[str]) -> Seat:
-    """The data-parallel place in a `DeviceMesh`; peers along its other dimensions have the same.
+    """Find the data-parallel seat in a `DeviceMesh`; peers along its other dimensions have the same seat.
 
     Args:
-        mesh: with named dimensions.
+        mesh: a mesh with named dimensions.
         dim: the data-parallel dimension, or several, the slowest first, such as `("dp_replicate", "dp_shard")`.
 
     Raises:
-        UsageError: the mesh has no such dimension, or this process is not in it.
+        UsageError: the mesh lacks a dimension, or this process is not in the mesh.
     """
     names, wanted = mesh.mesh_dim_names or (), (dim,) if isinstance(dim, str) else tuple(dim)
     coordinate = mesh.get_coordinate()
@@ -188,7 +190,7 @@ def find_seat_in_mesh(mesh: Any, dim: str | Sequence[str]) -> Seat:
     if unknown or not wanted:
         raise UsageError(
             f"the mesh has no dimension {', '.join(map(repr, unknown)) or 'that is named'}; its dimensions are "
-            f"{', '.join(map(repr, names)) or 'without names'}: pass `dim=`, the one over which data is parallel"
+            f"{', '.join(map(repr, names)) or 'without names'}: pass the data-parallel one as `dim=`"
         )
     if coordinate is None:
         raise UsageError("this process is not in the mesh, so it has no part of the data")
@@ -200,7 +202,7 @@ def find_seat_in_mesh(mesh: Any, dim: str | Sequence[str]) -> Seat:
 
 
 def initialised_distributed() -> Any | None:
-    """torch.distributed, if the program has loaded and initialised it."""
+    """Return torch.distributed if the program has imported and initialised it."""
     distributed = sys.modules.get("torch.distributed")
     return (
         distributed if distributed and distributed.is_available() and distributed.is_initialized() else None
@@ -208,12 +210,12 @@ def initialised_distributed() -> Any | None:
 
 
 def legal_world_sizes(ranks: int, per_slot: int = 1) -> list[int]:
-    """The numbers R of ranks that can share N canonical ranks evenly, ascending; `per_slot` as for `Seat.places`."""
+    """Return the world sizes that can share N canonical ranks, ascending. See `Seat.places` for `per_slot`."""
     return _divisors(ranks * per_slot)
 
 
 def legal_workers(workers: int) -> list[int]:
-    """The numbers W of reading processes per rank that can share K canonical workers, ascending (0 always can)."""
+    """Return the numbers of workers per rank that can share K canonical workers, ascending. 0 is always possible."""
     return _divisors(workers)
 
 
@@ -227,11 +229,11 @@ def _seat_of_environment(environ: Mapping[str, str], rank: str, world_size: str)
     if len(values) == 1:
         (name,) = values
         if name.startswith("SLURM_"):
-            return None  # inside `salloc`, only the number of tasks is set: not a step of the job
+            return None  # `salloc` sets only the number of tasks: this process is not a step of the job
         missing = world_size if name == rank else rank
         if missing == "RANK" and environ.get("LOCAL_RANK"):
             raise UsageError(
-                f"the environment has {name}={values[name]} and LOCAL_RANK but no RANK, as in processes of Lightning; "
+                f"the environment has {name}={values[name]} and LOCAL_RANK but no RANK, as in a process of Lightning; "
                 "let the Trainer build the loader: `trainer.fit(model, "
                 "datamodule=wdspec.integrations.lightning.SpecData(spec))`"
             )
@@ -242,7 +244,7 @@ def _seat_of_environment(environ: Mapping[str, str], rank: str, world_size: str)
         if isinstance(error, UsageError):
             raise
         shown = ", ".join(f"{name}={value}" for name, value in values.items())
-        raise UsageError(f"not a rank and world size: {shown}") from None
+        raise UsageError(f"these are not a rank and a world size: {shown}; set both to integers") from None
 
 
 def _join(numbers: Sequence[int]) -> str:

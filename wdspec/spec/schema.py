@@ -165,7 +165,7 @@ class Overlay(Spec):
 class Document(Overlay):
     """A wdspec file."""
 
-    extends: Texts | None = Field(None, description="Files that this one is laid over, left to right.")
+    extends: Texts | None = Field(None, description="Base files, applied from left to right before this one.")
     environments: dict[str, Overlay] = Field(
         {}, description="Overlays; choose one by name with `--env` or WDSPEC_ENV."
     )

@@ -82,7 +82,7 @@ class SourceOptions(Model):
     """The keys of a source that may also be in `defaults`."""
 
     probability: AffectsOrder[Fraction | None] = Field(
-        None, description="Absolute share of this source in its list; those of a list must sum to 1."
+        None, description="Absolute share of this source in its list; all shares of a list must sum to 1."
     )
     weight: AffectsOrder[Share | None] = Field(
         None, description="Share of this source, relative to the other sources in its list."
@@ -152,7 +152,7 @@ class SourceOptions(Model):
     )
     key: KeyRuleOrWord = Field(
         default_factory=share_default(KeyRule),
-        description="Where a file name splits into the sample's key and the field.",
+        description="How a file name is split into the sample's key and the field.",
     )
     rewrite: tuple[RewriteRule, ...] = Field(
         (), description="Rewrite rules for this source; they come before those of the top level."
@@ -194,8 +194,8 @@ class SourceOptions(Model):
     # Not the samples: it decides whether a run ends with an error at an empty shard.
     empty: AffectsNeither[Literal["error", "allow"]] = Field(
         "error",
-        description="What an empty shard means: an error, since full disks and failed uploads leave such files; or "
-        "with `allow`, a shard without samples.",
+        description="How to treat an empty shard: as an error, because full disks and failed uploads leave such files; "
+        "or with `allow`, as a shard without samples.",
     )
     expect: Expectations | None = Field(
         None,
@@ -266,7 +266,7 @@ class Spec(Discreet):
         1, description="Version of the spec language.", json_schema_extra={"const": 1}
     )
     name: AffectsNeither[Text | None] = Field(None, description="Name of the spec.")
-    description: AffectsNeither[Text | None] = Field(None, description="What it is for.")
+    description: AffectsNeither[Text | None] = Field(None, description="What the spec is for.")
     dataset: tuple[Source, ...] = Field(description="The sources.")
     mix: Annotated[MixOptions, NotInAPass()] = Field(
         default_factory=share_default(MixOptions), description="How the sources are mixed."
@@ -309,8 +309,8 @@ class Spec(Discreet):
     aistore: AIStoreOrNone = Field(None, description="An AIStore cluster that serves remote shards.")
     storage: StorageOrNone = Field(
         None,
-        description="How to access object stores: server, profile, region, and where logins are. By default, the "
-        "settings of the packages that read them.",
+        description="How to access object stores: server, profile, region, and where to find credentials. By default, "
+        "the settings of the packages that read them.",
     )
     cache: CacheOrNone = Field(None, description="A directory that keeps copies of remote shards.")
     errors: Annotated[Errors, BeforeValidator(read_errors)] = Field(
@@ -320,8 +320,8 @@ class Spec(Discreet):
     # Not the order by itself: its numbers enter through the shares that they set, and through the counts of a pass.
     stats: AffectsNeither[Text | None] = Field(
         None,
-        description="A file from `wdspec stats`: its numbers are used for sources without `samples` or `bytes`, and "
-        "with `epoch: pass` only shards that have changed since are counted.",
+        description="A file written by `wdspec stats`. Its numbers are used for sources without `samples` or `bytes`. "
+        "With `epoch: pass`, only shards that have changed since are counted.",
     )
     loader: LoaderOptions = Field(
         default_factory=share_default(LoaderOptions),

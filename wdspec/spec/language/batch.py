@@ -244,7 +244,7 @@ PACKED_NAMES = ("position_ids", "cu_seqlens", "max_seqlen", "segment_ids")
 
 
 class Packing(values.Model):
-    """How the samples of a batch are joined to one row."""
+    """How the samples of a batch are joined into one row."""
 
     fields: AffectsSamples[values.Texts] = Field(
         description="The fields to join along their first axis. All have the same length in a sample; other fields "
@@ -259,28 +259,28 @@ class Packing(values.Model):
         {}, description="The padding of each field, by default 0: `{labels: -100}`."
     )
     pad_to_multiple_of: AffectsOrder[values.Positive] = Field(
-        1, description="Pad each sample to a multiple of this length, as context parallelism needs it."
+        1, description="Pad each sample to a multiple of this length, as context parallelism requires."
     )
     method: AffectsOrder[Literal["best_fit", "in_order", "concatenate"]] = Field(
         "best_fit",
-        description="`best_fit` puts each sample where the least room is left, the longest ones first; `in_order` "
-        "fills one row after the other; `concatenate` joins all samples of a window and cuts the result into rows of "
-        "`max_cost`, also inside samples.",
+        description="`best_fit` starts with the longest sample and puts each one into the fullest row that has room "
+        "for it; `in_order` fills one row after the other; `concatenate` joins all samples of a window and cuts the "
+        "result into rows of `max_cost`, even within a sample.",
     )
     position_ids: AffectsSamples[values.Text | None] = Field(
-        None, description="Name of a field to add: the place of each element in its sample."
+        None, description="Name of a field to add: the position of each element in its sample."
     )
     cu_seqlens: AffectsSamples[values.Text | None] = Field(
         None,
-        description="Name of a field to add: where the samples start in the row, and its end, for attention of "
-        "variable length. Padding counts as one more sample.",
+        description="Name of a field to add: the offsets at which samples start in the row, then the end of the row, "
+        "for variable-length attention. Padding counts as one more sample.",
     )
     max_seqlen: AffectsSamples[values.Text | None] = Field(
         None, description="Name of a field to add: the length of the longest sample."
     )
     segment_ids: AffectsSamples[values.Text | None] = Field(
         None,
-        description="Name of a field to add: the number of the sample of each element, from 1; 0 for padding.",
+        description="Name of a field to add: for each element, the number of its sample, from 1; 0 for padding.",
     )
 
 
@@ -290,7 +290,7 @@ def read_packing(value: Any) -> Any:
 
 
 class Batch(values.Model):
-    """How many samples a batch has, and how they become one."""
+    """How many samples a batch has, and how their values are combined."""
 
     size: AffectsOrder[values.BatchSize | None] = Field(None, description="Samples per rank.")
     global_size: AffectsOrder[values.Positive | None] = Field(
@@ -303,64 +303,67 @@ class Batch(values.Model):
     )
     ragged: AffectsSamples[Ragged] = Field(
         "error",
-        description="What happens to a field whose values do not stack, because shapes or types differ: `error` names "
-        "them; `list` makes a list. `{boxes: list}` always makes a list of that field.",
+        description="What to do with a field whose values cannot be stacked because shapes or types differ: `error` "
+        "raises an error that lists them; `list` makes a list. `{boxes: list}` always makes a list of that field.",
     )
     collate: AffectsSamples[MaybeCollation | None] = Field(
         None,
-        description="How the values of each field become one: `{tokens: pad}`. The ways are `stack`; `list`; `pad`, "
+        description="How to combine the values of each field: `{tokens: pad}`. Possible are `stack`; `list`; `pad`, "
         "which returns (values, mask, lengths) and has options, `{pad: {side: left, value: 0, axis: 0, multiple: 8, "
-        "limit: 2048}}` or `length: 2048`; `nested`, a nested tensor of torch; or a function of the list of values, "
-        "`package.module:function`. A function instead of the map makes the batch from the list of samples.",
+        "limit: 2048}}` or `length: 2048`; `nested` for a nested tensor of torch; and a function of the list of "
+        "values, `package.module:function`. A function instead of the map makes the batch from the list of samples.",
     )
     cost: AffectsOrder[ExpressionText | None] = Field(
         None,
-        description="What a sample costs: an expression over its fields, such as `text.length` or "
+        description="The cost of a sample: an expression over its fields, such as `text.length` or "
         "`ceil(image.width/28) * ceil(image.height/28)`, or a function of the decoded sample, "
         "`package.module:function`. Batches are then limited by `max_cost`, not by a number of samples.",
     )
     max_cost: AffectsOrder[values.PositiveNumber | None] = Field(
-        None, description="The most that one batch of a rank costs."
+        None, description="The maximum cost of one batch of a rank."
     )
     padded: AffectsOrder[values.Boolean] = Field(
         True,
-        description="Whether a batch costs its size times its largest sample, as padded batches do; `false`: the sum. "
-        "With `pack` always the sum.",
+        description="Whether the cost of a batch is its size times the cost of its largest sample, as for padded "
+        "batches. With `false`, and always with `pack`, it is the sum of the costs.",
     )
-    max_size: AffectsOrder[values.Positive | None] = Field(None, description="The most samples in a batch.")
+    max_size: AffectsOrder[values.Positive | None] = Field(
+        None, description="The maximum number of samples in a batch."
+    )
     size_multiple: AffectsOrder[values.Positive] = Field(
         1, description="Batch sizes above this number are cut to a multiple of it."
     )
     window: AffectsOrder[values.BatchSize] = Field(
         1000,
-        description="Samples of a slot that are planned together. Nothing carries over to the next window.",
+        description="Number of samples of a slot whose batches are planned together. Batches do not cross windows.",
     )
     overlong: AffectsOrder[Literal["error", "drop", "alone", "truncate", "split"]] = Field(
         "error",
-        description="A sample that costs more than `max_cost`, or exceeds one of the `limits`: `error`; `drop` it; a "
-        "batch for it `alone`; with `pack` also `truncate`, or `split` into several samples.",
+        description="What to do with a sample that costs more than `max_cost` or exceeds one of the `limits`: raise an "
+        "`error`; `drop` it; put it `alone` into a batch; with `pack` also `truncate` it, or `split` it into several "
+        "samples.",
     )
     limits: AffectsOrder[dict[str, values.PositiveNumber]] = Field(
-        {}, description="Further sums to stay under, by expression: `{patches: 12000}`."
+        {}, description="Further limits of a batch: the maximum sum of each expression, `{patches: 12000}`."
     )
     balance: AffectsOrder[ExpressionText | None] = Field(
         None,
-        description="An expression. Of the batches of its window, each rank takes one of like weight at the same step, "
+        description="An expression. At each step, all ranks take batches with similar sums of it from their windows, "
         "without communication.",
     )
     group_by: AffectsOrder[values.Text | None] = Field(
         None, description="An expression. All samples of a batch have the same value of it."
     )
     group_wait: AffectsOrder[values.BatchSize] = Field(
-        10_000, description="Samples of a slot after which groups that are not full are closed."
+        10_000, description="Number of samples of a slot after which groups that are not full are closed."
     )
     incomplete: AffectsOrder[Literal["keep", "merge", "drop"]] = Field(
         "keep",
-        description="What closed groups become that are not full: smaller batches; batches of several values, in the "
-        "order of these; or nothing.",
+        description="What to do with groups that are closed before they are full: `keep` them as smaller batches; "
+        "`merge` them into batches of several values, in the order of the values; or `drop` their samples.",
     )
     pack: Annotated[Packing, BeforeValidator(read_packing)] | None = Field(
-        None, description="Join the samples of a batch to one row, instead of padding each."
+        None, description="Join the samples of a batch into one row, instead of padding each."
     )
 
     @property

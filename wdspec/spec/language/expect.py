@@ -22,7 +22,7 @@ _FORMS = "write a type, `uint8`, or a map such as `{type: uint8, shape: [null, n
 
 
 class Bounds(NamedTuple):
-    """The least and the greatest value, both included; None if there is no bound."""
+    """The minimum and the maximum, both included; None means no bound."""
 
     least: float | None = None
     greatest: float | None = None
@@ -42,7 +42,7 @@ class Bounds(NamedTuple):
 
 
 class ExpectedField(Model):
-    """What the values of a field must be."""
+    """Requirements on the values of a field."""
 
     type: str | None = None
     """One of `TYPES`; for arrays and tensors, the type of their elements."""
@@ -183,14 +183,14 @@ class Expectations(Model):
     # With `errors: skip` other samples are dropped.
     fields: AffectsOrder[ExpectedFields] = Field(
         {},
-        description="For each field a type (`uint8`, `int`, `str`, …), or `{type: uint8, shape: [224, null, [1, 3]], "
-        "range: [0, 255], classes: 1000, length: [1, 77]}`. Bounds are `[least, greatest]`, one of which may be null, "
-        "or one number; `classes` is a list, or a number n for 0 to n - 1.",
+        description="For each field, a type (`uint8`, `int`, `str`, …), or `{type: uint8, shape: [224, null, [1, 3]], "
+        "range: [0, 255], classes: 1000, length: [1, 77]}`. Bounds are one number, or `[minimum, maximum]`, one of "
+        "which may be null. `classes` is a list of values, or a number n for 0 to n - 1.",
     )
     samples: AffectsNeither[MaybeBounds] = Field(
         None, description="Bounds of the number of samples in the source; checked by `wdspec check --all`."
     )
     dropped: AffectsNeither[Fraction | None] = Field(
         None,
-        description="Largest part of the samples that `select` and `missing` may drop; checked by `wdspec check`.",
+        description="Largest fraction of the samples that `select` and `missing` may drop; checked by `wdspec check`.",
     )

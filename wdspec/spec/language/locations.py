@@ -55,10 +55,10 @@ class ObjectStoreOptions(values.Model):
     """How to access an object store that fsspec reads. Secrets are never written here."""
 
     endpoint: AffectsNeither[Annotated[values.Text, AfterValidator(_endpoint)] | None] = Field(
-        None, description="The URL of its server: `s3`, `gs` and `hf`."
+        None, description="The URL of the server: `s3`, `gs` and `hf`."
     )
     profile: AffectsNeither[values.Text | None] = Field(
-        None, description="The profile with the login, in the settings of the user: `s3`."
+        None, description="The profile with the credentials, in the user's settings: `s3`."
     )
     region: AffectsNeither[values.Text | None] = Field(None, description="The region of its buckets: `s3`.")
     anonymous: AffectsNeither[values.Boolean] = Field(
@@ -72,11 +72,11 @@ class ObjectStoreOptions(values.Model):
     )
     env: AffectsNeither[dict[Argument, values.Text]] = Field(
         {},
-        description="Secret arguments: for each one the name of the environment variable that has it, such as `{key: "
-        "LAB_KEY, secret: LAB_SECRET}`.",
+        description="Secret arguments: for each one, the name of the environment variable that contains it, such as "
+        "`{key: LAB_KEY, secret: LAB_SECRET}`.",
     )
     files: AffectsNeither[dict[Argument, values.Text]] = Field(
-        {}, description="Secret arguments: for each one the path of a file with nothing but its value."
+        {}, description="Secret arguments: for each one, the path of a file that contains only its value."
     )
 
 
@@ -120,8 +120,8 @@ class CacheOptions(values.Model):
     )
     size: AffectsNeither[values.Size | None] = Field(
         None,
-        description="Largest total size of the copies that wdspec makes: bytes, or text such as `500GB`. With 0 it "
-        "makes none.",
+        description="Largest total size of the copies that wdspec makes: bytes, or text such as `500GB`. With 0, "
+        "wdspec makes no copies.",
     )
 
 
@@ -281,8 +281,8 @@ class Etl(values.Model):
     pipeline: AffectsSamples[EtlNames] = Field((), description="ETLs that run after it, in order.")
     deterministic: AffectsNeither[values.Boolean] = Field(
         False,
-        description="It always returns the same bytes, so that a stream that breaks can be read again from its start. "
-        "Otherwise a break in the middle of a shard is an error.",
+        description="Whether it always returns the same bytes. A stream that breaks in the middle of a shard is then "
+        "read again from its start. Otherwise, it is an error.",
     )
 
 
@@ -340,12 +340,12 @@ class AIStore(values.Model):
     )
     latest: AffectsNeither[values.Boolean] = Field(
         False,
-        description="Whether the cluster compares its copy with the object in the remote bucket each time.",
+        description="Whether the cluster compares its copy with the object in the remote bucket at each read.",
     )
     prefetch: AffectsNeither[values.Prefetched] = Field(
         0,
-        description="How many shards ahead the cluster is asked to fetch from the remote bucket, for each source of "
-        "each stream of samples. Each request names half of them.",
+        description="Number of shards that wdspec asks the cluster to fetch ahead from the remote bucket, for each "
+        "source of each slot. Each request names half of them.",
     )
     namespace: AffectsNeither[Namespace | None] = Field(
         None, description="Namespace of the buckets: `'@cluster'`, `'@cluster#name'` or `'#name'`."

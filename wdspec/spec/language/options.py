@@ -11,19 +11,18 @@ from wdspec.spec.problems import describe, quote
 
 
 class ScheduleStep(values.Model):
-    """The shares from one point of the stream on."""
+    """Shares that apply from one point of the stream on."""
 
     at: AffectsOrder[values.Count] = Field(
-        description="Number of the global sample from which these shares apply, rounded up to a whole batch; the first "
-        "step has 0."
+        description="Number of the global sample from which these shares apply, rounded up to a whole batch; 0 in the "
+        "first step."
     )
     shares: AffectsOrder[dict[str, values.Share]] = Field(
         description="Relative shares of sources and nested mixes of the top level, by name; by default 0."
     )
     ramp: AffectsOrder[Literal["none", "linear"]] = Field(
         "none",
-        description="`linear`: shares change linearly from those of the previous step to these, which are reached at "
-        "`at`.",
+        description="With `linear`, shares change linearly from those of the previous step, and reach these at `at`.",
     )
 
 
@@ -32,7 +31,8 @@ class MixOptions(values.Model):
 
     draw: AffectsOrder[Literal["even", "random", "round_robin"]] = Field(
         "even",
-        description="`even` keeps the shares in every batch; `random` draws; `round_robin` takes turns.",
+        description="How to choose the source of each sample: `even` keeps the shares in every batch; `random` draws "
+        "at random; `round_robin` takes turns.",
     )
     unit: AffectsOrder[Literal["sample", "batch"]] = Field(
         "sample",
@@ -40,21 +40,23 @@ class MixOptions(values.Model):
     )
     schedule: tuple[ScheduleStep, ...] | None = Field(
         None,
-        description="Shares of the top level that change with the number of samples seen, instead of fixed ones.",
+        description="Shares of the top level that change with the number of samples read so far.",
     )
     by: AffectsOrder[Literal["shards", "samples", "bytes", "equal"]] = Field(
         "shards",
-        description="How sizes of sources are counted, if they state no shares. Samples and bytes are those that "
-        "sources declare, or those in `stats`.",
+        description="How to measure the size of sources without `weight` and `probability`; their shares are "
+        "proportional to it. Samples and bytes are the numbers that sources declare, or those in `stats`.",
     )
-    cap: AffectsOrder[values.Positive | None] = Field(None, description="Largest size that counts.")
+    cap: AffectsOrder[values.Positive | None] = Field(
+        None, description="Sizes above this number count as this number."
+    )
     shares_in: AffectsOrder[Literal["samples", "cost"]] = Field(
         "samples",
-        description="What shares divide: `samples`, or with `cost` what `batch.cost` counts, such as tokens. Samples "
-        "are then drawn by share divided by `mean_cost`.",
+        description="What shares are fractions of: `samples`, or with `cost` the sum of `batch.cost`, such as tokens. "
+        "Samples are then drawn in proportion to share / `mean_cost`.",
     )
     temperature: AffectsOrder[values.PositiveNumber | None] = Field(
-        None, description="T: a size becomes size^(1/T)."
+        None, description="T: shares are proportional to size^(1/T)."
     )
 
 
@@ -69,10 +71,11 @@ class Epoch(values.Model):
     remainder: AffectsOrder[Literal["pad", "drop"] | None] = Field(
         None,
         alias="pass",
-        description="One finite pass over every sample, for evaluation, the same each time. `pad` (also `epoch: pass`) "
-        "fills the last global batch with repeated samples, `drop` leaves it out. Sources are read one after the "
-        "other, by name: shares and `mix` are not allowed; the defaults are `order: sequential` and `shuffle: 0`. Each "
-        "sample gets a field `__mask__`: true, or false for padding and in place of dropped samples.",
+        description="One finite pass that reads every sample once, in the same order each time, for evaluation. `pad` "
+        "(also `epoch: pass`) fills the last global batch with repeated samples, `drop` leaves it out. Sources are "
+        "read one after the other, by name; shares and `mix` are not allowed. The defaults are `order: sequential` "
+        "and `shuffle: 0`. Each sample gets a field `__mask__`: true, or false for padding and in place of dropped "
+        "samples.",
     )
 
 
@@ -92,7 +95,7 @@ def read_epoch(value: Any) -> Any:
 
 
 class Elastic(values.Model):
-    """The canonical topology, which sets the order of samples for all runs."""
+    """The canonical topology, which determines the order of samples in all runs."""
 
     ranks: AffectsOrder[values.Positive] = Field(description="Ranks of the canonical topology.")
     workers: AffectsOrder[values.Positive] = Field(
@@ -148,7 +151,7 @@ class Errors(values.Model):
         None, description="Raise an error after this many skips of a source."
     )
     max_rate: AffectsNeither[values.Fraction | None] = Field(
-        None, description="Raise an error when more than this part of the samples has been skipped."
+        None, description="Raise an error when more than this fraction of the samples has been skipped."
     )
     log: AffectsNeither[values.Text | None] = Field(
         None,
@@ -161,8 +164,8 @@ class Errors(values.Model):
     )
     timeout: AffectsNeither[values.Duration | None] = Field(
         None,
-        description="How long to wait for a read that returns nothing, before an error that names source and URL. By "
-        "default `10m`.",
+        description="How long to wait for a read that returns nothing before an error is raised, with source and URL. "
+        "By default `10m`.",
     )
 
     def skips(self, cause: values.SkipCause) -> bool:
@@ -190,9 +193,7 @@ def read_allowance(value: Any) -> Any:
     """A word for something that is off by default."""
     if not isinstance(value, str) or value not in values.ALLOWABLE:
         words = ", ".join(f"`{each}`" for each in sorted(values.ALLOWABLE))
-        hint = (
-            did_you_mean(value, values.ALLOWABLE) or f"write what is allowed: {words}; or leave the key out"
-        )
+        hint = did_you_mean(value, values.ALLOWABLE) or f"allow {words}, or leave the key out"
         values.refuse("E203", f"{describe(value)} is not something that can be allowed", hint)
     return value
 
@@ -212,9 +213,9 @@ class LoaderOptions(values.Model):
     workers: AffectsNeither[values.Workers] = Field(0, description="Worker processes or threads per rank.")
     kind: AffectsNeither[Literal["processes", "threads"]] = Field(
         "processes",
-        description="`threads`: workers are threads of this process. Nothing is copied between processes and none is "
-        "started, but only code that releases the interpreter lock, such as decoders, runs in parallel. For specs "
-        "without user functions.",
+        description="With `threads`, workers are threads of this process. No processes are started and nothing is "
+        "copied between them, but only code that releases the interpreter lock, such as decoders, runs in parallel. "
+        "For specs without user functions.",
     )
     prefetch: AffectsNeither[values.Positive | None] = Field(
         None, description="Batches that each worker prepares ahead; small batches are sent several at a time."
@@ -236,6 +237,6 @@ class TarOptions(values.Model):
     # Not the order: all samples of a shard without end marker come before the error or the warning.
     end: AffectsNeither[Literal["strict", "lenient"]] = Field(
         "strict",
-        description="`lenient`: a missing end marker is one warning, and so are more zeros than the 10,752 bytes at "
-        "most that end a tar.",
+        description="With `lenient`, a missing end marker is only a warning, and so are more zeros at the end than the "
+        "10,752 bytes that tars end with at most.",
     )

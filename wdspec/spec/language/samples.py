@@ -191,7 +191,7 @@ Regex = Annotated[
 
 
 class KeyRule(values.Model):
-    """Where a file name splits into the sample's key and the field."""
+    """How a file name is split into the sample's key and the field."""
 
     kind: AffectsOrder[Literal["first_dot", "last_dot", "regex"]] = "first_dot"
     """The rule."""
@@ -295,7 +295,7 @@ class Call(values.Model):
     args: AffectsSamples[dict[str, Any]] = Field({}, description="Keyword arguments to bind.")
     method: AffectsSamples[values.Text | None] = Field(
         None,
-        description="`call` makes an object, once per worker, and this method of it is the function: for example "
+        description="Use this method of the object that `call` returns, which is called once per worker: for example "
         "`encode` of `transformers:AutoTokenizer.from_pretrained`.",
     )
     given: AffectsSamples[dict[str, Any]] = Field(
@@ -418,9 +418,9 @@ class StageOption(values.Model):
     args: AffectsOrder[dict[str, Any]] = Field({}, description="Keyword arguments to bind.")
     every: AffectsOrder[values.Positive] = Field(
         1000,
-        description="Its input ends after this many samples of a slot (rounded up to whole batches), so that it "
-        "returns what it holds back, and it is called again. A run resumes from there, and reads again what came "
-        "since.",
+        description="The input of the function ends after this number of samples of a slot (rounded up to whole "
+        "batches), so it must yield the samples that it holds back. It is then called again. A run resumes from the "
+        "last such point, and reads later samples again.",
     )
 
 
