@@ -172,8 +172,15 @@ def preference(folder, rng):
             writer.write({"__key__": f"pair{number:04d}", "chosen": ids(), "rejected": ids()})
 
 
+def buckets(folder, rng):
+    def any_size():
+        return int(rng.integers(80, 200)), int(rng.integers(80, 200))
+
+    write(folder, "art", [{"jpg": picture(rng, *any_size()), "txt": sentence(rng)} for _ in range(64)])
+
+
 BY_SIZE = (imagenet, captions, audio, llm, vlm, pairs, video, detection)
-BY_COST = (packing, seconds, native_aspect, vlm_packing, preference)
+BY_COST = (packing, seconds, native_aspect, vlm_packing, preference, buckets)
 RECIPES = {made.__name__: made for made in (*BY_SIZE, *BY_COST)}
 
 

@@ -73,7 +73,7 @@ def test_what_is_not_listed_is_counted_and_sources_are_no_shards(folder):
     assert (listed, summary) == (79, "4 shards checked: 80 errors")
 
 
-def test_errors_are_added_up_and_the_rate_that_allows_them_is_suggested(folder):
+def test_errors_are_added_up_and_the_rate_that_allows_them_is_suggested(folder, monkeypatch):
     for number in (1, 3):
         (folder / f"a-{number:03}.tar").write_bytes((folder / f"a-{number:03}.tar").read_bytes()[:3000])
     (folder / "a-005.tar").unlink()
@@ -86,13 +86,21 @@ def test_errors_are_added_up_and_the_rate_that_allows_them_is_suggested(folder):
     out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
     assert out.count("fetch or write the shard again") == 1
     assert out.count(": D107 truncated: the shard ends at byte 3000, before byte 3072") == 2
-    assert "`errors: {max_rate: 0.006}` in `a`" in out
+    assert "to train without these samples of `a`: `errors: {max_rate: 0.006}`" in out
     assert found(folder, "--sample", "5")["max_rates"] == {}
     source = {"name": "a", "shards": "a-{000..005}.tar", "errors": {"max_count": 3}}
     spec(folder, [source])
     assert found(folder, "--all")["max_rates"] == {}
     spec(folder, [{**source, "errors": {"max_rate": 0.002}}])
     assert found(folder, "--all")["max_rates"] == {"a": 0.006}
+    monkeypatch.syspath_prepend(folder)
+    (folder / "odd_ones.py").write_text(
+        "def keep(s):\n    return {'1': s}[s['__key__'][-1]] if s['cls'] == 3 else s\n"
+    )
+    spec(folder, [{**source, "map": "odd_ones:keep", "errors": {"max_count": 30}}])
+    assert found(folder, "--all")["max_rates"] == {"a": 0.008}
+    out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
+    assert "`errors: {skip: [shard, decode, map], max_rate: 0.008}`" in out
 
 
 def test_what_is_missing_in_the_environment_is_looked_at_again(folder):
@@ -153,7 +161,7 @@ def test_text_names_shard_code_and_place(folder):
     (folder / "a-003.tar").write_bytes((folder / "a-003.tar").read_bytes()[:3000])
     out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
     first, rate, last = out.splitlines()
-    assert "`errors: {max_rate: 0.002}` in `a`" in rate
+    assert "`errors: {max_rate: 0.002}`" in rate
     assert first.startswith("a-003.tar: D107 truncated: the shard ends at byte 3000")
     assert first.endswith("[member a0030001.txt, key a0030001, byte 2048]")
     assert last == "6 shards checked: 1 error"

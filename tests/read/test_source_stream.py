@@ -239,9 +239,7 @@ def test_a_source_that_yields_nothing_ends_after_all_shards_and_says_what_was_le
     size, interleave, order, slots
 ):
     source = source_of([3, 3], size, interleave=interleave, broken=(0, 1), order=order, slots=slots)
-    with pytest.raises(
-        ShardError, match=r"nothing in a whole pass .*dropped or skipped: ShardError \d+.*source s"
-    ):
+    with pytest.raises(ShardError, match=r"nothing in a whole pass .*dropped or skipped: D\d+ \d+.*source s"):
         next(iter(stream_of(source)))
     source = source_of([30, 30, 0], size, interleave=interleave, drops=range(30), order=order, slots=slots)
     with pytest.raises(ShardError, match=r"nothing in a whole pass"):

@@ -115,7 +115,7 @@ def test_it_is_skipped_if_the_spec_names_it(read, skip, source):
 def test_a_function_that_rejects_bytes_is_a_field_that_cannot_be_decoded(read):
     with pytest.raises(wdspec.FieldError, match="no such picture"):
         read(False, decode={"cls": "skipping:refuses"})
-    with pytest.raises(wdspec.ShardError, match=r"skipped: UserDecoderError 30"):
+    with pytest.raises(wdspec.ShardError, match=r"skipped: D203 30"):
         read(["shard", "decode", "map"], decode={"cls": "skipping:refuses"})
 
 

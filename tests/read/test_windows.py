@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
 from io import BytesIO
@@ -10,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from PIL import Image
 from shardmaking import write_shard
 
 import wdspec
@@ -424,3 +426,56 @@ def test_shares_of_cost_need_the_mean_cost(folder):
         wdspec.load(spec)
     with pytest.raises(wdspec.SpecError, match="needs a cost of samples"):
         wdspec.load(spec_of(folder, 4, mix={"shares_in": "cost"}))
+
+
+def test_images_of_a_bucket_have_its_size_and_the_nearest_aspect(tmp_path):
+    draw = random.Random(3)
+    sizes = [(draw.randrange(40, 260), draw.randrange(40, 260)) for _ in range(60)]
+    samples = []
+    for number, size in enumerate(sizes):
+        out = BytesIO()
+        Image.new("RGB", size, (number, 0, 0)).save(out, draw.choice(["png", "jpeg"]))
+        samples.append((f"{number:03d}", {"jpg": out.getvalue()}))
+    write_shard(tmp_path / "p.tar", samples)
+    spec = {
+        "dataset": [
+            {"shards": f"{tmp_path}/p.tar", "decode": {"jpg": "rgb8+bucket=64x96+step=16+ratio=1/2..2"}}
+        ],
+        "batch": {"size": 4, "group_by": "jpg.bucket", "group_wait": 60},
+        "epoch": {"batches": 12},
+    }
+    sides = range(16, 200, 16)
+    inside = {(w, h) for w in sides for h in sides if w * h <= 64 * 96}
+    allowed = [
+        (w, h)  # as large as possible in one of the two directions
+        for w, h in inside
+        if not {(w + 16, h), (w, h + 16)} <= inside and 0.5 <= w / h <= 2
+    ]
+    with wdspec.loader(spec, num_workers=0) as loader:
+        for made in loader:
+            _, height, width, _ = made["jpg"].shape
+            assert (width, height) in allowed
+            for key in made["__key__"]:
+                aspect = sizes[int(key)][0] / sizes[int(key)][1]
+                nearest = min(abs(math.log(w / h / aspect)) for w, h in allowed)
+                assert abs(math.log(width / height / aspect)) == pytest.approx(nearest)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "message"),
+    [
+        ("rgb8+bucket=64+resize=32", "both set the size"),
+        ("rgb8+step=64", "which is missing"),
+        ("rgb8+bucket=64+upright", "turn images when you write the shards"),
+        ("rgb8+bucket=big", "is not a side"),
+    ],
+)
+def test_buckets_that_cannot_be_used(tmp_path, decoder, message):
+    with pytest.raises(wdspec.SpecError, match=message):
+        wdspec.load({"dataset": [{"shards": f"{tmp_path}/p.tar", "decode": {"jpg": decoder}}]})
+
+
+def test_a_bucket_needs_a_decoder_with_buckets(folder):
+    batch = {"size": 4, "group_by": "txt.bucket"}
+    with pytest.raises(wdspec.FieldError, match="needs a decoder with buckets"):
+        global_batches(spec_of(folder, padded(batch), 1, 1))

@@ -2,17 +2,21 @@
 
 import io
 import itertools
+import json
 import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from PIL import Image
 from shardmaking import keys, reference, write_shard, write_source
 
 import wdspec
-from wdspec.fields.memory import MOST_BLOCKS
+from wdspec.fields.memory import MOST_BLOCKS, current
 from wdspec.read.padding import Padded
 from wdspec.run import tasks
 from wdspec.run.parcels import INLINE, Parcel, Ring, _received, forget_sender, ring
@@ -195,9 +199,15 @@ def test_a_batch_that_cannot_be_sent_is_an_error_in_the_training_process(spec):
             next(iter(loader))
 
 
+def shared_memory_of(*processes):
+    """The files that torch made in shared memory in these processes; others may run meanwhile."""
+    names = (name.split("_") for name in os.listdir("/dev/shm") if name.startswith("torch_"))
+    return {"_".join(name) for name in names if int(name[1]) in processes}
+
+
 def test_nothing_is_left_in_shared_memory_of_workers_that_are_killed(spec, monkeypatch):
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
-    before = set(os.listdir("/dev/shm"))
+    workers = []
     with wdspec.loader(spec, num_workers=2) as loader:
         loader.stream.steps._loader.dataset.run.__dict__["assemble"] = lambda number, parts: [
             torch.ones(INLINE)
@@ -205,10 +215,11 @@ def test_nothing_is_left_in_shared_memory_of_workers_that_are_killed(spec, monke
         batches = iter(loader)
         next(batches)
         for worker in loader.stream.steps._running()._workers:
+            workers.append(worker.pid)
             worker.kill()
         with pytest.raises((RuntimeError, OSError)):
             list(batches)
-    assert {name for name in os.listdir("/dev/shm") if name.startswith("torch_")} <= before
+    assert shared_memory_of(os.getpid(), *workers) == set()
 
 
 def place_of(tensor):
@@ -317,7 +328,7 @@ def expected(pictures):
         return [batch["jpg"].clone() for batch in loader]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.long), "forkserver"])
 def test_kept_batches_of_workers_are_whole_whatever_happens_later(pictures, expected, method):
     with wdspec.loader(pictures, num_workers=2, multiprocessing_context=method) as loader:
         kept = [batch["jpg"] for batch in itertools.islice(loader, 7)]
@@ -348,3 +359,81 @@ def test_kept_batches_are_whole_in_threads_and_without_workers(pictures, expecte
         with wdspec.loader({**pictures, "loader": {"kind": kind}}, num_workers=workers) as loader:
             kept = [batch["jpg"] for batch in loader]
         assert all(map(torch.equal, kept, expected))
+
+
+def test_nothing_is_left_when_worker_or_trainer_is_killed(pictures, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import json, os, signal, sys, time\n"
+        "import wdspec\n"
+        "loader = iter(wdspec.loader(json.loads(sys.argv[1]), num_workers=2))\n"
+        "kept = [next(loader) for _ in range(4)]\n"
+        "print(flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-W", "ignore", str(tmp_path / "train.py"), json.dumps(pictures)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None
+        trainer.stdout.readline()
+        workers = psutil.Process(trainer.pid).children(recursive=True)
+        workers[0].kill()
+        trainer.kill()
+    psutil.wait_procs(workers, timeout=20)
+    assert shared_memory_of(trainer.pid, *(worker.pid for worker in workers)) == set()
+
+
+def test_a_closed_loader_keeps_no_memory(pictures):
+    with wdspec.loader(pictures, num_workers=0) as loader:
+        batch = next(iter(loader))["jpg"]
+        assert current.last.pool.blocks
+    assert not current.last.pool.blocks
+    assert int(batch.sum()) > 0
+
+
+VARIANTS = {
+    "several ranks": {"elastic": {"ranks": 4, "workers": 2}},
+    "accumulated": {"elastic": {"ranks": 4, "workers": 2}, "batch": {"size": 6, "accumulate": True}},
+    "dropped": {"select": "some_rows:keep"},
+    "mapped": {"map": {"jpg": "some_rows:darken"}},
+    "twice in a tuple": {"to_tuple": ["jpg", "cls", "jpg"]},
+    "a list": {"batch": {"size": 6, "ragged": {"jpg": "list"}}},
+    "floats": {"decode": {"jpg": "torch+random_resized_crop=224+normalize=imagenet"}},
+    "numpy": {"decode": {"jpg": "rgb8+random_resized_crop=300x200+hflip=0.5"}},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_batches_equal_those_that_are_stacked_by_copying(pictures, variant, monkeypatch, tmp_path):
+    (tmp_path / "some_rows.py").write_text(
+        "def keep(sample):\n    return sample['cls'] % 3 != 1\n"
+        "def darken(image):\n    return image // 2 if int(image.sum()) % 2 else image\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    changes = dict(VARIANTS[variant])
+    source = {**pictures["dataset"][0]}
+    source |= {name: changes.pop(name) for name in ("select", "decode") if name in changes}
+    spec = {**pictures, "dataset": [source], **changes}
+
+    def read(workers):
+        with wdspec.loader(spec, num_workers=workers) as loader:
+            return [pickle.dumps(batch) for batch in loader]
+
+    found = [read(0), read(2)]
+    monkeypatch.setattr("wdspec.fields.memory.Rows.next", lambda self, *arguments: None)
+    expected = read(0)
+    values = [[pickle.loads(batch) for batch in batches] for batches in (*found, expected)]
+    for batches in values[:2]:
+        assert len(batches) == len(values[2]) > 0
+        for one, other in zip(batches, values[2], strict=True):
+            assert flat(one) == flat(other)
+
+
+def flat(value):
+    """A value in a form that can be compared."""
+    if isinstance(value, dict):
+        return {name: flat(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [flat(each) for each in value]
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        value = torch.as_tensor(value)
+        return tuple(value.shape), str(value.dtype), value.numpy().tobytes()
+    return value

@@ -427,3 +427,16 @@ def test_transforms_of_torchvision_need_tensors(source: Any, top: Any, hint: str
     ]
     assert [hint in each.hint for each in found if hint] == [True] * (hint is not None), found
     assert hint is not None or not found
+
+
+def test_what_all_sources_share_is_named_once() -> None:
+    sources = [
+        {"name": f"s{n}", "shards": f"{n}.tar", "extensions": "jpg txt", "weight": 1} for n in range(3)
+    ]
+    spec = {
+        "batch": {"size": 4, "collate": {"txt": "pad"}},
+        "dataset": sources,
+        "defaults": {"decode": "rgb8"},
+        "map": {"jpg": [_FLIP, _FLIP]},
+    }
+    assert [each.code for each in check(spec)[1]] == ["E319", "W379"]

@@ -287,11 +287,9 @@ def test_refusals_are_errors_at_once(double, fault, said):
     assert len(double.seen("p")) == 1
 
 
-def test_a_head_without_a_reason_names_what_finds_it(double):
+def test_a_head_without_a_reason_names_the_likely_ones(double):
     double.script("t", status(400, ""))
-    with pytest.raises(
-        StoreError, match="whether the object is damaged: `wdspec ls` reads it and shows the reason"
-    ):
+    with pytest.raises(StoreError, match="and whether the cluster's copy is damaged"):
         storage(double).stat_location(f"ais+{URL}")
 
 

@@ -146,7 +146,8 @@ class DataReport:
                 columns["not listed above>"] = lambda row: f"{found.hidden.get(row[0], 0):,}"
             yield table_of(sorted(found.totals.items()), columns)
         for source, rate in found.max_rates.items():
-            yield f"to train without the samples that cannot be read: `errors: {{max_rate: {rate:g}}}` in `{source}`"
+            skip = "skip: [shard, decode, map], " * ((source, "D203") in found.totals)
+            yield f"to train without these samples of `{source}`: `errors: {{{skip}max_rate: {rate:g}}}`"
         shards = [looked for source in found.collection.own for looked in source.shards]
         unchanged = sum(looked.facts.is_unchanged for looked in shards)
         if unchanged:

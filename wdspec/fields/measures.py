@@ -12,11 +12,12 @@ from typing import Any
 from wdspec.base.errors import FieldError, WdspecError
 from wdspec.fields.codecs.arrays import npy_shape
 from wdspec.fields.codecs.audio import read_seconds
+from wdspec.fields.codecs.framing import Framing
 from wdspec.fields.codecs.image_decoder import image_size
 from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import is_reserved, listed_fields
 from wdspec.fields.samples import MAX_LAYOUTS, SampleFields
-from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF, split_packing
+from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF, choose_decoder, split_packing
 from wdspec.spec.language.expressions import MISSING, Path, describe_path
 
 Reader = Callable[[dict[str, Any]], Any]
@@ -94,11 +95,30 @@ class Measures:
                 field=name,
             )
         measure = _measure_of(path[1:], stored)
+        if path[1:] == ("bucket",):
+            measure = self._bucket_of(name, stored)
         if measure is not None:
             return lambda raw: measure(raw[stored])
         decoder = self._fields.rules.decoder_of(name, stored)
         keeps = self._keeps_decoded and decoder is not None and decoder.rescale is None
         return _follow(stored, decoder.decode if decoder else bytes, keeps, path, optional)
+
+    def _bucket_of(self, name: str, stored: str) -> Callable[[bytes], str]:
+        """Return what says the bucket of an image, such as `832x1216`."""
+        rules = self._fields.rules
+        chosen = choose_decoder(rules.names, rules.fields, name, stored)
+        framing = None if chosen is None or ":" in chosen else Framing.of(chosen)
+        if framing is None or framing.bucket is None:
+            raise FieldError(
+                f"`{name}.bucket` needs a decoder with buckets: `decode: {{{name}: rgb8+bucket=1024+step=64}}`",
+                field=name,
+            )
+
+        def bucket(data: bytes) -> str:
+            width, height = framing.bucket_of(image_size(data))
+            return f"{width}x{height}"
+
+        return bucket
 
 
 def _follow(stored: str, decode: Callable[[bytes], Any], keeps: bool, path: Path, optional: bool) -> Reader:

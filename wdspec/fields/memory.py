@@ -87,6 +87,11 @@ class Pool:
         """Return a block to the system."""
         self.blocks.remove(block)
 
+    def clear(self) -> None:
+        """Return all blocks; those in use stay until the last view of them is gone."""
+        for block in list(self.blocks):
+            self.drop(block)
+
 
 class Rows:
     """Rows of the batches of one reader, which decoders fill, and the memory of their other columns.

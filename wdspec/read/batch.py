@@ -17,10 +17,12 @@ import torch
 from wdspec.base.errors import FieldError, SpecError
 from wdspec.fields import memory
 from wdspec.planning.keys import key64, random64
+from wdspec.planning.plan import Batching
 from wdspec.read.padding import as_tensors, describe, pad
 from wdspec.read.randomness import GlobalGenerators
 from wdspec.read.transform import Sample, build_function, find_field, missing_field
 from wdspec.spec.language.batch import Batch, Collation, FieldCollation
+from wdspec.spec.spec import Spec
 
 Column = Callable[[str, list[Any], Sequence[Sample]], Any]
 """(field, its values, the samples they belong to) → the column of the batch."""
@@ -54,15 +56,16 @@ def stack_samples(samples: Sequence[Sample], place: int = 0) -> dict[str, Any]:
     return {name: strict_column(name, values, samples) for name, values in _values_by_field(samples).items()}
 
 
-def batch_rows(batch: Batch | None, count: int) -> memory.Rows:
-    """Return the memory of batches of so many samples, whose images decoders write where they are stacked."""
-    if batch is None or (batch.collate is not None and batch.collate.call is not None):
+def batch_rows(spec: Spec, batching: Batching, ranks: int) -> memory.Rows:
+    """Return the memory of batches, whose images decoders write where they are stacked if their number is known."""
+    batch = spec.batch
+    is_by_user = batch is not None and batch.collate is not None and batch.collate.call is not None
+    if batch is None or is_by_user or spec.stage is not None or batching.windowed:
         return memory.Rows()
     fields = {} if batch.collate is None else batch.collate.fields
     listed = batch.ragged if isinstance(batch.ragged, tuple) else ()
-    return memory.Rows(
-        count, frozenset([*(name for name, how in fields.items() if how.way != "stack"), *listed])
-    )
+    others = [*(name for name, how in fields.items() if how.way != "stack"), *listed]
+    return memory.Rows(batching.per_slot * (1 if batching.accumulated else ranks), frozenset(others))
 
 
 class BatchMaker:

@@ -70,8 +70,7 @@ class Reader:
         self._rows: dict[int, list[Slot]] = {}
         """The open slots of each canonical worker, one per rank."""
         self._failure: Exception | None = None
-        each = plan.batching.per_slot * (1 if plan.batching.accumulated else len(ranks))
-        self.rows = batch_rows(None if spec is None or spec.stage is not None else spec.batch, each)
+        self.rows = batch_rows(spec, plan.batching, len(ranks))
         """The memory of batches."""
         self._reported: dict[int, PackedCounts] = {}
 
@@ -218,8 +217,9 @@ class Reader:
             slot.draw_by(draws)
 
     def close(self) -> None:
-        """Close all open shards and forget the slots."""
+        """Close all open shards, forget the slots, and return the memory of batches."""
         self.restore({})
+        self.rows.pool.clear()
 
     def _slot_opener(self, plan: Plan) -> Callable[[int, int, bytes | None], Slot]:
         """Return the function that opens slot (c, k) from its state: endless, after a stage, or of a pass."""

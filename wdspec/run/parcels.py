@@ -56,7 +56,6 @@ class Parcel:
                 block.give_up()
             raise
         self._data = file.getvalue()
-        self._dropped = ring.value.report_dropped()
         self._opened: tuple[Any] | None = None
         self.size = len(self._data) + pickler.shared
         """Size in bytes, including shared memory."""
@@ -69,8 +68,6 @@ class Parcel:
         self.__dict__.update(state)
         if self.size > len(self._data):
             self._opened, self._data = (pickle.loads(self._data),), b""
-        for block in self._dropped:
-            _received.value.blocks.pop(block, None)
 
 
 class _SharedBlock(Block):
@@ -171,8 +168,17 @@ class _Received:
         """Lease → its block and its mark."""
         self._count = count()
 
-    def open(self, id: BlockId, mark: int, storage: Any, sender: int, start: int, size: int) -> Any:
-        """Return a part of a block as an object with a buffer, which returns the lease when it is gone."""
+    def open(
+        self, id: BlockId, mark: int, storage: Any, sender: int, start: int, size: int, dropped: list[BlockId]
+    ) -> Any:
+        """Return a part of a block as an object with a buffer, which returns the lease when it is gone.
+
+        Args:
+            storage: the memory of the block, if it was not sent before.
+            dropped: blocks that the sender does not use any more.
+        """
+        for other in dropped:
+            self.blocks.pop(other, None)
         if storage is not None:
             self.blocks[id] = _bytes_of(storage)
             self.senders[id[0]] = sender
@@ -185,9 +191,8 @@ class _Received:
         return owner
 
     def _return(self, lease: int) -> None:
-        if (
-            lease in self.leases and self is _received.value
-        ):  # else it belongs to the process that forked this one
+        # Otherwise it was given up, or belongs to the process that forked this one.
+        if lease in self.leases and self is _received.value:
             self.leases.pop(lease)[1][0] = _RETURNED
 
     def leave_to_child(self) -> None:
@@ -218,12 +223,10 @@ def forget_sender(process: int) -> None:
 class _Pickler(ForkingPickler):
     """Pickles for another process as torch does, but small plain tensors by value, and large ones in blocks."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.shared = 0
-        """Bytes of tensors in shared memory."""
-        self.blocks: list[_SharedBlock] = []
-        """The blocks that were lent."""
+    shared = 0
+    """Bytes of tensors in shared memory."""
+    blocks: tuple[_SharedBlock, ...] = ()
+    """The blocks that were lent."""
 
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -254,8 +257,8 @@ class _Pickler(ForkingPickler):
         lease = block.add_lease()
         if lease is None:
             return None
-        self.blocks.append(block)
-        facts = (*lease, os.getpid(), start, value.nbytes)
+        self.blocks += (block,)
+        facts = (*lease, os.getpid(), start, value.nbytes, ring.value.report_dropped())
         return _open_tensor, (*facts, value.dtype, tuple(value.shape), value.stride())
 
 
@@ -270,8 +273,11 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         and tensor.numel() > 0
         and tensor.device.type == "cpu"
         and not (tensor.requires_grad or tensor.is_quantized)
-        and sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1
-        == tensor.numel()
+        and (
+            tensor.is_contiguous()
+            or sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+            == tensor.numel()
+        )
     )
 
 
@@ -298,9 +304,10 @@ def _open_tensor(
     sender: int,
     start: int,
     size: int,
+    dropped: list[BlockId],
     dtype: torch.dtype,
     shape: tuple[int, ...],
     steps: tuple[int, ...],
 ) -> torch.Tensor:
     """Return a tensor in a block; the block is used again when the tensor and all views of it are gone."""
-    return _tensor(_received.value.open(id, mark, storage, sender, start, size), dtype, shape, steps)
+    return _tensor(_received.value.open(id, mark, storage, sender, start, size, dropped), dtype, shape, steps)

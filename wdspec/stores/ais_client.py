@@ -433,8 +433,6 @@ class Refusal:
         if self.status == 416:
             return ShardError(f"the object is shorter than it was: {self}; start again from a saved state")
         advice = _ADVICE.get(self.status, "check the URL")
-        if self.status == 400 and not self.text:  # the answer to a HEAD has no message
-            advice += ", and whether the object is damaged: `wdspec ls` reads it and shows the reason"
         if self.status == 501 and etl is not None:
             advice = "this cluster is built without ETLs"
         return StoreError(f"AIStore refuses: {self}; {advice}")

@@ -1,4 +1,4 @@
-"""`resize`, `center_crop`, `random_resized_crop`: choosing a part of an image, and its size.
+"""`resize`, `center_crop`, `random_resized_crop`, `bucket`: choosing a part of an image, and its size.
 
 The arithmetic is that of torchvision (transforms.v2). `random_resized_crop` draws from the random numbers of the
 sample, which are the same for all of its images.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from PIL import Image
 
@@ -41,6 +42,10 @@ class Framing:
     interpolation: str = "bilinear"
     antialias: bool = True
     resizer: str = "torch"
+    bucket: Sides | None = None
+    """A size whose area no bucket exceeds."""
+    step: int = 64
+    """The sides of buckets are multiples of it."""
 
     @classmethod
     def of(cls, decoder: str) -> Framing | None:
@@ -74,9 +79,15 @@ class Framing:
             crop = random_crop(size, self.scale, self.ratio, numbers)
             return [Fit((width, height), crop, None, *how)]
         resized = size if self.resize is None else _resize(size, self.resize)
-        if self.center_crop is None:
+        sides = self.center_crop
+        if self.bucket is not None:
+            width, height = self.bucket_of(size)
+            scale = max(width / size[0], height / size[1])
+            resized = max(width, round(size[0] * scale)), max(height, round(size[1] * scale))
+            sides = height, width
+        if sides is None:
             return [] if resized == size else [Fit(resized, None, None, *how)]
-        crop = central_crop(resized, self.center_crop)
+        crop = central_crop(resized, sides)
         wanted = (crop[2] - crop[0], crop[3] - crop[1])
         inside = crop[0] >= 0 and crop[1] >= 0 and crop[2] <= resized[0] and crop[3] <= resized[1]
         if resized == size:
@@ -92,6 +103,41 @@ class Framing:
             min(crop[3] * down, size[1]),
         )
         return [Fit(wanted, None, part, *how)]
+
+    def bucket_of(self, size: Size) -> Size:
+        """Return (width, height) of the bucket whose aspect ratio is nearest to that of an image."""
+        assert self.bucket is not None, "the decoder has buckets"
+        height, width = _both(self.bucket)
+        ratio = self.ratio if self.ratio != Framing.ratio else (0.5, 2.0)
+        return nearest_bucket(size[0] / size[1], list_buckets(width * height, self.step, ratio))
+
+
+@lru_cache(maxsize=64)
+def list_buckets(area: int, step: int, ratio: tuple[float, float]) -> tuple[Size, ...]:
+    """Return all buckets (width, height): for each width the largest height within the area, and the reverse.
+
+    These are the buckets of NovelAI's aspect ratio bucketing, as trainers of diffusion models use them.
+
+    Args:
+        area: the most pixels of a bucket.
+        step: sides are multiples of it.
+        ratio: the least and largest ratio of width to height.
+    """
+    found = set()
+    for long in range(step, int(math.sqrt(area * max(ratio[1], 1 / ratio[0]))) + step, step):
+        short = area // long // step * step
+        found |= {(long, short), (short, long)} if short else set()
+    kept = [size for size in found if ratio[0] <= size[0] / size[1] <= ratio[1]]
+    largest: dict[float, Size] = {}
+    for size in sorted(kept):
+        largest[size[0] / size[1]] = size
+    return tuple(sorted(largest.values()))
+
+
+@lru_cache(maxsize=65536)
+def nearest_bucket(aspect: float, buckets: tuple[Size, ...]) -> Size:
+    """Return the bucket whose aspect ratio is nearest, by the ratio of the two; of equal ones the narrower."""
+    return min(buckets, key=lambda size: abs(math.log(size[0] / size[1] / aspect)))
 
 
 def random_crop(

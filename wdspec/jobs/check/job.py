@@ -22,6 +22,7 @@ from wdspec.planning.topology import Topology
 from wdspec.read.budget import MIN_SAMPLES
 from wdspec.shards.lock import check_harmless
 from wdspec.shards.shards import Shards, check_readable, list_shards
+from wdspec.spec.language.values import SkipCause
 from wdspec.spec.measurements import reading_of
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
@@ -76,13 +77,17 @@ class CheckReport:
         source with errors in more than a tenth of its samples gets none.
         """
         skips: Counter[str] = Counter()
+        causes: dict[str, set[SkipCause]] = {source.name: set() for source in self.collection.own}
         for (source, code), count in self.totals.items():
-            if code.startswith("D1") or code in _SKIPPABLE:
+            if source in causes and (code.startswith("D1") or code in _SKIPPABLE):
                 skips[source] += count
+                causes[source].add(
+                    "shard" if code.startswith("D1") else "map" if code == "D203" else "decode"
+                )
         rates = {}
         for checked in self.collection.own:
             found, samples, errors = skips[checked.name], checked.facts.samples, checked.source.errors
-            is_allowed = errors.skip and not (
+            is_allowed = all(map(errors.skips, causes[checked.name])) and not (
                 (errors.max_count is not None and errors.max_count < found)
                 or (errors.max_rate is not None and errors.max_rate < found / max(MIN_SAMPLES, samples))
             )

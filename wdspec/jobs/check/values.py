@@ -378,8 +378,9 @@ class SampleWatch:
     def raw(self, raw: Mapping[str, Any], index: int, offset: int) -> None:
         """Take a raw sample of the shard."""
         number, name = map(raw.get, CLASS_FIELDS)
-        if type(number) is bytes and type(name) is bytes and len(number) + len(name) <= LONGEST_CLASS:
-            pair = f"{to_text(number.strip())} {to_text(name.strip())}"
+        if number is not None and name is not None:
+            both = (to_text(each) if type(each) is bytes else str(each) for each in (number, name))
+            pair = " ".join(each.strip()[:LONGEST_CLASS] for each in both)
             merge(
                 self.facts.classes, {pair: Seen(1, self.place(index, offset, raw["__key__"]))}, MOST_CLASSES
             )

@@ -116,8 +116,10 @@ FRAMING: Mapping[str, Callable[[str], Any]] = {
     "interpolation": _interpolation,
     "antialias": _boolean,
     "resizer": _resizer,
+    "bucket": _sides,
+    "step": _count,
 }
-"""Options that resize images, with the functions that read their values; all but the last are torchvision's."""
+"""Options that resize images, with the functions that read their values; all but the last three are torchvision's."""
 REDUCING: Mapping[str, Callable[[str], Any]] = {"dct_scaling": _boolean}
 """Whether JPEGs are decoded at a smaller size if they will be resized."""
 FINISHING: Mapping[str, Callable[[str], Any]] = {"hflip": _probability, "normalize": _normalization}
@@ -153,6 +155,10 @@ def option_values(name: str) -> dict[str, Any]:
         elif option in VALUED:
             raise ValueError(f"the option `{option}` needs a value: `{option}={_EXAMPLES[option]}`")
     _check_together(values)
+    if "bucket" in values and "upright" in name.split("+"):
+        raise ValueError(
+            "`bucket` goes by the size in the header of a file; turn images when you write the shards"
+        )
     if "normalize" in values:
         channels = _FLOATS.get(name.partition("+")[0])
         if channels is None or len(values["normalize"][0]) not in (1, channels):
@@ -178,6 +184,8 @@ _EXAMPLES = {
     "interpolation": "bicubic",
     "antialias": "false",
     "resizer": "pillow",
+    "bucket": "1024",
+    "step": "64",
     "dct_scaling": "false",
     "hflip": "0.5",
     "normalize": "imagenet",
@@ -192,6 +200,12 @@ def _check_together(values: Mapping[str, Any]) -> None:
         for other in ("resize", "center_crop"):
             if other in values:
                 raise ValueError(f"`random_resized_crop` and `{other}` both set the size of images")
+    if "bucket" in values:
+        for other in ("resize", "center_crop", "random_resized_crop"):
+            if other in values:
+                raise ValueError(f"`bucket` and `{other}` both set the size of images")
+    elif "step" in values:
+        raise ValueError("`step` is that of the sides of a `bucket`, which is missing: `bucket=1024+step=64`")
     written = list(values)
     if {"resize", "center_crop"} <= values.keys() and written.index("center_crop") < written.index("resize"):
         raise ValueError(
@@ -199,12 +213,13 @@ def _check_together(values: Mapping[str, Any]) -> None:
             "`random_resized_crop`, or a function in `map`"
         )
     for option in ("scale", "ratio"):
-        if option in values and "random_resized_crop" not in values:
+        has_bucket = option == "ratio" and "bucket" in values
+        if option in values and "random_resized_crop" not in values and not has_bucket:
             raise ValueError(
                 f"`{option}` needs `random_resized_crop=224`; to rescale images, use the key `scale:`"
             )
     for option in ("interpolation", "antialias"):
-        if option in values and not {"random_resized_crop", "resize"} & values.keys():
+        if option in values and not {"random_resized_crop", "resize", "bucket"} & values.keys():
             raise ValueError(f"`{option}` needs `resize` or `random_resized_crop`")
     if values.get("antialias") is False and values.get("interpolation") in ("lanczos", "box"):
         raise ValueError("`antialias=false` works only with nearest, bilinear and bicubic")

@@ -383,11 +383,9 @@ def key_for(fields: Iterable[str], name: str, suffix: str) -> str | None:
     """
     suffix, keys = suffix.lower(), list(fields)
     ends = (*endings(suffix), *endings(split_packing(suffix)[0]))
-    for key in (name, *ends):
-        if key in keys:
-            return key
     lowered = {key.lower(): key for key in keys}
-    return next((lowered[end] for end in ends if end in lowered), None)
+    exact = (key for key in (name, *ends) if key in keys)
+    return next(iter((*exact, *(lowered[end] for end in ends if end in lowered))), None)
 
 
 def first_taking(names: Iterable[str], last: str) -> str | None:

@@ -37,9 +37,6 @@ _ONE_ARGUMENT = frozenset({"ceil", "floor", "abs"})
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.USub, ast.UAdd, ast.Not, ast.And, ast.Or)
 _COMPARISONS = (ast.Lt, ast.LtE, ast.Eq, ast.NotEq, ast.GtE, ast.Gt, ast.In, ast.NotIn)
 _WORDS = {"true": True, "false": False, "none": None}
-MEASURES = ("length", "pixels", "width", "height", "aspect", "seconds")
-"""What is known of a field without decoding it."""
-
 Path = tuple[str | int, ...]
 """The name of a field, then the way into it: `("json", "scores", 0)`, `("image", "width")`."""
 

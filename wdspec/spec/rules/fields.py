@@ -203,9 +203,7 @@ def mapped_fields(composition: Composition) -> Findings:
         yield from _absent(composition.top.entries["map"].value, named, known)
 
 
-_LIKE_CALL = frozenset(
-    {"callable", "fn", "func", "function", "_target_", "target", "transform", "transforms"}
-)
+_LIKE_CALL = frozenset({"callable", "fn", "func", "function", "_target_", "transform", "transforms"})
 """Keys under which other tools expect a function."""
 
 
@@ -258,24 +256,30 @@ def ignored_arrays(composition: Composition) -> Findings:
     """Transforms of torchvision v2 that are the first function of images that are arrays."""
     if "map" in composition.bad:
         return
+    reported: list[Node] = []  # a function of all sources is named once
     for leaf, source in right_sources(composition, "extensions", "rename", "decode", "map"):
         touched: set[str | None] = set()
         for call in (*source.map, *composition.spec.map):
-            if not touched & {call.field, None} and _TORCHVISION.match(call.call):
-                fields = (call.field,) if call.field is not None else field_names(source) or ()
-                decoders = [each for field in fields for each in decoders_of(source, field)]
-                images = [(each, image) for each in decoders if (image := image_of(each)) is not None]
-                if images and all(image.container == "numpy" for _, image in images):
-                    own = call in source.map and "map" in leaf.node.entries
-                    at = (leaf.node if own else composition.top).value_or_self("map")
-                    name = call.call.rpartition(":")[2]
-                    message = f"`{name}` leaves images of `{leaf.name}` as they are, as they are numpy arrays"
-                    hint = f"write `decode: {_twin(images[0][0])}`"
-                    yield Finding(_find_key(at, call.field or "call"), message, hint)
+            is_first = not touched & {call.field, None}
             touched.add(call.field)
+            if not is_first or not _TORCHVISION.match(call.call):
+                continue
+            fields = (call.field,) if call.field is not None else field_names(source) or ()
+            decoders = [each for field in fields for each in decoders_of(source, field)]
+            images = [(each, image) for each in decoders if (image := image_of(each)) is not None]
+            own = call in source.map and "map" in leaf.node.entries
+            holder = (leaf.node if own else composition.top).value_or_self("map")
+            at = _find_key(holder, call.field or "call")
+            is_numpy = bool(images) and all(image.container == "numpy" for _, image in images)
+            if is_numpy and not any(at is each for each in reported):
+                reported.append(at)
+                name = call.call.rpartition(":")[2]
+                message = f"`{name}` leaves images of `{leaf.name}` as they are, as they are numpy arrays"
+                yield Finding(at, message, f"write `decode: {_twin(images[0][0])}`")
 
 
 def image_of(decoder: str | None) -> ImageSpec | None:
+    """What a decoder of images returns; None for others."""
     row = BY_NAME.get(split_decoder(decoder or "")[0])
     return None if row is None else row.image
 

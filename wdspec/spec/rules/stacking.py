@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from wdspec.spec.build import Composition
@@ -38,17 +39,28 @@ def padded_fields(composition: Composition) -> Findings:
     for field, how in collated.items() if "batch" not in composition.bad else ():
         if how.way not in ("pad", "nested") or any(call.field in (field, None) for call in spec.map):
             continue
-        for leaf, source in right_sources(composition, "extensions", "rename", "decode", "map"):
-            if any(call.field in (field, None) for call in source.map) or field in source.tags:
-                continue
-            rows = [BY_NAME.get(decoder or RAW) for decoder in decoders_of(source, field)]
-            for name, kind, hint in _UNPADDED if rows and not _has_records(source) else ():
-                if all(row is BY_NAME[name] for row in rows):
-                    at = locate(composition.top.entries["batch"].value, ("collate", field))
-                    message = (
-                        f"`{how.way}` needs numbers with a length, but `{field}` of `{leaf.name}` is {kind}"
-                    )
-                    yield Finding(at, message, hint)
+        found = (
+            (leaf.name, row)
+            for leaf, source in right_sources(composition, "extensions", "rename", "decode", "map")
+            if (row := _find_unpadded(source, field)) is not None
+        )
+        for name, (_, kind, hint) in islice(found, 1):
+            at = locate(composition.top.entries["batch"].value, ("collate", field))
+            yield Finding(
+                at, f"`{how.way}` needs numbers with a length, but `{field}` of `{name}` is {kind}", hint
+            )
+
+
+def _find_unpadded(source: Source, field: str) -> tuple[str, str, str] | None:
+    """The row of `_UNPADDED` that all values of a field are like, unless a function may change them."""
+    if (
+        any(call.field in (field, None) for call in source.map)
+        or field in source.tags
+        or _has_records(source)
+    ):
+        return None
+    rows = [BY_NAME.get(decoder or RAW) for decoder in decoders_of(source, field)]
+    return next((each for each in _UNPADDED if rows and all(row is BY_NAME[each[0]] for row in rows)), None)
 
 
 _UNPADDED = (
@@ -88,7 +100,12 @@ def unstackable_images(composition: Composition) -> Findings:
             hint = "decode to an array (`rgb8`) or a tensor (`torchrgb`), or make one in `map`"
             yield Finding(written, "images of `pil` cannot be stacked in a batch", hint)
         elif written is not None and (decoder := _find_resized(source, spec)) is not None:
-            side = option_values(decoder)["resize"]
+            options = option_values(decoder)
+            if "bucket" in options:
+                hint = "add `batch: {group_by: image.bucket}`, with the name of the field"
+                yield Finding(written, "images of two buckets do not stack", hint)
+                continue
+            side = options["resize"]
             hint = f"write `resize={side}x{side}`, or add `+center_crop={side}`"
             yield Finding(
                 written, f"`resize={side}` keeps the aspect, so images of two aspects do not stack", hint
@@ -114,11 +131,14 @@ def _gives_pil(source: Source, spec: Spec) -> bool:
 def _find_resized(source: Source, spec: Spec) -> str | None:
     """A decoder that resizes the shorter side of images and does not crop them."""
     decoders = (each for field in _stacked_images(source, spec) for each in decoders_of(source, field))
-    return next((each for each in decoders if each and _keeps_aspect(each)), None)
+    is_grouped = spec.batch is not None and "bucket" in (spec.batch.group_by or "")
+    return next((each for each in decoders if each and _keeps_aspect(each, is_grouped)), None)
 
 
-def _keeps_aspect(decoder: str) -> bool:
+def _keeps_aspect(decoder: str, is_grouped: bool) -> bool:
     options = option_values(decoder)
+    if "bucket" in options:
+        return not is_grouped
     return isinstance(options.get("resize"), int) and "center_crop" not in options
 
 
