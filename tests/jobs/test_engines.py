@@ -38,6 +38,11 @@ MORE = """
             os.kill(os.getpid(), 9)
         return double(sample)
 
+    def bad(sample):
+        if sample["cls"] == 33:
+            os.kill(os.getpid(), 9)
+        return double(thirteen(sample))
+
     def hold_rank_1(sample):
         mark = pathlib.Path(__file__).parent / "held"
         while os.environ.get("RANK") == "1":
@@ -142,32 +147,27 @@ def test_an_engine_writes_what_one_process_writes(place, expected):
     assert place.shards("there") == expected
 
 
-def test_a_failed_shard_is_named_and_the_others_are_whole(place):
-    failed = place.process("thirteen", "bad", code=1)["failed"]
-    assert [each["url"] for each in failed] == ["in/a-001.tar"]
-    assert "thirteen brings bad luck" in failed[0]["cause"]
-    assert "functions.py" in failed[0]["detail"]
-    assert sorted(place.shards("bad")) == ["a-000.tar", "a-002.tar", "a-003.tar"]
-
-
 def test_the_shard_of_a_killed_worker_is_done_again(place, expected):
     assert len(place.process("deadly_once", "again")["done"]) == 4
     assert place.shards("again") == expected
 
 
-def test_a_shard_that_kills_its_workers_is_named_and_the_job_resumes(place, expected):
-    failed = place.process("deadly", "half", "--retries", "0", code=1)["failed"]
-    assert "in/a-001.tar" in [each["url"] for each in failed]
-    assert {each["cause"].partition(",")[0] for each in failed} == {
-        "the process that worked on it was killed"
-    }
+def test_failed_shards_are_named_the_others_are_whole_and_the_job_resumes(place, expected):
+    failed = place.process("bad", "half", "--retries", "0", code=1)["failed"]
+    causes = {each["url"]: each for each in failed}
+    assert "thirteen brings bad luck" in causes["in/a-001.tar"]["cause"]
+    assert "functions.py" in causes["in/a-001.tar"]["detail"]
+    assert "the process that worked on it was killed" in causes["in/a-003.tar"]["cause"]
     left = place.shards("half")
-    assert sorted(left) == sorted(set(SHARDS) - {os.path.basename(each["output"]) for each in failed})
-    for name in left:
-        os.remove(place.folder / "half" / name)
-        shutil.copy(place.folder / "here" / name, place.folder / "half" / name)
+    # On Dask, a shard may be whole although its outcome was lost with the worker.
+    assert (
+        {*SHARDS} - {os.path.basename(url) for url in causes}
+        <= {*left}
+        <= {*SHARDS} - {"a-001.tar", "a-003.tar"}
+    )
+    assert left == {name: expected[name] for name in left}
     report = place.process("double", "half")
-    assert (len(report["there"]), len(report["done"])) == (len(left), len(failed))
+    assert (len(report["there"]), len(report["done"])) == (len(left), 4 - len(left))
     assert place.shards("half") == expected
 
 
