@@ -320,11 +320,6 @@ def test_one_source_can_be_chosen(folder):
     assert "no source `c`" in said
 
 
-def test_engines_have_one_way_to_be_chosen(folder):
-    _, said = within("check", "s.yaml", "--engine", "dask", folder=folder, code=2)
-    assert "must be given together" in said
-
-
 @pytest.mark.parametrize(
     "damage",
     [

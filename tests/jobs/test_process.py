@@ -239,19 +239,6 @@ def test_a_dry_run_lists_and_reads_nothing(folder):
     assert not os.path.exists("out")
 
 
-def test_an_engine_without_its_scheduler_is_a_mistake_of_usage(folder):
-    result = CliRunner().invoke(process, [write_job(folder), "--engine", "dask"])
-    assert result.exit_code == 2
-    assert "--scheduler ADDRESS" in result.output
-
-
-def test_processes_are_not_asked_of_a_cluster(folder):
-    call = [write_job(folder), "--engine", "dask", "--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"]
-    result = CliRunner().invoke(process, call)
-    assert result.exit_code == 2
-    assert "--jobs is for the local engine" in result.output
-
-
 def test_a_map_that_ends_its_process_fails_its_shard_and_not_the_job(folder):
     write_job(folder, map="functions:augment")
     (folder / "functions.py").write_text("def augment(sample):\n    raise SystemExit(0)\n")

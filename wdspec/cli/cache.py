@@ -19,16 +19,23 @@ from wdspec.base.progress import progress
 from wdspec.cache.index import Content, Entry, Index
 from wdspec.cache.shard_cache import GONE, change_since
 from wdspec.cli.report import Table, pluralize, print_json, show
-from wdspec.cli.spec_options import SpecChoice, choosing, form_option, parse_value, read_bytes
+from wdspec.cli.spec_options import (
+    SpecChoice,
+    choosing,
+    choosing_engine,
+    form_option,
+    parse_value,
+    read_bytes,
+)
 from wdspec.formats.compression import TAR_SUFFIXES, format_of
 from wdspec.formats.decompress import decompress
 from wdspec.formats.tar.reader import count_samples
+from wdspec.jobs.engine import Engine
+from wdspec.jobs.prefetch import PrefetchJob
 from wdspec.shards.shards import list_shards
 from wdspec.spec.files import is_spec_file
 from wdspec.spec.language.values import read_duration
 from wdspec.spec.load import load
-from wdspec.storage.ahead import Prefetched
-from wdspec.storage.ahead import prefetch as fetch_all
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import CacheSettings, Storage
 
@@ -133,30 +140,17 @@ def prune(where: str | None, size: int | None, older_than: float | None) -> None
 
 @cache.command()
 @choosing
-@click.option(
-    "--jobs", type=click.IntRange(min=1), default=4, show_default=True, help="Shards to fetch at a time."
-)
-def prefetch(choice: SpecChoice, form: str, jobs: int) -> None:
-    """Fetch all shards of a spec into its cache.
+@choosing_engine(threads=4)
+def prefetch(choice: SpecChoice, form: str, start_engine: Callable[[], Engine]) -> None:
+    """Fetch all shards of a spec into its cache, which all workers of another engine than local must share.
 
     Exit code: 1 if a shard cannot be fetched.
     """
-    shards = list_shards(choice.load(), counts_samples=False)
-    if all(storage.cache is None for storage in shards.storages.values()):
+    job = PrefetchJob(choice.load())
+    if all(task.storage.cache is None for task in job.tasks):
         raise click.UsageError("the spec has no cache; add `cache: DIR` to it, or set WDS_CACHE")
-    targets = {
-        resolution.location: (storage, resolution)
-        for name, storage in shards.storages.items()
-        for resolution in map(storage.resolve, shards.lists[name])
-    }
-    with progress("fetching shards", len(targets)) as bar:
-
-        def report(each: Prefetched) -> None:
-            bar.advance()
-            if each.error:
-                bar.note(f"{each.url}: {each.error}")
-
-        done = fetch_all(targets.values(), jobs, report)
+    job.run(start_engine())
+    done = job.done
     if form == "json":
         print_json({"shards": done})
     else:

@@ -53,7 +53,7 @@ from wdspec.spec.spec import Spec
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
 @click.option("--ignore", metavar="CODE", multiple=True, help="Do not report this code. Repeatable.")
-@choosing_engine
+@choosing_engine()
 @click.option(
     "--format",
     "form",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from wdspec.cli.report import Block, Table, pluralize, show_report, size
-from wdspec.cli.spec_options import SpecChoice, choosing
+from wdspec.cli.spec_options import SpecChoice, choosing, choosing_engine
+from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import read_earlier
 from wdspec.jobs.lock import Change, find_changes, lock_spec
 from wdspec.shards.lock import Lock, lock_name
+from wdspec.storage.ahead import SIDES
 from wdspec.stores.outputs import save
 
 
@@ -25,7 +27,15 @@ from wdspec.stores.outputs import save
 @click.option(
     "--check", is_flag=True, help="Write nothing; compare with the stores, and exit with 1 if shards differ."
 )
-def lock(choice: SpecChoice, form: str, output: str | None, update: bool, check: bool) -> int:
+@choosing_engine(threads=SIDES)
+def lock(
+    choice: SpecChoice,
+    form: str,
+    output: str | None,
+    update: bool,
+    check: bool,
+    start_engine: Callable[[], Engine],
+) -> int:
     """Record the shards of a spec in a lock file: the URL, size, and ETag or time of each.
 
     Globs, directories and @files are listed, and stores are asked about each shard; no shard is read. An existing lock
@@ -40,10 +50,10 @@ def lock(choice: SpecChoice, form: str, output: str | None, update: bool, check:
         path = output or lock_name(choice.file, split)
         if check:
             known = Lock.read(path)
-            files.append(LockFile(path, known, list(find_changes(known, spec))))
+            files.append(LockFile(path, known, list(find_changes(known, spec, start_engine))))
         else:
             before, _ = read_earlier(path, b'"lock":', "lock", lambda text: Lock.of_text(text, "the lock"))
-            found = lock_spec(spec, None if update else before)
+            found = lock_spec(spec, None if update else before, start_engine)
             save(path, found.text.encode())
             files.append(LockFile(path, found, None))
     show_report(LockReport(files), form)

@@ -21,7 +21,7 @@ MOST_LISTED = 20
 @click.command()
 @choosing
 @click.option("--output", metavar="DIR", help="Folder to write to; the same as --set output=DIR.")
-@choosing_engine
+@choosing_engine()
 @click.option(
     "--retries",
     type=click.IntRange(min=0),

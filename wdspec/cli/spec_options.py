@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -142,46 +143,104 @@ def choosing(command: Command) -> Command:
     return form_option(choosing_spec(command))
 
 
-def choosing_engine(command: Command) -> Command:
+class _Row(NamedTuple):
+    """An engine, as the command line names it."""
+
+    address: str
+    """What follows `NAME:`; in brackets if it may be left out, empty if there is none."""
+    jobs: str
+    """What `--jobs` would be instead, if the engine does not have it."""
+    use: Callable[[str, int | None], AbstractContextManager[Callable[[], Engine] | None]]
+    """From address and `--jobs`, make the context of a command. It gives None if other processes run the command."""
+
+
+def _use_dask(address: str, jobs: int | None) -> AbstractContextManager[Callable[[], Engine]]:
+    from wdspec.jobs.engine import DaskEngine
+
+    return nullcontext(lambda: DaskEngine(address))
+
+
+def _use_ray(address: str, jobs: int | None) -> AbstractContextManager[Callable[[], Engine]]:
+    from wdspec.jobs.engine import RayEngine
+
+    return nullcontext(lambda: RayEngine(address))
+
+
+def _use_ranks(address: str, jobs: int | None) -> AbstractContextManager[Callable[[], Engine] | None]:
+    from wdspec.jobs.torchrun import using_ranks
+
+    if jobs == 0:
+        raise click.UsageError("--jobs 0 runs in this process, but the torchrun engine needs others")
+    return using_ranks(address, jobs or 1)
+
+
+ENGINES = {
+    "dask": _Row("ADDRESS", "a Dask cluster uses all of its workers", _use_dask),
+    "ray": _Row("[ADDRESS]", "a Ray cluster uses all of its CPUs", _use_ray),
+    "torchrun": _Row("FOLDER", "", _use_ranks),
+}
+"""The engines by name, but for the local one, which depends on the command."""
+
+
+def choosing_engine(threads: int = 0) -> Callable[[Command], Command]:
     """Give a command `--engine`, `--jobs` and `--scheduler`; pass ``start_engine``.
 
-    That function raises UsageError if Dask is not installed, or its scheduler does not answer.
+    That function raises UsageError if a library is not installed, or a cluster does not answer.
+
+    Args:
+        threads: the local engine is this number of threads by default, for commands that only wait for stores; 0 for
+            processes.
     """
+    local = f"threads (default: {threads})" if threads else "processes (default: one per core); 0 for none"
 
-    @click.option(
-        "--engine",
-        "kind",
-        type=click.Choice(["local", "dask"]),
-        default="local",
-        show_default=True,
-        help="Run on this machine, or on a Dask cluster.",
-    )
-    @click.option(
-        "--jobs",
-        type=click.IntRange(min=0),
-        help="Processes of the local engine (default: one per core); 0 runs in this process.",
-    )
-    @click.option(
-        "--scheduler", metavar="ADDRESS", help="Scheduler of the Dask cluster, such as tcp://host:8786."
-    )
-    @functools.wraps(command)
-    def with_engine(kind: str, jobs: int | None, scheduler: str | None, **others: Any) -> Any:
-        if (kind == "dask") != (scheduler is not None):
-            raise click.UsageError("--engine dask and --scheduler ADDRESS must be given together")
-        if kind == "dask" and jobs is not None:
-            raise click.UsageError("--jobs is for the local engine; a Dask cluster uses all of its workers")
+    def use_local(address: str, jobs: int | None) -> AbstractContextManager[Callable[[], Engine]]:
+        from wdspec.base.process import cores
+        from wdspec.jobs.engine import LocalEngine, ThreadEngine
 
-        def start_engine() -> Engine:
-            from wdspec.base.process import cores
-            from wdspec.jobs.engine import DaskEngine, LocalEngine
+        if threads:
+            return nullcontext(lambda: ThreadEngine(jobs or threads))
+        return nullcontext(lambda: LocalEngine(cores() if jobs is None else jobs))
 
+    engines = {"local": _Row("", "", use_local), **ENGINES}
+
+    def decorate(command: Command) -> Command:
+        @click.option(
+            "--engine",
+            "text",
+            metavar="NAME[:ADDRESS]",
+            default="local",
+            show_default=True,
+            help="Run on this machine (local), on a cluster (dask:ADDRESS, ray[:ADDRESS]), or on the ranks of a "
+            "launcher (torchrun:FOLDER, a folder that they share).",
+        )
+        @click.option(
+            "--jobs",
+            type=click.IntRange(min=0),
+            help=f"Number of local {local}. With torchrun: processes of each rank (default: 1).",
+        )
+        @click.option("--scheduler", metavar="ADDRESS", help="The same as --engine dask:ADDRESS.")
+        @functools.wraps(command)
+        def with_engine(text: str, jobs: int | None, scheduler: str | None, **others: Any) -> Any:
+            name, _, address = text.partition(":")
             if scheduler is not None:
-                return DaskEngine(scheduler)
-            return LocalEngine(cores() if jobs is None else jobs)
+                if text != "dask":
+                    raise click.UsageError("--scheduler ADDRESS is for --engine dask")
+                address = scheduler
+            row = engines.get(name)
+            if row is None:
+                raise click.UsageError(f"there is no engine `{name}`; the engines are {', '.join(engines)}")
+            if address and not row.address:
+                raise click.UsageError(f"the engine {name} has no address; write --engine {name}")
+            if not address and row.address and row.address[0] != "[":
+                raise click.UsageError(f"write --engine {name}:{row.address}")
+            if row.jobs and jobs is not None:
+                raise click.UsageError(f"--jobs is for the local engine and torchrun; {row.jobs}")
+            with row.use(address, jobs) as start_engine:
+                return None if start_engine is None else command(start_engine=start_engine, **others)
 
-        return command(start_engine=start_engine, **others)
+        return with_engine
 
-    return with_engine
+    return decorate
 
 
 def read_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int | None:

@@ -40,7 +40,7 @@ MOST_SHOWN = 20
 @click.option(
     "--check", is_flag=True, help="Only compare with the stores; exit with 1 if shards are not as measured."
 )
-@choosing_engine
+@choosing_engine()
 def stats(
     choice: SpecChoice,
     form: str,

@@ -1,15 +1,21 @@
-"""Engines run the tasks of a job: in processes or threads of this machine, or on the workers of a Dask cluster."""
+"""Engines run the tasks of a job: in processes or threads of this machine, on a Dask or Ray cluster, or on the ranks of
+a launcher (`torchrun.py`).
+"""
 
 from __future__ import annotations
 
 import importlib
+import logging
 import signal
+import socket
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from itertools import islice
 from multiprocessing import get_context
 from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 from wdspec.base.errors import UsageError, install_command
 from wdspec.base.workers import end_with_parent
@@ -23,8 +29,11 @@ KILLED = (
     "fewer processes"
 )
 
-PATIENCE = "10s"
-"""Timeout for the first answer of a scheduler."""
+PATIENCE = 10.0
+"""Seconds to wait for the first answer of a cluster."""
+
+MOST_SUBMITTED = 1000
+"""Tasks that wait in Ray or run there; more would only slow down finding those that ended."""
 
 
 class Engine(Protocol):
@@ -67,13 +76,13 @@ class LocalEngine:
                 yield work, do(work)
             return
         left = iter(works)
-        self._lanes = [_start_lane() for _ in range(min(self._jobs, len(works)))]
+        self._lanes = [start_lane() for _ in range(min(self._jobs, len(works)))]
         running: dict[Future[R], tuple[int, W]] = {}
 
         def submit_next(lane: int) -> None:
             work = next(left, None)
             if work is not None:
-                with _interrupts_blocked():
+                with interrupts_blocked():
                     running[self._lanes[lane].submit(do, work)] = lane, work
 
         for lane in range(len(self._lanes)):
@@ -87,7 +96,7 @@ class LocalEngine:
                 except BrokenProcessPool:
                     outcome = lost(KILLED)
                     self._lanes[lane].shutdown()
-                    self._lanes[lane] = _start_lane()
+                    self._lanes[lane] = start_lane()
                 submit_next(lane)
                 yield work, outcome
         self.close()
@@ -96,18 +105,23 @@ class LocalEngine:
         """Terminate the processes."""
         lanes, self._lanes = self._lanes, []
         for lane in lanes:
-            for process in list((lane._processes or {}).values()):
-                process.terminate()
-        for lane in lanes:
-            lane.shutdown()  # and wait, as the exit of Python does not wait safely for a pool that closes itself
+            stop_lane(lane)
 
 
-def _start_lane() -> ProcessPoolExecutor:
+def start_lane() -> ProcessPoolExecutor:
+    """Start a pool of one process."""
     return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=end_with_parent)
 
 
+def stop_lane(lane: ProcessPoolExecutor) -> None:
+    """Terminate the process of a pool, and wait: the exit of Python does not wait safely for a pool that closes."""
+    for process in list((lane._processes or {}).values()):
+        process.terminate()
+    lane.shutdown()
+
+
 @contextmanager
-def _interrupts_blocked() -> Iterator[None]:
+def interrupts_blocked() -> Iterator[None]:
     """Block SIGINT for the processes that are started in this context.
 
     A terminal sends Ctrl-C to all processes; this one ends the others, which would only print tracebacks.
@@ -120,13 +134,20 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 class ThreadEngine:
-    """Threads of this process, for tasks that only wait for stores. Outcomes come in the order of the tasks."""
+    """Threads of this process, for tasks that only wait for stores. Outcomes come in the order of the tasks.
+
+    Args:
+        threads: number of threads.
+    """
+
+    def __init__(self, threads: int = SIDES) -> None:
+        self._threads = threads
 
     def run(
         self, do: Callable[[W], R], works: Sequence[W], lost: Callable[[str], R]
     ) -> Generator[tuple[W, R]]:
         """Yield each task with its outcome, in order. After closing this, no more tasks start."""
-        with ThreadPoolExecutor(SIDES, "wdspec-stat") as pool:
+        with ThreadPoolExecutor(self._threads, "wdspec-stat") as pool:
             try:
                 yield from zip(works, pool.map(do, works), strict=True)
             finally:
@@ -147,13 +168,9 @@ class DaskEngine:
     """
 
     def __init__(self, scheduler: str) -> None:
+        self._dask = _import("distributed", "dask")
         try:
-            self._dask: Any = importlib.import_module("distributed")
-        except ModuleNotFoundError:
-            command = install_command("wdspec[dask]")
-            raise UsageError(f"the dask engine needs dask.distributed: {command}") from None
-        try:
-            self._client: Any = self._dask.Client(scheduler, timeout=PATIENCE, set_as_default=False)
+            self._client: Any = self._dask.Client(scheduler, timeout=f"{PATIENCE:g}s", set_as_default=False)
         except (OSError, ValueError) as error:
             raise UsageError(
                 f"no Dask scheduler answers at `{scheduler}`: {error}; start one with `dask scheduler`, and its "
@@ -168,7 +185,10 @@ class DaskEngine:
         for future in self._dask.as_completed(list(futures), loop=self._client.loop):
             work = futures.pop(future)
             error = None if future.status == "finished" else future.exception()
-            yield work, future.result() if error is None else lost(_explain(error))
+            if error is None:
+                yield work, future.result()
+            else:
+                yield work, lost(_explain(error, self._dask.KilledWorker))
             future.release()
 
     def close(self) -> None:
@@ -176,6 +196,72 @@ class DaskEngine:
         self._client.close()
 
 
-def _explain(error: BaseException) -> str:
-    name = type(error).__name__
-    return KILLED if name == "KilledWorker" else f"{name}: {error}"
+class RayEngine:
+    """The workers of a Ray cluster, which need wdspec and the modules with user functions.
+
+    Args:
+        address: `host:port`, `ray://host:port`, or `local` for a new cluster that ends with the engine. If it is
+            empty, Ray uses the cluster in RAY_ADDRESS or one that runs on this machine, or starts a new one.
+
+    Raises:
+        UsageError: Ray is not installed, or no cluster answers at the address.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._ray = _import("ray", "ray")
+        # Ray prints what happens to workers on our standard output, and has no setting for it.
+        importlib.import_module("ray._private.worker").__dict__["print_to_stdstream"] = _ignore
+        remedy = "start one with `ray start --head`, and add nodes with `ray start --address=HOST:PORT`"
+        try:
+            if address not in ("", "auto", "local"):  # Ray itself would try for many minutes
+                place = urlsplit(address if "://" in address else f"ray://{address}")
+                socket.create_connection((place.hostname or "", place.port or 10001), PATIENCE).close()
+            quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+            self._ray.init(address or None, **quiet)
+        except (OSError, ValueError, RuntimeError) as error:
+            where = f"at `{address}`" if address else "here"
+            raise UsageError(f"no Ray cluster answers {where}: {error}; {remedy}") from None
+
+    def run(
+        self, do: Callable[[W], R], works: Sequence[W], lost: Callable[[str], R]
+    ) -> Generator[tuple[W, R]]:
+        """Yield each task with its outcome, as they finish. Ray repeats the tasks of killed workers and lost nodes."""
+        errors = self._ray.exceptions
+        killed = (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError)
+        remote = self._ray.remote(_call)
+        left = iter(works)
+        running: dict[Any, W] = {}
+        while True:
+            running |= {remote.remote(do, work): work for work in islice(left, MOST_SUBMITTED - len(running))}
+            if not running:
+                return
+            for ended in self._ray.wait(list(running))[0]:
+                try:
+                    outcome = self._ray.get(ended)
+                except errors.RayError as error:
+                    outcome = lost(_explain(getattr(error, "cause", None) or error, killed))
+                yield running.pop(ended), outcome
+
+    def close(self) -> None:
+        """Leave the cluster, which ends the tasks; a cluster that the engine started ends, too."""
+        self._ray.shutdown()
+
+
+def _call(do: Callable[[W], R], work: W) -> R:
+    return do(work)
+
+
+def _ignore(*values: Any, **options: Any) -> None:
+    pass
+
+
+def _import(module: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        command = install_command(f"wdspec[{extra}]")
+        raise UsageError(f"the {extra} engine needs {module}: {command}") from None
+
+
+def _explain(error: BaseException, killed: type[BaseException] | tuple[type[BaseException], ...]) -> str:
+    return KILLED if isinstance(error, killed) else f"{type(error).__name__}: {error}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from wdspec.base.errors import MissingShardError, WdspecError
-from wdspec.jobs.engine import ThreadEngine
+from wdspec.jobs.engine import Engine, ThreadEngine
 from wdspec.jobs.job import ShardFailed, ShardJob, ShardTask
 from wdspec.shards.listing import shards_of
 from wdspec.shards.lock import Lock, LockedSource, check_harmless, difference, place_of
@@ -27,12 +27,15 @@ class Change:
     """The change, in words."""
 
 
-def lock_spec(spec: Spec, before: Lock | None = None) -> Lock:
+def lock_spec(
+    spec: Spec, before: Lock | None = None, start_engine: Callable[[], Engine] = ThreadEngine
+) -> Lock:
     """Lock the current shards of a spec.
 
     Args:
         spec: the spec.
         before: an earlier lock; sources with the same shards and location in the spec are kept.
+        start_engine: returns an engine that asks the stores, for each source.
 
     Raises:
         UsageError: URLs contain a secret.
@@ -50,14 +53,16 @@ def lock_spec(spec: Spec, before: Lock | None = None) -> Lock:
             shards = shards_of(source, storage)
             runs = tuple(run._replace(base="") for run in shards.parts)
             check_harmless(source.name, runs)
-            stats = _ask_store(source, storage, shards, allow_missing=False)
+            stats = _ask_store(source, storage, shards, start_engine(), allow_missing=False)
             objects = tuple(each or ObjectStat() for each in stats)
         about = (source.samples, source.license, source.homepage, source.revision)
         sources[source.name] = LockedSource(urls, via, runs, objects, *about)
     return Lock(sources, spec.split, spec.environment)
 
 
-def find_changes(lock: Lock, spec: Spec) -> Iterator[Change]:
+def find_changes(
+    lock: Lock, spec: Spec, start_engine: Callable[[], Engine] = ThreadEngine
+) -> Iterator[Change]:
     """Find the shards that differ from a lock: missing, new, or with other bytes.
 
     Raises:
@@ -73,13 +78,18 @@ def find_changes(lock: Lock, spec: Spec) -> Iterator[Change]:
         now = shards_of(source, storage).texts()
         yield from (Change(source.name, text, "new") for text in now if text not in known)
         moved = place_of(source, storage) != old.via
-        seen = _ask_store(source, storage, shards, allow_missing=True)
+        seen = _ask_store(source, storage, shards, start_engine(), allow_missing=True)
         for text, was, each in zip(shards.texts(), old.objects, seen, strict=True):
             if (what := difference(was, each, moved)) is not None:
                 yield Change(source.name, text, what)
 
 
-class _StatJob(ShardJob[ShardTask, ObjectStat | Exception]):
+@dataclass(frozen=True)
+class _StatTask(ShardTask):
+    storage: Storage
+
+
+class _StatJob(ShardJob[_StatTask, ObjectStat | Exception]):
     """Collects the size and validator of each shard of a source.
 
     Args:
@@ -90,31 +100,35 @@ class _StatJob(ShardJob[ShardTask, ObjectStat | Exception]):
     def __init__(self, source: str, allow_missing: bool) -> None:
         self.title = f"asking about {source}"
         self._allow_missing = allow_missing
-        self.found: list[ObjectStat | None] = []
-        """In order; None for a missing shard."""
+        self.found: dict[int, ObjectStat | None] = {}
+        """By the number of the shard; None for a missing one."""
 
-    def take(self, task: ShardTask, outcome: ObjectStat | Exception | ShardFailed) -> None:
+    def take(self, task: _StatTask, outcome: ObjectStat | Exception | ShardFailed) -> None:
         if isinstance(outcome, ObjectStat):
-            self.found.append(outcome)
+            self.found[task.number] = outcome
         elif isinstance(outcome, MissingShardError) and self._allow_missing:
-            self.found.append(None)
+            self.found[task.number] = None
         elif isinstance(outcome, WdspecError):
             url = task.shard.text if isinstance(outcome, MissingShardError) else None
             raise outcome.at(url=url, source=task.source)
         elif isinstance(outcome, Exception):
             raise outcome
+        else:
+            raise WdspecError(outcome.cause, url=task.shard.text, source=task.source)
 
 
 def _ask_store(
-    source: Source, storage: Storage, shards: UrlSequence, *, allow_missing: bool
+    source: Source, storage: Storage, shards: UrlSequence, engine: Engine, *, allow_missing: bool
 ) -> list[ObjectStat | None]:
-    def ask(task: ShardTask) -> ObjectStat | Exception:
-        try:
-            return storage.stat(task.shard)
-        except Exception as error:
-            return error
-
     job = _StatJob(source.name, allow_missing)
-    tasks = [ShardTask(source.name, number, shard) for number, shard in enumerate(shards)]
-    job.run_tasks(ask, tasks, ThreadEngine())
-    return job.found
+    job.run_tasks(
+        _ask, [_StatTask(source.name, number, shard, storage) for number, shard in enumerate(shards)], engine
+    )
+    return [job.found[number] for number in range(len(job.found))]
+
+
+def _ask(task: _StatTask) -> ObjectStat | Exception:
+    try:
+        return task.storage.stat(task.shard)
+    except Exception as error:
+        return error

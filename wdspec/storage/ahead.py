@@ -1,17 +1,14 @@
-"""Opening shards before they are needed: those that a reader reads next, and all that should get copies."""
+"""Opening shards before they are needed: those that a reader reads next."""
 
 from __future__ import annotations
 
 import io
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
-from wdspec.base.errors import WdspecError
-from wdspec.cache.shard_cache import find_copy
 from wdspec.storage.environment import Resolution
 from wdspec.storage.storage import Storage
 from wdspec.stores.read_ahead import FetchesAhead, ReadAhead, background_fetcher, interruptible
@@ -161,53 +158,6 @@ def _fetching(stream: BinaryIO) -> BinaryIO:
     if isinstance(stream, (io.FileIO, FetchesAhead)):
         return stream
     return cast(BinaryIO, ReadAhead(stream))
-
-
-_MOST = 4 * 1024 * 1024
-
-
-class Prefetched(NamedTuple):
-    """The outcome of one shard."""
-
-    url: str
-    outcome: Literal["fetched", "there", "not cached", "not kept", "failed"]
-    """`not cached`: a local file, or a source without a cache. `not kept`: there was no room."""
-    size: int = 0
-    """Bytes fetched."""
-    error: str | None = None
-
-
-def prefetch(
-    shards: Iterable[tuple[Storage, Resolution]], jobs: int, report: Callable[[Prefetched], None]
-) -> list[Prefetched]:
-    """Fetch the shards without a copy, `jobs` at a time; `report` gets each outcome, in any thread."""
-
-    def fetch(shard: tuple[Storage, Resolution]) -> Prefetched:
-        storage, resolution = shard
-        try:
-            outcome = _fetch_copy(storage, resolution)
-        except (WdspecError, OSError) as error:
-            outcome = Prefetched(resolution.url.text, "failed", error=str(error))
-        report(outcome)
-        return outcome
-
-    with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(fetch, shards))
-
-
-def _fetch_copy(storage: Storage, resolution: Resolution) -> Prefetched:
-    url, copies = resolution.url.text, resolution.copies
-    if copies is None or storage.cache is None:
-        return Prefetched(url, "not cached")
-    found = find_copy(copies)
-    if found is not None:
-        found.close()
-        return Prefetched(url, "there")
-    size = 0
-    with storage.open(resolution) as stream:
-        while piece := stream.read(_MOST):
-            size += len(piece)
-    return Prefetched(url, "fetched" if os.path.exists(copies.path) else "not kept", size)
 
 
 T = TypeVar("T")
