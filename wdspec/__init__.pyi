@@ -18,6 +18,7 @@ from wdspec.read.padding import Padded as Padded
 from wdspec.read.randomness import sample_rng as sample_rng
 from wdspec.run.loader import Loader as Loader
 from wdspec.run.ranks import gather_state as gather_state
+from wdspec.run.ranks import loss_scale as loss_scale
 from wdspec.run.state import merge_states as merge_states
 from wdspec.spec.load import load as load
 from wdspec.spec.load import validate as validate

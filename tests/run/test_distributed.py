@@ -27,6 +27,7 @@ spec = json.load(open(f"{folder}/spec.json"))
 with wdspec.loader(spec, num_workers=1) as loader:
     report["keys"] = [batch["__key__"] for batch in itertools.islice(loader, 5)]
     report["state"] = wdspec.gather_state(loader)
+    report["scale"] = wdspec.loss_scale(5 - 2 * rank)
     loader.set_shares({"a": 1})
     distributed.barrier()
     try:
@@ -98,6 +99,7 @@ def job(tmp_path_factory):
 def test_gathered_states_resume_exactly_in_one_process(job):
     spec, reports = job
     assert reports[0]["state"] == reports[1]["state"]
+    assert [report["scale"] for report in reports] == [2 / 8, 2 / 8]
     with wdspec.loader(spec, rank=0, world_size=1) as loader:
         loader.load_state_dict(reports[0]["state"])
         rest = keys(loader)

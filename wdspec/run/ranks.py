@@ -175,6 +175,43 @@ def _texts(shards: Sequence[ShardUrl]) -> list[str]:
     return [shard.text for shard in shards]
 
 
+def loss_scale(count: Any, group: Any = None) -> float:
+    """Return the factor for the sum of this rank's losses, so that gradients are those of the mean over all tokens.
+
+    Ranks hold different numbers of tokens with packing and batches by cost, so the mean of their mean losses is not the
+    mean over tokens. DistributedDataParallel averages gradients over ranks: the factor is the number of ranks, divided
+    by the tokens of all ranks. This is a collective with one all-reduce. If torch.distributed is not initialized, it is
+    1 divided by the tokens of this process.
+
+    Args:
+        count: what the loss is summed over on this rank, such as the tokens that have a label; a number, or a tensor
+            with one element, on the device of the rank with NCCL.
+        group: the data-parallel process group; by default all ranks.
+
+    Raises:
+        UsageError: no rank has anything to sum over.
+
+    Example:
+        >>> import torch, wdspec
+        >>> losses, labels = torch.tensor([0.5, 1.5, 9.0]), torch.tensor([4, 2, -100])
+        >>> counted = labels != -100
+        >>> float(losses[counted].sum() * wdspec.loss_scale(counted.sum()))
+        1.0
+    """
+    import torch
+
+    total = torch.as_tensor(count).detach().double().reshape(())
+    ranks, distributed = 1, initialised_distributed()
+    if distributed is not None:
+        total, ranks = total.clone(), distributed.get_world_size(group)
+        distributed.all_reduce(total, group=group)
+    if not total > 0:
+        raise UsageError(
+            "there are no tokens on any rank, so there is no mean loss; check the labels of the batch"
+        )
+    return ranks / float(total)
+
+
 def gather_state(loader_or_state: Stateful | Mapping[str, Any], group: Any = None) -> State:
     """Return the merged state of all ranks, on every rank: save it once, and load it on every rank.
 
