@@ -1,6 +1,5 @@
 """Errors name the place where they occurred, also those of other libraries."""
 
-import importlib.metadata
 import io
 import json
 import pickle
@@ -94,12 +93,15 @@ def test_an_extra_is_installed_from_where_wdspec_came_from(origin, command, monk
         def read_text(name):
             return json.dumps(origin) if origin else None
 
-    def find(name):
-        if origin is None:
-            raise importlib.metadata.PackageNotFoundError
-        return Distribution
+    class Metadata:
+        """What a build leaves in a checkout."""
 
-    monkeypatch.setattr("importlib.metadata.distribution", find)
+        @staticmethod
+        def read_text(name):
+            return None
+
+    found = [] if origin is None else [Metadata, Distribution]
+    monkeypatch.setattr("importlib.metadata.distributions", lambda name: found)
     errors._find_origin.cache_clear()
     try:
         assert errors.install_command("wdspec[s3]") == f"`{command}`"

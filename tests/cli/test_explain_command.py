@@ -255,7 +255,8 @@ def test_a_big_compressed_shard_is_measured_by_its_beginning(folder, monkeypatch
 
 
 def test_neither_torch_nor_code_that_the_spec_names_is_imported(folder):
-    (folder / "mine.py").write_text("raise SystemExit('this must not run')")
+    functions = "".join(f"def {name}(value): return value\n" for name in "fgh")
+    (folder / "mine.py").write_text(f"raise SystemExit('this must not run')\n{functions}")
     (folder / "mine.yaml").write_text(
         "dataset: [{shards: a-000.tar, map: 'mine:f', select: 'mine:g', decode: {txt: 'mine:h'}}]"
     )

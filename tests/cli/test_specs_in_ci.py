@@ -104,7 +104,7 @@ def step_of(
 @pytest.mark.parametrize(
     ("inputs", "code", "says"),
     [
-        ({}, 1, "::error file=./configs/bad.wdspec.yaml,line=4,col=5,endColumn=14,title=E201::unknown key"),
+        ({}, 1, "::error file=configs/bad.wdspec.yaml,line=4,col=5,endColumn=14,title=E201::unknown key"),
         ({"paths": "configs/good.wdspec.yaml"}, 0, "1 file checked: no problems"),
         ({"paths": "configs/g* configs/good.wdspec.yaml", "args": "--strict"}, 0, "1 file checked"),
         ({"args": "--exclude bad.*", "format": "json"}, 0, "[]"),

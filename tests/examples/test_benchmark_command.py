@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -44,6 +45,14 @@ def expect_samples(row, data):
         found = list(islice(read(ROWS[row], data), 3))
         if "limit" not in name:
             assert found == [BATCH if ROWS[row].kind in BATCHED else 1] * 3, name
+
+
+@pytest.fixture(autouse=True)
+def _torch_threads():
+    """Some contenders read with one thread of torch."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("row", HERE)

@@ -97,5 +97,5 @@ def test_checkpoints_appear_whole_on_disks_and_in_stores(tmp_path):
 
 def test_an_endless_spec_is_refused(spec):
     spec.write_text(spec.read_text().replace("epoch: {batches: 25}\n", ""))
-    with pytest.raises(TypeError, match="give `epoch:` in the spec"):
+    with pytest.raises(TypeError, match="set `epoch:` in the spec"):
         data_of(spec, "train").setup("fit")

@@ -251,12 +251,14 @@ def install_command(package: str) -> str:
 def _find_origin() -> tuple[str, str]:
     """Where pip finds wdspec: options, and the package with `[]` in place of an extra."""
     import json
-    from importlib.metadata import PackageNotFoundError, distribution
+    from importlib.metadata import distributions
     from urllib.parse import unquote, urlsplit
 
     origin: dict[str, Any] = {"dir_info": {"editable": True}}  # not installed, but imported from a checkout
-    with suppress(PackageNotFoundError, ValueError):
-        origin = json.loads(distribution(_PACKAGE).read_text("direct_url.json") or "{}")
+    # A build leaves a folder of metadata in the checkout, which comes first if Python starts there.
+    with suppress(ValueError):
+        texts = [each.read_text("direct_url.json") for each in distributions(name=_PACKAGE)]
+        origin = json.loads(next(filter(None, texts), "{}")) if texts else origin
     url, vcs = str(origin.get("url", "")), origin.get("vcs_info")
     if vcs:
         return "", f"{_PACKAGE}[] @ {vcs.get('vcs')}+{url}@{vcs.get('commit_id')}"
