@@ -3,7 +3,7 @@
 import warnings
 
 import pytest
-from frameworkjobs import make_spec, skip_without
+from frameworkjobs import make_spec, read_keys, skip_without
 
 import wdspec
 
@@ -50,14 +50,6 @@ def model():
     return Model()
 
 
-def keys(spec, split, batches):
-    with wdspec.loader(spec, split=split, num_workers=0) as loader:
-        found = []
-        while len(found) < batches:
-            found += [batch["__key__"] for batch in loader]
-        return found[:batches]
-
-
 def data_of(spec, *splits, **options):
     from wdspec.integrations.lightning import SpecData
 
@@ -69,16 +61,16 @@ def test_a_checkpoint_has_the_position_and_evaluation_starts_at_the_same_batch(s
     first = trainer_of(max_steps=30, val_check_interval=10, limit_val_batches=2)
     first.fit(model, datamodule=data_of(spec, "train", "val"))
     first.save_checkpoint(tmp_path / "a.ckpt")
-    assert model.evaluated == keys(spec, "val", 2) * 3  # of the sanity check, and after steps 10 and 20
+    assert model.evaluated == read_keys(spec, "val", 2) * 3  # of the sanity check, and after steps 10 and 20
     second = trainer_of(max_steps=40)
     second.fit(model, datamodule=data_of(spec, "train"), ckpt_path=tmp_path / "a.ckpt", weights_only=False)
-    assert model.trained == keys(spec, "train", 40)
+    assert model.trained == read_keys(spec, "train", 40)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_data_for_tests_is_read_alone(spec, model):
     trainer_of().test(model, datamodule=data_of(spec, test=f"{spec}#val"), verbose=False)
-    assert model.evaluated == keys(spec, "val", 3)
+    assert model.evaluated == read_keys(spec, "val", 3)
     with pytest.raises(wdspec.UsageError, match=r"pass one: SpecData\(train=…\)"):
         trainer_of(max_steps=1).fit(model, datamodule=data_of(spec))
 

@@ -3,7 +3,7 @@
 import warnings
 
 import pytest
-from frameworkjobs import make_spec, skip_without
+from frameworkjobs import make_spec, read_keys, skip_without
 
 import wdspec
 
@@ -39,14 +39,6 @@ def build(tmp_path):
     return build
 
 
-def keys(spec, split, batches):
-    with wdspec.loader(spec, split=split, num_workers=0) as loader:
-        found = []
-        while len(found) < batches:
-            found += [batch["__key__"] for batch in loader]
-        return found[:batches]
-
-
 def test_a_loader_as_dataset_of_a_trainer_names_what_reads_it(spec, build):
     from transformers import Trainer
 
@@ -71,12 +63,12 @@ def test_training_resumes_and_evaluation_starts_at_the_same_batch(spec, build, t
     with pytest.raises(wdspec.UsageError, match=r"no complete checkpoint to resume from"):
         first.train(resume_from_checkpoint=True)
     first.train(resume_from_checkpoint=newest_checkpoint(tmp_path / "out"))
-    assert first.model.trained == keys(spec, "train", 30)
-    assert first.model.evaluated == keys(spec, "val", 3) * 3
+    assert first.model.trained == read_keys(spec, "train", 30)
+    assert first.model.evaluated == read_keys(spec, "val", 3) * 3
     (tmp_path / "out" / "checkpoint-30" / "wdspec.json").unlink()  # as if killed while saving
     second = start(max_steps=40)
     second.train(resume_from_checkpoint=True)
-    assert second.model.trained == keys(spec, "train", 40)[15:]
+    assert second.model.trained == read_keys(spec, "train", 40)[15:]
     assert second.state.global_step == 40
     with wdspec.loader(spec, split="val", num_workers=0) as loader:
         assert len(second.predict(loader).predictions) == 3 * 8

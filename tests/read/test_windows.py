@@ -477,7 +477,7 @@ def test_buckets_that_cannot_be_used(tmp_path, decoder, message):
 
 
 def test_a_bucket_needs_a_decoder_with_buckets(folder):
-    batch = {"size": 4, "group_by": "txt.bucket"}
+    batch = {"size": 4, "group_by": "npy.bucket"}
     with pytest.raises(wdspec.FieldError, match="needs a decoder with buckets"):
         global_batches(spec_of(folder, padded(batch), 1, 1))
 

@@ -156,6 +156,9 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
         "batch: {cost: jpg.pixels, max_cost: 9}\nepoch: 8\nlimit: 9\nstage: m:f\nmix: {unit: batch}\n" + A,
         [("E331", 2, 8), ("E331", 3, 8), ("E331", 4, 8), ("E331", 5, 6)],
     ),
+    ("batch: {cost: txt.lenght, max_cost: 9}\n" + A, [("E316", 1, 15)]),
+    ("batch: {cost: 'jpg.pixels + default(jpg.widht, 1)', max_cost: 9}\n" + A, [("E316", 1, 15)]),
+    (A + "    rename: {n: cls}\nbatch: {cost: n.length, max_cost: 9}\n", [("E316", 4, 15)]),
     (
         "batch: {cost: 1, overlong: split}\n" + A,
         [("E206", 1, 9), ("E207", 1, 28)],
@@ -481,6 +484,9 @@ def test_messages_say_what_kind_of_value_was_found(tmp_path: Path, text: str, me
         A
         + "    extensions: txt cls\n    tags: {lang: en}\nbatch: {size: 2, collate: {lang: list, __key__: list}}\n",
         A + "    extensions: txt cls\nmap: {txt: m:f}\nfields: a;b\nbatch: {size: 2, collate: {a: pad}}\n",
+        A + "batch: {cost: txt.length, max_cost: 9}\n",
+        A + "    decode: {cls: json}\nbatch: {cost: cls.weight, max_cost: 9}\n",
+        A + "    tags: {cls: {weight: 3}}\nbatch: {cost: cls.weight, max_cost: 9}\n",
     ],
 )
 def test_fields_that_may_be_there_are_no_mistake(here: Path, text: str) -> None:

@@ -168,10 +168,14 @@ def _schedule_table(explanation: explain_facts.Explanation) -> Table:
     steps = explanation.schedule
     shown = steps if len(steps) <= _MOST_STEPS else [*steps[: _MOST_STEPS - 1], steps[-1]]
     columns: dict[str, Callable[[explain_facts.ExplainedSource], str]] = {"share": lambda each: each.name}
+
+    def read(step: explain_facts.ScheduledShares) -> Callable[[explain_facts.ExplainedSource], str]:
+        return lambda each: report.percent(step.shares[each.name])
+
     for step in shown:
         gap = "… " if step is shown[-1] and len(shown) < len(steps) else ""
         heading = f"{gap}{'ramp to' if step.ramp else 'from'} {step.at:,}>"
-        columns[heading] = lambda each, step=step: report.percent(step.shares[each.name])  # type: ignore[misc]
+        columns[heading] = read(step)
     return table_of(explanation.active, columns, "shares by sample")
 
 

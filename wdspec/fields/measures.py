@@ -17,12 +17,11 @@ from wdspec.fields.codecs.image_decoder import image_size
 from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import is_reserved, listed_fields
 from wdspec.fields.samples import MAX_LAYOUTS, SampleFields
-from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF, choose_decoder, split_packing
+from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF, IMAGE_MEASURES, choose_decoder, split_packing
 from wdspec.spec.language.expressions import MISSING, Path, describe_path
 
 Reader = Callable[[dict[str, Any]], Any]
 """A raw sample → the value at a path."""
-_OF_IMAGES = frozenset({"width", "height", "pixels", "aspect"})
 
 
 class Measures:
@@ -175,7 +174,7 @@ def _measure_of(rest: Path, stored: str) -> Callable[[bytes], Any] | None:
     if layers or len(rest) != 1:
         return None
     part = rest[0]
-    if ending in FORMAT_OF and part in _OF_IMAGES:
+    if ending in FORMAT_OF and part in IMAGE_MEASURES:
         of_size = _OF_SIZE[str(part)]
         return lambda data: of_size(*image_size(data, ending))
     if ending == "npy" and part == "length":

@@ -55,9 +55,7 @@ class SpecData(LightningDataModule):
         for name in _READ_IN[stage]:
             if (spec := self._specs[name]) is not None:
                 built = loader(spec, **self._arguments)
-                len(
-                    built
-                )  # refuses an endless stream, of which the Trainer would read a batch ahead of the state
+                len(built)  # raises for an endless stream: the Trainer would read it ahead of the state
                 self._loaders[name] = WholeJob(built) if name == "train" else FromStart(built)
 
     def train_dataloader(self) -> WholeJob | FromStart:

@@ -67,6 +67,10 @@ class Candidate(NamedTuple):
     budget: Budget
 
 
+PlannedBatch = list[tuple[Candidate, Piece | None]]
+"""The samples of a batch, each with the piece of it that a packed row has; None for the whole sample."""
+
+
 def _keep(sample: Sample, ordinal: int) -> Sample:
     """Return a sample that was decoded before it was measured."""
     return sample
@@ -92,9 +96,7 @@ class _Meter:
         expressions = [parse_expression(text, planner.costs) for text in texts]
         paths = list(dict.fromkeys(path for each in expressions for path in each.paths))
         required = {path for each in expressions for path in each.paths if path not in each.optional}
-        self._cuts = pack is not None and (
-            pack.method == "concatenate" or batch.overlong in ("truncate", "split")
-        )
+        self._cuts = batch.cuts_samples
         self._measure = Measures(
             parts.transform.fields, paths, frozenset(paths) - required, parts.transform.tags, not self._cuts
         )
@@ -175,7 +177,6 @@ class WindowPlanner:
     batch: Batch
     costs: Mapping[str, str]
     """The named expressions of the spec."""
-    seed: int
     folder: str = ""
     """The folder of the spec, which is searched for user functions first."""
 
@@ -183,7 +184,7 @@ class WindowPlanner:
     def of(cls, spec: Spec) -> WindowPlanner:
         """Return the planner of a spec whose batches are planned from windows."""
         assert spec.batch is not None, "the spec has a batch"
-        return cls(spec.batch, spec.costs, spec.seed, spec.folder)
+        return cls(spec.batch, spec.costs, spec.folder)
 
     @property
     def cost(self) -> str | None:
@@ -229,9 +230,7 @@ class WindowPlanner:
 
         return decode_and_choose
 
-    def plan(
-        self, candidates: Iterator[Candidate], key: int, turn: int
-    ) -> Iterator[list[tuple[Candidate, Piece | None]]]:
+    def plan(self, candidates: Iterator[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
         """Yield the batches of a window, in the order in which they are given.
 
         Args:
@@ -243,9 +242,10 @@ class WindowPlanner:
             yield from self._gather(candidates)
             return
         samples = list(candidates)
-        pack, rules, most = self.batch.pack, self.rules, self.max_cost
-        if pack is not None and most is not None and (cuts := self._cuts(samples, int(most))) is not None:
-            batches = cuts
+        rules, most = self.rules, self.max_cost
+        rows = self._cut_rows(samples, int(most)) if self.batch.cuts_samples and most is not None else None
+        if rows is not None:
+            batches = rows
         else:
             whole = [each for each in samples if not each.is_long]
             costs = np.array([each.cost for each in whole], dtype=np.float64)
@@ -259,16 +259,14 @@ class WindowPlanner:
             order = permute(len(batches), key)
         yield from (batches[number] for number in order)
 
-    def _cuts(
-        self, samples: Sequence[Candidate], most: int
-    ) -> list[list[tuple[Candidate, Piece | None]]] | None:
+    def _cut_rows(self, samples: Sequence[Candidate], most: int) -> list[PlannedBatch] | None:
         """Return the rows of a window whose samples are cut; None if none is."""
         batch, pack = self.batch, self.batch.pack
         assert pack is not None, "only packed samples are cut"
         lengths = [int(each.cost) for each in samples]
         if pack.method == "concatenate":
             return [[(samples[piece[0]], piece) for piece in row] for row in concatenate(lengths, most)]
-        if batch.overlong not in ("truncate", "split") or max(lengths, default=0) <= most:
+        if max(lengths, default=0) <= most:
             return None
         if batch.overlong == "truncate":
             pieces: list[Piece] = [(place, 0, min(length, most)) for place, length in enumerate(lengths)]
@@ -278,7 +276,7 @@ class WindowPlanner:
         planned = plan_window(costs, np.zeros((len(pieces), 0)), self.rules)
         return [[(samples[pieces[at][0]], pieces[at]) for at in row] for row in planned]
 
-    def _gather(self, candidates: Iterator[Candidate]) -> Iterator[list[tuple[Candidate, Piece | None]]]:
+    def _gather(self, candidates: Iterator[Candidate]) -> Iterator[PlannedBatch]:
         waiting: dict[int, Candidate] = {}
 
         def note() -> Iterator[tuple[Hashable, float, Sequence[float]]]:
@@ -294,7 +292,7 @@ class WindowPlanner:
             yield [(waiting.pop(place), None) for place in places]
 
 
-def _weight(batch: Sequence[tuple[Candidate, Piece | None]]) -> float:
+def _weight(batch: PlannedBatch) -> float:
     return sum(each.weight for each, _ in batch)
 
 
@@ -354,7 +352,7 @@ class WindowSlot:
         self._worker, self._workers = worker, plan.topology.workers
         self._window, self._given, self._turn = point.turn, point.ordinal, point.last
         """The number of the window, how many of its batches were given, and the turn at which it started."""
-        self._batches: Iterator[list[tuple[Candidate, Piece | None]]] | None = None
+        self._batches: Iterator[PlannedBatch] | None = None
 
     def take(self, m: int) -> list[Sample]:
         """Return the samples of the next batch, the slot's m-th. Those that cannot be decoded are left out."""
@@ -398,7 +396,7 @@ class WindowSlot:
             for batch in self._batches
         ]
 
-    def _next(self, m: int) -> list[tuple[Candidate, Piece | None]]:
+    def _next(self, m: int) -> PlannedBatch:
         """Return the next batch, the slot's m-th."""
         if self._batches is None:
             given = self._given

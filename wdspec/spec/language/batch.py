@@ -372,6 +372,12 @@ class Batch(values.Model):
         return self.cost is not None or self.group_by is not None or self.pack is not None
 
     @property
+    def cuts_samples(self) -> bool:
+        """Whether a packed row may have only a part of a sample."""
+        by_length = self.overlong in ("truncate", "split")
+        return self.pack is not None and (by_length or self.pack.method == "concatenate")
+
+    @property
     def is_by_function(self) -> bool:
         """Whether a user function of the decoded sample says what it costs."""
         return self.cost is not None and values.is_callable_name(self.cost)

@@ -146,6 +146,8 @@ FORMAT_OF = {extension: format for format in IMAGE_FORMATS for extension in form
 
 IMAGE_FIELDS = frozenset({*FORMAT_OF, "img", "image"})
 """Last parts of names of fields that are images; `img` and `image` are written as JPEG."""
+IMAGE_MEASURES = ("width", "height", "pixels", "aspect")
+"""What an expression can read of an image from its header."""
 _NOT_WRITTEN = {name for format in IMAGE_FORMATS if not format.written for name in format.extensions}
 
 DEFAULT_IMAGE_DECODER = "rgb8"
@@ -407,6 +409,22 @@ def choose_decoder(names: Iterable[str], fields: Mapping[str, str], name: str, s
     last = split_packing(suffix.lower())[0].rpartition(".")[2]
     default = last if last in BY_NAME and BY_NAME[last].by_default else None
     return first_taking(names, last) or default
+
+
+def measures_of(suffix: str, decoder: str | None) -> tuple[str, ...] | None:
+    """Return what an expression can read of a field besides its value; None if that depends on the data.
+
+    Args:
+        suffix: what follows the key in the name of the file.
+        decoder: the decoder of the field; None for bytes.
+    """
+    row = None if decoder is None or ":" in decoder else BY_NAME[split_decoder(decoder)[0]]
+    ending = suffix.lower().rpartition(".")[2]
+    if ending in FORMAT_OF and (decoder is None or (row is not None and row.image is not None)):
+        return (*IMAGE_MEASURES, "bucket", "length")
+    if row is BY_NAME["txt"]:
+        return ("length",)
+    return () if row is BY_NAME["cls"] else None
 
 
 EXTRAS = {

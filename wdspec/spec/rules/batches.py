@@ -8,9 +8,10 @@ from typing import Any
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.build import Composition, SourceList
 from wdspec.spec.language.batch import Batch
-from wdspec.spec.language.expressions import ExpressionError, parse_expression
+from wdspec.spec.language.decoders import measures_of
+from wdspec.spec.language.expressions import Expression, ExpressionError, describe_path, parse_expression
 from wdspec.spec.problems import list_names
-from wdspec.spec.rules.fields import known_fields
+from wdspec.spec.rules.fields import files_of, known_fields, right_sources
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_patterns import parts_of
 from wdspec.spec.sources import Draft
@@ -352,8 +353,9 @@ def measured_fields(composition: Composition) -> Findings:
     known = known_fields(composition, "extensions", "rename", "map")
     for at, text in _expressions(composition):
         expression = parse_expression(text, spec.costs)
-        needed = (path for path in expression.paths if path not in expression.optional)
+        needed = [path for path in expression.paths if path not in expression.optional]
         yield from _absent(at, dict.fromkeys(str(path[0]) for path in needed), known)
+        yield from _unmeasurable(composition, at, expression)
     if batch.pack is not None and not any(call.field is None for call in spec.map):
         yield from _absent(
             locate(composition.top.entries["batch"].value, ("pack",)), batch.pack.fields, known
@@ -367,6 +369,25 @@ def _absent(at: Node, names: Any, known: Mapping[str, Any]) -> Findings:
                 has = f"samples of `{source}` have {list_names(fields, 8)}"
                 hint = did_you_mean(name, fields) or f"name one of these, or write `default({name}, 0)`"
                 yield Finding(at, f"there is no field `{name[:60]}` before `map`: {has}", hint)
+                break
+
+
+def _unmeasurable(composition: Composition, at: Node, expression: Expression) -> Findings:
+    """Parts of texts, integers and images that these do not have."""
+    for name, part in dict.fromkeys(path[:2] for path in expression.paths if len(path) > 1):
+        for leaf, source in right_sources(composition, "extensions", "rename", "decode", "tags"):
+            if name in source.tags:
+                continue
+            found = [measures_of(*file) for file in files_of(source, str(name))]
+            measures = dict.fromkeys(each for known in found for each in known or ())
+            if found and None not in found and part not in measures:
+                path = describe_path((name, part))
+                has = f"has {list_names(list(measures))}" if measures else "is an integer"
+                hint = (
+                    did_you_mean(str(part), list(measures))
+                    or f"write `{describe_path((name, *measures)[:2])}`"
+                )
+                yield Finding(at, f"there is no `{path}`: `{name}` of `{leaf.name}` {has}", hint)
                 break
 
 
@@ -439,8 +460,9 @@ def batches_of_two_kinds(composition: Composition) -> Findings:
     if batch.size_multiple > 1 and (pack or not batch.padded):
         message = "`size_multiple` is for padded batches"
         yield Finding(node.key_or_self("size_multiple"), message, "remove it, or `padded: false`")
-    cuts = pack is not None and (pack.method == "concatenate" or batch.overlong in ("truncate", "split"))
-    if cuts and (batch.limits or (pack and pack.pad_to_multiple_of > 1) or batch.is_by_function):
+    if batch.cuts_samples and (
+        batch.limits or (pack and pack.pad_to_multiple_of > 1) or batch.is_by_function
+    ):
         message = "samples that are cut need the length of what is packed as their cost, and nothing else"
         yield Finding(
             node.key_or_self("pack"), message, "remove `limits` and `pad_to_multiple_of`, or use `best_fit`"

@@ -65,13 +65,18 @@ def known_fields(composition: Composition, *keys: str) -> Known:
     return {name: fields for name, fields in found if fields is not None}
 
 
-def decoders_of(source: Source, field: str) -> list[str | None]:
-    """The decoders that a field may have, one for each file that it may be made of; None for bytes."""
+def files_of(source: Source, field: str) -> list[tuple[str, str | None]]:
+    """The suffixes of the files that a field may be made of, and the decoder of each; None for bytes."""
     olds = source.rename.get(field, (field,))
     files = {entry.split(";")[0]: entry.split(";") for entry in source.extensions or olds}
     suffixes = [suffix for old in olds for suffix in files.get(old, ()) if not MAGIC.intersection(suffix)]
     decode = source.decode or Decode()
-    return [choose_decoder(decode.names, decode.fields, field, suffix) for suffix in suffixes]
+    return [(suffix, choose_decoder(decode.names, decode.fields, field, suffix)) for suffix in suffixes]
+
+
+def decoders_of(source: Source, field: str) -> list[str | None]:
+    """The decoders that a field may have, one for each file that it may be made of; None for bytes."""
+    return [decoder for _, decoder in files_of(source, field)]
 
 
 def is_image(field: str) -> bool:
