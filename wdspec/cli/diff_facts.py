@@ -19,7 +19,7 @@ from wdspec.shards.lock import Lock, difference
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import UrlSequence
 
-_SHOWN_ELSEWHERE = {"dataset", "file", "split", "environment", "base", "where", "shards", "name"}
+_SHOWN_ELSEWHERE = {"dataset", "file", "split", "environment", "base", "position", "shards", "name"}
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Side:
     @cached_property
     def order(self) -> Mapping[str, Any]:
         """What its order depends on, as JSON values, as in a state."""
-        text = json.dumps(describe_order(self.spec, self.explanation.plan))
+        text = json.dumps(describe_order(self.spec, self.explanation.plan, self.explanation.files))
         order: Mapping[str, Any] = json.loads(text)
         return order
 

@@ -128,7 +128,7 @@ def _follow(stored: str, decode: Callable[[bytes], Any], keeps: bool, path: Path
         value = raw[stored]
         if value.__class__ is bytes:
             value = decode(value)
-            if keeps:
+            if keeps and value.__class__ is not bytes:  # those would be decoded again
                 raw[stored] = value
         if part is not None:  # most paths, without a loop
             if value.__class__ is dict and part in value:

@@ -66,12 +66,15 @@ IN_SOURCE = {
 }
 """Maps a key of a source to an entry of the source's description. Its name is the key of the whole description."""
 
+NO_FILES: Mapping[str, Mapping[str, str]] = {}
 _SAMPLES_OF_SOURCE = ("decode", "rename", "map", "scale", "scaleprob", "tags")
 _SAMPLES_OF_SPEC = ("map", "fields", "to_tuple")
 
 
-def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
-    """Describe everything that the order depends on as plain JSON values."""
+def describe_order(
+    spec: Spec, plan: Plan, files: Mapping[str, Mapping[str, str]] = NO_FILES
+) -> dict[str, Any]:
+    """Describe everything that the order depends on as plain JSON values; `files` has digests, as `Shards.files`."""
     options = {source.name: source for source in spec.sources}
     return {
         **({} if plan.finite is None else {"pass": _finite(plan.finite)}),
@@ -92,6 +95,7 @@ def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
                 "interleave": source.interleave,
                 **_choice_of_samples(options[source.name], spec),
                 **stated_values(options[source.name], "order", frozenset(IN_SOURCE)),
+                **({"files": dict(files[source.name])} if source.name in files else {}),
             }
             for source in plan.sources
         },
@@ -163,7 +167,7 @@ def _not_read() -> frozenset[str]:
         key.name
         for model in (Source, Spec)
         for key in declared_keys(model)
-        if key.drops or (key.affects and key.affects.order_if_skipping)
+        if (key.drops and not key.drops.when_read) or (key.affects and key.affects.order_if_skipping)
     )
     return frozenset({"share", "shuffle", "interleave", *dropping})
 

@@ -136,7 +136,7 @@ def make_run(spec: Spec, shards: Shards, seat: Seat, workers: int) -> Run:
     places, ranks = seat.places(topology, shared), seat.canonical_ranks(topology, shared)
     first = ranks.start * shared
     # Hashing long lists of shards takes time: do it now, so that no state has to wait for it.
-    order = describe_order(spec, plan)
+    order = describe_order(spec, plan, shards.files)
     stages = () if spec.stage is None else (f"stage {spec.stage.call}",)
     if plan.batching.windowed:
         stages = (f"windows {digest_windows(order)}",)

@@ -248,7 +248,7 @@ def _check_draft(draft: Draft, variant: Variant, problems: Problems) -> None:
             hint = "write it in the `mix:` of the top level"
             problems.add("E216", mix.key(key), f"`{key}` is not allowed in a nested mix", hint)
     group = node.without(*(key for key in node.entries if key not in GROUP_KEYS), "dataset", "defaults")
-    extra = {"where": draft.own.position, "base": node.origin.directory}
+    extra = {"position": draft.own.position, "base": node.origin.directory}
     if draft.name:
         extra["name"] = draft.name
     draft.model, draft.bad = make_model(group, Source, extra, problems)
@@ -268,7 +268,7 @@ def _check_leaf(draft: Draft, variant: Variant, problems: Problems) -> None:
             message = f"the tag `{name[:60]}` starts with `__`, which is reserved for fields of wdspec"
             problems.add("E216", node.entries["tags"].value.key_or_self(name), message, "choose another name")
     shards, where = node.get("shards"), draft.own.position
-    extra = {"where": where, **_place_shards(shards), **_place(node, variant)}
+    extra = {"position": where, **_place_shards(shards), **_place(node, variant)}
     if draft.name:
         extra["name"] = draft.name
     draft.model, draft.bad = make_model(node.without("mix", "defaults"), Source, extra, problems)

@@ -4,7 +4,7 @@ They are also the reference: a field with a description is a key of the language
 docstring instead) is filled in by the loader.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SkipValidation
@@ -53,6 +53,7 @@ from wdspec.spec.language.samples import (
     Scale,
     StageOrNone,
 )
+from wdspec.spec.language.selection import SubsetOrNone
 from wdspec.spec.language.steps import SkippedSteps, StepRanges
 from wdspec.spec.language.values import (
     SUFFIXES,
@@ -125,6 +126,26 @@ class SourceOptions(Model):
         1.0,
         description="Probability that a sample is rescaled; it is not a share of the mix. Without `scale`, the range "
         "is that of `defaults.scale`, or else [0.5, 2.0]. `0` turns rescaling off.",
+    )
+    where: Annotated[AffectsOrder[ExpressionText | None], Drops(when_read=True)] = Field(
+        None,
+        description="An expression: only samples for which it is true are kept, such as `json.score >= 0.5 and cls in "
+        "[1, 3]` or `jpg.width >= 256`. It has the grammar of `batch.cost`, and is evaluated before pictures are "
+        "decoded.",
+    )
+    subset: Annotated[SubsetOrNone, Affects("order"), Drops(when_read=True)] = Field(
+        None,
+        description="A part of the samples, by a hash of their keys: `10%`, `[95%, 100%]`, or `{of: json.user, part: "
+        "[0%, 95%]}` to keep all samples of a user on one side.",
+    )
+    only_keys: Annotated[AffectsOrder[Texts | None], Drops(when_read=True)] = Field(
+        None,
+        alias="keys",  # not the attribute: a mapping has a method of that name
+        description="Only samples with these keys are kept: a list of keys, or `@file.txt` with one key per line.",
+    )
+    exclude: Annotated[AffectsOrder[Texts | None], Drops(when_read=True)] = Field(
+        None,
+        description="Samples with these keys are left out: a list of keys, or `@file.txt` with one key per line.",
     )
     select: Annotated[AffectsOrder[CallableName | None], Drops()] = Field(
         None, description="A function, `package.module:function`: only samples for which it is true are kept."
@@ -225,7 +246,7 @@ class Source(Discreet, SourceOptions):
     )
     base: str = ""
     """Absolute directory where relative paths in ``shards`` start."""
-    where: Annotated[Position | None, SkipValidation] = None
+    position: Annotated[Position | None, SkipValidation] = None
     """Its position in the file."""
 
     @property
@@ -257,6 +278,23 @@ class Source(Discreet, SourceOptions):
     def drops_samples(self) -> bool:
         """Whether samples must be read to know which ones remain."""
         return bool(self.drops)
+
+    @property
+    def drops_decoded(self) -> bool:
+        """Whether samples must be decoded to know which ones remain."""
+        keys = [key for key in declared_keys(type(self)) if key.drops and not key.drops.when_read]
+        return bool([key for key in keys if key.drops_samples(self)])
+
+    def selecting_fields(self, costs: Mapping[str, str]) -> tuple[str, ...]:
+        """The fields that `where` and `subset` read.
+
+        Args:
+            costs: the named expressions of the spec.
+        """
+        texts = [] if self.where is None else [self.where]
+        if self.subset is not None and self.subset.of is not None:
+            texts.append(self.subset.of)
+        return tuple(field for text in texts for field in parse_expression(text, costs).fields)
 
 
 class Spec(Discreet):
