@@ -323,8 +323,8 @@ def _expressions(composition: Composition) -> Iterator[tuple[Node, str]]:
     "E330",
     "an expression that cannot be read",
     "Expressions have fields (`image.width`, `json.score`), constants, `+ - * /`, comparisons, `in`, `and or not`, and "
-    "the functions min, max, ceil, floor, abs and default. They are the same in `costs`, `batch.cost`, `limits`, "
-    "`balance` and `group_by`, and they cannot run code.",
+    "the functions min, max, ceil, floor, abs and default. They are the same in `where`, `costs`, `batch.cost`, "
+    "`limits`, `balance` and `group_by`, and they cannot run code.",
     keys="costs cost limits balance group_by",
     bad="batch: {cost: 'ciel(image.width / 28)', max_cost: 4096}\ndataset:\n  - shards: a.tar\n",
     good="batch: {cost: 'ceil(image.width / 28)', max_cost: 4096}\ndataset:\n  - shards: a.tar\n",
