@@ -59,32 +59,37 @@ class Selection:
             budget: counts the samples that are left out, by key of the spec, and handles errors.
             read_again: returns a sample that cannot be measured as the store has it, if it was read from a cached copy.
         """
-        tests = self._tests(fields, tags or {})
         dropped = budget.dropped
 
-        def choose(raw: RawSample) -> bool:
-            for cause, keeps in tests:
+        def recover(error: Exception, cause: str, raw: RawSample) -> bool:
+            stored = None if read_again is None else read_again(raw, error)
+            if stored is not None:
+                raw.clear()
+                raw.update(stored)
+                return self.build(fields, tags, budget)(raw)
+            known = isinstance(error, WdspecError)
+            named = error if known else FieldError(f"`{cause}` cannot be evaluated: {one_line(error)}")
+            budget(named, "decode", url=raw["__url__"], key=raw["__key__"])
+            return False
+
+        def choose_by(cause: str, keeps: Choose, rest: Choose | None) -> Choose:
+            def choose(raw: RawSample) -> bool:
                 try:
                     kept = keeps(raw)
                 except Exception as error:
-                    stored = None if read_again is None else read_again(raw, error)
-                    if stored is not None:
-                        raw.clear()
-                        raw.update(stored)
-                        return choose_stored(raw)
-                    known = isinstance(error, WdspecError)
-                    named = (
-                        error if known else FieldError(f"`{cause}` cannot be evaluated: {one_line(error)}")
-                    )
-                    budget(named, "decode", url=raw["__url__"], key=raw["__key__"])
-                    return False
-                if not kept:
-                    dropped[cause] += 1
-                    return False
-            return True
+                    return recover(error, cause, raw)
+                if kept:
+                    return True if rest is None else rest(raw)
+                dropped[cause] += 1
+                return False
 
-        choose_stored = choose if read_again is None else self.build(fields, tags, budget)
-        return choose
+            return choose
+
+        chosen: Choose | None = None
+        for cause, keeps in reversed(self._tests(fields, tags or {})):
+            chosen = choose_by(cause, keeps, chosen)
+        assert chosen is not None, "a selection has a test"
+        return chosen
 
     def _tests(self, fields: SampleFields, tags: dict[str, Any]) -> list[tuple[str, Choose]]:
         """Return the key and the test of each part of the selection, the cheapest first."""
@@ -145,10 +150,8 @@ def _where_test(text: str, named: dict[str, str], fields: SampleFields, tags: di
     evaluate = expression.evaluate
     measure = Measures(fields, expression.paths, expression.optional, tags, keeps_decoded=True)
 
-    def is_true(raw: RawSample) -> bool:
+    def is_true(raw: RawSample) -> Any:
         values = measure(raw)
-        return values is None or bool(
-            evaluate(*values)
-        )  # `missing: skip` drops a sample without values later
+        return values is None or evaluate(*values)  # `missing: skip` drops a sample without values later
 
     return is_true
