@@ -238,6 +238,11 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "source decode": ({}, {"decode": "raw"}),
     "source scale": ({}, {"scale": 0.5}),
     "source scaleprob": ({"scale": 0.5}, {"scale": 0.5, "scaleprob": 0.1}),
+    "source max_passes": ({"samples": 9, "max_passes": 4}, {"samples": 9, "max_passes": 5}),
+    "source on_exhausted": (
+        {"samples": 9, "max_passes": 4},
+        {"samples": 9, "max_passes": 4, "on_exhausted": "drop"},
+    ),
     "source where": ({"where": "txt.length > 1"}, {"where": "txt.length > 2"}),
     "source subset": ({"subset": "10%"}, {"subset": "20%"}),
     "source keys": ({}, {"keys": ["a"]}),

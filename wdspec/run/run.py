@@ -77,8 +77,9 @@ class Run:
 
     def epoch_end(self, batch: int) -> int | None:
         """Return J of the first batch after the epoch of batch J; None for an endless stream."""
-        length = self.plan.epoch_batches
-        return (batch // length + 1) * length if length else None
+        length, last = self.plan.epoch_batches, self.plan.last_batch
+        end = (batch // length + 1) * length if length else None
+        return end if last is None else max(batch, last) if end is None else max(batch, min(end, last))
 
     def reader(self) -> Reader:
         """Return a reader of this rank's part of each global batch."""

@@ -311,7 +311,9 @@ class Resumable(ABC):
         Raises:
             TypeError: the spec has no `epoch:`.
         """
-        length = self.plan.require_epoch()
+        length, last = self.plan.require_epoch(), self.plan.last_batch
+        if last is not None:
+            length = min(length, max(0, last - self.epoch * length))
         skipped = self.stream.skipped
         if skipped:
             first = self.epoch * length

@@ -196,6 +196,16 @@ class SourceOptions(Model):
     samples: AffectsOrder[Positive | None] = Field(
         None, description="Number of samples in the source; by default the number in `stats`."
     )
+    max_passes: AffectsOrder[PositiveNumber | None] = Field(
+        None,
+        description="How often the samples of the source may be read in a run, on average over its samples: `4`, "
+        "`0.5`. Needs the number of its `samples`, of those that `where` and the like keep.",
+    )
+    on_exhausted: AffectsOrder[Literal["error", "drop", "stop"]] = Field(
+        "error",
+        description="What happens before the first global batch that would exceed `max_passes`: an `error`; `drop` "
+        "continues with the other sources, by their shares; `stop` ends the run, on all ranks at the same step.",
+    )
     bytes: AffectsOrder[Size | None] = Field(
         None,
         description="Bytes of all files in its shards, uncompressed: a number, or text such as `1.2TB`; by default the "

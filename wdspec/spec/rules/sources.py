@@ -198,15 +198,19 @@ def _find_shared(
         kind: what the owners are.
         hint: how to fix it.
     """
-    selections = {repr(_selection(leaf)): leaf for _, _, leaf, _, _ in written}
+    chosen = [
+        "" if leaf.node.entries.keys().isdisjoint(_SELECTING) else repr(_selection(leaf))
+        for *_, leaf, _, _ in written
+    ]
+    leaves = dict(zip(chosen, (leaf for *_, leaf, _, _ in written), strict=True))
     reported: set[int] = set()
-    for pair in combinations_with_replacement(selections, 2):
-        if _are_disjoint(*(selections[each] for each in pair)):
+    for pair in combinations_with_replacement(leaves, 2):
+        if pair[0] != pair[1] and _are_disjoint(leaves[pair[0]], leaves[pair[1]]):
             continue
         stores: defaultdict[str, ShardSets[str]] = defaultdict(ShardSets)
         shards: defaultdict[str, list[_Written]] = defaultdict(list)
-        for store, owner, leaf, text, parts in written:
-            if repr(_selection(leaf)) not in pair:
+        for selection, (store, owner, _, text, parts) in zip(chosen, written, strict=True):
+            if selection not in pair:
                 continue
             shards[store] += [(owner, text, part) for part in parts]
             for part in parts:
@@ -225,10 +229,13 @@ def _find_shared(
                     reported.add(id(text))
 
 
+_SELECTING = ("where", "subset", "keys", "exclude")
+
+
 def _selection(leaf: Draft) -> tuple[Any, ...]:
     """What decides which samples of its shards a source keeps."""
     source = leaf.model
-    if source is None or leaf.bad.intersection(("where", "subset", "keys", "exclude")):
+    if source is None or leaf.bad.intersection(_SELECTING):
         return ()
     return source.where, source.subset, source.only_keys, source.exclude
 
