@@ -128,6 +128,19 @@ class ReadTask(ShardTask):
                     yield sample
 
 
+def check_each_sample(spec: Spec, what: str) -> None:
+    """Raise a UsageError for a spec with a `stage`, whose samples cannot be read shard by shard.
+
+    Args:
+        what: what reads them, for the message.
+    """
+    if spec.stage is not None:
+        raise UsageError(
+            f"`stage: {spec.stage.call}` combines samples, but {what} handles each sample separately: write "
+            "`stage: null` in an environment for it"
+        )
+
+
 class ShardFailed(NamedTuple):
     """Why there is no result for a shard."""
 

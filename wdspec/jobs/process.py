@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from wdspec.base.errors import UsageError, WdspecError
 from wdspec.fields.encode import JSON_VALUES
 from wdspec.jobs.engine import Engine
-from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob
+from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, check_each_sample
 from wdspec.read.budget import Budget
 from wdspec.shards.shards import check_readable, list_shards
 from wdspec.spec.language.locations import OutputOptions
@@ -87,11 +87,7 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
                 overwrite itself.
             WdspecError: shards cannot be listed.
         """
-        if spec.stage is not None:
-            raise UsageError(
-                f"`stage: {spec.stage.call}` combines samples, but `process` handles each sample separately: write "
-                "`stage: null` in an environment for it"
-            )
+        check_each_sample(spec, "`process`")
         output = spec.output
         if output is None:
             raise UsageError("the spec has no output; add `output: out/` to it, or give --output out/")

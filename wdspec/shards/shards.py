@@ -96,7 +96,7 @@ def list_shards(
     shards = Shards(lists, with_surveyed_caches(storages, lists), local)
     if not (spec.is_pass and counts_samples):
         return shards
-    counts = count_samples(spec, lists, shards.parts(spec), _read_measurements(spec))
+    counts = count_samples(spec, lists, shards.parts(spec), read_measurements(spec))
     return Shards(lists, shards.storages, local, counts)
 
 
@@ -118,7 +118,7 @@ def check_readable(spec: Spec) -> None:
             raise SpecError(f"WDS_SECURE forbids `{role}: {names[0]}`; unset it if you trust this spec")
 
 
-def _read_measurements(spec: Spec) -> Measurements | None:
+def read_measurements(spec: Spec) -> Measurements | None:
     """Return the measurements in the `stats` file of a spec, if it has one."""
     if spec.stats is None:
         return None
@@ -131,7 +131,7 @@ def _read_measurements(spec: Spec) -> Measurements | None:
 
 def _compare_with_measurements(spec: Spec, lists: Mapping[str, UrlSequence]) -> None:
     """Warn if shares follow sizes that were measured for other shards than the listed ones."""
-    measurements = _read_measurements(spec)
+    measurements = read_measurements(spec)
     for source in spec.sources:
         totals = None if measurements is None else measurements.of(spec, source)
         if measurements is None or totals is None or not lists[source.name]:
