@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import textwrap
 from collections import Counter
@@ -21,6 +22,7 @@ from wdspec.cli.stats import stats
 
 pytestmark = pytest.mark.usefixtures("two_cpus")
 long = pytest.mark.long
+ROOT = Path(__file__).parents[2]
 
 MORE = """
     def number_objects(sample):
@@ -284,7 +286,7 @@ def test_pictures_go_to_a_cluster_and_back(tmp_path):
     import wdspec.ray
 
     keys = {"defaults": {"decode": "l8", "extensions": "png cls"}}
-    shards = str(Path(__file__).parents[2] / "examples/data/val-*.tar.bz2")
+    shards = str(ROOT / "examples/data/val-*.tar.bz2")
     rows = wdspec.ray.read({"dataset": [{"shards": shards}], **keys})
     wdspec.ray.write(rows, tmp_path)
     expected, samples = compile_pass(shards, **keys), compile_pass(f"@{tmp_path}/shards.txt", **keys)
@@ -292,3 +294,16 @@ def test_pictures_go_to_a_cluster_and_back(tmp_path):
     for key, sample in samples.items():
         np.testing.assert_array_equal(sample["png"], expected[key]["png"])
         assert sample["cls"] == expected[key]["cls"]
+
+
+@long
+def test_the_lines_of_the_page_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (block,) = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "docs/ray.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    exec(block, {"__name__": "page"})
+    said = re.findall(r"print.*# (\d+)", block)
+    assert capsys.readouterr().out.split() == said
+    assert len(compile_pass("@small/shards.txt")) == int(said[0])

@@ -21,6 +21,7 @@ try:
 except ModuleNotFoundError as error:
     raise UsageError(f"wdspec.ray needs {error.name}: {install_command('wdspec[ray]')}") from None
 
+from wdspec.jobs.job import gpus_of
 from wdspec.ray.datasink import ShardSink, writer_options
 from wdspec.ray.datasource import SpecDatasource
 from wdspec.storage.environment import Environment
@@ -74,6 +75,8 @@ def read(
     types = (
         {field.name: field.type for field in schema} if isinstance(schema, pa.Schema) else dict(schema or {})
     )
+    if gpus := gpus_of(checked):
+        ray_arguments = {"num_gpus": gpus, "compute": ray.data.ActorPoolStrategy(min_size=1), **ray_arguments}
     return ray.data.read_datasource(SpecDatasource(checked, types, lock), **ray_arguments)
 
 

@@ -82,7 +82,7 @@ def read_shard(task: ReadTask, schema: Mapping[str, pa.DataType], limit: int | N
     """
     budget = Budget(task.parts.errors, task.source)
     try:
-        with closing(task.samples(budget)) as samples:
+        with closing(task.final_samples(budget)) as samples:
             yield from tables_of(islice(samples, limit), schema)
     except WdspecError as error:
         error.at(source=task.source, url=task.shard.text)
@@ -98,7 +98,10 @@ def _facts_of(spec: Spec, source: Source, shards: Shards) -> Iterator[tuple[int 
             if known is None:
                 yield None, None
             else:
-                yield None if source.drops_samples else known.samples - len(known.lost), known.bytes
+                yield (
+                    None if source.drops_samples or spec.map_batches else known.samples - len(known.lost),
+                    known.bytes,
+                )
         return
 
     def ask(shard: Any) -> int | None:
