@@ -111,7 +111,10 @@ def compile(
             "it reads in this process; use wdspec.loader(spec, num_workers=…), or pass it to a DataLoader"
         )
         _check_choice("compile", choice, workers=remedy, num_workers=remedy)
-    return compile_spec(load(spec, **choice), _choose_seat(rank, world_size, mesh, dim), lock)
+    checked = load(spec, **choice)
+    if checked.map_batches is not None:
+        raise _not_for_training(checked.map_batches.call)
+    return compile_spec(checked, _choose_seat(rank, world_size, mesh, dim), lock)
 
 
 def loader(
@@ -162,6 +165,8 @@ def loader(
     from wdspec.run.run import make_run
 
     checked = load(spec, split=split, env=env, vars=vars, overrides=overrides)
+    if checked.map_batches is not None:
+        raise _not_for_training(checked.map_batches.call)
     shards = list_readable_shards(checked, lock)
     workers, arguments = choose_arguments(checked.loader, num_workers, torch_arguments)
     run = make_run(checked, shards, _choose_seat(rank, world_size, mesh, dim), workers)
@@ -193,13 +198,19 @@ def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
     return Reader(plan, shards.parts(spec), range(1), spec)
 
 
+def _not_for_training(call: str) -> UsageError:
+    """Return the error for a spec with `map_batches`, whose results a loader would silently leave out."""
+    return UsageError(
+        f"`map_batches: {call}` is for `wdspec process` and `wdspec.ray.read`: write its results to new shards, and "
+        "read those; to read these shards without it, write it in an environment, or set `map_batches: null`"
+    )
+
+
 def _choose_seat(rank: int | None, world_size: int | None, mesh: Any, dim: str | Sequence[str]) -> Seat:
     if mesh is None:
         return find_seat(rank, world_size)
     if rank is not None or world_size is not None:
-        raise UsageError(
-            "`mesh` already contains the rank, so `rank` and `world_size` are given twice; leave them out"
-        )
+        raise UsageError("`mesh` has the rank, so `rank` or `world_size` is given twice; leave them out")
     return find_seat_in_mesh(mesh, dim)
 
 

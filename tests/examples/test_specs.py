@@ -121,6 +121,15 @@ def test_fields_gives_tuples_of_even_digits():
     assert (labels % 2 == 0).all()
 
 
+def test_score_adds_a_class_and_its_probability(tmp_path):
+    done = wdspec_command("process", SPECS / "score.yaml", "--output", tmp_path, "--jobs", "0")
+    assert done.returncode == 0, done.stderr
+    samples = list(wdspec.compile({"dataset": [{"shards": f"{tmp_path}/*"}], "epoch": {"pass": "drop"}}))
+    assert len(samples) == 320
+    assert all(0.1 <= sample["score.json"]["probability"] <= 1 for sample in samples)
+    assert all(sample.keys() >= {"cls", "score.json"} and "png" not in sample for sample in samples)
+
+
 def test_digits_can_be_explained_without_a_checkout_as_working_directory(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WDS")}
     command = [Path(sys.executable).parent / "wdspec", "explain", f"{SPECS / 'digits.yaml'}#train"]

@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "processing.md"
 def test_the_job_of_the_page_augments_photos(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    spec, functions = re.findall(r"```(?:yaml|python)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    spec, functions, *_ = re.findall(r"```(?:yaml|python)\n(.*?)```", PAGE.read_text(), re.DOTALL)
     Path("job.yaml").write_text(spec)
     Path("augmenting.py").write_text(functions)
     with wdspec.ShardWriter("in/photos-%03d.tar", maxcount=2, verbose=0) as writer:

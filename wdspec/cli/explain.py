@@ -116,6 +116,11 @@ def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
         yield "schedule", _schedule(explanation)
     if spec.map:
         yield "map", explain_facts.calls_in_words(spec.map)
+    if spec.map_batches is not None:
+        yield (
+            "map_batches",
+            f"{spec.map_batches.call}, {spec.map_batches.batch:,} samples at a time, by `process`",
+        )
     if spec.stage is not None:
         yield "stage", f"{spec.stage.call}, restarted every {spec.stage.every:,} samples of a slot"
     yield from _code(spec)

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import signal
 import socket
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from glob import glob
 from itertools import islice
 from multiprocessing import get_context
 from typing import Any, Protocol, TypeVar
@@ -29,8 +32,16 @@ KILLED = (
     "fewer processes"
 )
 
+NO_GPUS = (
+    "`map_batches` has `gpus`, and the engine {engine} cannot give each process its own; use --engine ray or local, or "
+    "write `gpus: 0`, with which processes see the GPUs that their launcher gave them"
+)
+
 PATIENCE = 10.0
 """Seconds to wait for the first answer of a cluster."""
+
+TRIES = 3
+"""How often Ray repeats the task of an actor that was killed."""
 
 MOST_SUBMITTED = 1000
 """Tasks that wait in Ray or run there; more would only slow down finding those that ended."""
@@ -51,6 +62,17 @@ class Engine(Protocol):
         """
         ...
 
+    def use_gpus(self, gpus: float) -> None:
+        """Give each process its own GPUs, which are all that it sees; called before `run`.
+
+        Args:
+            gpus: the GPUs of a process, or the part of one.
+
+        Raises:
+            UsageError: the engine cannot, or there are too few.
+        """
+        ...
+
     def close(self) -> None:
         """Cancel the tasks that are still running."""
         ...
@@ -66,6 +88,8 @@ class LocalEngine:
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
         self._lanes: list[ProcessPoolExecutor] = []
+        self._devices: list[str] = []
+        """What CUDA_VISIBLE_DEVICES is in each process; empty to leave it as it is."""
 
     def run(
         self, do: Callable[[W], R], works: Sequence[W], lost: Callable[[str], R]
@@ -76,7 +100,7 @@ class LocalEngine:
                 yield work, do(work)
             return
         left = iter(works)
-        self._lanes = [start_lane() for _ in range(min(self._jobs, len(works)))]
+        self._lanes = [self._start(lane) for lane in range(min(self._jobs, len(works)))]
         running: dict[Future[R], tuple[int, W]] = {}
 
         def submit_next(lane: int) -> None:
@@ -96,10 +120,19 @@ class LocalEngine:
                 except BrokenProcessPool:
                     outcome = lost(KILLED)
                     self._lanes[lane].shutdown()
-                    self._lanes[lane] = start_lane()
+                    self._lanes[lane] = self._start(lane)
                 submit_next(lane)
                 yield work, outcome
         self.close()
+
+    def use_gpus(self, gpus: float) -> None:
+        """Run as many processes as there are GPUs for, at most. Without processes, this one uses the GPUs it sees."""
+        if self._jobs:
+            self._devices = divide_gpus(list_gpus(), gpus)
+            self._jobs = min(self._jobs, len(self._devices))
+
+    def _start(self, lane: int) -> ProcessPoolExecutor:
+        return start_lane(self._devices[lane] if self._devices else None)
 
     def close(self) -> None:
         """Terminate the processes."""
@@ -108,9 +141,48 @@ class LocalEngine:
             stop_lane(lane)
 
 
-def start_lane() -> ProcessPoolExecutor:
-    """Start a pool of one process."""
-    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=end_with_parent)
+def start_lane(devices: str | None = None) -> ProcessPoolExecutor:
+    """Start a pool of one process.
+
+    Args:
+        devices: the GPUs that it sees, as in CUDA_VISIBLE_DEVICES; None for those that this process sees.
+    """
+    return ProcessPoolExecutor(
+        1, mp_context=get_context("spawn"), initializer=_prepare_lane, initargs=(devices,)
+    )
+
+
+def _prepare_lane(devices: str | None) -> None:
+    if devices is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = devices
+    end_with_parent()
+
+
+def list_gpus() -> list[str]:
+    """The GPUs that this process may use: those in CUDA_VISIBLE_DEVICES, or else the numbers of all."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [each.strip() for each in visible.split(",") if each.strip() not in ("", "-1")]
+    return [str(number) for number in range(len(glob("/dev/nvidia[0-9]*")))]
+
+
+def divide_gpus(found: Sequence[str], gpus: float) -> list[str]:
+    """Divide GPUs among processes: the ones that each sees, as in CUDA_VISIBLE_DEVICES.
+
+    Raises:
+        UsageError: there are fewer than one process needs.
+    """
+    if gpus >= 1:
+        each = int(gpus)
+        divided = [",".join(found[at : at + each]) for at in range(0, len(found) - each + 1, each)]
+    else:
+        divided = [device for _ in range(int(1 / gpus)) for device in found]
+    if not divided:
+        raise UsageError(
+            f"`map_batches` has `gpus: {gpus:g}`, but this machine has {len(found)}; write `gpus: 0` in an environment "
+            "to run on the processor"
+        )
+    return divided
 
 
 def stop_lane(lane: ProcessPoolExecutor) -> None:
@@ -153,6 +225,10 @@ class ThreadEngine:
             finally:
                 pool.shutdown(cancel_futures=True)
 
+    def use_gpus(self, gpus: float) -> None:
+        """Raise UsageError: threads share the GPUs of their process."""
+        raise UsageError("threads cannot have GPUs of their own; use processes")
+
     def close(self) -> None:
         """Nothing runs outside of `run`."""
 
@@ -191,6 +267,10 @@ class DaskEngine:
                 yield work, lost(_explain(error, self._dask.KilledWorker))
             future.release()
 
+    def use_gpus(self, gpus: float) -> None:
+        """Raise UsageError: Dask does not divide GPUs among its workers."""
+        raise UsageError(NO_GPUS.format(engine="dask"))
+
     def close(self) -> None:
         """Leave the cluster, which cancels the tasks that have not started."""
         self._client.close()
@@ -209,6 +289,8 @@ class RayEngine:
 
     def __init__(self, address: str) -> None:
         self._ray = _import("ray", "ray")
+        self._gpus = 0.0
+        self._actors: list[Any] = []
         # Ray prints what happens to workers on our standard output, and has no setting for it.
         importlib.import_module("ray._private.worker").__dict__["print_to_stdstream"] = _ignore
         remedy = "start one with `ray start --head`, and add nodes with `ray start --address=HOST:PORT`"
@@ -226,21 +308,54 @@ class RayEngine:
         self, do: Callable[[W], R], works: Sequence[W], lost: Callable[[str], R]
     ) -> Generator[tuple[W, R]]:
         """Yield each task with its outcome, as they finish. Ray repeats the tasks of killed workers and lost nodes."""
-        errors = self._ray.exceptions
-        killed = (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError)
-        remote = self._ray.remote(_call)
+        if self._gpus and not self._actors:
+            self._actors = self._start_actors(len(works))
+        free = deque(self._actors or [self._ray.remote(_call)] * MOST_SUBMITTED)
         left = iter(works)
-        running: dict[Any, W] = {}
+        running: dict[Any, tuple[W, Any]] = {}
         while True:
-            running |= {remote.remote(do, work): work for work in islice(left, MOST_SUBMITTED - len(running))}
+            for work in islice(left, len(free)):
+                place = free.popleft()
+                call = place.call if self._actors else place
+                running[call.remote(do, work)] = work, place
             if not running:
                 return
             for ended in self._ray.wait(list(running))[0]:
-                try:
-                    outcome = self._ray.get(ended)
-                except errors.RayError as error:
-                    outcome = lost(_explain(getattr(error, "cause", None) or error, killed))
-                yield running.pop(ended), outcome
+                outcome = self._result(ended, lost)
+                work, place = running.pop(ended)
+                free.append(place)
+                yield work, outcome
+
+    def _result(self, ended: Any, lost: Callable[[str], R]) -> R:
+        errors = self._ray.exceptions
+        killed = (
+            errors.WorkerCrashedError,
+            errors.NodeDiedError,
+            errors.OutOfMemoryError,
+            errors.RayActorError,
+        )
+        try:
+            outcome: R = self._ray.get(ended)
+        except errors.RayError as error:
+            return lost(_explain(getattr(error, "cause", None) or error, killed))
+        return outcome
+
+    def _start_actors(self, most: int) -> list[Any]:
+        """Start actors with GPUs, each for many tasks: a task with GPUs would end its process, and its model."""
+        found = self._ray.cluster_resources().get("GPU", 0)
+        count = min(most, int(found / self._gpus))
+        if not count:
+            raise UsageError(
+                f"`map_batches` has `gpus: {self._gpus:g}`, but the Ray cluster has {found:g}; write `gpus: 0` in an "
+                "environment to run on processors"
+            )
+        options = {"num_gpus": self._gpus, "max_restarts": -1, "max_task_retries": TRIES}
+        actor = self._ray.remote(**options)(_Actor)
+        return [actor.remote() for _ in range(count)]
+
+    def use_gpus(self, gpus: float) -> None:
+        """Run tasks in actors that have GPUs, as many as the cluster has GPUs for."""
+        self._gpus = gpus
 
     def close(self) -> None:
         """Leave the cluster, which ends the tasks; a cluster that the engine started ends, too."""
@@ -249,6 +364,13 @@ class RayEngine:
 
 def _call(do: Callable[[W], R], work: W) -> R:
     return do(work)
+
+
+class _Actor:
+    """A process of Ray that has GPUs."""
+
+    def call(self, do: Callable[[W], R], work: W) -> R:
+        return do(work)
 
 
 def _ignore(*values: Any, **options: Any) -> None:

@@ -25,6 +25,7 @@ from wdspec.base.errors import UsageError, WdspecError
 from wdspec.base.process import PerProcess
 from wdspec.base.progress import progress
 from wdspec.jobs.engine import Engine
+from wdspec.read.batch_map import BatchMap
 from wdspec.read.budget import Budget
 from wdspec.read.shard import Piece
 from wdspec.read.transform import Process, SourceParts, UserFunctions
@@ -73,6 +74,8 @@ class ReadTask(ShardTask):
     """Identifies the job: classes that `map` names are built once per job in each thread."""
     directory: str
     """Appended to `sys.path`, as it may contain modules with user functions."""
+    batches: BatchMap | None
+    """`map_batches` of the spec, for `final_samples`."""
 
     @classmethod
     def of_spec(
@@ -92,8 +95,9 @@ class ReadTask(ShardTask):
         """
         common = spec.seed, uuid4().hex, os.getcwd()
         return [
-            cls(source.name, number, shard, parts[source.name], *common, **more)
+            cls(source.name, number, shard, parts[source.name], *common, batches, **more)
             for source in spec.sources
+            for batches in [BatchMap.of(spec, source, parts[source.name])]
             for number, shard in enumerate(shards.lists[source.name])
             if (more := choose(source, number, shard)) is not None
         ]
@@ -126,6 +130,35 @@ class ReadTask(ShardTask):
                     sample = process(raw, opened.next_index - 1)
                 if sample is not None:
                     yield sample
+
+    def final_samples(self, budget: Budget) -> Generator[dict[str, Any]]:
+        """Yield the samples of the shard in order, after `map_batches`, too, for jobs that write or return them.
+
+        Args:
+            budget: handles errors.
+        """
+        samples = self.samples(budget)
+        if self.batches is None:
+            return samples
+        return self.batches.run(samples, budget, self.seed, self.number, _maps.value.of(self.job))
+
+
+def gpus_of(spec: Spec) -> float:
+    """The GPUs that each process of a job over a spec needs, if the job runs `map_batches`."""
+    return 0 if spec.map_batches is None else spec.map_batches.gpus
+
+
+def check_each_sample(spec: Spec, what: str) -> None:
+    """Raise a UsageError for a spec with a `stage`, whose samples cannot be read shard by shard.
+
+    Args:
+        what: what reads them, for the message.
+    """
+    if spec.stage is not None:
+        raise UsageError(
+            f"`stage: {spec.stage.call}` combines samples, but {what} handles each sample separately: write "
+            "`stage: null` in an environment for it"
+        )
 
 
 class ShardFailed(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from wdspec.base.errors import UsageError, WdspecError
 from wdspec.fields.encode import JSON_VALUES
 from wdspec.jobs.engine import Engine
-from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob
+from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, check_each_sample, gpus_of
 from wdspec.read.budget import Budget
 from wdspec.shards.shards import check_readable, list_shards
 from wdspec.spec.language.locations import OutputOptions
@@ -65,6 +65,8 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
     """The shards to write for a spec, and the results."""
 
     tasks: Sequence[ProcessTask]
+    gpus: float = 0
+    """GPUs of each process, for `map_batches`."""
     force: bool = False
     """Whether to overwrite existing shards."""
     there: list[ProcessTask] = field(default_factory=list)
@@ -87,11 +89,7 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
                 overwrite itself.
             WdspecError: shards cannot be listed.
         """
-        if spec.stage is not None:
-            raise UsageError(
-                f"`stage: {spec.stage.call}` combines samples, but `process` handles each sample separately: write "
-                "`stage: null` in an environment for it"
-            )
+        check_each_sample(spec, "`process`")
         output = spec.output
         if output is None:
             raise UsageError("the spec has no output; add `output: out/` to it, or give --output out/")
@@ -111,7 +109,7 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
             lambda source, number, shard: {"output": output_of(output, shard), "options": options},
         )
         _check_outputs(tasks, outputs, shards.storages)
-        return cls(tasks)
+        return cls(tasks, gpus_of(spec))
 
     def run(self, engine: Engine, retries: int = 1) -> None:
         """Write the shards that do not exist.
@@ -120,6 +118,8 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
             engine: runs the work; closed at the end.
             retries: how often a failed shard is retried, after all others.
         """
+        if self.gpus:
+            engine.use_gpus(self.gpus)
         self.run_tasks(process_shard, self.tasks, engine, retries=retries)
 
     def columns(self) -> Mapping[str, tuple[str, Any]]:
@@ -153,7 +153,7 @@ def process_shard(task: ProcessTask) -> ShardDone:
     started = time.monotonic()
     budget, options = Budget(task.parts.errors, task.source), task.options
     try:
-        with closing(task.samples(budget)) as samples:
+        with closing(task.final_samples(budget)) as samples:
             output = options.outputs.output(task.output)
             with open_writer(
                 output, name=task.output, encoder=JSON_VALUES, allow_pickle=options.allow_pickle

@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from wdspec.base.errors import UsageError
 from wdspec.base.files import LockFile
-from wdspec.jobs.engine import KILLED, Engine, interrupts_blocked, start_lane, stop_lane
+from wdspec.jobs.engine import KILLED, NO_GPUS, Engine, interrupts_blocked, start_lane, stop_lane
 from wdspec.planning.topology import find_seat
 from wdspec.spec.files import reason_of
 
@@ -198,6 +198,10 @@ class TorchrunEngine:
                 if own.done():
                     own.result()
             time.sleep(POLL + 0.001 * len(workers))
+
+    def use_gpus(self, gpus: float) -> None:
+        """Raise UsageError: launchers give their ranks GPUs in different ways."""
+        raise UsageError(NO_GPUS.format(engine="torchrun"))
 
     def close(self) -> None:
         """Forget the tasks that are still running; they end with `end`."""

@@ -66,16 +66,20 @@ class UserFunctions:
         """The transforms of torchvision that have had their first sample."""
         return set()
 
+    def function(self, call: Call, key: str, folder: str = "") -> Callable[..., Any]:
+        """Return the function of a call under a spec key; raises as `build_function`."""
+        written = repr(call.model_copy(update={"field": None}))
+        if written not in self._functions:
+            self._functions[written] = build_function(call, key, self._objects, folder)
+        return self._functions[written]
+
     def step(self, call: Call, folder: str = "") -> Step:
         """Return the step of one entry of `map`.
 
         Raises:
             SpecError: the function cannot be imported or called, or does not accept `args`.
         """
-        written = repr(call.model_copy(update={"field": None}))
-        if written not in self._functions:
-            self._functions[written] = build_function(call, "map", self._objects, folder)
-        function = self._functions[written]
+        function = self.function(call, "map", folder)
         step = _map_samples(call, function) if call.field is None else _map_field(call, call.field, function)
         return _watch_arrays(call, step, self._watched) if _is_of_torchvision(function) else step
 
@@ -359,7 +363,7 @@ class Transform:
         if steps := self._user_steps(budget, functions):
             stages.append(("map", partial(_run_user_steps, steps, key)))
         if self.keep is not None or self.need:
-            stages.append(("decode", self._projection(budget)))
+            stages.append(("decode", self.projection(budget)))
         return stages
 
     def _user_steps(self, budget: Budget, functions: UserFunctions) -> list[Step]:
@@ -373,7 +377,7 @@ class Transform:
             steps.append(expectation_step(self.expect, self.thorough))
         return steps + [functions.step(call, self.folder) for call in self.maps[self.own_maps :]]
 
-    def _projection(self, budget: Budget) -> Callable[[Sample, int], Sample | None]:
+    def projection(self, budget: Budget) -> Callable[[Sample, int], Sample | None]:
         """Return the step that keeps the `fields` of the spec and checks what `to_tuple` needs."""
         keep, missing = self.keep, self.missing
 
@@ -493,7 +497,7 @@ class FieldDemand:
         """Find which fields of a source the steps of a spec use."""
         entries = (*(spec.fields or ()), *(spec.to_tuple or ()))
         required = tuple(entry for entry in entries if not entry.startswith("__"))
-        has_maps = bool(source.map or spec.map)
+        has_maps = bool(source.map or spec.map or spec.map_batches)
         may_be_added = has_maps or any(name in source.tags for entry in required for name in entry.split(";"))
         delivered = spec.to_tuple or spec.fields
         checks_fields = source.expect is not None and bool(source.expect.fields)
@@ -537,8 +541,8 @@ class SourceParts:
             maps=(*source.map, *spec.map),
             own_maps=len(source.map),
             tags=source.tags or None,
-            keep=spec.fields,
-            need=demand.late,
+            keep=None if spec.map_batches else spec.fields,  # they come after `map_batches`
+            need=() if spec.map_batches else demand.late,
             expect=None if source.expect is None else source.expect.fields,
             missing=source.missing,
             folder=spec.folder,

@@ -116,13 +116,11 @@ def choose_arguments(
     workers = options.workers if num_workers is None else num_workers
     arguments: dict[str, Any] = {"pin_memory": options.pin_memory, "threads": options.kind == "threads"}
     if workers:
-        if options.timeout is not None:
-            arguments["timeout"] = options.timeout
+        set_in_spec = {"timeout": options.timeout, "prefetch_factor": options.prefetch}
+        arguments |= {name: value for name, value in set_in_spec.items() if value is not None}
         if options.kind == "processes":
             # Persistent workers keep their buffers from one epoch to the next; threads always do.
             arguments["persistent_workers"] = True if options.persistent is None else options.persistent
-        if options.prefetch is not None:
-            arguments["prefetch_factor"] = options.prefetch
     return workers, {**arguments, **torch_arguments}
 
 

@@ -107,7 +107,7 @@ def list_shards(
         shards = _select(spec, shards)
     if not (spec.is_pass and counts_samples):
         return shards
-    return replace(shards, counts=count_samples(spec, lists, shards.parts(spec), _read_measurements(spec)))
+    return replace(shards, counts=count_samples(spec, lists, shards.parts(spec), read_measurements(spec)))
 
 
 def _select(spec: Spec, shards: Shards) -> Shards:
@@ -140,7 +140,7 @@ def check_readable(spec: Spec) -> None:
             raise SpecError(f"WDS_SECURE forbids `{role}: {names[0]}`; unset it if you trust this spec")
 
 
-def _read_measurements(spec: Spec) -> Measurements | None:
+def read_measurements(spec: Spec) -> Measurements | None:
     """Return the measurements in the `stats` file of a spec, if it has one."""
     if spec.stats is None:
         return None
@@ -153,7 +153,7 @@ def _read_measurements(spec: Spec) -> Measurements | None:
 
 def _compare_with_measurements(spec: Spec, lists: Mapping[str, UrlSequence]) -> None:
     """Warn if shares follow sizes that were measured for other shards than the listed ones."""
-    measurements = _read_measurements(spec)
+    measurements = read_measurements(spec)
     for source in spec.sources:
         totals = None if measurements is None else measurements.of(spec, source)
         if measurements is None or totals is None or not lists[source.name]:

@@ -123,6 +123,7 @@ _NULL = {"type": "null"}
 """It removes a key that another file sets."""
 _SHORTHANDS: dict[str, list[dict[str, Any]]] = {
     "batch": [TypeAdapter(BatchSize).json_schema()],
+    "map_batches": [CALLABLE_FORM],
     "stage": [CALLABLE_FORM],
     "epoch": [{"const": "pass"}, TypeAdapter(Positive).json_schema()],
     "errors": [{"enum": ["raise", "skip"]}],

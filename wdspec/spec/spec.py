@@ -45,6 +45,7 @@ from wdspec.spec.language.options import (
     read_errors,
 )
 from wdspec.spec.language.samples import (
+    BatchCallOrNone,
     Calls,
     Decoding,
     KeyRule,
@@ -375,6 +376,11 @@ class Spec(Discreet):
         default_factory=share_default(LoaderOptions),
         description="Workers and arguments of the torch DataLoader.",
     )
+    map_batches: BatchCallOrNone = Field(
+        None,
+        description="A function of many samples, such as a model, for `wdspec process` and `wdspec.ray.read`: after "
+        "`map`, before `fields`. Other commands show the samples before it, and loaders refuse it.",
+    )
     output: Annotated[OutputOptions, BeforeValidator(read_output)] | None = Field(
         None, description="Where `wdspec process` writes the samples, shard by shard. Training ignores it."
     )
@@ -443,6 +449,7 @@ class Spec(Discreet):
                 call.call for calls in (self.map, *(source.map for source in self.sources)) for call in calls
             ],
             "select": [source.select for source in self.sources if source.select],
+            "map_batches": [] if self.map_batches is None else [self.map_batches.call],
             "stage": [] if self.stage is None else [self.stage.call],
             "collate": [] if collation is None else collation.functions,
             "cost": [self.batch.cost] if self.batch and self.batch.cost and self.batch.is_by_function else [],

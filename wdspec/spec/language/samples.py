@@ -25,7 +25,7 @@ from wdspec.spec.language.advice import ADVICE, number_meant
 from wdspec.spec.language.advice import DECODERS as FOREIGN_DECODERS
 from wdspec.spec.language.decoder_options import option_values, shown_option
 from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER, split_decoder
-from wdspec.spec.language.effects import AffectsOrder, AffectsSamples
+from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, AffectsSamples
 from wdspec.spec.problems import describe, quote
 from wdspec.urls.rewrite import NESTED, REMEDY, nested_repeat
 
@@ -438,3 +438,52 @@ def read_stage(value: Any) -> Any:
 
 
 StageOrNone = Annotated[StageOption, BeforeValidator(read_stage)] | None
+
+
+def read_gpus(value: Any) -> Any:
+    """Read a number of GPUs: whole, or a part of one that others share."""
+    number = values.read_number(value)
+    if number > 1 and not number.is_integer():
+        values.refuse(
+            "E210",
+            f"{number:g} GPUs are not whole GPUs, nor a part of one",
+            f"write {number:.0f}, or a fraction such as `0.5`",
+        )
+    return number
+
+
+class BatchCall(values.Model):
+    """A function of many samples of a shard, such as a model."""
+
+    # None of these matters to a run: loaders refuse specs with this key.
+    call: AffectsNeither[values.CallableName] = Field(
+        description="A class, `package.module:Class`, which is created once in each process, or a function. It takes a "
+        "list of samples, and returns a list with as many: each changed, or None to drop it."
+    )
+    args: AffectsNeither[dict[str, Any]] = Field(
+        {}, description="Keyword arguments of the class or function."
+    )
+    batch: AffectsNeither[values.Positive] = Field(
+        64, description="Most samples of a list. Lists are full, except for the last one of a shard."
+    )
+    gpus: AffectsNeither[
+        Annotated[float, Field(ge=0), BeforeValidator(read_gpus), WithJsonSchema(values.real_form())]
+    ] = Field(
+        0, description="GPUs of each process, which sees only these; `0.5` lets two processes share one."
+    )
+
+
+def read_batch_call(value: Any) -> Any:
+    """Read `m:C`, or `{call: m:C, args: {…}, batch: 64, gpus: 1}`."""
+    if isinstance(value, (dict, BatchCall)):
+        return value
+    if not isinstance(value, str):
+        values.refuse(
+            "E202",
+            f"expected the name of a class, but this is {describe(value)}",
+            "write `map_batches: package.module:Class`",
+        )
+    return {"call": value}
+
+
+BatchCallOrNone = Annotated[BatchCall, BeforeValidator(read_batch_call)] | None

@@ -185,7 +185,7 @@ def unknown_masks(composition: Composition) -> Findings:
 @rule("E308", keys="fields to_tuple")
 def absent_fields(composition: Composition) -> Findings:
     """Fields that no sample of a source has. User functions may add any field."""
-    if composition.top.get("map") is not None:
+    if composition.top.get("map") is not None or composition.top.get("map_batches") is not None:
         return
     known = [
         (leaf.name, fields)
@@ -625,7 +625,12 @@ def replacing_tags(composition: Composition) -> Findings:
 def unused_fields(composition: Composition) -> Findings:
     """Fields of a source that are left out later, unless user functions may use them."""
     kept = composition.spec.to_tuple or composition.spec.fields
-    if not kept or composition.spec.map or any(MAGIC.intersection(entry) for entry in kept):
+    if (
+        not kept
+        or composition.spec.map
+        or composition.spec.map_batches
+        or any(MAGIC.intersection(entry) for entry in kept)
+    ):
         return
     taken = {name for entry in kept for name in entry.split(";")}
     for leaf, source in right_sources(composition, "extensions", "rename"):

@@ -26,7 +26,7 @@ def decoder_names(leaf: Draft) -> Iterator[tuple[Node, str]]:
 def user_functions(composition: Composition) -> Iterator[tuple[Node, str]]:
     """Where a spec names user functions, and by which key."""
     for holder in (composition.top, *(leaf.node for leaf in composition.leaves)):
-        for key in ("map", "select", "stage"):
+        for key in ("map", "map_batches", "select", "stage"):
             if holder.get(key) is not None:
                 yield holder.key(key), f"`{key}`"
     batch = composition.top.get("batch")
@@ -56,8 +56,9 @@ def _collating(collate: Node) -> Iterator[Node]:
 @rule(
     "E310",
     "forbidden by WDS_SECURE",
-    "With WDS_SECURE=1, a spec cannot run programs (`pipe:`) or user functions (`map`, `select`, `stage`, `collate`, "
-    "decoders), and cannot use `allow`. Any value of the variable has this effect, except empty, 0, false, no and off.",
+    "With WDS_SECURE=1, a spec cannot run programs (`pipe:`) or user functions (`map`, `map_batches`, `select`, "
+    "`stage`, `collate`, decoders), and cannot use `allow`. Any value of the variable has this effect, except empty, "
+    "0, false, no and off.",
     keys="secure",
 )
 def secure_mode_refusals(composition: Composition) -> Findings:

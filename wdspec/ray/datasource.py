@@ -1,0 +1,119 @@
+"""Reading: a datasource of Ray Data with one read task for each shard of a spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+from ray.data.block import BlockMetadata
+from ray.data.datasource import Datasource
+from ray.data.datasource import ReadTask as RayTask
+
+from wdspec.base.errors import WdspecError
+from wdspec.jobs.job import ReadTask, check_each_sample
+from wdspec.ray.columns import tables_of
+from wdspec.read.budget import Budget
+from wdspec.shards.lock import find_measured
+from wdspec.shards.shards import LockLike, Shards, check_readable, list_shards, read_measurements
+from wdspec.spec.spec import Source, Spec
+from wdspec.storage.ahead import side_by_side
+
+MOST_ASKED = 16
+"""Shards of a source whose sizes are asked for, to estimate those of the others."""
+
+
+class SpecDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
+    """The samples of all shards of a spec, each once, for `ray.data.read_datasource`.
+
+    Args:
+        spec: a loaded spec.
+        schema: types of columns; see `wdspec.ray.read`.
+        lock: a file that `wdspec lock` wrote.
+
+    Raises:
+        WdspecError: shards cannot be listed, or the spec has a `stage`.
+    """
+
+    def __init__(self, spec: Spec, schema: Mapping[str, pa.DataType], lock: LockLike = None) -> None:
+        super().__init__()
+        check_each_sample(spec, "wdspec.ray.read")
+        check_readable(spec)
+        shards = list_shards(spec, lock=lock, counts_samples=False)
+        tasks = ReadTask.of_spec(spec, shards, shards.parts(spec), lambda *_: {})
+        facts = [fact for source in spec.sources for fact in _facts_of(spec, source, shards)]
+        self._reads: list[tuple[Any, BlockMetadata]] = []
+        for task, (samples, size) in zip(tasks, facts, strict=True):
+            if samples is not None and spec.limit is not None:
+                samples = min(samples, spec.limit)
+            read: Any = partial(read_shard, task, schema, spec.limit)
+            read.__name__ = "read_shard"  # Ray shows it
+            about = BlockMetadata(
+                num_rows=samples, size_bytes=size, exec_stats=None, input_files=[task.shard.text]
+            )
+            self._reads.append((read, about))
+        sizes = [size for _, size in facts]
+        self._size = None if None in sizes else sum(size or 0 for size in sizes)
+
+    def get_name(self) -> str:
+        """Return the name of the read tasks in Ray's messages."""
+        return "Wdspec"
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        """Return the bytes of all shards as they are stored; None if their stores do not tell."""
+        return self._size
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
+    ) -> list[RayTask]:
+        """Return one task for each shard, whatever the parallelism: Ray splits their blocks as it needs."""
+        return [RayTask(read, about, None, per_task_row_limit) for read, about in self._reads]
+
+
+def read_shard(task: ReadTask, schema: Mapping[str, pa.DataType], limit: int | None) -> Iterator[pa.Table]:
+    """Yield the samples of a shard, in order, as tables; runs in Ray's workers.
+
+    Raises:
+        WdspecError: what reading and decoding raises, under the source's error policy.
+        Exception: what user functions raise.
+    """
+    budget = Budget(task.parts.errors, task.source)
+    try:
+        with closing(task.final_samples(budget)) as samples:
+            yield from tables_of(islice(samples, limit), schema)
+    except WdspecError as error:
+        error.at(source=task.source, url=task.shard.text)
+        raise
+
+
+def _facts_of(spec: Spec, source: Source, shards: Shards) -> Iterator[tuple[int | None, int | None]]:
+    """Yield what is known of each shard of a source: samples, if exactly, and bytes, perhaps estimated."""
+    listed, storage = shards.lists[source.name], shards.storages[source.name]
+    measurements = read_measurements(spec)
+    if measurements is not None and measurements.of(spec, source) is not None:
+        for known in find_measured(measurements, spec, source, storage, listed):
+            if known is None:
+                yield None, None
+            else:
+                yield (
+                    None if source.drops_samples or spec.map_batches else known.samples - len(known.lost),
+                    known.bytes,
+                )
+        return
+
+    def ask(shard: Any) -> int | None:
+        try:
+            return storage.stat(shard).size
+        except (WdspecError, OSError):  # reading it raises the error
+            return None
+
+    count = len(listed)
+    asked = [listed[count * n // MOST_ASKED] for n in range(MOST_ASKED)] if count > MOST_ASKED else listed
+    sizes = list(side_by_side(ask, asked)) if count else []
+    found = [size for size in sizes if size is not None]
+    mean = sum(found) // len(found) if found else None
+    for number in range(count):
+        yield None, (sizes[number] or mean) if count <= MOST_ASKED else mean
