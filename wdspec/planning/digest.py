@@ -55,6 +55,7 @@ IN_SOURCE = {
     **{f"mix.{key}": "share" for key in ("draw", "unit", "schedule.at", "schedule.shares", "schedule.ramp")},
     **{f"mix.{key}": "share" for key in ("by", "cap", "temperature", "shares_in")},
     "shards": "shards",
+    "join.shards": "shards",
     "order": "order",
     "shuffle": "shuffle",
     "extensions": "extensions",
@@ -127,12 +128,12 @@ def digest_windows(description: dict[str, Any]) -> str:
 
 
 def digest_shards(shards: Sequence[ShardUrl]) -> str:
-    """Return the number of shards and a hash of their URLs as written, separated by a colon."""
+    """Return the number of shards and a hash of their URLs (and their partners') as written, separated by a colon."""
     if isinstance(shards, UrlSequence) and len(shards) > EXPAND_UP_TO:
         text = repr([(getattr(run.texts, "pattern", run.texts), run.prefix) for run in shards.parts])
     else:
         text = "\n".join(shards.texts() if isinstance(shards, UrlSequence) else (s.text for s in shards))
-    return f"{len(shards)}:{_hash(text)}"
+    return f"{len(shards)}:{_hash(text + ''.join(map(digest_shards, getattr(shards, 'joins', ()))))}"
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:

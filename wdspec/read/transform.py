@@ -514,11 +514,7 @@ class SourceParts:
 
     @classmethod
     def of(cls, spec: Spec, source: Source, storage: Storage, is_local: bool = False) -> SourceParts:
-        """Describe how to read a source of a spec.
-
-        Args:
-            is_local: whether all its shards are plain local paths.
-        """
+        """Describe how to read a source of a spec; with `is_local`, all its shards are plain local paths."""
         demand = FieldDemand.of(spec, source)
         fields = SampleFields.of(
             source,
@@ -542,14 +538,10 @@ class SourceParts:
             folder=spec.folder,
         )
         opener = ShardOpener(
-            source=source.name,
-            storage=storage,
-            fields=fields,
-            key=source.key,
-            lenient_end=source.tar.end == "lenient",
-            format=source.format,
+            *(source.name, storage, fields, source.key, source.tar.end == "lenient", source.format),
             may_be_empty=source.empty == "allow",
             is_local=is_local,
+            joins=source.join,
         )
         return cls(opener, transform, source.errors, source.drops_samples)
 

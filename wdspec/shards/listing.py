@@ -19,7 +19,7 @@ from itertools import count
 from typing import cast
 from urllib.parse import unquote
 
-from wdspec.base.errors import ShardError, UrlError, WdspecError, warn_user
+from wdspec.base.errors import ShardError, UrlError, UsageError, WdspecError, warn_user
 from wdspec.base.redaction import redact
 from wdspec.formats.compression import TAR_SUFFIXES
 from wdspec.spec.spec import Source
@@ -163,14 +163,29 @@ _NOT_PLAIN = re.compile(r"[:~\0]|(?:\A|[{,])-(?:[},]|\Z)")
 def shards_of(source: Source, storage: Storage) -> urls.UrlSequence:
     """Return the shards of a source. Raises what `list_shards` raises, with the name of the source."""
     try:
-        return list_shards(source.shards or (), source.base, storage)
+        shards = list_shards(source.shards or (), source.base, storage)
+        return _with_joins(shards, source, storage) if source.join else shards
     except WdspecError as error:
         raise error.at(source=source.name) from None
 
 
+def _with_joins(shards: urls.UrlSequence, source: Source, storage: Storage) -> urls.UrlSequence:
+    """Return the shards of a source with their partners. Raises UsageError if their numbers differ."""
+    joins = [list_shards(join.shards, join.base, storage) for join in source.join]
+    for number, (listed, join) in enumerate(zip(joins, source.join, strict=True), 1):
+        if len(listed) != len(shards):
+            raise UsageError(
+                f"the source has {len(shards):,} shards, but its `join` no. {number} "
+                f"(`{' '.join(join.shards)[:200]}`) has {len(listed):,}; the n-th shards of both belong together, so "
+                f"list as many of each (the first ones are `{shards[0].text}` and `{listed[0].text}`)"
+            )
+    return urls.JoinedUrls(shards.parts, joins)
+
+
 def are_local(shards: urls.UrlSequence, storage: Storage) -> bool:
     """Whether all shards are plain local paths: without scheme or `~`, and not rewritten."""
-    return _keeps_paths(storage) and all(map(_is_plain, shards.parts))
+    runs = [run for each in (shards, *shards.joins) for run in each.parts]
+    return _keeps_paths(storage) and all(map(_is_plain, runs))
 
 
 def _keeps_paths(storage: Storage) -> bool:

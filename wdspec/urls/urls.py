@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, cast, overload
 from urllib.parse import quote, unquote
 
 from wdspec.base.errors import UrlError
@@ -266,6 +266,8 @@ class ShardUrl(NamedTuple):
 
     text: str
     base: str
+    partners: tuple[ShardUrl, ...] = ()
+    """The shards of `join` that belong to it: one of each list."""
 
 
 class ShardRun(NamedTuple):
@@ -287,6 +289,8 @@ class UrlSequence(Sequence[ShardUrl]):
     """
 
     __slots__ = ("_ends", "parts")
+    joins: tuple[UrlSequence, ...] = ()
+    """The lists of `join`; see `JoinedUrls`."""
 
     def __init__(self, parts: Iterable[ShardRun]) -> None:
         self.parts = tuple(run for run in parts if len(run.texts))
@@ -330,8 +334,43 @@ class UrlSequence(Sequence[ShardUrl]):
         ends = " … ".join(self[i].text for i in sorted({0, len(self) - 1})) if self else "nothing"
         return redacted_urls(f"<UrlSequence of {len(self)}: {ends}>")
 
-    def __reduce__(self) -> tuple[type[UrlSequence], tuple[tuple[ShardRun, ...]]]:
+    def __reduce__(self) -> tuple[type[UrlSequence], tuple[Any, ...]]:
         return UrlSequence, (self.parts,)
+
+
+class JoinedUrls(UrlSequence):
+    """The shards of a source with `join`: the n-th shard of each of its lists is a partner of the n-th shard.
+
+    Args:
+        parts: see `UrlSequence`.
+        joins: the lists, each with as many shards as the parts.
+    """
+
+    def __init__(self, parts: Iterable[ShardRun], joins: Iterable[UrlSequence]) -> None:
+        super().__init__(parts)
+        self.joins = tuple(joins)
+
+    @overload
+    def __getitem__(self, index: int) -> ShardUrl: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ShardUrl]: ...
+    def __getitem__(self, index: int | slice) -> ShardUrl | Sequence[ShardUrl]:
+        found = super().__getitem__(index)
+        if not isinstance(found, ShardUrl):
+            return found
+        return found._replace(partners=tuple(each[cast(int, index)] for each in self.joins))
+
+    def __iter__(self) -> Iterator[ShardUrl]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JoinedUrls) and self.joins == other.joins and super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+    def __reduce__(self) -> tuple[type[UrlSequence], tuple[Any, ...]]:
+        return JoinedUrls, (self.parts, self.joins)
 
 
 def _all(texts: Braces | tuple[str, ...]) -> Sequence[str]:
