@@ -297,6 +297,9 @@ NOT_IN_SOURCES = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shards")
+    for name in "tu":
+        row = dict.fromkeys(("__key__", "k", "id", "f", "g"), name)
+        (folder / f"{name}.jsonl").write_text(json.dumps(row))
     for name, shards in (("a", 4), ("b", 6)):
         for shard in range(shards):
             samples = [(f"{name}{shard}{i}", {"txt": b"x"}) for i in range(3)]

@@ -286,6 +286,7 @@ class JoinedSamples(RawSamples):
     Args:
         shard: the samples of the shard.
         partners: in the order of `join`.
+        lookups: in the order of `lookup`; each adds the fields of a row to a sample.
         url: of the shard.
         source: the name of the source; "" for none.
         on_error: as of `RawSamples`.
@@ -295,23 +296,25 @@ class JoinedSamples(RawSamples):
         self,
         shard: RawSamples,
         partners: Sequence[Partner],
+        lookups: Sequence[Callable[[Sample], None]],
         url: str,
         source: str,
         on_error: Callable[[ShardError], None],
     ) -> None:
-        self._shard, self._partners, self._url, self._report_to = shard, partners, url, on_error
+        self._shard, self._partners, self._lookups = shard, partners, lookups
+        self._url, self._report_to = url, on_error
         self._constants = {"__url__": url, **({"__source__": source} if source else {})}
         self.next_offset, self.next_index = shard.next_offset, shard.next_index
         self.is_copy = shard.is_copy
 
     def __iter__(self) -> Iterator[Sample]:
-        shard, partners, url = self._shard, self._partners, self._url
+        shard, partners, lookups, url = self._shard, self._partners, self._lookups, self._url
         offset, index = shard.next_offset, shard.next_index
         shared = len(self._constants) + 1
         for raw in shard:
             key = raw["__key__"]
-            for partner in partners:
-                try:
+            try:
+                for partner in partners:
                     other = partner.next_aligned(key) if partner.is_aligned else partner.find(key)
                     for loose in partner.take_loose() if partner.loose else ():
                         loose.at(partner=url)
@@ -324,16 +327,18 @@ class JoinedSamples(RawSamples):
                     raw["__url__"] = url
                     if len(raw) != total:
                         raise _clash(partner, list(raw)[:count], other)
-                except ShardError as error:
-                    if error.place.get("url", url) != url:
-                        error.at(partner=url)
-                    else:
-                        start = offset if shard.next_index == index + 1 else None
-                        error.at(source=raw.get("__source__"), url=url, key=key, offset=start)
-                    if error is partner.fatal or error.code in _UNUSABLE:
-                        self.broken = error
-                    self._report_to(error)
-                    break
+                for lookup in lookups:
+                    if UNJOINED not in raw:
+                        lookup(raw)
+            except ShardError as error:
+                if error.place.get("url", url) != url:
+                    error.at(partner=url)
+                else:
+                    start = offset if shard.next_index == index + 1 else None
+                    error.at(source=raw.get("__source__"), url=url, key=key, offset=start)
+                if any(error is partner.fatal for partner in partners) or error.code in _UNUSABLE:
+                    self.broken = error
+                self._report_to(error)
             else:
                 self.next_offset, self.next_index = shard.next_offset, shard.next_index
                 yield raw
@@ -370,7 +375,7 @@ class JoinedSamples(RawSamples):
             raise fault
         if other is None and partner.fatal is not None and not partner.has_more:
             raise partner.fatal
-        if partner.options.missing == "skip":
+        if partner.options.missing == "skip" or UNJOINED in raw:
             raw[UNJOINED] = None
         elif partner.options.missing == "none":
             for name in partner.options.names:

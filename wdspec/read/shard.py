@@ -20,7 +20,7 @@ from wdspec.formats.records import RecordSamples, splitter_of
 from wdspec.formats.samples import RawSamples, no_field
 from wdspec.formats.tar.reader import TarSamples
 from wdspec.read.join import JoinedSamples, Partner
-from wdspec.spec.language.joins import JoinOptions
+from wdspec.spec.language.joins import JoinOptions, LookupOptions
 from wdspec.spec.language.samples import KeyRule
 from wdspec.spec.language.values import Format
 from wdspec.storage.ahead import Ahead
@@ -69,8 +69,8 @@ class ShardOpener:
     """Whether all shards are plain local paths, which need no rewriting, no store and no reading ahead."""
     is_by_headers: bool = False
     """Whether to read only headers: samples have no fields, or the sizes of the requested fields."""
-    joins: tuple[JoinOptions, ...] = ()
-    """How the partners of the shards are read."""
+    parts: tuple[tuple[JoinOptions, ...], tuple[LookupOptions, ...]] = ((), ())
+    """The `join` and the `lookup` of the source: how partners are read, and what is looked up."""
 
     def __call__(
         self,
@@ -92,7 +92,7 @@ class ShardOpener:
             ShardError: the shard does not exist, cannot be opened, or has an unknown compression.
         """
         field_of = no_field if self.is_by_headers else self.fields.field_of
-        read = self._join if self.joins and not self.is_by_headers else self.samples
+        read = self._join if any(self.parts) and not self.is_by_headers else self.samples
         return read(piece, field_of, on_error, ahead or self.ahead(), on_read)
 
     def ahead(self) -> Ahead | LocalFiles:
@@ -157,14 +157,25 @@ class ShardOpener:
         ahead: Ahead | LocalFiles,
         on_read: Callable[[int], object] | None,
     ) -> RawSamples:
-        """Open a part of a shard and its partners."""
-        url = piece.shard.text
+        """Open a part of a shard, its partners, and its tables."""
+        from wdspec.read.tables import Lookup
+
+        url, (joins, lookups) = piece.shard.text, self.parts
+        tables = [
+            Lookup(options, table, self.fields, self.storage)
+            for options, table in zip(lookups, piece.shard.tables, strict=True)
+        ]
         _read_from.value.pop((self.source, url), None)
+        if asked := {file.lower() for lookup in lookups for file in lookup.asks_for}:
+            needed, field_of = (
+                field_of,
+                lambda name: needed(name) or (name.lower() in asked and name.lower()) or None,
+            )
         opened: list[RawSamples | Partner] = []
         try:
             opened.append(shard := self.samples(piece, field_of, on_error, ahead, on_read))
             partners = []
-            for options, partner in zip(self.joins, piece.shard.partners, strict=True):
+            for options, partner in zip(joins, piece.shard.partners, strict=True):
                 partners.append(
                     Partner(
                         options,
@@ -183,7 +194,7 @@ class ShardOpener:
             if isinstance(error, WdspecError) and error.place.get("url", url) != url:
                 error.at(partner=url)
             raise
-        return JoinedSamples(shard, partners, url, self.source, on_error)
+        return JoinedSamples(shard, partners, tables, url, self.source, on_error)
 
     def _open_partner(
         self,
@@ -249,7 +260,7 @@ class ShardOpener:
         """Note that a shard was read from a copy, for `read_from_store`. The last few thousand are kept."""
         noted = _read_from.value
         _, paths = noted.pop((self.source, shard.text), (shard, ()))
-        kept = paths if self.joins and path not in paths else ()
+        kept = paths if any(self.parts) and path not in paths else ()
         noted[self.source, shard.text] = shard, (*kept, path)
         if len(noted) > _MOST_NOTED:
             del noted[next(iter(noted))]

@@ -541,7 +541,7 @@ class SourceParts:
             *(source.name, storage, fields, source.key, source.tar.end == "lenient", source.format),
             may_be_empty=source.empty == "allow",
             is_local=is_local,
-            joins=source.join,
+            parts=(source.join, source.lookup),
         )
         return cls(opener, transform, source.errors, source.drops_samples)
 

@@ -13,7 +13,7 @@ import io
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import cast
@@ -164,14 +164,28 @@ def shards_of(source: Source, storage: Storage) -> urls.UrlSequence:
     """Return the shards of a source. Raises what `list_shards` raises, with the name of the source."""
     try:
         shards = list_shards(source.shards or (), source.base, storage)
-        return _with_joins(shards, source, storage) if source.join else shards
+        return with_parts(shards, source, storage) if source.join or source.lookup else shards
     except WdspecError as error:
         raise error.at(source=source.name) from None
 
 
-def _with_joins(shards: urls.UrlSequence, source: Source, storage: Storage) -> urls.UrlSequence:
-    """Return the shards of a source with their partners. Raises UsageError if their numbers differ."""
-    joins = [list_shards(join.shards, join.base, storage) for join in source.join]
+def with_parts(
+    shards: urls.UrlSequence,
+    source: Source,
+    storage: Storage,
+    joins: Sequence[urls.UrlSequence] | None = None,
+) -> urls.UrlSequence:
+    """Return the shards of a source with their partners and tables.
+
+    Args:
+        joins: the shards of `join`, if they are known already.
+
+    Raises:
+        UsageError: there is another number of partners.
+        ShardError: a table cannot be read.
+    """
+    if joins is None:
+        joins = [list_shards(join.shards, join.base, storage) for join in source.join]
     for number, (listed, join) in enumerate(zip(joins, source.join, strict=True), 1):
         if len(listed) != len(shards):
             raise UsageError(
@@ -179,7 +193,18 @@ def _with_joins(shards: urls.UrlSequence, source: Source, storage: Storage) -> u
                 f"(`{' '.join(join.shards)[:200]}`) has {len(listed):,}; the n-th shards of both belong together, so "
                 f"list as many of each (the first ones are `{shards[0].text}` and `{listed[0].text}`)"
             )
-    return urls.JoinedUrls(shards.parts, joins)
+    if not source.lookup:
+        return urls.JoinedUrls(shards.parts, joins)
+    from wdspec.read.tables import make_table  # most sources have none
+
+    return urls.JoinedUrls(shards.parts, joins, [make_table(lookup, storage) for lookup in source.lookup])
+
+
+def with_tables(frozen: Mapping[str, urls.UrlSequence], source: Source, storage: Storage) -> urls.UrlSequence:
+    """Return the frozen shards of a source, with its tables; see `with_parts`."""
+    shards = frozen[source.name]
+    is_whole = isinstance(shards, urls.JoinedUrls) and len(shards.tables) == len(source.lookup)
+    return shards if is_whole or not source.lookup else with_parts(shards, source, storage, shards.joins)
 
 
 def are_local(shards: urls.UrlSequence, storage: Storage) -> bool:

@@ -16,7 +16,7 @@ from wdspec.planning.passes import SourceCount
 from wdspec.planning.shares import largest_shares
 from wdspec.read.transform import SourceParts
 from wdspec.shards.count import count_samples
-from wdspec.shards.listing import are_local, shards_of
+from wdspec.shards.listing import are_local, shards_of, with_tables
 from wdspec.shards.lock import Lock
 from wdspec.spec.language.decoders import require_libraries
 from wdspec.spec.measurements import Measurements
@@ -88,7 +88,7 @@ def list_shards(
             for source in spec.sources
         }
     else:
-        lists = {source.name: frozen[source.name] for source in spec.sources}
+        lists = {source.name: with_tables(frozen, source, storages[source.name]) for source in spec.sources}
     mixes = (spec.mix, *(each.mix for source in spec.dataset for each in source.mixes))
     if any(mix.by in ("samples", "bytes") for mix in mixes):
         _compare_with_measurements(spec, lists)

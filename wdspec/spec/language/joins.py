@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from wdspec.spec.language import values
 from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, Drops
+from wdspec.spec.language.expressions import ExpressionError, parse_expression
 from wdspec.spec.problems import describe, quote
 
 UNJOINED = "unjoined\0"
@@ -98,7 +99,21 @@ def read_joins(value: Any) -> Any:
 
 Joins = Annotated[tuple[JoinOptions, ...], BeforeValidator(read_joins)]
 
-TABLE_FORMATS = ("parquet", "jsonl", "csv", "sqlite", "npz")
+
+def read_path(value: Any) -> Any:
+    """Read `__key__`, or the path of a value: `json.id`."""
+    text = values.read_text(value)
+    if text != "__key__":
+        hint = "write `__key__`, or the path of a value, such as `json.id`"
+        try:
+            found = parse_expression(text, {})
+        except ExpressionError as error:
+            values.refuse("E203", f"{quote(text)} is not a path: {error}", hint)
+        if len(found.paths) != 1 or any(sign in text for sign in "()+*/ "):
+            values.refuse("E203", f"{quote(text)} is not the path of one value", hint)
+    return text
+
+
 TableFormat = Literal["auto", "parquet", "jsonl", "csv", "sqlite", "npz"]
 TABLE_SUFFIXES = {
     ".parquet": "parquet",
@@ -130,9 +145,10 @@ class LookupOptions(values.Model):
         description="Path or URL of the table: Parquet, JSON lines, CSV, SQLite (`scores.db#name` names the table in "
         "it) or npz. It is read once on each node; later reads are of a copy that workers share."
     )
-    on: AffectsOrder[values.Text] = Field(
+    on: AffectsOrder[Annotated[values.Text, BeforeValidator(read_path)]] = Field(
         "__key__",
-        description="What to look up: `__key__`, the key of a sample, or the path of a value, such as `json.id`.",
+        description="What to look up: `__key__`, the key of a sample, or the path of a value in "
+        "a file, such as `json.id`.",
     )
     key: AffectsOrder[values.Text | None] = Field(
         None,
@@ -152,6 +168,11 @@ class LookupOptions(values.Model):
     )
     base: str = ""
     """Absolute directory where a relative path starts."""
+
+    @property
+    def asks_for(self) -> tuple[str, ...]:
+        """The files that `on` reads."""
+        return () if self.on == "__key__" else parse_expression(self.on, {}).fields
 
     @property
     def names(self) -> tuple[str, ...]:
