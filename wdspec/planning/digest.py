@@ -55,6 +55,7 @@ IN_SOURCE = {
     **{f"mix.{key}": "share" for key in ("draw", "unit", "schedule.at", "schedule.shares", "schedule.ramp")},
     **{f"mix.{key}": "share" for key in ("by", "cap", "temperature", "shares_in")},
     "shards": "shards",
+    "join.shards": "shards",
     "order": "order",
     "shuffle": "shuffle",
     "extensions": "extensions",
@@ -131,12 +132,12 @@ def digest_windows(description: dict[str, Any]) -> str:
 
 
 def digest_shards(shards: Sequence[ShardUrl]) -> str:
-    """Return the number of shards and a hash of their URLs as written, separated by a colon."""
+    """Return the number of shards and a hash of their URLs as written, and one of `join` and `lookup`, with colons."""
     if isinstance(shards, UrlSequence) and len(shards) > EXPAND_UP_TO:
         text = repr([(getattr(run.texts, "pattern", run.texts), run.prefix) for run in shards.parts])
     else:
         text = "\n".join(shards.texts() if isinstance(shards, UrlSequence) else (s.text for s in shards))
-    return f"{len(shards)}:{_hash(text)}"
+    return f"{len(shards)}:{_hash(text)}{getattr(shards, 'mark', '')}"
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
@@ -152,9 +153,12 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
                 yield from differences(old[name], new[name], place)
     elif old != new:
         if path.endswith(".shards"):
-            (was, _), (now, _) = str(old).split(":"), str(new).split(":")
+            (was, *before), (now, *after) = str(old).split(":"), str(new).split(":")
+            changed = "but different ones"
+            if before[:1] == after[:1]:
+                changed = "but `join` has other shards, or a table of `lookup` other rows"
             yield f"{path}: " + (
-                f"was {was} shards, now {now}" if was != now else f"still {now} shards, but different ones"
+                f"was {was} shards, now {now}" if was != now else f"still {now} shards, {changed}"
             )
         else:
             yield f"{path}: was {json.dumps(old)}, now {json.dumps(new)}"

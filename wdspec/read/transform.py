@@ -556,6 +556,7 @@ class SourceParts:
             format=source.format,
             may_be_empty=source.empty == "allow",
             is_local=is_local,
+            parts=(source.join, source.lookup),
         )
         return cls(opener, transform, source.errors, source.drops_decoded, selection)
 

@@ -18,7 +18,7 @@ from wdspec.read.selection import Selection
 from wdspec.read.transform import SourceParts
 from wdspec.shards.count import count_samples
 from wdspec.shards.key_lists import read_key_lists
-from wdspec.shards.listing import are_local, shards_of
+from wdspec.shards.listing import are_local, shards_of, with_tables
 from wdspec.shards.lock import Lock
 from wdspec.spec.language.decoders import require_libraries
 from wdspec.spec.measurements import Measurements
@@ -97,7 +97,7 @@ def list_shards(
             for source in spec.sources
         }
     else:
-        lists = {source.name: frozen[source.name] for source in spec.sources}
+        lists = {source.name: with_tables(frozen, source, storages[source.name]) for source in spec.sources}
     mixes = (spec.mix, *(each.mix for source in spec.dataset for each in source.mixes))
     if any(mix.by in ("samples", "bytes") for mix in mixes):
         _compare_with_measurements(spec, lists)

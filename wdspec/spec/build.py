@@ -391,10 +391,36 @@ def _place_rewrite(item: MapNode, variant: Variant) -> dict[str, Any]:
     return rule
 
 
+def _place_joins(node: Node, variant: Variant) -> Any:
+    """Add to each map the directory where its shards start."""
+    items = node.items if isinstance(node, ListNode) else (node,)
+    if not all(isinstance(item, MapNode) for item in items):
+        if any(isinstance(item, MapNode) for item in items):
+            return plain(node)
+        return [{"shards": plain(node), **_place_shards(node)}]
+    return [
+        {**plain(item), **_place_shards(item.get("shards"))} for item in items if isinstance(item, MapNode)
+    ]
+
+
+def _place_lookups(node: Node, variant: Variant) -> Any:
+    """Add to each map the directory where its table starts."""
+    items = node.items if isinstance(node, ListNode) else (node,)
+    if not all(isinstance(item, MapNode) for item in items):
+        return plain(node)
+    return [
+        {**plain(item), "base": _place_shards(item.get("table"))["base"]}
+        for item in items
+        if isinstance(item, MapNode)
+    ]
+
+
 _PLACES: Mapping[str, Callable[[Node, Variant], Any]] = {
     "aistore": lambda node, _: _with_paths(node, ("token_file", "client_ca", "client_crt", "client_key")),
     "cache": _place_cache,
     "errors": lambda node, _: _with_paths(node, ("log",)),
+    "join": _place_joins,
+    "lookup": _place_lookups,
     "output": _place_output,
     "rewrite": _place_rewrites,
     "storage": _place_storage,

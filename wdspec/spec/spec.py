@@ -24,6 +24,7 @@ from wdspec.spec.language.effects import (
 )
 from wdspec.spec.language.expect import Expectations
 from wdspec.spec.language.expressions import parse_expression
+from wdspec.spec.language.joins import Joins, Lookups
 from wdspec.spec.language.locations import (
     AIStoreOrNone,
     CacheOrNone,
@@ -107,6 +108,10 @@ class SourceOptions(Model):
         {},
         description="New names of fields: `{image: jpg;png}` takes the first one that is present. Other fields keep "
         "their names.",
+    )
+    lookup: Lookups = Field(
+        (),
+        description="Tables with further fields of the samples, by key: `{table: scores.parquet, fields: [score]}`.",
     )
     decode: AffectsSamples[Decoding | None] = Field(
         None,
@@ -250,6 +255,11 @@ class Source(Discreet, SourceOptions):
         None,
         description="URLs or paths of the shards, with braces `{000..123}`, `a::b`, `${variable}` and globs; "
         "`@file.txt` with one URL per line; a directory ending in `/`; or a list of these.",
+    )
+    join: Joins = Field(
+        (),
+        description="Further shards with other files of the same samples, merged by key: "
+        "`[{shards: captions-{000..123}.tar, missing: skip}]`.",
     )
     dataset: "tuple[Source, ...] | None" = Field(None, description="The sources of a nested mix.")
     mix: MixOptions = Field(

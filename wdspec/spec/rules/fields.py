@@ -58,7 +58,12 @@ def visible_fields(source: Source) -> tuple[str, ...] | None:
         for old in olds:
             fields.pop(old, None)
         fields.setdefault(new)
-    return tuple(dict.fromkeys((*fields, *source.tags)))
+    return tuple(dict.fromkeys((*fields, *_columns(source), *source.tags)))
+
+
+def _columns(source: Source) -> Iterator[str]:
+    """The fields that tables add."""
+    return (name for lookup in source.lookup for name in lookup.names)
 
 
 def known_fields(composition: Composition, *keys: str) -> Known:
@@ -138,6 +143,7 @@ def unreadable_renames(composition: Composition) -> Findings:
     """New names for fields that `extensions` leaves out."""
     for leaf, source in right_sources(composition, "extensions", "rename"):
         patterns = [pattern for entry in source.extensions or () for pattern in entry.split(";")]
+        patterns += _columns(source) if patterns else ()
         if not patterns or source.missing == "none" or any(MAGIC.intersection(each) for each in patterns):
             continue
         known = {pattern.lower() for pattern in patterns}
@@ -455,7 +461,8 @@ def field_names(source: Source) -> tuple[str, ...] | None:
     """The names that fields of a source may have after renaming; None if they depend on the data."""
     if source.extensions is None or any(MAGIC.intersection(entry) for entry in source.extensions):
         return None
-    return tuple(dict.fromkeys((*source.rename, *(entry.split(";")[0] for entry in source.extensions))))
+    files = (entry.split(";")[0] for entry in source.extensions)
+    return tuple(dict.fromkeys((*source.rename, *files, *_columns(source))))
 
 
 def _matches(key: str, names: Sequence[str], source: Source) -> bool:
