@@ -123,8 +123,10 @@ def test_repeated_requests_are_counted(tmp_path, nginx, proxy, workers):
     with wdspec.loader(described, num_workers=workers) as loader:
         reader = export(loader)
         assert sum(len(batch["__key__"]) for batch in loader) == 20
-        assert points(reader)["wdspec.retries", ("wdspec.loader", "loader")] == 2
-        assert loader.stats().flat()["retries"] == 2
+        counted = loader.stats().flat()["retries"]
+        assert points(reader)["wdspec.retries", ("wdspec.loader", "loader")] == counted
+        # Other threads of this process, left by other tests, may retry meanwhile.
+        assert counted == 2 if workers else counted >= 2
     proxy.scripts.clear()
 
 

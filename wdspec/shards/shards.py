@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wdspec.base.errors import SpecError, UsageError, warn_user
 from wdspec.base.user_code import secure_mode
@@ -41,6 +41,8 @@ class Shards:
     """Names of the sources whose shards are all plain local paths."""
     counts: Mapping[str, SourceCount] | None = None
     """Source name -> sample counts; None without `epoch: pass`."""
+    lock: str | None = None
+    """The absolute path of the lock that the lists are from."""
 
     def parts(self, spec: Spec) -> dict[str, SourceParts]:
         """Return how to read each source, by name."""
@@ -93,11 +95,11 @@ def list_shards(
     if any(mix.by in ("samples", "bytes") for mix in mixes):
         _compare_with_measurements(spec, lists)
     local = frozenset(name for name, listed in lists.items() if are_local(listed, storages[name]))
-    shards = Shards(lists, with_surveyed_caches(storages, lists), local)
+    shards = Shards(lists, with_surveyed_caches(storages, lists), local, lock=lock and os.path.abspath(lock))
     if not (spec.is_pass and counts_samples):
         return shards
     counts = count_samples(spec, lists, shards.parts(spec), _read_measurements(spec))
-    return Shards(lists, shards.storages, local, counts)
+    return replace(shards, counts=counts)
 
 
 def check_readable(spec: Spec) -> None:
