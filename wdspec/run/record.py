@@ -132,7 +132,7 @@ def _describe_lock(run: Run) -> dict[str, Any] | None:
     """Return the lock of the run: whole, or without its shards if it is large."""
     if run.shards.lock is None:
         return None
-    path = run.shards.lock
+    path = os.fspath(run.shards.lock)
     try:
         lock = Lock.read(path)
     except (OSError, UsageError) as error:

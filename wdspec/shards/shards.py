@@ -41,7 +41,7 @@ class Shards:
     """Names of the sources whose shards are all plain local paths."""
     counts: Mapping[str, SourceCount] | None = None
     """Source name -> sample counts; None without `epoch: pass`."""
-    lock: str | None = None
+    lock: LockLike = None
     """The absolute path of the lock that the lists are from."""
 
     def parts(self, spec: Spec) -> dict[str, SourceParts]:
