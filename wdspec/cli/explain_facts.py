@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from wdspec.base.errors import MissingShardError, UsageError, WdspecError
+from wdspec.base.redaction import without_secrets
 from wdspec.cli import explain_data
 from wdspec.cli.explain_data import Advice, Measure
-from wdspec.cli.report import join_names, pluralize, size, without_secrets
+from wdspec.cli.report import join_names, pluralize, size
 from wdspec.fields.codecs.image_decoder import ImageDecoder
 from wdspec.fields.decode import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.samples import SampleFields

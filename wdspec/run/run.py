@@ -59,6 +59,17 @@ class Run:
         finite, slots = self.plan.finite, self.plan.topology.workers
         return len(self.ranks) * (slots if finite is None else min(slots, finite.batches))
 
+    @property
+    def mean_costs(self) -> tuple[float, ...]:
+        """The mean cost of a sample of each source, if shares are in cost; otherwise empty."""
+        costs = {source.name: source.mean_cost for source in self.spec.sources}
+        means = [costs[source.name] for source in self.plan.sources]
+        mixes = [self.spec.mix, *(mix.mix for source in self.spec.dataset for mix in source.mixes)]
+        in_cost = any(mix.shares_in == "cost" for mix in mixes)
+        return (
+            tuple(float(mean) for mean in means if mean is not None) if in_cost and None not in means else ()
+        )
+
     def segments(self, live: Sequence[LiveShares]) -> tuple[ScheduleSegment, ...]:
         """Return the schedule segments of shares set at run time (`live_segments`)."""
         names = [source.name for source in self.plan.sources]

@@ -47,6 +47,8 @@ class Shards:
     """Source name -> which of its samples are kept, for sources that do not keep all."""
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Source name -> key of the spec -> digest of the files that it names, for sources whose order depends on them."""
+    lock: LockLike = None
+    """The absolute path of the lock that the lists are from."""
 
     def parts(self, spec: Spec) -> dict[str, SourceParts]:
         """Return how to read each source, by name."""
@@ -102,7 +104,7 @@ def list_shards(
     if any(mix.by in ("samples", "bytes") for mix in mixes):
         _compare_with_measurements(spec, lists)
     local = frozenset(name for name, listed in lists.items() if are_local(listed, storages[name]))
-    shards = Shards(lists, with_surveyed_caches(storages, lists), local)
+    shards = Shards(lists, with_surveyed_caches(storages, lists), local, lock=lock and os.path.abspath(lock))
     if any(source.where or source.subset or source.only_keys or source.exclude for source in spec.sources):
         shards = _select(spec, shards)
     if not (spec.is_pass and counts_samples):
