@@ -127,9 +127,16 @@ class _Level:
                 f"an entry of split `{self.split}` has no `path`, so its shards are missing: correct `{name}`"
             )
             return {"name": name, "shards": "unknown.tar"}
-        self._note_subset(entry, path)
         if path.endswith((".yaml", ".yml")):
+            self._note_subset(entry, path)
             return replace(self, split=part, tags=tags)._nested(path)
+        subset = _percentages(entry)
+        if subset is None:
+            self._note_subset(entry, path)
+        else:
+            new.note(
+                f"{path}: `subset` becomes a part of the same size, by a hash of the keys instead of their positions"
+            )
         full = os.path.join(self.folder, path.removeprefix("file://"))
         config = str(entry.get("dataset_config") or "dataset.yaml")
         found = PreparedFolder.read(full, path, str(entry.get("split_config") or "split.yaml"), config)
@@ -143,10 +150,15 @@ class _Level:
                 "separately"
             )
         if found is not None:
-            return found.source(part, new, self.folder, tags={**found.tags, **tags}, order=order)
+            tags = {**found.tags, **tags}
+            return found.source(part, new, self.folder, tags=tags, order=order, subset=subset)
         is_file = path.endswith(".jsonl")
         source = new.source(
-            "", new.path(path if is_file else f"{path.rstrip('/')}/", self.folder), tags=tags, order=order
+            "",
+            new.path(path if is_file else f"{path.rstrip('/')}/", self.folder),
+            tags=tags,
+            order=order,
+            subset=subset,
         )
         if not is_file:
             new.note(
@@ -178,13 +190,31 @@ class _Level:
     def _joined(self, entry: dict[Any, Any]) -> dict[str, Any]:
         joined = entry["join"]
         parts = maps_in(list(joined.values()) if isinstance(joined, dict) else joined)
-        others = ", ".join(str(each.get("path")) for each in parts[1:])
-        first = parts[0] if parts else {}
-        self.new.note(
-            f"{first.get('path')}: the join with {others} is not converted, and samples have only the fields of the "
-            "first. Write shards with all fields"
-        )
-        return self._source({**first, "subflavors": {**_tags(first), **_tags(entry)}})
+        first, *others = parts or [{}]
+        source = self._source({**first, "subflavors": {**_tags(first), **_tags(entry)}})
+        for other in others:
+            path, partner = other.get("path"), self._source(other)
+            if "shards" not in source or "shards" not in partner:
+                self.new.note(
+                    f"{first.get('path')}: the join with {path} is not converted, as one of them has several sources"
+                )
+                continue
+            options = {"shards": partner["shards"], "missing": str(other.get("nonmatch", "error"))}
+            if options["missing"] == "error":
+                del options["missing"]
+            if partner.get("rename"):
+                options["rename"] = partner["rename"]
+            source.setdefault("join", []).append(options)
+            self.new.note(
+                f"{first.get('path')}: Energon looks up the samples of {path} by their keys in an index; here the "
+                "shards of both are read together, so they must have been cut at the same keys, in the same order: "
+                "`wdspec check` compares them, and `wdspec sort` sorts them"
+            )
+        if "joiner" in entry:
+            self.new.note(
+                f"{first.get('path')}: write its `joiner` as a function of `map`, which gets all fields"
+            )
+        return source
 
     def _note_subset(self, entry: dict[Any, Any], where: str) -> None:
         if "subset" in entry:
@@ -205,6 +235,14 @@ def _remove_shares(mixture: dict[str, Any]) -> None:
 def _tags(entry: dict[Any, Any]) -> dict[str, Any]:
     single = {"subflavor": entry["subflavor"]} if entry.get("subflavor") is not None else {}
     return {**single, **with_text_keys(entry.get("subflavors"))}
+
+
+def _percentages(entry: dict[Any, Any]) -> list[str] | None:
+    """The range in `subset: {range: [0%, 50%]}`; None if there is none, or if it is in samples."""
+    subset = entry.get("subset")
+    bounds = subset.get("range") if isinstance(subset, dict) else None
+    is_range = isinstance(bounds, list) and len(bounds) == 2 and 0 < _fraction(entry) < 1
+    return [str(each).replace(" ", "") for each in bounds] if is_range and bounds else None
 
 
 def _fraction(entry: dict[Any, Any]) -> float | int:
@@ -264,10 +302,10 @@ class PreparedFolder:
             new.note(f"{wanted}: it has no split `{split}`, but {others}; all its shards are used")
         names = self.parts.get(split) or list(self.counts) or ["*.tar"]
         kept = [each for each in names if each not in self.excluded]
-        if any("/" in each.partition(".tar")[2] for each in self.excluded):
-            new.note(
-                f"{wanted}: it excludes single samples; drop them with `select: package.module:function`"
-            )
+        singles = [each.partition(".tar")[2].removeprefix("/") for each in self.excluded]
+        if excluded := [key for key in singles if key]:
+            new.note(f"{wanted}: the samples that it excludes are left out of all its shards, by their keys")
+            keys["exclude"] = excluded
         fields = self._fields(wanted, new)
         shards = [new.path(f"{place}/{each}", start) for each in kept]
         return new.source(wanted, shards, samples=self._samples(kept), rename=fields, **keys)

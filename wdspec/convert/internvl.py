@@ -42,13 +42,18 @@ def _source(name: str, entry: dict[Any, Any], new: NewSpec) -> dict[str, Any]:
         name,
         new.path(str(entry["annotation"])),
         samples=int(length) if length and length >= 1 else None,
+        subset=f"{times * 100:.4g}%" if times and 0 < times < 1 else None,
         upsample=None if times == 1 else times,
         tags={key: entry[key] for key in _OPTIONS if key in entry},
     )
-    if times not in (None, 1):
+    if times is not None and 0 < times < 1:
         new.note(
-            f"{source['name']}: `repeat_time: {times}` is an exact number of passes per epoch, or a part of one; here "
-            "it multiplies the size of the source, so shares agree only in a long run"
+            f"{source['name']}: `repeat_time: {times}` becomes a part of that size, by a hash of the keys"
+        )
+    elif times not in (None, 1):
+        new.note(
+            f"{source['name']}: `repeat_time: {times}` is an exact number of passes per epoch; here it multiplies the "
+            "size of the source, so shares agree only in a long run"
         )
     return source
 

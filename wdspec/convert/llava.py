@@ -46,12 +46,12 @@ def _source(entry: dict[Any, Any], given: Given, new: NewSpec) -> dict[str, Any]
     if count:
         source["samples"] = count
     if part < 1:
-        source["upsample"] = round(part, 6)
-    if strategy != "all":
+        source["subset"], source["upsample"] = f"{part * 100:.4g}%", round(part, 6)
         new.note(
-            f"{source['name']}: `sampling_strategy: {strategy}` used the same part of its samples in each epoch; here "
-            f"all of them are used{', correspondingly less often' if part < 1 else ''}"
+            f"{source['name']}: `sampling_strategy: {strategy}` becomes a part of the same size, by a hash of the keys"
         )
+    elif strategy != "all":
+        new.note(f"{source['name']}: `sampling_strategy: {strategy}` is not converted: all samples are used")
     return source
 
 

@@ -23,12 +23,13 @@ _TARRED = ("tarred_audio_filepaths", "tarred_audio_filepath")
 _PLACES = (*_TARRED, "shar_path", "paths", "manifest_filepath", "cuts_path", "path")
 _KNOWN = (*_PLACES, "type", "weight", "tags", "name")
 _BUCKETS = "num_buckets bucket_duration_bins bucket_buffer_size"
-_FILTERS = "min_duration max_duration min_tokens max_tokens min_tps max_tps"
+_DURATIONS = {"min_duration": ">=", "max_duration": "<="}
+_FILTERS = "min_tokens max_tokens min_tps max_tps"
 _NOT_SAID = {
     **dict.fromkeys(
         _BUCKETS.split(), "without buckets, wdspec sorts each `batch.window` of samples by their cost"
     ),
-    **dict.fromkeys(_FILTERS.split(), "filter samples with `select: package.module:function`"),
+    **dict.fromkeys(_FILTERS.split(), "filter samples with `where: tokens.length <= …`, or `select`"),
     "multi_config": "for batches of several kinds use `mix: {unit: batch}`, or several loaders",
 }
 _AUDIO = "wav;flac;mp3;ogg;opus"
@@ -50,10 +51,13 @@ def _convert(given: Given, new: NewSpec) -> None:
         new.spec["seed"] = int(seed)
     size = new.whole(holder, "batch_size", 1) or new.whole(holder, "max_cuts", 1)
     if by_cost := _batches_by_cost(holder, new):
-        new.spec["defaults"] = {"rename": {"audio": _AUDIO}}
         new.spec["batch"] = by_cost | ({"max_size": size} if size else {})
     elif size:
         new.spec["batch"] = size
+    limits = [(sign, number(holder.get(key))) for key, sign in _DURATIONS.items()]
+    where = " and ".join(f"audio.seconds {sign} {limit}" for sign, limit in limits if limit is not None)
+    if by_cost or where:
+        new.spec["defaults"] = {"rename": {"audio": _AUDIO}, **({"where": where} if where else {})}
     if workers := number(holder.get("num_workers")):
         new.spec["loader"] = {"workers": int(workers)}
     groups = _Groups(given.folder, new, holder.get("reweight_temperature"))

@@ -58,7 +58,8 @@ def visible_fields(source: Source) -> tuple[str, ...] | None:
         for old in olds:
             fields.pop(old, None)
         fields.setdefault(new)
-    return tuple(dict.fromkeys((*fields, *_columns(source), *source.tags)))
+    columns = [name for lookup in source.lookup for name in lookup.names]
+    return tuple(dict.fromkeys((*fields, *columns, *source.tags)))
 
 
 def _columns(source: Source) -> Iterator[str]:
