@@ -1,19 +1,25 @@
 """Joined shards: the global batches of one tar that holds both parts, and what plain Python knows; nothing is lost."""
 
 import bz2
+import functools
 import gzip
+import http.server
 import itertools
 import json
 import random
+import threading
 from collections import Counter
 
 import pytest
+from commandline import within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shardmaking import write_shard
 
 import wdspec
+from wdspec.jobs.lock import find_changes, lock_spec
 from wdspec.read.shard import Piece
+from wdspec.shards.lock import Lock
 from wdspec.shards.shards import list_shards
 from wdspec.spec.load import load
 
@@ -322,3 +328,61 @@ def test_workers_read_the_same_batches(sources, kind):
     joined = joined.model_copy(update={"loader": joined.loader.model_copy(update={"kind": kind})})
     with wdspec.loader(joined, num_workers=2, rank=0, world_size=1) as loader:
         assert keys(loader) == expected
+
+
+def test_a_lock_has_the_partners_and_the_tables(tmp_path):
+    source = write_pair(tmp_path, ["k1", "k2"], ["k1", "k2"])
+    (tmp_path / "t.jsonl").write_text('{"key": "k1", "score": 1}\n{"key": "k2", "score": 2}\n')
+    source["join"][0]["shards"] = f"{tmp_path}/b-*.tar"
+    source["lookup"] = {"table": f"{tmp_path}/t.jsonl", "fields": "score"}
+    spec = load({"dataset": [source], "epoch": {"samples": 2}})
+    lock = lock_spec(spec)
+    path = tmp_path / "spec.lock.json"
+    path.write_text(lock.text)
+    assert Lock.read(path) == lock
+    assert list(find_changes(lock, spec)) == []
+    dataset = wdspec.compile(spec, lock=path)
+    assert {(sample["txt"], sample["score"]) for sample in dataset} == {("of k1", 1), ("of k2", 2)}
+    dataset.close()
+    write_shard(tmp_path / "b-0.tar", [("k1", {"txt": b"longer" * 999})])
+    (tmp_path / "t.jsonl").write_text('{"key": "k1", "score": 1}\n')
+    changed = [change.url for change in find_changes(lock, spec)]
+    assert changed == [f"{tmp_path}/b-0.tar", f"{tmp_path}/t.jsonl"]
+    other = load({"dataset": [{**source, "join": f"{tmp_path}/b-0.tar"}]})
+    assert list(lock.misfits(other)) == ["the source `s` has another `join` or `lookup`"]
+
+
+def test_check_reports_missing_and_surplus_partners(tmp_path):
+    source = write_pair(tmp_path, ["k1", "k2", "k3"], ["k0", "k1", "k3"])
+    (tmp_path / "spec.json").write_text(json.dumps({"dataset": [source]}))
+    shown, _ = within("check", "spec.json", "--format", "json", folder=tmp_path, code=1)
+    found = json.loads(shown)
+    codes = {problem["code"] for problem in found["problems"]}
+    assert {"D220", "D319"} <= codes
+
+
+def test_a_damaged_copy_of_a_partner_is_replaced_from_its_store(tmp_path):
+    source = write_pair(tmp_path, ["k1", "k2"], ["k1", "k2"])
+    handler = functools.partial(QuietHandler, directory=str(tmp_path))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        source |= {"shards": f"{url}/a-0.tar", "join": f"{url}/b-0.tar", "cache": f"{tmp_path}/cache"}
+        expected = [("k1", "of k1"), ("k2", "of k2")]
+        assert read(source)[0] == expected
+        (copy,) = (path for path in (tmp_path / "cache").rglob("*b-0.tar*") if path.is_file())
+        data = bytearray(copy.read_bytes())
+        data[1024 + 3] ^= 0xFF
+        copy.write_bytes(bytes(data))
+        assert read(source)[0] == expected
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder without a log."""
+
+    def log_message(self, *arguments):
+        """Say nothing."""

@@ -29,7 +29,10 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A + "seed: !!int 3\n", [("E010", 3, 7)]),
     (A + "    join: [{shards: b.tar, missing: none}]\n", [("E340", 3, 28)]),
     ("dataset:\n  - shards: 'a-{0..9}.tar'\n    join: 'b-{0..8}.tar'\n", [("E341", 3, 11)]),
-    (A + "    lookup:\n    - {table: a.csv, fields: x}\n    - {table: b.csv, fields: x}\n", [("E342", 5, 22)]),
+    (
+        A + "    lookup:\n    - {table: a.csv, fields: x}\n    - {table: b.csv, fields: x}\n",
+        [("E342", 5, 22)],
+    ),
     (A + "    lookup: {table: scores, fields: x}\n", [("E343", 3, 21)]),
     (A + "    lookup: {table: a.csv, fields: x, rename: {z: y}}\n", [("E344", 3, 39)]),
     (A + "    lookup: {table: a.csv, fields: x, on: json.id + 1}\n", [("E203", 3, 43)]),
