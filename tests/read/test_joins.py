@@ -8,7 +8,6 @@ import itertools
 import json
 import random
 import threading
-from collections import Counter
 
 import pytest
 from commandline import within
@@ -55,7 +54,14 @@ def make_source(folder, seed, shards, kind, is_sorted=True):
         lines = [json.dumps({"__key__": key, "txt": fields["txt"].decode()}) for key, fields in second]
         (folder / f"b-{shard}.jsonl").write_text("\n".join(lines) + "\n")
         truth |= {key: (number, captions.get(key)) for number, key in enumerate(keys)}
+    rows = [json.dumps({"key": key, "score": score_of(key)}) for key in rng.sample(sorted(truth), len(truth))]
+    (folder / "scores.jsonl").write_text("\n".join(rows))
     return truth
+
+
+def score_of(key):
+    """The score that the table has for a key."""
+    return sum(key.encode()) + 0.5
 
 
 class Listed(dict):
@@ -90,7 +96,13 @@ def run(spec, ranks, batches, state=None):
             while len(seen) < batches:
                 seen += [
                     sorted(
-                        zip(batch["__key__"], map(int, batch["cls"]), map(str, batch["caption"]), strict=True)
+                        zip(
+                            batch["__key__"],
+                            map(int, batch["cls"]),
+                            map(str, batch["caption"]),
+                            map(float, batch["score"]),
+                            strict=True,
+                        )
                     )
                     for batch in itertools.islice(loader, batches - len(seen))
                 ]
@@ -122,6 +134,7 @@ def specs_of(sources, case):
             "shuffle": case["shuffle"],
             "interleave": case["interleave"],
             "order": case["order"],
+            "lookup": {"table": f"{place}/scores.jsonl", "fields": "score"},
         }
         braces = f"{{0..{shards - 1}}}"
         join = {
@@ -153,10 +166,10 @@ def test_global_batches_are_those_of_whole_tars_after_any_resumes_on_any_topolog
     truth = {}
     for number in case["numbers"]:
         truth |= {(f"s{number}", key): each for key, each in sources[number][2].items()}
-    known = Counter((key, cls, str(caption)) for (_, key), (cls, caption) in truth.items())
+    known = {(key, cls, str(caption), score_of(key)) for (_, key), (cls, caption) in truth.items()}
     assert all(sample in known for batch in seen for sample in batch)
     if case["missing"] == "skip":
-        assert not any(caption == "None" for batch in seen for _, _, caption in batch)
+        assert not any(caption == "None" for batch in seen for _, _, caption, _ in batch)
 
 
 def write_pair(folder, first, second, name="b-0.tar"):
