@@ -241,8 +241,9 @@ def test_samples_that_the_source_lacks_are_passed_over(tmp_path, name):
 
 def test_different_numbers_of_shards_are_an_error_with_both_numbers(tmp_path):
     source = write_pair(tmp_path, ["k1"], ["k1"])
-    source["join"][0]["shards"] = f"{tmp_path}/b-{{0..4}}.tar"
-    with pytest.raises(wdspec.UsageError, match=r"has 1 shards.*has 5"):
+    write_shard(tmp_path / "b-1.tar", [("k1", {"txt": b"1"})])
+    source["join"][0]["shards"] = f"{tmp_path}/b-*.tar"
+    with pytest.raises(wdspec.UsageError, match=r"has 1 shards.*has 2"):
         list_shards(load({"dataset": [source]}))
 
 
