@@ -188,9 +188,28 @@ def filtering(folder, rng):
     Path(folder, "bad.txt").write_text("web0003\nweb0019\nweb0044\n")
 
 
+def recaptions(folder, rng):
+    keys = [f"photo{number:04d}" for number in range(32)]
+    with wdspec.ShardWriter(f"{folder}/photos-%02d.tar", maxcount=16, verbose=0) as photos:
+        for key in keys:
+            photos.write({"__key__": key, "jpg": picture(rng, *size(rng))})
+    for shard in range(2):  # a model captioned all but a few
+        with wdspec.TarWriter(f"{folder}/captions-{shard:02d}.tar") as captions:
+            for key in keys[16 * shard : 16 * shard + 16]:
+                if int(key[-2:]) % 9:
+                    captions.write({"__key__": key, "txt": sentence(rng)})
+
+
+def scores(folder, rng):
+    write(folder, "web", [{"jpg": picture(rng, *size(rng)), "json": {"id": 100 + n}} for n in range(32)])
+    rows = [f"{100 + number},{rng.random():.3f},{rng.choice(WORDS)}" for number in rng.permutation(32)]
+    Path(folder, "scores.csv").write_text("\n".join(["id,score,tag", *rows]) + "\n")
+
+
 BY_SIZE = (imagenet, captions, audio, llm, vlm, pairs, video, detection, filtering)
 BY_COST = (packing, seconds, native_aspect, vlm_packing, preference, buckets)
-RECIPES = {made.__name__: made for made in (*BY_SIZE, *BY_COST)}
+OF_PARTS = (recaptions, scores)
+RECIPES = {made.__name__: made for made in (*BY_SIZE, *BY_COST, *OF_PARTS)}
 
 
 def make(name, folder):

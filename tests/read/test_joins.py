@@ -1,19 +1,24 @@
 """Joined shards: the global batches of one tar that holds both parts, and what plain Python knows; nothing is lost."""
 
 import bz2
+import functools
 import gzip
+import http.server
 import itertools
 import json
 import random
-from collections import Counter
+import threading
 
 import pytest
+from commandline import within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shardmaking import write_shard
 
 import wdspec
+from wdspec.jobs.lock import find_changes, lock_spec
 from wdspec.read.shard import Piece
+from wdspec.shards.lock import Lock
 from wdspec.shards.shards import list_shards
 from wdspec.spec.load import load
 
@@ -49,7 +54,14 @@ def make_source(folder, seed, shards, kind, is_sorted=True):
         lines = [json.dumps({"__key__": key, "txt": fields["txt"].decode()}) for key, fields in second]
         (folder / f"b-{shard}.jsonl").write_text("\n".join(lines) + "\n")
         truth |= {key: (number, captions.get(key)) for number, key in enumerate(keys)}
+    rows = [json.dumps({"key": key, "score": score_of(key)}) for key in rng.sample(sorted(truth), len(truth))]
+    (folder / "scores.jsonl").write_text("\n".join(rows))
     return truth
+
+
+def score_of(key):
+    """The score that the table has for a key."""
+    return sum(key.encode()) + 0.5
 
 
 class Listed(dict):
@@ -84,7 +96,13 @@ def run(spec, ranks, batches, state=None):
             while len(seen) < batches:
                 seen += [
                     sorted(
-                        zip(batch["__key__"], map(int, batch["cls"]), map(str, batch["caption"]), strict=True)
+                        zip(
+                            batch["__key__"],
+                            map(int, batch["cls"]),
+                            map(str, batch["caption"]),
+                            map(float, batch["score"]),
+                            strict=True,
+                        )
                     )
                     for batch in itertools.islice(loader, batches - len(seen))
                 ]
@@ -116,6 +134,7 @@ def specs_of(sources, case):
             "shuffle": case["shuffle"],
             "interleave": case["interleave"],
             "order": case["order"],
+            "lookup": {"table": f"{place}/scores.jsonl", "fields": "score"},
         }
         braces = f"{{0..{shards - 1}}}"
         join = {
@@ -147,10 +166,10 @@ def test_global_batches_are_those_of_whole_tars_after_any_resumes_on_any_topolog
     truth = {}
     for number in case["numbers"]:
         truth |= {(f"s{number}", key): each for key, each in sources[number][2].items()}
-    known = Counter((key, cls, str(caption)) for (_, key), (cls, caption) in truth.items())
+    known = {(key, cls, str(caption), score_of(key)) for (_, key), (cls, caption) in truth.items()}
     assert all(sample in known for batch in seen for sample in batch)
     if case["missing"] == "skip":
-        assert not any(caption == "None" for batch in seen for _, _, caption in batch)
+        assert not any(caption == "None" for batch in seen for _, _, caption, _ in batch)
 
 
 def write_pair(folder, first, second, name="b-0.tar"):
@@ -222,8 +241,9 @@ def test_samples_that_the_source_lacks_are_passed_over(tmp_path, name):
 
 def test_different_numbers_of_shards_are_an_error_with_both_numbers(tmp_path):
     source = write_pair(tmp_path, ["k1"], ["k1"])
-    source["join"][0]["shards"] = f"{tmp_path}/b-{{0..4}}.tar"
-    with pytest.raises(wdspec.UsageError, match=r"has 1 shards.*has 5"):
+    write_shard(tmp_path / "b-1.tar", [("k1", {"txt": b"1"})])
+    source["join"][0]["shards"] = f"{tmp_path}/b-*.tar"
+    with pytest.raises(wdspec.UsageError, match=r"has 1 shards.*has 2"):
         list_shards(load({"dataset": [source]}))
 
 
@@ -322,3 +342,61 @@ def test_workers_read_the_same_batches(sources, kind):
     joined = joined.model_copy(update={"loader": joined.loader.model_copy(update={"kind": kind})})
     with wdspec.loader(joined, num_workers=2, rank=0, world_size=1) as loader:
         assert keys(loader) == expected
+
+
+def test_a_lock_has_the_partners_and_the_tables(tmp_path):
+    source = write_pair(tmp_path, ["k1", "k2"], ["k1", "k2"])
+    (tmp_path / "t.jsonl").write_text('{"key": "k1", "score": 1}\n{"key": "k2", "score": 2}\n')
+    source["join"][0]["shards"] = f"{tmp_path}/b-*.tar"
+    source["lookup"] = {"table": f"{tmp_path}/t.jsonl", "fields": "score"}
+    spec = load({"dataset": [source], "epoch": {"samples": 2}})
+    lock = lock_spec(spec)
+    path = tmp_path / "spec.lock.json"
+    path.write_text(lock.text)
+    assert Lock.read(path) == lock
+    assert list(find_changes(lock, spec)) == []
+    dataset = wdspec.compile(spec, lock=path)
+    assert {(sample["txt"], sample["score"]) for sample in dataset} == {("of k1", 1), ("of k2", 2)}
+    dataset.close()
+    write_shard(tmp_path / "b-0.tar", [("k1", {"txt": b"longer" * 999})])
+    (tmp_path / "t.jsonl").write_text('{"key": "k1", "score": 1}\n')
+    changed = [change.url for change in find_changes(lock, spec)]
+    assert changed == [f"{tmp_path}/b-0.tar", f"{tmp_path}/t.jsonl"]
+    other = load({"dataset": [{**source, "join": f"{tmp_path}/b-0.tar"}]})
+    assert list(lock.misfits(other)) == ["the source `s` has another `join` or `lookup`"]
+
+
+def test_check_reports_missing_and_surplus_partners(tmp_path):
+    source = write_pair(tmp_path, ["k1", "k2", "k3"], ["k0", "k1", "k3"])
+    (tmp_path / "spec.json").write_text(json.dumps({"dataset": [source]}))
+    shown, _ = within("check", "spec.json", "--format", "json", folder=tmp_path, code=1)
+    found = json.loads(shown)
+    codes = {problem["code"] for problem in found["problems"]}
+    assert {"D220", "D319"} <= codes
+
+
+def test_a_damaged_copy_of_a_partner_is_replaced_from_its_store(tmp_path):
+    source = write_pair(tmp_path, ["k1", "k2"], ["k1", "k2"])
+    handler = functools.partial(QuietHandler, directory=str(tmp_path))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        source |= {"shards": f"{url}/a-0.tar", "join": f"{url}/b-0.tar", "cache": f"{tmp_path}/cache"}
+        expected = [("k1", "of k1"), ("k2", "of k2")]
+        assert read(source)[0] == expected
+        (copy,) = (path for path in (tmp_path / "cache").rglob("*b-0.tar*") if path.is_file())
+        data = bytearray(copy.read_bytes())
+        data[1024 + 3] ^= 0xFF
+        copy.write_bytes(bytes(data))
+        assert read(source)[0] == expected
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder without a log."""
+
+    def log_message(self, *arguments):
+        """Say nothing."""

@@ -4,17 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from wdspec.base.errors import MissingShardError, WdspecError
 from wdspec.jobs.engine import Engine, ThreadEngine
 from wdspec.jobs.job import ShardFailed, ShardJob, ShardTask
-from wdspec.shards.listing import shards_of
-from wdspec.shards.lock import Lock, LockedSource, check_harmless, difference, place_of
+from wdspec.read.tables import table_url
+from wdspec.shards.listing import list_shards, with_parts
+from wdspec.shards.lock import Lock, LockedSource, check_harmless, difference, place_of_text
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.stores.store import ObjectStat
-from wdspec.urls.urls import UrlSequence
+from wdspec.urls.urls import ShardRun, UrlSequence
+
+
+class _List(NamedTuple):
+    """A list of shards of a source, or a table."""
+
+    texts: tuple[str, ...]
+    base: str
+    storage: Storage
+    is_table: bool = False
+
+    def list(self) -> UrlSequence:
+        """List the shards. Raises as `list_shards`."""
+        if self.is_table:
+            return UrlSequence([ShardRun(self.texts, "", self.base)])
+        return list_shards(self.texts, self.base, self.storage)
+
+
+def _lists_of(source: Source, storage: Storage) -> Iterator[tuple[tuple[str, ...], _List]]:
+    """Yield the lists of a source, each with its texts as written: its shards, its joins, its tables."""
+    yield tuple(source.shards or ()), _List(tuple(source.shards or ()), source.base, storage)
+    for join in source.join:
+        yield tuple(join.shards), _List(tuple(join.shards), join.base, storage)
+    for lookup in source.lookup:
+        url = table_url(lookup)
+        yield (lookup.table,), _List((url.text,), url.base, storage, is_table=True)
 
 
 @dataclass(frozen=True)
@@ -46,17 +73,27 @@ def lock_spec(
     for source in spec.sources:
         storage = Storage.of(environment, spec, source)
         old = None if before is None else before.sources.get(source.name)
-        urls, via = tuple(source.shards or ()), place_of(source, storage)
-        if old is not None and (old.asked, old.via) == (urls, via):
-            runs, objects = old.runs, old.objects
-        else:
-            shards = shards_of(source, storage)
+        locked = []
+        for number, (texts, listed) in enumerate(_lists_of(source, storage)):
+            was = None if old is None or number >= len(old.lists) else old.lists[number]
+            via = place_of_text(texts[0] if texts else "", listed.base, storage)
+            if was is not None and (was.asked, was.via) == (texts, via):
+                locked.append(was)
+                continue
+            shards = listed.list()
             runs = tuple(run._replace(base="") for run in shards.parts)
             check_harmless(source.name, runs)
             stats = _ask_store(source, storage, shards, start_engine(), allow_missing=False)
-            objects = tuple(each or ObjectStat() for each in stats)
+            locked.append(LockedSource(texts, via, runs, tuple(each or ObjectStat() for each in stats)))
+        first, *parts = locked
+        joins, tables = tuple(parts[: len(source.join)]), tuple(parts[len(source.join) :])
         about = (source.samples, source.license, source.homepage, source.revision)
-        sources[source.name] = LockedSource(urls, via, runs, objects, *about)
+        sources[source.name] = LockedSource(
+            first.asked, first.via, first.runs, first.objects, *about, joins, tables
+        )
+        if joins:
+            plain = source.model_copy(update={"lookup": ()})
+            with_parts(first.shards(""), plain, storage, [join.shards("") for join in joins])
     return Lock(sources, spec.split, spec.environment)
 
 
@@ -69,19 +106,20 @@ def find_changes(
         UsageError: the lock is of another spec.
         WdspecError: shards cannot be listed, or a store does not answer.
     """
-    locked = lock.shards(spec)
+    lock.shards(spec)  # raises if it is of another spec
     environment = Environment.read()
     for source in spec.sources:
         storage = Storage.of(environment, spec, source)
-        old, shards = lock.sources[source.name], locked[source.name]
-        known = set(shards.texts())
-        now = shards_of(source, storage).texts()
-        yield from (Change(source.name, text, "new") for text in now if text not in known)
-        moved = place_of(source, storage) != old.via
-        seen = _ask_store(source, storage, shards, start_engine(), allow_missing=True)
-        for text, was, each in zip(shards.texts(), old.objects, seen, strict=True):
-            if (what := difference(was, each, moved)) is not None:
-                yield Change(source.name, text, what)
+        for old, (_, listed) in zip(lock.sources[source.name].lists, _lists_of(source, storage), strict=True):
+            shards = old.shards(listed.base)
+            known = set(shards.texts())
+            now = listed.list().texts()
+            yield from (Change(source.name, text, "new") for text in now if text not in known)
+            moved = place_of_text(old.asked[0] if old.asked else "", listed.base, storage) != old.via
+            seen = _ask_store(source, storage, shards, start_engine(), allow_missing=True)
+            for text, was, each in zip(shards.texts(), old.objects, seen, strict=True):
+                if (what := difference(was, each, moved)) is not None:
+                    yield Change(source.name, text, what)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,8 @@ class PrefetchJob(ShardJob[PrefetchTask, Prefetched]):
             {
                 storage.resolve(shard).location: PrefetchTask(name, number, shard, storage)
                 for name, storage in shards.storages.items()
-                for number, shard in enumerate(shards.lists[name])
+                for number, whole in enumerate(shards.lists[name])
+                for shard in (whole._replace(partners=(), tables=()), *whole.partners)
             }.values()
         )
         self.done: list[Prefetched] = []

@@ -93,22 +93,30 @@ class Rows:
     def __init__(self, folder: str) -> None:
         with open(f"{folder}/table.json", encoding="utf-8") as file:
             about = json.load(file)
-        self._shift = about["shift"]
-        self._starts = memoryview(_map(folder, "starts"))
-        self._ends = memoryview(_map(folder, "rows"))
-        self._keys = memoryview(_map(folder, "keys"))
+        self.find = _finder(folder, about["shift"])
+        """Returns the number of the row with a key; -1 if there is none."""
         self.columns = tuple(_getter(folder, number, kind) for number, kind in enumerate(about["kinds"]))
         """For each column, the function from the number of a row to the value."""
 
-    def find(self, key: str) -> int:
-        """Return the number of the row with a key; -1 if there is none."""
-        data = key.encode("utf-8", "surrogateescape")
-        bucket = (crc32(data) * _MIX & 0xFFFFFFFF) >> self._shift
-        ends = self._ends
-        for row in range(self._starts[bucket], self._starts[bucket + 1]):
-            if self._keys[ends[row] : ends[row + 1]] == data:
+
+def _finder(folder: str, shift: int) -> Callable[[str], int]:
+    """Return the function from a key to the number of its row, or -1."""
+    starts, ends, keys = (memoryview(_map(folder, name)) for name in ("starts", "rows", "keys"))
+
+    def find(key: str) -> int:
+        try:
+            data = key.encode()
+        except UnicodeEncodeError:
+            data = key.encode("utf-8", "surrogateescape")
+        bucket = (crc32(data) * _MIX & 0xFFFFFFFF) >> shift
+        row, stop = starts[bucket], starts[bucket + 1]
+        while row < stop:
+            if keys[ends[row] : ends[row + 1]] == data:
                 return row
+            row += 1
         return -1
+
+    return find
 
 
 def _map(folder: str, name: str) -> Any:
@@ -181,10 +189,11 @@ class Lookup:
         key = raw["__key__"] if self._measure is None else self._value(raw)
         row = -1 if key is None else self._find(key)
         if row >= 0:
+            count = len(raw) + len(self._columns)
             for name, get in self._columns:
-                if name in raw:
-                    raise self._clash(name)
                 raw[name] = get(row)
+            if len(raw) != count:
+                raise self._clash(list(raw)[: count - len(self._columns)])
         elif self._options.missing == "skip":
             raw[UNJOINED] = None
         elif self._options.missing == "none":
@@ -218,7 +227,8 @@ class Lookup:
             partner=self._url,
         )
 
-    def _clash(self, name: str) -> ShardError:
+    def _clash(self, names: Sequence[str]) -> ShardError:
+        name = next(name for name in self._names if name in names)
         return ShardError(
             f"both the sample and the table of `lookup` have the field `{name}`; rename the one of the table, such as "
             f"`rename: {{table_{name}: {name}}}` in `lookup`, or choose files by `extensions`",

@@ -25,7 +25,7 @@ from wdspec.storage.ahead import side_by_side
 from wdspec.storage.storage import Storage
 from wdspec.stores.store import ObjectStat
 from wdspec.urls.braces import Braces
-from wdspec.urls.urls import ShardRun, ShardUrl, UrlSequence
+from wdspec.urls.urls import JoinedUrls, ShardRun, ShardUrl, UrlSequence
 
 T = TypeVar("T")
 
@@ -51,6 +51,15 @@ class LockedSource:
     license: str | None = None
     homepage: str | None = None
     revision: str | None = None
+    joins: tuple[LockedSource, ...] = ()
+    """The shards of each `join`."""
+    tables: tuple[LockedSource, ...] = ()
+    """The table of each `lookup`."""
+
+    @property
+    def lists(self) -> tuple[LockedSource, ...]:
+        """Itself, its joins and its tables."""
+        return (self, *self.joins, *self.tables)
 
     @property
     def size(self) -> int | None:
@@ -62,6 +71,14 @@ class LockedSource:
         """Return the shards, with relative paths starting at `base`."""
         return UrlSequence(run._replace(base=base) for run in self.runs)
 
+    def shards_of(self, source: Source) -> UrlSequence:
+        """Return the shards with those of the joins, for a source of a spec."""
+        shards = self.shards(source.base)
+        if not self.joins:
+            return shards
+        joins = [part.shards(join.base) for part, join in zip(self.joins, source.join, strict=True)]
+        return JoinedUrls(shards.parts, joins)
+
     def as_json(self) -> dict[str, Any]:
         about = {key: getattr(self, key) for key in ("samples", "license", "homepage", "revision")}
         return {
@@ -71,12 +88,16 @@ class LockedSource:
             "size": self.size,
             "shards": [_run_as_json(run) for run in self.runs],
             "objects": [[each.size, each.validator] for each in self.objects],
+            **({"joins": [part.as_json() for part in self.joins]} if self.joins else {}),
+            **({"tables": [part.as_json() for part in self.tables]} if self.tables else {}),
         }
 
     @classmethod
     def of_json(cls, entry: Mapping[str, Any]) -> LockedSource:
         """Return the source of an entry. Raises ValueError, KeyError, TypeError or AttributeError if it is damaged."""
-        about = {key: _optional(str, entry.get(key)) for key in ("license", "homepage", "revision")}
+        about: dict[str, Any] = {
+            key: _optional(str, entry.get(key)) for key in ("license", "homepage", "revision")
+        }
         runs = tuple(map(_run_of_json, entry["shards"]))
         objects = tuple(
             ObjectStat(_optional(int, size), _optional(str, validator))
@@ -85,7 +106,9 @@ class LockedSource:
         if len(objects) != sum(len(run.texts) for run in runs):
             raise ValueError("shards and objects differ in number")
         samples, via = _optional(int, entry.get("samples")), _of_type(str, entry["via"])
-        return cls(_texts(entry["asked"]), via, runs, objects, samples, **about)
+        joins, tables = (tuple(map(cls.of_json, entry.get(key, ()))) for key in ("joins", "tables"))
+        texts = _texts(entry["asked"])
+        return cls(texts, via, runs, objects, samples, joins=joins, tables=tables, **about)
 
 
 @dataclass(frozen=True)
@@ -147,8 +170,9 @@ class Lock:
     def digest(self) -> str:
         """A short hash of the shards of all sources, their sizes and ETags; the same wherever copies of them are."""
         described = [
-            [name, *(_run_as_json(run) for run in source.runs), *(_lasting(each) for each in source.objects)]
+            [name, *(_run_as_json(run) for run in part.runs), *(_lasting(each) for each in part.objects)]
             for name, source in sorted(self.sources.items())
+            for part in source.lists
         ]
         return hashlib.blake2b(json.dumps(described).encode(), digest_size=16).hexdigest()
 
@@ -165,6 +189,8 @@ class Lock:
             locked = self.sources.get(name)
             if locked is not None and locked.asked != tuple(source.shards or ()):
                 yield f"the source `{name}` has other `shards`"
+            elif locked is not None and [part.asked for part in locked.lists[1:]] != texts_of_parts(source):
+                yield f"the source `{name}` has another `join` or `lookup`"
             # Measured numbers may change without the spec; states depend on them through shares.
             elif locked is not None and _about(source, spec.stats) != _about(locked, spec.stats):
                 yield f"the source `{name}` has another license, homepage, revision or number of samples"
@@ -182,7 +208,12 @@ class Lock:
             raise UsageError(
                 f"the lock does not fit the spec: {misfit}; `wdspec lock SPEC` writes it again", file=name
             )
-        return {source.name: self.sources[source.name].shards(source.base) for source in spec.sources}
+        return {source.name: self.sources[source.name].shards_of(source) for source in spec.sources}
+
+
+def texts_of_parts(source: Source) -> list[tuple[str, ...]]:
+    """Return the shards of each `join` and the table of each `lookup`, as written in the spec."""
+    return [tuple(join.shards) for join in source.join] + [(lookup.table,) for lookup in source.lookup]
 
 
 def list_splits(spec: str, split: str | None) -> list[str | None]:
@@ -274,13 +305,17 @@ def is_the_same(was: ObjectStat, seen: ObjectStat, moved: bool) -> bool:
 
 def place_of(source: Source, storage: Storage) -> str:
     """Return the location of a source's first shard, without secrets; relative if it is in the spec's directory."""
-    first = (source.shards or ("",))[0]
+    return place_of_text((source.shards or ("",))[0], source.base, storage)
+
+
+def place_of_text(text: str, base: str, storage: Storage) -> str:
+    """Return the location of a shard as written, without secrets; relative if it is in a directory."""
     try:
-        location = storage.resolve(ShardUrl(first.removeprefix("@"), source.base)).location
+        location = storage.resolve(ShardUrl(text.removeprefix("@"), base)).location
     except UrlError:
         return ""
-    inside = location.startswith(source.base + os.sep)
-    return os.path.relpath(location, source.base) if inside else redacted_urls(location)
+    inside = location.startswith(base + os.sep)
+    return os.path.relpath(location, base) if inside else redacted_urls(location)
 
 
 def find_measured(

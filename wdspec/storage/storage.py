@@ -290,7 +290,8 @@ def _cache_of(settings: CacheSettings | None, source: Source | None, verbose: bo
     if source is not None:
         rules = replace(
             rules,
-            format=source.format,
+            # Partners of a join may have another format, which their names show.
+            format=source.format if all(join.format == source.format for join in source.join) else "auto",
             lenient_end=source.tar.end == "lenient",
             may_be_empty=source.empty == "allow",
         )

@@ -20,6 +20,7 @@ from wdspec.jobs.check.facts import DataProblem, SampleFacts, SamplePlace, Shard
 from wdspec.jobs.check.values import SampleWatch
 from wdspec.jobs.job import ReadTask
 from wdspec.read.budget import Budget, code_of, is_mistake
+from wdspec.read.join import JoinedSamples
 from wdspec.read.shard import Piece
 from wdspec.read.transform import Process
 from wdspec.spec.language.options import Errors
@@ -92,8 +93,11 @@ class _Reading:
         look, open = self.look, self.look.parts.open
         facts = self.facts
         stat = open.storage.stat(look.shard)
+        for partner in look.shard.partners:
+            open.storage.stat(partner)  # raises if it is missing
         facts.size, facts.validator = stat.size, stat.validator
-        if look.known is not None and look.known == (stat.size, stat.validator):
+        is_alone = not (look.shard.partners or look.shard.tables)  # changes of its partners are not known
+        if is_alone and look.known is not None and look.known == (stat.size, stat.validator):
             facts.is_unchanged = True
             return
         if not look.in_full:
@@ -164,7 +168,10 @@ class _Reading:
                 process = self._read(opened, watch, process, torn)
             watch.facts.bytes = opened.next_offset
             broken = opened.broken
-            if broken is None or resumed == MOST_RESUMED:
+            if isinstance(opened, JoinedSamples) and opened.extra:
+                seen = f"its partners in `join` have {opened.extra:,} samples that the shard lacks, which are not read"
+                self._add(DataProblem("D319", seen, look.source, self.url))
+            if broken is None or resumed == MOST_RESUMED or broken.place.get("url", self.url) != self.url:
                 return
             resumed += 1
             at = self._next_header(broken, opened.next_offset)
