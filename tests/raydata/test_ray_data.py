@@ -146,6 +146,21 @@ def test_every_shard_is_a_task_with_what_is_known_of_it(tmp_path):
 
 
 @long
+def test_a_task_reads_several_of_very_many_shards(tmp_path, monkeypatch):
+    import ray
+
+    from wdspec.ray import datasource
+
+    spec = wdspec.load({"dataset": [{"shards": write_source(tmp_path, "a", shards=5, samples=10)}]})
+    monkeypatch.setattr(datasource, "MOST_TASKS", 2)
+    source = datasource.SpecDatasource(spec, {})
+    files = [task.metadata.input_files for task in source.get_read_tasks(1)]
+    assert files == [tuple(f"{tmp_path}/a-00{n}.tar" for n in some) for some in ((0, 1, 2), (3, 4))]
+    rows = ray.data.read_datasource(source).take_all()
+    assert sorted(row["cls"] for row in rows) == list(range(50))
+
+
+@long
 def test_limits_stop_reading(tmp_path):
     import wdspec.ray
 
