@@ -154,9 +154,9 @@ def test_a_dict_a_file_and_a_spec_give_the_same(write: Write) -> None:
     by_file = load("spec.yaml")
     by_dict = load({"dataset": [{"shards": "a.tar", "weight": 1}], "seed": 3})
     assert by_file.folder == os.getcwd()
-    dataset = tuple(s.model_copy(update={"where": None}) for s in by_file.dataset)
+    dataset = tuple(s.model_copy(update={"position": None}) for s in by_file.dataset)
     bare = {"file": None, "folder": "", "dataset": dataset}
-    again = {"dataset": tuple(s.model_copy(update={"where": None}) for s in by_dict.dataset)}
+    again = {"dataset": tuple(s.model_copy(update={"position": None}) for s in by_dict.dataset)}
     assert by_file.model_copy(update=bare) == by_dict.model_copy(update=again)
     assert load(by_file) is by_file
     with pytest.raises(UsageError):

@@ -13,6 +13,7 @@ from wdspec.base.errors import UrlError as UrlError
 from wdspec.base.errors import UsageError as UsageError
 from wdspec.base.errors import WdspecError as WdspecError
 from wdspec.fields.codecs.image_encoder import ImageEncoder as ImageEncoder
+from wdspec.integrations.tracking import log_run as log_run
 from wdspec.planning.plan import Plan as Plan
 from wdspec.read.padding import Padded as Padded
 from wdspec.read.randomness import sample_rng as sample_rng

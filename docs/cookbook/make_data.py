@@ -179,7 +179,16 @@ def buckets(folder, rng):
     write(folder, "art", [{"jpg": picture(rng, *any_size()), "txt": sentence(rng)} for _ in range(64)])
 
 
-BY_SIZE = (imagenet, captions, audio, llm, vlm, pairs, video, detection)
+def filtering(folder, rng):
+    samples = []
+    for number in range(64):
+        about = {"score": round(float(rng.random()), 2), "user": f"u{number % 16}"}
+        samples.append({"jpg": picture(rng, *size(rng)), "txt": sentence(rng), "json": about})
+    write(folder, "web", samples)
+    Path(folder, "bad.txt").write_text("web0003\nweb0019\nweb0044\n")
+
+
+BY_SIZE = (imagenet, captions, audio, llm, vlm, pairs, video, detection, filtering)
 BY_COST = (packing, seconds, native_aspect, vlm_packing, preference, buckets)
 RECIPES = {made.__name__: made for made in (*BY_SIZE, *BY_COST)}
 

@@ -362,3 +362,18 @@ def test_a_schedule_with_ramps_shows_the_shares_of_its_steps(tmp_path):
         "shares": {"a": 0.5, "b": 0.125, "c": 0.375},
     }
     assert len(schedule) == 12
+
+
+def test_what_a_selection_keeps_is_estimated_from_samples(tmp_path):
+    samples = [(f"k{n:03d}", {"json": b'{"score": %d}' % n, "cls": b"1"}) for n in range(100)]
+    for shard in range(6):
+        write_shard(tmp_path / f"a-{shard}.tar", samples)
+    (tmp_path / "s.yaml").write_text(
+        "batch: 4\nepoch: {batches: 30}\ndataset:\n"
+        "- {name: a, shards: 'a-{0..5}.tar', where: json.score >= 75, subset: [0%, 100%], exclude: [k075, x]}\n"
+    )
+    printed, _ = wdspec("explain", "s.yaml", folder=tmp_path)
+    assert "24.00 % of `a`, as counted in 400 samples of 4 shards" in printed
+    assert "where json.score >= 75, subset 0% to 100%, exclude k075 x" in printed
+    row = next(line for line in printed.splitlines() if line.startswith("a "))
+    assert "~144" in row  # 24 % of 600

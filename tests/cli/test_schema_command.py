@@ -107,7 +107,7 @@ def test_every_key_is_described() -> None:
 
 def test_what_the_loader_fills_in_is_no_key() -> None:
     everything = json_schema_text()
-    for name in ('"base"', '"where"', '"whole"', '"origin"', '"environment"', '"file"'):
+    for name in ('"base"', '"position"', '"whole"', '"origin"', '"environment"', '"file"'):
         assert f"{name}: {{" not in everything
 
 

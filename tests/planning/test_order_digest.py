@@ -88,7 +88,31 @@ ANYWHERE: dict[str, tuple[Any, Any]] = {
     "map.args": ({"map": "m:f"}, {"map": [{"call": "m:f", "args": {"a": 1}}]}),
 }
 SCHEDULE = [{"at": 0, "shares": {"a": 1, "b": 1}}]
+JOIN = {"shards": "b-{0..3}.tar", "fields": "txt", "rename": {"c": "txt"}}
+TABLE = {"table": "t.jsonl", "fields": "f"}
 EXAMPLES: dict[str, tuple[Any, Any]] = {
+    **{
+        f"source join.{key}": ({"join": [JOIN]}, {"join": [JOIN | {key: value}]})
+        for key, value in {
+            "shards": "b-{2..5}.tar",
+            "missing": "skip",
+            "fields": "cls",
+            "rename": {"d": "txt"},
+            "format": "jsonl",
+        }.items()
+    },
+    **{
+        f"source lookup.{key}": ({"lookup": [TABLE]}, {"lookup": [TABLE | {key: value}]})
+        for key, value in {
+            "table": "u.jsonl",
+            "on": "json.id",
+            "key": "k",
+            "fields": "g",
+            "rename": {"g": "f"},
+            "missing": "skip",
+            "format": "jsonl",
+        }.items()
+    },
     **{f"top {key}": values for key, values in ANYWHERE.items()},
     **{f"source {key}": values for key, values in ANYWHERE.items()},
     "top wdspec": ({}, {"wdspec": 1}),
@@ -242,6 +266,15 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "source decode": ({}, {"decode": "raw"}),
     "source scale": ({}, {"scale": 0.5}),
     "source scaleprob": ({"scale": 0.5}, {"scale": 0.5, "scaleprob": 0.1}),
+    "source max_passes": ({"samples": 9, "max_passes": 4}, {"samples": 9, "max_passes": 5}),
+    "source on_exhausted": (
+        {"samples": 9, "max_passes": 4},
+        {"samples": 9, "max_passes": 4, "on_exhausted": "drop"},
+    ),
+    "source where": ({"where": "txt.length > 1"}, {"where": "txt.length > 2"}),
+    "source subset": ({"subset": "10%"}, {"subset": "20%"}),
+    "source keys": ({}, {"keys": ["a"]}),
+    "source exclude": ({"exclude": ["a"]}, {"exclude": ["a", "b"]}),
     "source select": ({}, {"select": "m:f"}),
     "source shuffle": ({}, {"shuffle": 10}),
     "source order": ({}, {"order": "sequential"}),
@@ -277,6 +310,9 @@ NOT_IN_SOURCES = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shards")
+    for name in "tu":
+        row = dict.fromkeys(("__key__", "k", "id", "f", "g"), name)
+        (folder / f"{name}.jsonl").write_text(json.dumps(row))
     for name, shards in (("a", 4), ("b", 6)):
         for shard in range(shards):
             samples = [(f"{name}{shard}{i}", {"txt": b"x"}) for i in range(3)]

@@ -35,7 +35,8 @@ class Counted:
 
     source = "measured"
     next_offset = next_index = 0
-    is_copy = chooses = False
+    is_copy = False
+    selection = None
 
     def __init__(self, numbers=()):
         self.numbers = numbers

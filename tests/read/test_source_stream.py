@@ -66,7 +66,7 @@ def source_of(sizes, size=1, *, slots=1, interleave=1, order="shuffled", drops=(
             samples=None,
             interleave=interleave,
         ),
-        parts=SimpleNamespace(open=Opener(sizes, broken), drops_samples=False),
+        parts=SimpleNamespace(open=Opener(sizes, broken), drops_decoded=False, selection=None),
         budget=Budget(Errors(skip=True), "s"),
         process=lambda slot: lambda raw, ordinal: None if raw[1] in drops else raw,
     )

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 
 import numpy as np
 import psutil
@@ -214,6 +215,9 @@ def test_nothing_is_left_in_shared_memory_of_workers_that_are_killed(spec, monke
         ]
         batches = iter(loader)
         next(batches)
+        time.sleep(
+            0.5
+        )  # a worker that is killed just while torch makes a file, before it removes the name, leaves it
         for worker in loader.stream.steps._running()._workers:
             workers.append(worker.pid)
             worker.kill()

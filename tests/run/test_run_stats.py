@@ -3,11 +3,6 @@
 import json
 import logging
 import pickle
-import re
-import sys
-from pathlib import Path
-from types import SimpleNamespace
-from unittest import mock
 
 import pytest
 from shardmaking import write_shard, write_source
@@ -182,21 +177,3 @@ def test_readers_that_ended_are_kept_and_the_same_one_is_not_counted_twice():
     )
     assert stats["a"].passes == 2
     assert stats["b"].delivered == 0
-
-
-def test_the_lines_of_the_page_send_numbers_to_loggers(tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "checking.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
-    assert len(blocks) == 3
-    scalars, logged = {}, {}
-    writer = SimpleNamespace(add_scalar=lambda name, value, step: scalars.update({name: value}))
-    run = SimpleNamespace(log=lambda numbers, step: logged.update(numbers))
-    modules = {
-        "torch.utils.tensorboard": SimpleNamespace(SummaryWriter=lambda folder: writer),
-        "wandb": SimpleNamespace(init=lambda project: run),
-    }
-    with wdspec.loader(spec(tmp_path)) as loader, mock.patch.dict(sys.modules, modules):
-        next(iter(loader))
-        for block in blocks:
-            exec(block.replace("laion", "a"), {"loader": loader, "step": 1})
-    assert scalars["delivered/a"] == logged["delivered/a"] == 3

@@ -19,6 +19,8 @@ CODES = all_codes()
 A = "dataset:\n  - shards: a.tar\n"
 
 SKIPS = [("E217", 8), ("E217", 14), ("E217", 18), ("E202", 23), ("E202", 28), ("E217", 34)]
+SUBSETS = "  - {{name: a, shards: a.tar, subset: {}}}\n  - {{name: b, shards: a.tar, subset: {}}}\n"
+
 BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("extends: nowhere.yaml\n" + A, [("E001", 1, 10)]),
     ("name: a\x07b\n" + A, [("E004", 1, 8)]),
@@ -27,6 +29,20 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("", [("E007", 1, 1)]),
     ("name: " + "[" * 80, [("E008", 1, 70)]),
     (A + "seed: !!int 3\n", [("E010", 3, 7)]),
+    (A + "    join: [{shards: b.tar, missing: none}]\n", [("E340", 3, 28)]),
+    ("dataset:\n  - shards: 'a-{0..9}.tar'\n    join: 'b-{0..8}.tar'\n", [("E341", 3, 11)]),
+    (
+        A + "    lookup:\n    - {table: a.csv, fields: x}\n    - {table: b.csv, fields: x}\n",
+        [("E342", 5, 22)],
+    ),
+    (A + "    lookup: {table: scores, fields: x}\n", [("E343", 3, 21)]),
+    (A + "    lookup: {table: a.csv, fields: x, rename: {z: y}}\n", [("E344", 3, 39)]),
+    (A + "    lookup: {table: a.csv, fields: x, on: json.id + 1}\n", [("E203", 3, 43)]),
+    (A + "    lookup: scores.csv\n", [("E202", 3, 13)]),
+    (A + "    lookup: {table: a.csv}\n", [("E206", 3, 13)]),
+    (A + "    extensions: jpg\n    join: [{shards: b.tar, fields: txt}]\n", [("W390", 4, 28)]),
+    (A + "    join: [{shards: a.tar}]\n", [("W391", 3, 21)]),
+    ("defaults: {join: b.tar}\n" + A, [("E216", 1, 12)]),
     ("seed: 1\nseed: 2\n" + A, [("E011", 2, 1)]),
     (A + "    tags: {1: x, [a]: y}\n", [("E012", 3, 12), ("E012", 3, 18)]),
     (A + "    <<: {scale: 1}\n", [("E013", 3, 5)]),
@@ -229,6 +245,33 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
         "dataset:\n  - {name: a, shards: 'x-{000..009}.tar'}\n  - {name: b, shards: 'x-{005..020}.tar'}\n",
         [("W301", 3, 23)],
     ),
+    ("dataset:\n" + SUBSETS.format("[0%, 50%]", "[40%, 100%]"), [("W301", 3, 23)]),
+    ("dataset:\n" + SUBSETS.format("50%", "{part: [50%, 100%], seed: 1}"), [("W301", 3, 23)]),
+    (
+        "dataset:\n"
+        + SUBSETS.format("[0%, 50%]", "[50%, 100%]")
+        + "  - {name: c, shards: a.tar, subset: 1%}\n",
+        [("W301", 4, 23)],
+    ),
+    ("dataset:\n" + SUBSETS.format("0.5", "[0.5, 1]") + "  - {name: c, shards: a.tar}\n", [("W301", 4, 23)]),
+    (A + "    subset: 10\n", [("E210", 3, 13)]),
+    (A + "    max_passes: 2\n", [("E322", 3, 5)]),
+    (A + "    on_exhausted: drop\n", [("E206", 3, 5)]),
+    ("epoch: pass\n" + A + "    max_passes: 2\n    samples: 9\n", [("E207", 4, 5)]),
+    (
+        "batch: {cost: txt.length, max_cost: 9}\n" + A + "    max_passes: 2\n    samples: 9\n",
+        [("E207", 4, 5)],
+    ),
+    (A + "    subset: [90%, 10%]\n", [("E210", 3, 13)]),
+    (A + "    subset: {of: a.b}\n", [("E206", 3, 13)]),
+    (A + "    subset: {of: a + b, part: 3%}\n", [("E330", 3, 18)]),
+    (A + "    where: 'json.a >'\n", [("E330", 3, 13)]),
+    (A + "    where: 1 < 2\n", [("E330", 3, 12)]),
+    (
+        A + "    extensions: jpg\n    where: json.a > 1 and jpg.widht > 2\n",
+        [("E316", 4, 12), ("E316", 4, 12)],
+    ),
+    (A + "    keys: []\n", [("E214", 3, 11)]),
     (
         "splits:\n  train: {dataset: [{shards: 'a-{000..090}.tar'}]}\n"
         "  val: {dataset: [{shards: 'a-{090..099}.tar'}]}\n",
@@ -492,6 +535,30 @@ def test_messages_say_what_kind_of_value_was_found(tmp_path: Path, text: str, me
 def test_fields_that_may_be_there_are_no_mistake(here: Path, text: str) -> None:
     (here / "spec.yaml").write_text(text)
     assert "E316" not in {problem.code for problem in check("spec.yaml")[1]}
+
+
+@pytest.mark.parametrize(
+    ("train", "val"),
+    [
+        ("subset: [0%, 95%]", "subset: [95%, 100%]"),
+        ("exclude: '@val.txt'", "keys: '@val.txt'"),
+        ("where: json.fold != 3", "where: json.fold == 3"),
+        ("subset: {of: json.user, part: 50%}", "subset: {of: json.user, part: [0.5, 1]}"),
+    ],
+)
+def test_different_samples_of_one_shard_may_be_in_two_sources_and_splits(
+    here: Path, train: str, val: str
+) -> None:
+    sources = (
+        f"[{{name: a, shards: 'x-{{0..9}}.tar', {train}}}, {{name: b, shards: 'x-{{0..9}}.tar', {val}}}]"
+    )
+    (here / "spec.yaml").write_text(f"dataset: {sources}\n")
+    assert check("spec.yaml")[1] == []
+    one, other = sources[1:-1].split(", {name: b")
+    (here / "spec.yaml").write_text(
+        f"splits:\n  train: {{dataset: [{one}]}}\n  val: {{dataset: [{{name: b{other}]}}\n"
+    )
+    assert check("spec.yaml")[1] == []
 
 
 @pytest.mark.parametrize(

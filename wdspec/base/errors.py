@@ -29,9 +29,12 @@ PLACE_ORDER = (
     "key",
     "member",
     "field",
+    "partner",
+    "partner_offset",
+    "partner_key",
 )
-_LABELS = {"offset": "byte"}
-_NAMES_IN_SHARDS = ("key", "member", "field")
+_LABELS = {"offset": "byte", "partner_offset": "its byte", "partner_key": "its key"}
+_NAMES_IN_SHARDS = ("key", "member", "field", "partner_key")
 
 
 class WdspecError(Exception):
@@ -43,7 +46,8 @@ class WdspecError(Exception):
         message: what was seen and what to do, without the place.
         place: whatever is known of ``source``, ``list`` (an `@file`), ``line`` (in it), ``url``, ``location`` (where
             its bytes come from), ``copy`` (the file of a cache with these bytes), ``column`` (in a text, from 1),
-            ``offset`` (bytes in the uncompressed shard), ``key``, ``member``, ``field``.
+            ``offset`` (bytes in the uncompressed shard), ``key``, ``member``, ``field``; and of the other part of a
+            join ``partner`` (its URL), ``partner_offset`` and ``partner_key``.
         code: of the kind of damage, if it is more exact than that of the class (`wdspec rule D107`).
     """
 

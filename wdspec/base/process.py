@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]  # instead of the module
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -32,7 +36,8 @@ class PerProcess(Generic[T]):
         self._make, self._at_fork = make, at_fork
         self.value = make()
         """The value of this process."""
-        os.register_at_fork(after_in_child=self._renew)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
         inherited, self.value = self.value, self._make()
@@ -79,5 +84,5 @@ MEMORY_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def memory_peak() -> int:
-    """The most memory that this process ever used, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MEMORY_UNIT
+    """The most memory that this process ever used, in bytes; 0 if the system does not say it."""
+    return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MEMORY_UNIT

@@ -16,6 +16,7 @@ import re
 import traceback
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from typing import Any
 from urllib.parse import quote, unquote
 
 HIDDEN = "***"
@@ -71,6 +72,17 @@ def redact(text: str) -> str:
 def redacted_urls(text: str) -> str:
     """A text without the secrets of its URLs and commands; for data, where `basic` is an ordinary word."""
     return _without(text, _secrets(text, in_prose=False))
+
+
+def without_secrets(value: Any) -> Any:
+    """Redact all texts in a value. Do this before it is written as JSON or cut, which both hide where a secret ends."""
+    if isinstance(value, str):
+        return redacted_urls(value)
+    if isinstance(value, dict):
+        return {name: without_secrets(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(each) for each in value]
+    return value
 
 
 def secrets_in(text: str) -> list[Span]:

@@ -92,6 +92,7 @@ class CopySamples(RawSamples):
         except (WdspecError, OSError) as error:
             assert self._fault is not None
             self._fault.message += f"; and the store cannot be read in its place: {error}"
+            self.broken = self._fault
             self._report_to(self._fault)
             return
         # From the same start as before, or duplicate keys would not be noticed again.

@@ -5,7 +5,6 @@ Each trial reads the spec, or does a part of its work, for some seconds in a fre
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -178,6 +177,8 @@ def _time_trial(trial: Trial, spec: Spec) -> Measured:
 
 
 def _processor_time() -> float:
+    import resource  # not on Windows
+
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 

@@ -192,7 +192,7 @@ def _as_problem(problem: DataProblem, file: str, line: int = 0, column: int = 0,
 
 
 def _at_source(problem: DataProblem, spec: Spec) -> Problem:
-    where = next((source.where for source in spec.sources if source.name == problem.source), None)
+    where = next((source.position for source in spec.sources if source.name == problem.source), None)
     if where is None or not where.line:
         return _as_problem(problem, spec.file or "the spec", shard=problem.shard)
     return _as_problem(problem, where.file, where.line, where.column, problem.shard)

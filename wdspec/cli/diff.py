@@ -19,6 +19,7 @@ import click
 from wdspec.base.errors import SpecError, UsageError
 from wdspec.cli import report
 from wdspec.cli.diff_facts import KeyChange, Side, SourceChange, SpecDiff, StateFate, fate_of_state
+from wdspec.cli.diff_records import diff_of_records
 from wdspec.cli.explain_facts import PER_UNENDING, ExplainedSource, explain_spec
 from wdspec.cli.report import Block, Table, Warning, show_report, table_of, to_markdown
 from wdspec.cli.spec_options import SpecChoice, choosing_options, require_library, topology_options
@@ -75,7 +76,20 @@ def diff(
     spec extends and lists that it names are read from the same revision. Globs and folders are listed as they are now,
     unless a lock is next to the spec (`wdspec lock`), which also shows rewritten shards. --state FILE shows for each
     source how a saved state would resume.
+
+    OLD and NEW may also be records of runs (`wdspec.log_run`): then the command also compares versions, the
+    environment, and what was read.
     """
+    if (records := diff_of_records(old, new)) is not None:
+        if state_file is not None or chart is not None:
+            raise click.UsageError("--state and --chart are for specs, not for records of runs")
+        if form == "markdown":
+            click.echo(to_markdown(records.blocks()))
+        else:
+            show_report(records, form)
+        if exit_code and not records.is_empty:
+            click.get_current_context().exit(1)
+        return
     found = SpecDiff(*(_side(choose(name), ranks, workers) for name in (old, new)))
     report = DiffReport(found, fate_of_state(found, state_file))
     if form == "markdown":

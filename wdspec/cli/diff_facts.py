@@ -11,15 +11,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from wdspec.base.redaction import without_secrets
 from wdspec.cli.explain_facts import ExplainedSource, Explanation
-from wdspec.cli.report import without_secrets
 from wdspec.cli.state import describe_state, read_state
 from wdspec.planning.digest import EXPAND_UP_TO, describe_order, describe_samples, differences, reads_alike
 from wdspec.shards.lock import Lock, difference
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import UrlSequence
 
-_SHOWN_ELSEWHERE = {"dataset", "file", "split", "environment", "base", "where", "shards", "name"}
+_SHOWN_ELSEWHERE = {"dataset", "file", "split", "environment", "base", "position", "shards", "name"}
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Side:
     @cached_property
     def order(self) -> Mapping[str, Any]:
         """What its order depends on, as JSON values, as in a state."""
-        text = json.dumps(describe_order(self.spec, self.explanation.plan))
+        text = json.dumps(describe_order(self.spec, self.explanation.plan, self.explanation.files))
         order: Mapping[str, Any] = json.loads(text)
         return order
 
@@ -183,13 +183,13 @@ def _count_moved(old: UrlSequence, new: UrlSequence) -> tuple[int | None, int | 
 
 
 def _changed_keys(old: BaseModel, new: BaseModel) -> Iterator[KeyChange]:
-    before, after = (_flat(each.model_dump(mode="json", exclude=_SHOWN_ELSEWHERE)) for each in (old, new))
+    before, after = (flatten(each.model_dump(mode="json", exclude=_SHOWN_ELSEWHERE)) for each in (old, new))
     for key in [*after, *(key for key in before if key not in after)]:
         if before.get(key) != after.get(key):
             yield KeyChange(key, before.get(key), after.get(key))
 
 
-def _flat(value: Any, key: str = "") -> dict[str, str]:
+def flatten(value: Any, key: str = "") -> dict[str, str]:
     """The values of a dumped model as texts, by dotted key; without empty values.
 
     Steps of a schedule are named by their `at`, other maps in lists by their index.
@@ -201,7 +201,7 @@ def _flat(value: Any, key: str = "") -> dict[str, str]:
         for number, each in enumerate(value):
             named[f"{key}[at {each['at']}]" if "at" in each else f"{key}[{number}]"] = each
     if named:
-        return {name: text for part, each in named.items() for name, text in _flat(each, part).items()}
+        return {name: text for part, each in named.items() for name, text in flatten(each, part).items()}
     if value is None or value == []:
         return {}
     value = without_secrets(value)

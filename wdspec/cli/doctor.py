@@ -24,7 +24,7 @@ from wdspec.cli.report import Block, Row, Table, Warning, pluralize, show_report
 from wdspec.cli.spec_options import SpecChoice, choosing_options, form_option
 from wdspec.shards.listing import shards_of
 from wdspec.spec.spec import Spec
-from wdspec.storage.environment import VARIABLES, Environment, misspelled_variables
+from wdspec.storage.environment import VARIABLES, Environment, misspelled_variables, show_variable
 from wdspec.storage.storage import Storage
 from wdspec.urls.urls import AIS_PROVIDERS, scheme_of
 
@@ -32,7 +32,6 @@ _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+).*?(?:extra == ['\"](\w+)['\"])?\s*
 _FOR_DEVELOPERS = frozenset({"test", "fuzz", "frameworks", "ray", "docs"})
 LITTLE_SHARED_MEMORY = 1 << 30
 FEW_FILES = 4096
-_SECRET = frozenset({"AIS_AUTHN_TOKEN"})
 
 
 @click.command()
@@ -238,7 +237,7 @@ def set_variables(
     for name, meaning in VARIABLES.items():
         for spelling in dict.fromkeys((name, name.lower() if name.endswith("_PROXY") else name)):
             if spelling in environ:
-                value = "(set)" if name in _SECRET else redacted_urls(environ[spelling])
+                value = show_variable(name, environ[spelling])
                 yield Variable(spelling, value, meaning, _advice(name, environ, schemes))
     for name, near in misspelled_variables(environ).items():
         yield Variable(name, "(set)", "is not used", f"did you mean {near}?")

@@ -128,6 +128,14 @@ def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
         yield "fields", " ".join(spec.fields)
     if spec.to_tuple is not None:
         yield "to_tuple", " ".join(spec.to_tuple)
+    for gone in plan.exhausted:
+        then = {"error": "an error", "drop": "other sources only", "stop": "the end"}[gone.then]
+        yield "max_passes", f"`{gone.source}` is exhausted at batch {gone.start:,}: {then}"
+    for each in explanation.active:
+        if each.selected is not None:
+            part, looked_at = report.percent(each.selected.fraction), f"{each.selected.looked_at:,}"
+            shards = report.pluralize(each.selected.shards, "shard")
+            yield "selected", f"{part} of `{each.name}`, as counted in {looked_at} samples of {shards}"
     if spec.limit is not None:
         yield "limit", f"{spec.limit:,} samples"
     unknown = explanation.unmeasured

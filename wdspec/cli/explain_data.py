@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from wdspec.base.errors import UsageError, WdspecError, did_you_mean
@@ -19,6 +20,9 @@ from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompress
 from wdspec.formats.tar.headers import splitter
 from wdspec.formats.tar.members import iter_members
+from wdspec.read.budget import Budget
+from wdspec.read.shard import Piece
+from wdspec.read.transform import SourceParts
 from wdspec.shards.shards import Shards
 from wdspec.spec.language.decoders import (
     BY_NAME,
@@ -39,6 +43,10 @@ from wdspec.urls.urls import AIS_PROVIDERS, FSSPEC, MAGIC, UrlSequence, local_pa
 
 MOST_MEMBERS = 100_000
 """Headers read of a shard (about half a second); the rest is assumed to be like the part read."""
+MOST_SELECTED = 4_000
+"""Samples of a source that are read to estimate how many its selection keeps."""
+MOST_SELECTED_SHARDS = 4
+"""Shards that they are from."""
 MOST_UNPACKED = 64 * 1024 * 1024
 """Bytes read of a compressed shard, which does not allow seeking."""
 
@@ -120,6 +128,40 @@ def _measure(path: str, source: Source, field_of: Callable[[str], str | None]) -
     return Measure(samples, size / samples if samples else 0.0, suffixes=_texts(suffixes))
 
 
+class KeptSamples(NamedTuple):
+    """How many samples of a source `where`, `subset`, `keys` and `exclude` keep, as far as it was read."""
+
+    kept: int
+    looked_at: int
+    shards: int
+    """Shards that were read, in part."""
+
+    @property
+    def fraction(self) -> float:
+        """The part of the samples that is kept."""
+        return self.kept / max(1, self.looked_at)
+
+
+def measure_selection(parts: SourceParts, source: Source, shards: UrlSequence) -> KeptSamples:
+    """Read some samples of a source, and count those that its selection keeps.
+
+    Raises:
+        WdspecError: a shard cannot be read, or an expression cannot be evaluated.
+    """
+    budget = Budget(source.errors, source.name).without_log()
+    choose = parts.build_choice(budget)
+    kept = looked_at = 0
+    places = _spread(len(shards), MOST_SELECTED_SHARDS)
+    for place in places:
+        with closing(
+            parts.open(Piece(shards[place]), on_error=lambda error: budget(error, "shard"))
+        ) as samples:
+            for raw in islice(samples, MOST_SELECTED // len(places)):
+                looked_at += 1
+                kept += choose(raw)
+    return KeptSamples(kept, looked_at, len(places))
+
+
 def _texts(suffixes: set[bytes]) -> frozenset[str]:
     return frozenset(suffix.decode("utf-8", "surrogateescape").lower() for suffix in suffixes)
 
@@ -154,7 +196,7 @@ class Advice(NamedTuple):
     """The source that it is about."""
 
     def __str__(self) -> str:
-        where = None if self.source is None else self.source.where
+        where = None if self.source is None else self.source.position
         return f"{f'{where}: ' if where is not None and where.line else ''}{self.code} {self.text}"
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from wdspec.base.errors import MissingShardError, UsageError, WdspecError
+from wdspec.base.redaction import without_secrets
 from wdspec.cli import explain_data
 from wdspec.cli.explain_data import Advice, Measure
-from wdspec.cli.report import join_names, pluralize, size, without_secrets
+from wdspec.cli.report import join_names, pluralize, size
 from wdspec.fields.codecs.image_decoder import ImageDecoder
 from wdspec.fields.decode import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.samples import SampleFields
@@ -22,8 +23,10 @@ from wdspec.formats.blocks import CHUNK
 from wdspec.planning.plan import Plan, SourcePlan, choose_batching, make_plan
 from wdspec.planning.shares import shares_of_steps
 from wdspec.planning.topology import Seat, Topology, find_seat
+from wdspec.read.transform import SourceParts
 from wdspec.shards.shards import Shards, list_shards
 from wdspec.spec.language.samples import Call
+from wdspec.spec.language.selection import describe_fraction
 from wdspec.spec.measurements import Measurements
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
@@ -66,6 +69,8 @@ class ExplainedSource:
     """Samples of a pass; None if neither the spec nor a local shard tells."""
     estimated: bool = False
     """Whether samples are an estimate."""
+    selected: explain_data.KeptSamples | None = None
+    """What its selection keeps; `samples` are those that remain. None if it keeps all, or was not tried."""
     expected: float = 0.0
     """Samples drawn per epoch, or per `PER_UNENDING` samples."""
     held: int | None = None
@@ -215,6 +220,8 @@ class Explanation:
     """What the batches of the first windows are like, if they are planned by cost and were read."""
     schedule: tuple[ScheduledShares, ...] = ()
     """The steps of `mix.schedule`."""
+    files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Digests of the files that sources name, by source and key."""
 
     @property
     def active(self) -> list[ExplainedSource]:
@@ -332,6 +339,7 @@ def explain_spec(
     measures: dict[str, Measure] = {}
     measurements = _measurements(spec)
     leaves: dict[str, ExplainedSource] = {}
+    parts = shards.parts(spec) if shards.selections else {}
     for source in spec.sources:
         storage = shards.storages[source.name]
         fields = SampleFields.of(source, allow=spec.allow, secure=storage.environment.secure)
@@ -358,6 +366,11 @@ def explain_spec(
             if measured is not None:
                 measures[source.name] = measured
             leaf = _plan_leaf(leaf, planned[source.name], plan, measured)
+            if probe and source.name in shards.selections and not spec.functions["decode"]:
+                try:
+                    leaf = _select(leaf, source, shards, parts[source.name])
+                except WdspecError as error:
+                    advice.append(Advice("W502", str(error), source))
         leaves[source.name] = leaf
     if slots is None:
         slots = max(1, min(4, 8 // len(plan.sources)))
@@ -380,7 +393,16 @@ def explain_spec(
             windows = _measure_windows(spec, shards, plan)
         except WdspecError as error:
             advice.append(Advice("W502", str(error), spec.sources[0]))
-    return Explanation(spec, plan, run, outline, tuple(_slots(plan, slots)), tuple(advice), windows, schedule)
+    return Explanation(
+        spec, plan, run, outline, tuple(_slots(plan, slots)), tuple(advice), windows, schedule, shards.files
+    )
+
+
+def _select(leaf: ExplainedSource, source: Source, shards: Shards, parts: SourceParts) -> ExplainedSource:
+    """Estimate how many samples of a source its selection keeps."""
+    selected = explain_data.measure_selection(parts, source, shards.lists[source.name])
+    samples = None if leaf.samples is None else leaf.samples * selected.fraction
+    return replace(leaf, selected=selected, samples=samples, estimated=True)
 
 
 MOST_WINDOWS = 8
@@ -557,6 +579,15 @@ def fields_in_words(source: Source, fields: SampleFields) -> str:
 def steps_in_words(source: Source) -> str:
     """Show the steps of a source: `scale 0.5 to 2 (0.3 of samples), select m:f, map m:g, tags {"a": 1}`."""
     steps: list[str] = []
+    if source.where is not None:
+        steps.append(f"where {source.where}")
+    if source.subset is not None:
+        part = " to ".join(map(describe_fraction, source.subset.part))
+        steps.append(f"subset {part}{f' of {source.subset.of}' if source.subset.of else ''}")
+    for key, entries in (("keys", source.only_keys), ("exclude", source.exclude)):
+        if entries is not None:
+            shown = " ".join(entries[:3])
+            steps.append(f"{key} {shown}{f' and {len(entries) - 3:,} more' if len(entries) > 3 else ''}")
     if source.scale is not None:
         low, high = source.scale
         factor = f"{low:g}" if low == high else f"{low:g} to {high:g}"

@@ -287,14 +287,3 @@ def join_names(names: Iterable[str], most: int = 4) -> str:
     rest = list(names)
     shown = ", ".join(islice(rest, most))
     return shown if len(rest) <= most else f"{shown} and {len(rest) - most} more"
-
-
-def without_secrets(value: Any) -> Any:
-    """Redact all texts in a value. Do this before it is written as JSON or cut, which both hide where a secret ends."""
-    if isinstance(value, str):
-        return redacted_urls(value)
-    if isinstance(value, dict):
-        return {name: without_secrets(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [without_secrets(each) for each in value]
-    return value

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from wdspec.base.errors import UsageError, WdspecError
 from wdspec.base.progress import progress
-from wdspec.base.redaction import redacted_urls
-from wdspec.cli.report import pluralize, size, without_secrets
+from wdspec.base.redaction import redacted_urls, without_secrets
+from wdspec.cli.report import pluralize, size
 from wdspec.cli.spec_options import find_source
 from wdspec.jobs.job import LiveCount, lines_of_user_code, skip_columns
 from wdspec.spec.language.decoders import RAW

@@ -15,12 +15,13 @@ field, so ``"*.jpg seg.jpg"`` still fills ``seg.jpg``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import cached_property
 
 from wdspec.base.errors import FieldError, SpecError
+from wdspec.spec.language.joins import UNJOINED
 
 _GLOB_SIGNS = re.compile(r"[*?\[]")
 
@@ -90,16 +91,19 @@ class Extensions:
                 return spelling.text
         return suffix if matching else None
 
-    def choose(self, stored: Iterable[str]) -> dict[str, str | None]:
+    def choose(self, stored: Iterable[str], columns: Set[str] = frozenset()) -> dict[str, str | None]:
         """Choose the fields of a sample, given the names under which the reader kept its files.
+
+        Args:
+            columns: names among them that are fields already.
 
         Returns:
             field name → name of its file; None for a required field without a file.
         """
         if self.entries is None:
             return {name: name for name in stored}
-        left = {name.lower(): name for name in stored}
-        fields: dict[str, str | None] = {}
+        left = {name.lower(): name for name in stored if name not in columns}
+        fields: dict[str, str | None] = {name: name for name in stored if name in columns}
         for entry in self._choosing:
             for spelling in entry.spellings:
                 found = [suffix for suffix in left if spelling.matches(suffix)]
@@ -180,6 +184,10 @@ class Naming:
     """Further required fields, after `rename`; ``a;b`` requires one of the two."""
     only: tuple[str, ...] | None = None
     """If given, other fields are dropped after the checks, and files that become none of these are not read."""
+    columns: frozenset[str] = frozenset()
+    """Fields from tables (`lookup`), which `extensions` does not choose among."""
+    suffixes: Mapping[str, str] = field(default_factory=dict)
+    """Fields that `join` renames → the suffix of their file, which chooses their decoder."""
 
     def field_of(self, suffix: str) -> str | None:
         """Return the name under which the reader keeps a file, or None if it is not read."""
@@ -200,7 +208,7 @@ class Naming:
         Raises:
             FieldError: a required field is missing, or `rename` makes a field that already exists.
         """
-        fields = self.extensions.choose(stored)
+        fields = self.extensions.choose(stored, self.columns)
         lacks = {name: "`extensions` requires it" for name, file in fields.items() if file is None}
         if self.rename:
             fields = self._rename(fields, lacks)
@@ -211,8 +219,8 @@ class Naming:
                     f"{alternatives!r} is required after the mix (by `fields`, `to_tuple` or the batch)"
                 )
                 fields[names[0]] = None
-        if lacks and self.missing != "none":
-            if self.missing == "skip":
+        if UNJOINED in stored or (lacks and self.missing != "none"):
+            if UNJOINED in stored or self.missing == "skip":
                 return None
             raise self._missing_error(lacks, stored)
         if self.only is not None:

@@ -93,19 +93,20 @@ class Measures:
                 code="D201",
                 field=name,
             )
-        measure = _measure_of(path[1:], stored)
+        suffix = self._fields.naming.suffixes.get(stored, stored)
+        measure = _measure_of(path[1:], suffix)
         if path[1:] == ("bucket",):
-            measure = self._bucket_of(name, stored)
+            measure = self._bucket_of(name, suffix)
         if measure is not None:
             return lambda raw: measure(raw[stored])
-        decoder = self._fields.rules.decoder_of(name, stored)
+        decoder = self._fields.rules.decoder_of(name, suffix)
         keeps = self._keeps_decoded and decoder is not None and decoder.rescale is None
         return _follow(stored, decoder.decode if decoder else bytes, keeps, path, optional)
 
-    def _bucket_of(self, name: str, stored: str) -> Callable[[bytes], str]:
+    def _bucket_of(self, name: str, suffix: str) -> Callable[[bytes], str]:
         """Return what says the bucket of an image, such as `832x1216`."""
         rules = self._fields.rules
-        chosen = choose_decoder(rules.names, rules.fields, name, stored)
+        chosen = choose_decoder(rules.names, rules.fields, name, suffix)
         framing = None if chosen is None or ":" in chosen else Framing.of(chosen)
         if framing is None or framing.bucket is None:
             raise FieldError(
@@ -128,7 +129,7 @@ def _follow(stored: str, decode: Callable[[bytes], Any], keeps: bool, path: Path
         value = raw[stored]
         if value.__class__ is bytes:
             value = decode(value)
-            if keeps:
+            if keeps and value.__class__ is not bytes:  # those would be decoded again
                 raw[stored] = value
         if part is not None:  # most paths, without a loop
             if value.__class__ is dict and part in value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from wdspec.base.errors import FieldError, SpecError, WdspecError, warn_user
@@ -137,6 +137,8 @@ class SampleFields:
             folder=folder,
         )
         fields.source = source.name
+        if source.join or source.lookup:
+            fields.naming = _with_parts(fields.naming, source)
         return fields
 
     def field_of(self, suffix: str) -> str | None:
@@ -146,16 +148,13 @@ class SampleFields:
     def __call__(
         self, raw: Mapping[str, Any], factor: float | None = None, numbers: Numbers | None = None
     ) -> dict[str, Any] | None:
-        """Decode one sample.
+        """Decode one sample: return a new dict, or None for a sample that lacks a field and is skipped.
 
         Args:
             raw: ``__key__`` and similar entries, and bytes under the names that `field_of` returned. It is not changed.
                 Other values, which CBOR and JSON have, are not decoded.
             factor: the factor for rescaling the images of the sample; None keeps their size.
             numbers: the random numbers of the sample, for decoders that draw (`rules.draw`), the same for all fields.
-
-        Returns:
-            A new dict; or None for a sample that lacks a field and is skipped.
 
         Raises:
             FieldError: a field is missing or cannot be decoded, with source, url, key and field; a UserDecoderError if
@@ -226,11 +225,14 @@ class SampleFields:
             )
 
     def _lay_out(self, names: tuple[str, ...], fields: Mapping[str, str | None]) -> SampleLayout:
-        present = {name: stored for name, stored in fields.items() if stored is not None}
+        present, of = (
+            {name: file for name, file in fields.items() if file is not None},
+            self.naming.suffixes.get,
+        )
         moves = [(name, name) for name in names if is_reserved(name)] + list(present.items())
         if self._unmatched:
             self._unmatched -= {key_for(self.rules.fields, name, stored) for name, stored in present.items()}
-        found = ((name, self.rules.decoder_of(name, stored)) for name, stored in present.items())
+        found = ((name, self.rules.decoder_of(name, of(file, file))) for name, file in present.items())
         decoders: dict[str, FieldDecoder] = {name: decoder for name, decoder in found if decoder is not None}
         return SampleLayout(
             moves=None if moves == [(name, name) for name in names] else tuple(moves),
@@ -249,6 +251,15 @@ class SampleFields:
             "_unmatched": set(self.rules.fields),
             "_tried": 0,
         }
+
+
+def _with_parts(naming: Naming, source: Source) -> Naming:
+    """Return the names of a source with those of its joins and tables."""
+    return replace(
+        naming,
+        columns=frozenset(name for lookup in source.lookup for name in lookup.names),
+        suffixes={new: old for join in source.join for new, old in join.rename.items()},
+    )
 
 
 def _add_place(error: WdspecError, raw: Mapping[str, Any], field: str | None = None) -> WdspecError:

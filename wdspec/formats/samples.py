@@ -33,6 +33,7 @@ class RawSamples(ABC):
     """Whether it reads a complete cached copy of the shard."""
     broken: ShardError | None = None
     """The error by which the rest of the shard is lost, if it was reported and not raised."""
+    _refusal: BaseException | None = None
 
     def __init__(
         self,
@@ -50,11 +51,9 @@ class RawSamples(ABC):
     ) -> None:
         self._file = file
         self._field_of = field_of
-        self._stride = stride
-        self._residue = residue
+        self._stride, self._residue = stride, residue
         self._on_error = on_error
         self._may_be_empty = may_be_empty
-        self._refusal: BaseException | None = None
         self._constants = dict(constants or {})
         self._on_read = on_read
         self.next_offset = offset

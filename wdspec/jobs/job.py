@@ -113,7 +113,7 @@ class ReadTask(ShardTask):
         maps = _maps.value.of(self.job)
         generators = maps.generators if self.parts.transform.has_functions else None
         process = self.parts.transform.build(budget, self.seed, self.number, maps, self.parts.open)
-        return process, generators or nullcontext()
+        return self.parts.choosing(process, budget), generators or nullcontext()
 
     def samples(self, budget: Budget) -> Generator[dict[str, Any]]:
         """Yield the samples of the shard in order, after the steps of its source. Closing this closes the shard.

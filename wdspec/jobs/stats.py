@@ -232,12 +232,15 @@ def _measure_cost(task: MeasureTask, planner: WindowPlanner) -> tuple[float, int
     """Add up what the samples of a shard cost. Samples that cannot be measured are left out, as in training."""
     budget = Budget(task.parts.errors, task.source).without_log()
     process, lent = task.build_process(budget)
+    is_kept = task.parts.build_choice(budget)
     measure: Callable[[dict[str, Any], int], Any] = planner.choose(task.parts, budget, process)
     url, total, count = task.shard.text, 0.0, 0
     with closing(
         task.parts.open(Piece(task.shard), on_error=lambda error: budget(error, "shard", url=url))
     ) as samples:
         for raw in samples:
+            if not is_kept(raw):
+                continue
             with lent:
                 found = measure(raw, samples.next_index - 1)
             if found is not None:

@@ -55,6 +55,7 @@ IN_SOURCE = {
     **{f"mix.{key}": "share" for key in ("draw", "unit", "schedule.at", "schedule.shares", "schedule.ramp")},
     **{f"mix.{key}": "share" for key in ("by", "cap", "temperature", "shares_in")},
     "shards": "shards",
+    "join.shards": "shards",
     "order": "order",
     "shuffle": "shuffle",
     "extensions": "extensions",
@@ -66,12 +67,15 @@ IN_SOURCE = {
 }
 """Maps a key of a source to an entry of the source's description. Its name is the key of the whole description."""
 
+NO_FILES: Mapping[str, Mapping[str, str]] = {}
 _SAMPLES_OF_SOURCE = ("decode", "rename", "map", "scale", "scaleprob", "tags")
 _SAMPLES_OF_SPEC = ("map", "fields", "to_tuple")
 
 
-def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
-    """Describe everything that the order depends on as plain JSON values."""
+def describe_order(
+    spec: Spec, plan: Plan, files: Mapping[str, Mapping[str, str]] = NO_FILES
+) -> dict[str, Any]:
+    """Describe everything that the order depends on as plain JSON values; `files` has digests, as `Shards.files`."""
     options = {source.name: source for source in spec.sources}
     return {
         **({} if plan.finite is None else {"pass": _finite(plan.finite)}),
@@ -92,6 +96,7 @@ def describe_order(spec: Spec, plan: Plan) -> dict[str, Any]:
                 "interleave": source.interleave,
                 **_choice_of_samples(options[source.name], spec),
                 **stated_values(options[source.name], "order", frozenset(IN_SOURCE)),
+                **({"files": dict(files[source.name])} if source.name in files else {}),
             }
             for source in plan.sources
         },
@@ -127,12 +132,12 @@ def digest_windows(description: dict[str, Any]) -> str:
 
 
 def digest_shards(shards: Sequence[ShardUrl]) -> str:
-    """Return the number of shards and a hash of their URLs as written, separated by a colon."""
+    """Return the number of shards and a hash of their URLs as written, and one of `join` and `lookup`, with colons."""
     if isinstance(shards, UrlSequence) and len(shards) > EXPAND_UP_TO:
         text = repr([(getattr(run.texts, "pattern", run.texts), run.prefix) for run in shards.parts])
     else:
         text = "\n".join(shards.texts() if isinstance(shards, UrlSequence) else (s.text for s in shards))
-    return f"{len(shards)}:{_hash(text)}"
+    return f"{len(shards)}:{_hash(text)}{getattr(shards, 'mark', '')}"
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
@@ -148,9 +153,12 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
                 yield from differences(old[name], new[name], place)
     elif old != new:
         if path.endswith(".shards"):
-            (was, _), (now, _) = str(old).split(":"), str(new).split(":")
+            (was, *before), (now, *after) = str(old).split(":"), str(new).split(":")
+            changed = "but different ones"
+            if before[:1] == after[:1]:
+                changed = "but `join` has other shards, or a table of `lookup` other rows"
             yield f"{path}: " + (
-                f"was {was} shards, now {now}" if was != now else f"still {now} shards, but different ones"
+                f"was {was} shards, now {now}" if was != now else f"still {now} shards, {changed}"
             )
         else:
             yield f"{path}: was {json.dumps(old)}, now {json.dumps(new)}"
@@ -163,7 +171,7 @@ def _not_read() -> frozenset[str]:
         key.name
         for model in (Source, Spec)
         for key in declared_keys(model)
-        if key.drops or (key.affects and key.affects.order_if_skipping)
+        if (key.drops and not key.drops.when_read) or (key.affects and key.affects.order_if_skipping)
     )
     return frozenset({"share", "shuffle", "interleave", *dropping})
 

@@ -14,7 +14,14 @@ from wdspec.base.errors import UsageError
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.order import Delays, ShardOrder, lanes_of, shuffle_size
 from wdspec.planning.passes import Pass, SourceCount, pass_order, plan_pass
-from wdspec.planning.shares import ScheduleSegment, scheduled_shares, segment_offset, starting_batches
+from wdspec.planning.shares import (
+    Exhaustion,
+    ScheduleSegment,
+    limit_passes,
+    scheduled_shares,
+    segment_offset,
+    starting_batches,
+)
 from wdspec.planning.topology import Topology
 from wdspec.spec.language.display import as_html
 from wdspec.spec.language.values import MOST_SAMPLES
@@ -82,6 +89,8 @@ class Plan:
     """`mix.unit`; with `batch`, each global batch comes from one source."""
     schedule: tuple[ScheduleSegment, ...] = ()
     """The segments of a stream whose shares change, in order; empty if shares are constant."""
+    exhausted: tuple[Exhaustion, ...] = ()
+    """Where sources have been read `max_passes` times, in order."""
 
     def _repr_html_(self) -> str:
         """The plan as HTML, for notebooks."""
@@ -166,6 +175,11 @@ class Plan:
         places = self.epoch_batches * self.batching.global_size
         return places if self.finite is None else min(self.finite.samples, places)
 
+    @property
+    def last_batch(self) -> int | None:
+        """J of the first batch that `on_exhausted: stop` leaves out; None if the stream does not end."""
+        return self.exhausted[-1].start if self.exhausted and self.exhausted[-1].then == "stop" else None
+
     def require_epoch(self) -> int:
         """Return E, the number of global batches in an epoch.
 
@@ -227,6 +241,9 @@ def make_plan(
     starts = starting_batches(
         scheduled_shares(spec, lambda source: len(shards[source.name])), batching.global_size
     )
+    exhausted: tuple[Exhaustion, ...] = ()
+    if any(source.max_passes is not None for source in spec.sources):
+        starts, exhausted = limit_passes(spec, starts, batching.global_size)
     largest = {name: max(step[name] for step in starts.values()) for name in next(iter(starts.values()))}
     active = [source for source in spec.sources_by_name if largest[source.name]]
     sources = []
@@ -250,7 +267,7 @@ def make_plan(
         ScheduleSegment(
             start, tuple(step[source.name] for source in active), segment_offset(spec.seed, "schedule", start)
         )
-        for start, step in (starts.items() if spec.mix.schedule is not None else ())
+        for start, step in (starts.items() if spec.mix.schedule is not None or len(starts) > 1 else ())
     )
     return Plan(
         seed=spec.seed,
@@ -262,6 +279,7 @@ def make_plan(
         epoch_batches=count_epoch_batches(spec, batching),
         unit=spec.mix.unit,
         schedule=tuple(schedule),
+        exhausted=exhausted,
     )
 
 

@@ -32,7 +32,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from wdspec.base.errors import UsageError, did_you_mean
 from wdspec.planning.keys import key64
@@ -247,6 +247,74 @@ def starting_batches(
     return {-(-at // global_size): shares for at, shares in steps}
 
 
+class Exhaustion(NamedTuple):
+    """The point at which a source was read `max_passes` times."""
+
+    start: int
+    """J of the first batch without it."""
+    source: str
+    then: Literal["error", "drop", "stop"]
+
+
+def limit_passes(
+    spec: Spec, starts: dict[int, dict[str, Fraction]], global_size: int
+) -> tuple[dict[int, dict[str, Fraction]], tuple[Exhaustion, ...]]:
+    """Change shares where sources have been read `max_passes` times.
+
+    By batch J, a source has given share · J · G samples, with the shares of the batches before. `draw: even` is within
+    one sample of that.
+
+    Args:
+        starts: J → the shares from there on.
+        global_size: G, samples of a global batch.
+
+    Returns:
+        The shares from each J on, and the points at which sources are exhausted. After one that does not drop its
+        source, there are no more.
+
+    Raises:
+        UsageError: every source is exhausted, and none says what to do then.
+    """
+    limited = {each.name: each for each in spec.sources if each.max_passes is not None and each.samples}
+    left = {name: Fraction(str(each.max_passes)) * (each.samples or 0) for name, each in limited.items()}
+    limits: dict[int, dict[str, Fraction]] = {}
+    exhausted: list[Exhaustion] = []
+    out: set[str] = set()
+    bounds = sorted(starts)
+    for start, stop in zip(bounds, [*bounds[1:], None], strict=True):
+        at = start
+        while stop is None or at < stop:
+            total = sum(share for name, share in starts[start].items() if name not in out)
+            if not total:
+                raise UsageError(
+                    f"all sources have been read `max_passes` times at batch {at:,}; set `on_exhausted: stop` in one "
+                    "of them, or raise `max_passes`"
+                )
+            shares = {
+                name: Fraction(0) if name in out else share / total for name, share in starts[start].items()
+            }
+            ends = {
+                name: at + left[name] // (shares[name] * global_size)
+                for name in left
+                if shares[name] and name not in out
+            }
+            end = min(ends.values(), default=None)
+            if end is None or (stop is not None and end >= stop):
+                end = stop
+            if end is None or end > at:
+                limits[at] = shares
+            if end is None:
+                return limits, tuple(exhausted)
+            left = {name: most - shares[name] * global_size * (end - at) for name, most in left.items()}
+            at = end
+            for name in sorted(name for name, last in ends.items() if last == end and end != stop):
+                exhausted.append(Exhaustion(end, name, limited[name].on_exhausted))
+                if exhausted[-1].then != "drop":
+                    return limits, tuple(exhausted)
+                out.add(name)
+    return limits, tuple(exhausted)
+
+
 class LiveShares(NamedTuple):
     """Shares that the caller set, from a global batch on."""
 
@@ -267,6 +335,11 @@ def checked_shares(spec: Spec, shares: Any) -> dict[str, float]:
     if spec.mix.draw == "round_robin":
         raise UsageError(
             "shares have no effect with `draw: round_robin`, where sources take turns; write `draw: even` in the spec"
+        )
+    if any(source.max_passes is not None for source in spec.sources):
+        raise UsageError(
+            "shares cannot be set in a spec with `max_passes`, which counts samples by the shares of the spec; change "
+            "them with `mix.schedule`"
         )
     if spec.stage is not None:
         raise UsageError(

@@ -69,9 +69,12 @@ _NO_SKIP = (
     "`select` or `decode` fails, write `errors: {skip: [shard, decode, map]}`"
 )
 
-PackedCounts = tuple[int, "dict[str, int] | None", "dict[str, int] | None", int, int, int, int]
+PackedCounts = tuple[
+    int, "dict[str, int] | None", "dict[str, int] | None", int, int, int, int, float, int, int, float, float
+]
 """Samples delivered; samples dropped, by cause; skips, by code; passes; shards opened; how many of these were
-cached copies; bytes read.
+cached copies; bytes read; of batches by cost: what their samples cost, and the tokens of packed rows; and of the
+windows that they were planned from: the number of samples, the sum of their costs, and the sum of the squares of these.
 
 A plain tuple, as it is sent with batches: a named tuple takes four times as long.
 """
@@ -84,6 +87,10 @@ class Budget:
     delivered or skipped so far in this process. Each worker process applies both limits to its own counts.
     """
 
+    cost: float
+    measured_cost: float
+    measured_squares: float
+
     def __init__(self, errors: Errors, source: str) -> None:
         self.errors = errors
         self.source = source
@@ -91,8 +98,8 @@ class Budget:
         """Skips by code (`code_of`)."""
         self.dropped: Counter[str] = Counter()
         """Samples dropped as the spec says (`select`, `missing: skip`, `skip`), by cause; these are not errors."""
-        self.delivered = 0
-        self.passes = self.shards = self.copies = self.bytes = 0
+        self.delivered = self.passes = self.shards = self.copies = self.bytes = 0
+        self.cost = self.tokens = self.measured = self.measured_cost = self.measured_squares = 0
         """See `PackedCounts`."""
 
     @property
@@ -106,6 +113,11 @@ class Budget:
             self.shards,
             self.copies,
             self.bytes,
+            self.cost,
+            self.tokens,
+            self.measured,
+            self.measured_cost,
+            self.measured_squares,
         )
 
     def note_opened(self, is_copy: bool) -> None:

@@ -58,6 +58,7 @@ class Lanes:
         self._open_shard = source.parts.open
         self._ahead = source.parts.open.ahead()
         self._budget = source.budget
+        self._choose = source.parts.selection and source.parts.build_choice(source.budget)
         self._on_end = on_end
         self.next_turn = turn
         """The slot's next turn to start."""
@@ -217,7 +218,7 @@ class Lanes:
         except ShardError as error:
             self._budget(error, "shard", url=shard.text)
             lane.shard = _NoSamples(io.BytesIO())
-        lane.samples = iter(lane.shard)
+        lane.samples = filter(self._choose, lane.shard) if self._choose else iter(lane.shard)
         # Shards of equal length end together, so that one for each lane may be needed at once.
         self._ahead.expect(
             self._shards[self._order.entry(self._slot, self.next_turn + n).shard]

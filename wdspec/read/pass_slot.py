@@ -67,7 +67,11 @@ class PassReading:
 
     def _process_of(self, source: int) -> Process:
         if source not in self._process:
-            self._process[source] = self.sources[source].process(0)
+            live = self.sources[source]
+            process = live.process(0)
+            self._process[source] = (
+                process if live.parts.selection is None else live.parts.choosing(process, live.budget)
+            )
         return self._process[source]
 
     def _raw(self, segment: PassSegment) -> Iterator[Sample | None]:
@@ -252,7 +256,7 @@ class FirstSample:
                 causes = ", ".join(f"{cause} {n}" for cause, n in dropped.items())
                 raise ShardError(
                     f"all {reading.finite.samples:,} samples of the pass were dropped or skipped ({causes}); check "
-                    "`select`, `extensions`, `missing` and the shards"
+                    "`where`, `subset`, `keys`, `select`, `extensions`, `missing` and the shards"
                 )
         return self._sample
 

@@ -73,6 +73,7 @@ class Reader:
         self.rows = _batch_rows(spec, plan.batching, len(ranks))
         """The memory of batches."""
         self._reported: dict[int, PackedCounts] = {}
+        self._exhausted = next((each for each in plan.exhausted if each.then == "error"), None)
 
     def batch(self, number: int) -> list[Sample]:
         """Return the samples of global batch J in the order of the canonical ranks. Raises as `micro_batches`."""
@@ -88,6 +89,8 @@ class Reader:
         if self._failure is not None:
             raise self._failure
         try:
+            if self._exhausted is not None:
+                self._check_exhausted(number)
             with self.rows, self._lent:
                 k, m = self.plan.slot_of_batch(number)
                 return [slot.take(m) for slot in self._row(k)]
@@ -104,6 +107,8 @@ class Reader:
         if self._failure is not None:
             raise self._failure
         try:
+            if self._exhausted is not None:
+                self._check_exhausted(number)
             with self._lent:
                 k, m = self.plan.slot_of_batch(number)
                 for slot in self._row(k):
@@ -112,6 +117,16 @@ class Reader:
             self.fail(error)
             raise
 
+    def _check_exhausted(self, number: int) -> None:
+        """Raise a UsageError if global batch J would exceed `max_passes` of a source."""
+        source = self._exhausted
+        if source is not None and number >= source.start:
+            raise UsageError(
+                f"step {number:,} would exceed `max_passes`; raise it, end the run before that, or set `on_exhausted: "
+                "drop` or `stop`",
+                source=source.source,
+            )
+
     @property
     def is_one_by_one(self) -> bool:
         """Whether a global batch is one sample of one slot that is only decoded."""
@@ -119,6 +134,7 @@ class Reader:
             not self.plan.batching.batched
             and len(self.ranks) == 1
             and self.plan.finite is None
+            and not self.plan.exhausted
             and self._stage is None
             and isinstance(self._lent, nullcontext)
         )

@@ -19,6 +19,8 @@ from wdspec.formats.decompress import decompress
 from wdspec.formats.records import RecordSamples, splitter_of
 from wdspec.formats.samples import RawSamples, no_field
 from wdspec.formats.tar.reader import TarSamples
+from wdspec.read.join import JoinedSamples, Partner
+from wdspec.spec.language.joins import JoinOptions, LookupOptions
 from wdspec.spec.language.samples import KeyRule
 from wdspec.spec.language.values import Format
 from wdspec.storage.ahead import Ahead
@@ -44,8 +46,9 @@ class Piece:
 log = logging.getLogger("wdspec")
 
 _MOST_NOTED = 4096
-_read_from: PerProcess[dict[tuple[str, str], tuple[ShardUrl, str]]] = PerProcess(dict)
-"""By source and URL: shards that this process has read from a cached copy, and the path of the copy."""
+_read_from: PerProcess[dict[tuple[str, str], tuple[ShardUrl, tuple[str, ...]]]] = PerProcess(dict)
+"""By source and URL: shards that this process has read from cached copies (their own, or of partners), and the paths of
+these."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class ShardOpener:
     """Whether all shards are plain local paths, which need no rewriting, no store and no reading ahead."""
     is_by_headers: bool = False
     """Whether to read only headers: samples have no fields, or the sizes of the requested fields."""
+    parts: tuple[tuple[JoinOptions, ...], tuple[LookupOptions, ...]] = ((), ())
+    """The `join` and the `lookup` of the source: how partners are read, and what is looked up."""
 
     def __call__(
         self,
@@ -87,7 +92,8 @@ class ShardOpener:
             ShardError: the shard does not exist, cannot be opened, or has an unknown compression.
         """
         field_of = no_field if self.is_by_headers else self.fields.field_of
-        return self.samples(piece, field_of, on_error, ahead or self.ahead(), on_read)
+        read = self._join if any(self.parts) and not self.is_by_headers else self.samples
+        return read(piece, field_of, on_error, ahead or self.ahead(), on_read)
 
     def ahead(self) -> Ahead | LocalFiles:
         """Return what a reader opens the shards of this source through. It fetches the next ones in the background."""
@@ -105,8 +111,9 @@ class ShardOpener:
         on_error: Callable[[ShardError], None],
         ahead: Ahead | LocalFiles,
         on_read: Callable[[int], object] | None = None,
+        whole: ShardUrl | None = None,
     ) -> RawSamples:
-        """Open a part of a shard with other fields than those of the source: see `field_of` of `RawSamples`."""
+        """Open a part of a shard, or of a partner of `whole`, with these fields: see `field_of` of `RawSamples`."""
         shard = piece.shard
         raw = open_watched(lambda: ahead.open(shard), self.storage.timeout, self.source, shard.text)
         start: dict[str, Any] = {"offset": piece.offset, "index": piece.index, "on_error": on_error}
@@ -133,16 +140,83 @@ class ShardOpener:
                 reader = partial(RecordSamples, split=splitter_of(format), **options)
             if copy is None:
                 return reader(decompress(raw), **start)
-            self._note_copy(shard, str(copy.name))
-            from_store = partial(self._open_store, shard)
-            return CopySamples(
-                lambda file, **start: reader(decompress(file), **start), copy, raw, from_store, **start
-            )
+            self._note_copy(whole or shard, str(copy.name))
+            fetch = partial(self._open_store, shard)
+            return CopySamples(lambda file, **at: reader(decompress(file), **at), copy, raw, fetch, **start)
         except BaseException as error:
             raw.close()
             if isinstance(error, WdspecError):
                 error.at(source=self.source or None, url=shard.text)
             raise
+
+    def _join(
+        self,
+        piece: Piece,
+        field_of: Callable[[str], str | None],
+        on_error: Callable[[ShardError], None],
+        ahead: Ahead | LocalFiles,
+        on_read: Callable[[int], object] | None,
+    ) -> RawSamples:
+        """Open a part of a shard, its partners, and its tables."""
+        from wdspec.read.tables import Lookup
+
+        url, (joins, lookups) = piece.shard.text, self.parts
+        tables = [
+            Lookup(options, table, self.fields, self.storage)
+            for options, table in zip(lookups, piece.shard.tables, strict=True)
+        ]
+        _read_from.value.pop((self.source, url), None)
+        if asked := {file.lower() for lookup in lookups for file in lookup.asks_for}:
+            needed, field_of = (
+                field_of,
+                lambda name: needed(name) or (name.lower() in asked and name.lower()) or None,
+            )
+        opened: list[RawSamples | Partner] = []
+        try:
+            opened.append(shard := self.samples(piece, field_of, on_error, ahead, on_read))
+            partners = []
+            for options, partner in zip(joins, piece.shard.partners, strict=True):
+                partners.append(
+                    Partner(
+                        options,
+                        partner.text,
+                        partial(self._open_partner, piece.shard, options, partner, field_of, ahead, on_read),
+                        is_start=not piece.index,
+                        stride=piece.stride,
+                        residue=piece.residue,
+                        finds_repeats=format_of(partner.text, options.format) == "tar",
+                    )
+                )
+                opened.append(partners[-1])
+        except BaseException as error:
+            for each in opened:
+                each.close()
+            if isinstance(error, WdspecError) and error.place.get("url", url) != url:
+                error.at(partner=url)
+            raise
+        return JoinedSamples(shard, partners, tables, url, self.source, on_error)
+
+    def _open_partner(
+        self,
+        whole: ShardUrl,
+        options: JoinOptions,
+        shard: ShardUrl,
+        field_of: Callable[[str], str | None],
+        ahead: Ahead | LocalFiles,
+        on_read: Callable[[int], object] | None,
+        offset: int,
+        index: int,
+        stride: int,
+        residue: int,
+        on_error: Callable[[ShardError], None],
+        *,
+        only_keys: bool = False,
+    ) -> RawSamples:
+        """Open a partner of a shard; see `OpenPart`."""
+        opener = replace(self, format=options.format, may_be_empty=True, is_by_headers=only_keys)
+        wanted = no_field if only_keys else options.field_of(field_of)
+        piece = Piece(shard, stride, residue, offset, index)
+        return opener.samples(piece, wanted, on_error, ahead, on_read, whole)
 
     def read_from_store(self, raw: Mapping[str, Any], error: Exception) -> dict[str, Any] | None:
         """Read a sample that could not be decoded again, from the store, if it was read from a cached copy.
@@ -156,11 +230,11 @@ class ShardOpener:
             The sample as the store has it; None if there was no copy, or if the store is known to have the same.
         """
         url, key = raw["__url__"], raw["__key__"]
-        shard, path = _read_from.value.get((self.source, url), (None, ""))
+        shard, paths = _read_from.value.get((self.source, url), (None, ()))
         if shard is None:
             return None
-        tell_place(error, copy=path)
-        if is_faithful(path):
+        tell_place(error, copy=", ".join(paths))
+        if all(map(is_faithful, paths)):
             return None
         log.warning(
             "a sample of a copy cannot be decoded, so its shard is read from the store again: %s", error
@@ -175,17 +249,19 @@ class ShardOpener:
 
     def judge_copy(self, raw: Mapping[str, Any], *, is_damaged: bool) -> None:
         """Remove the cached copy of a sample from `read_from_store` if it is damaged; otherwise trust it."""
-        _, path = _read_from.value[self.source, raw["__url__"]]
-        if is_damaged:
-            condemn(path)
-        else:
-            hold_for_faithful(path)
+        _, paths = _read_from.value[self.source, raw["__url__"]]
+        for path in paths:
+            if is_damaged:
+                condemn(path)
+            else:
+                hold_for_faithful(path)
 
     def _note_copy(self, shard: ShardUrl, path: str) -> None:
         """Note that a shard was read from a copy, for `read_from_store`. The last few thousand are kept."""
         noted = _read_from.value
-        noted.pop((self.source, shard.text), None)
-        noted[self.source, shard.text] = shard, path
+        _, paths = noted.pop((self.source, shard.text), (shard, ()))
+        kept = paths if any(self.parts) and path not in paths else ()
+        noted[self.source, shard.text] = shard, (*kept, path)
         if len(noted) > _MOST_NOTED:
             del noted[next(iter(noted))]
 

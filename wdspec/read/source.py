@@ -251,7 +251,7 @@ class SourceStream:
         self._process = self._finish
         if skipping:
             self._process = build_skipping(
-                self._finish, self._source.budget, self._source.parts.drops_samples
+                self._finish, self._source.budget, self._source.parts.drops_decoded
             )
 
     def close(self) -> None:
@@ -432,7 +432,7 @@ class _EmptyPassWatch:
         if len(barren) == order.per_pass:
             raise ShardError(
                 f"the source yielded nothing in a whole pass ({order.per_pass} shards or parts of shards; dropped or "
-                f"skipped: {why}); check `select`, `extensions`, `missing` and the shards",
+                f"skipped: {why}); check `where`, `subset`, `keys`, `select`, `extensions`, `missing` and the shards",
                 source=budget.source,
                 url=self.url(turn),
             )

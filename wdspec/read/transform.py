@@ -1,8 +1,8 @@
 """From raw samples to samples: the steps of one source, composed once into one function.
 
-The order is `rename`, decode, `scale`, `select`, `map`, `tags`, then the spec's `map` and `fields`. In the language the
-last two come after the mix. They work on single samples, so the result here is the same, and a sample that they drop
-does not use up a draw.
+Raw samples that `read/selection.py` leaves out are not processed. The order of the steps is `rename`, decode, `scale`,
+`select`, `map`, `tags`, then the spec's `map` and `fields`. In the language the last two come after the mix. They work
+on single samples, so the result here is the same, and a sample that they drop does not use up a draw.
 
 `Transform` describes the steps, and `Transform.build` makes the function. `UserFunctions` holds the functions of the
 user that `select`, `map`, `collate` and `stage` name. `SourceParts` is all that is needed to read a source, and
@@ -31,6 +31,7 @@ from wdspec.planning.keys import key64, random64, uniform
 from wdspec.planning.plan import SourcePlan
 from wdspec.read.budget import Budget
 from wdspec.read.randomness import GlobalGenerators, current
+from wdspec.read.selection import Choose, Selection
 from wdspec.read.shard import ShardOpener
 from wdspec.spec.language.expect import ExpectedField
 from wdspec.spec.language.options import Errors
@@ -401,11 +402,11 @@ class Transform:
         return project
 
 
-def build_skipping(process: Process, budget: Budget, drops_samples: bool) -> Process:
+def build_skipping(process: Process, budget: Budget, drops_decoded: bool) -> Process:
     """Return the function that replaces `process` in skipped steps: it counts samples without decoding them.
 
     Args:
-        drops_samples: whether only `process` knows which samples are dropped; those do not use up a draw.
+        drops_decoded: whether only `process` knows which samples are dropped; those do not use up a draw.
     """
     dropped = budget.dropped
 
@@ -420,7 +421,7 @@ def build_skipping(process: Process, budget: Budget, drops_samples: bool) -> Pro
             dropped["skip"] += 1
         return sample
 
-    return process_and_skip if drops_samples else skip
+    return process_and_skip if drops_decoded else skip
 
 
 def _decode_only(fields: SampleFields, budget: Budget, process: Process) -> Process:
@@ -502,7 +503,8 @@ class FieldDemand:
         checks_fields = source.expect is not None and bool(source.expect.fields)
         only = None
         if delivered and not may_be_added and source.select is None and not checks_fields:
-            only = tuple(entry for entry in (*delivered, *spec.measured_fields) if not entry.startswith("__"))
+            measured = (*spec.measured_fields, *source.selecting_fields(spec.costs))
+            only = tuple(entry for entry in (*delivered, *measured) if not entry.startswith("__"))
         return cls((), required, only) if may_be_added else cls(required, (), only)
 
 
@@ -513,16 +515,16 @@ class SourceParts:
     open: ShardOpener
     transform: Transform
     errors: Errors
-    drops_samples: bool
-    """Whether only the samples themselves can tell which of them are left out."""
+    drops_decoded: bool
+    """Whether samples must be decoded to know which of them are left out."""
+    selection: Selection | None
+    """Which raw samples are kept; None for all."""
 
     @classmethod
-    def of(cls, spec: Spec, source: Source, storage: Storage, is_local: bool = False) -> SourceParts:
-        """Describe how to read a source of a spec.
-
-        Args:
-            is_local: whether all its shards are plain local paths.
-        """
+    def of(
+        cls, spec: Spec, source: Source, storage: Storage, is_local: bool, selection: Selection | None
+    ) -> SourceParts:
+        """Describe how to read a source of a spec, whose shards may all be plain local paths."""
         demand = FieldDemand.of(spec, source)
         fields = SampleFields.of(
             source,
@@ -554,8 +556,21 @@ class SourceParts:
             format=source.format,
             may_be_empty=source.empty == "allow",
             is_local=is_local,
+            parts=(source.join, source.lookup),
         )
-        return cls(opener, transform, source.errors, source.drops_samples)
+        return cls(opener, transform, source.errors, source.drops_decoded, selection)
+
+    def build_choice(self, budget: Budget) -> Choose:
+        """Return the function that says whether a raw sample is kept."""
+        if self.selection is None:
+            return lambda raw: True
+        fields, tags = self.transform.fields, self.transform.tags
+        return self.selection.build(fields, dict(tags or {}), budget, self.open.read_from_store)
+
+    def choosing(self, process: Process, budget: Budget) -> Process:
+        """Return a function that calls `process` for the raw samples that are kept, and returns None for others."""
+        choose = self.build_choice(budget)
+        return lambda raw, ordinal: process(raw, ordinal) if choose(raw) else None
 
 
 @dataclass(frozen=True)
@@ -571,7 +586,7 @@ class LiveSource:
     """Replaces `process`, where samples are chosen before they are decoded."""
 
     def process(self, slot: int) -> Process:
-        """Return the function that turns raw samples of a slot into samples. Raises as `Transform.build`."""
+        """Return the function that turns chosen raw samples of a slot into samples. Raises as `Transform.build`."""
         parts = self.parts
         process = parts.transform.build(self.budget, self.seed, slot, self.functions, parts.open)
         return process if self.wrap is None else self.wrap(parts, self.budget, process)

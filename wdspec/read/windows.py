@@ -117,6 +117,7 @@ class _Meter:
         """
         measure, of_cost, function, text = self._measure, self._cost, self.function, self._text
         multiple, alone, cuts, overlong = self._multiple, self._alone, self._cuts, self._overlong
+        truncates, most = overlong == "truncate", self._most or inf
         has_more = bool(self._sums) or self._weight is not None or self._value is not None
         more: tuple[tuple[float, ...], float, Hashable] = (), 0, None
 
@@ -148,6 +149,10 @@ class _Meter:
             if is_long and overlong == "drop":
                 budget.dropped["overlong"] += 1
                 return None
+            given = most if truncates and cost > most else cost
+            budget.measured += 1
+            budget.measured_cost += given
+            budget.measured_squares += given * given
             return Candidate(cost, sums, weight, value, is_long, process, sample or raw, ordinal, budget)
 
         return choose
@@ -292,6 +297,14 @@ class WindowPlanner:
             yield [(waiting.pop(place), None) for place in places]
 
 
+def _length(value: Any) -> int:
+    """Return the length of a packed field; 0 if it has none, which is an error when the row is joined."""
+    try:
+        return len(value)
+    except TypeError:
+        return 0
+
+
 def _weight(batch: PlannedBatch) -> float:
     return sum(each.weight for each, _ in batch)
 
@@ -353,6 +366,7 @@ class WindowSlot:
         self._window, self._given, self._turn = point.turn, point.ordinal, point.last
         """The number of the window, how many of its batches were given, and the turn at which it started."""
         self._batches: Iterator[PlannedBatch] | None = None
+        self._packed = planner.batch.pack.fields[0] if planner.batch.pack else None
 
     def take(self, m: int) -> list[Sample]:
         """Return the samples of the next batch, the slot's m-th. Those that cannot be decoded are left out."""
@@ -366,6 +380,9 @@ class WindowSlot:
                 if sample is not None:
                     samples.append(sample)
                     costs.append(cost)
+                    each.budget.cost += cost
+                    if self._packed is not None:
+                        each.budget.tokens += _length(sample.get(self._packed))
             if samples:
                 samples.costs = costs
                 return samples

@@ -12,6 +12,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from wdspec.base.errors import UsageError, did_you_mean
 from wdspec.base.process import MOST_WORKERS
+from wdspec.run.drift import DriftWatch
 from wdspec.run.processes import Processes
 from wdspec.run.run import Run
 from wdspec.run.stats import RunStats, StatsLog
@@ -63,6 +64,7 @@ class Loader(Resumable):
     def __init__(self, run: Run, num_workers: int, *, threads: bool = False, **torch_arguments: Any) -> None:
         _check_arguments(num_workers, threads, torch_arguments)
         self._stream = Stream(run, _choose_steps(run, num_workers, threads, torch_arguments))
+        self._stream.on_step |= {"drift": DriftWatch().tick} if run.spec.mix.shares_in == "cost" else {}
 
     @property
     def stream(self) -> Stream:
@@ -100,7 +102,7 @@ class Loader(Resumable):
         if not every > 0:
             raise UsageError(f"`every` is a number of seconds above 0, not {every!r}")
         log = StatsLog(every, file)
-        self._stream.on_step = lambda: log.tick(self.stats)
+        self._stream.on_step["log"] = lambda stream: log.tick(stream.stats)
 
     def __enter__(self) -> Loader:
         return self

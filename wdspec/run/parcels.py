@@ -212,7 +212,8 @@ class _Received:
 
 
 _received: PerProcess[_Received] = PerProcess(_Received)
-os.register_at_fork(before=lambda: _received.value.leave_to_child())
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=lambda: _received.value.leave_to_child())
 
 
 def forget_sender(process: int) -> None:

@@ -12,7 +12,6 @@ import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
-import resource
 import signal
 import threading
 import weakref
@@ -257,6 +256,8 @@ def describe_death(workers: Any, peaks: Mapping[int, int]) -> str | None:
         workers: the DataLoader's iterator.
         peaks: worker -> peak memory in bytes, as of its last batch.
     """
+    import resource  # not on Windows
+
     dead = find_lost(workers, wait=1)
     if not dead:
         return None

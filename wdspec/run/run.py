@@ -59,6 +59,17 @@ class Run:
         finite, slots = self.plan.finite, self.plan.topology.workers
         return len(self.ranks) * (slots if finite is None else min(slots, finite.batches))
 
+    @property
+    def mean_costs(self) -> tuple[float, ...]:
+        """The mean cost of a sample of each source, if shares are in cost; otherwise empty."""
+        costs = {source.name: source.mean_cost for source in self.spec.sources}
+        means = [costs[source.name] for source in self.plan.sources]
+        mixes = [self.spec.mix, *(mix.mix for source in self.spec.dataset for mix in source.mixes)]
+        in_cost = any(mix.shares_in == "cost" for mix in mixes)
+        return (
+            tuple(float(mean) for mean in means if mean is not None) if in_cost and None not in means else ()
+        )
+
     def segments(self, live: Sequence[LiveShares]) -> tuple[ScheduleSegment, ...]:
         """Return the schedule segments of shares set at run time (`live_segments`)."""
         names = [source.name for source in self.plan.sources]
@@ -77,8 +88,9 @@ class Run:
 
     def epoch_end(self, batch: int) -> int | None:
         """Return J of the first batch after the epoch of batch J; None for an endless stream."""
-        length = self.plan.epoch_batches
-        return (batch // length + 1) * length if length else None
+        length, last = self.plan.epoch_batches, self.plan.last_batch
+        end = (batch // length + 1) * length if length else None
+        return end if last is None else max(batch, last) if end is None else max(batch, min(end, last))
 
     def reader(self) -> Reader:
         """Return a reader of this rank's part of each global batch."""
@@ -136,7 +148,7 @@ def make_run(spec: Spec, shards: Shards, seat: Seat, workers: int) -> Run:
     places, ranks = seat.places(topology, shared), seat.canonical_ranks(topology, shared)
     first = ranks.start * shared
     # Hashing long lists of shards takes time: do it now, so that no state has to wait for it.
-    order = describe_order(spec, plan)
+    order = describe_order(spec, plan, shards.files)
     stages = () if spec.stage is None else (f"stage {spec.stage.call}",)
     if plan.batching.windowed:
         stages = (f"windows {digest_windows(order)}",)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from wdspec.planning.order import Delays
 from wdspec.read.budget import PackedCounts, append_line
 from wdspec.read.source import StreamState
 from wdspec.run.state import damage_error, decode_numbers, entry_of, ranks_of, read_entry
+from wdspec.stores.retry import retry_count
 
 log = logging.getLogger("wdspec")
 
@@ -39,6 +41,11 @@ class SourceCounts(NamedTuple):
     shards: int = 0
     copies: int = 0
     bytes: int = 0
+    cost: float = 0
+    tokens: int = 0
+    measured: int = 0
+    measured_cost: float = 0
+    measured_squares: float = 0
 
     def __add__(self, other: object) -> SourceCounts:
         if not isinstance(other, SourceCounts):
@@ -51,6 +58,11 @@ class SourceCounts(NamedTuple):
             self.shards + other.shards,
             self.copies + other.copies,
             self.bytes + other.bytes,
+            self.cost + other.cost,
+            self.tokens + other.tokens,
+            self.measured + other.measured,
+            self.measured_cost + other.measured_cost,
+            self.measured_squares + other.measured_squares,
         )
 
 
@@ -72,13 +84,22 @@ class SourceStats:
     """Opened shards that were read from a complete cached copy."""
     bytes: int
     """Bytes read, after decompression; members that no field needs are not read."""
+    cost: float = 0
+    """What the samples of batches by cost (`batch.cost`) cost together; pieces that were cut off do not count."""
+    tokens: int = 0
+    """Elements of packed rows (`batch.pack`), without padding."""
+    cost_share: float | None = None
+    """Its share of the cost of all sources; None if batches have no cost, or none was read."""
+    planned_cost_share: float | None = None
+    """What `cost_share` becomes if the samples cost what `mean_cost` says, with `mix: {shares_in: cost}`."""
 
 
 @dataclass(frozen=True)
 class RunStats:
     """Counts of what this rank has read since its loader or dataset was created.
 
-    Samples are counted where they are read. Workers read ahead, so the counts are ahead of the training loop.
+    Samples are counted where they are read. Workers read ahead, so the counts are ahead of the training loop. They
+    report their counts about 20 times a second, and at the end of an epoch.
     """
 
     batches: int
@@ -89,10 +110,15 @@ class RunStats:
     """Seconds of these in which the training loop waited for data. None for a compiled dataset: it reads on request, so
     all of its time is waiting, and is not measured."""
     sources: dict[str, SourceStats] = field(default_factory=dict)
+    ahead: int = 0
+    """Steps that were requested from workers and that the training loop did not get yet."""
+    retries: int = 0
+    """Requests to stores that were repeated, by the workers and, since the loader was created, by this process."""
 
     def flat(self) -> dict[str, float]:
         """Return name -> number for metrics loggers, with names such as `skipped/laion/D202`."""
         numbers: dict[str, float] = {"batches": self.batches, "seconds": self.seconds}
+        numbers |= {"ahead": self.ahead, "retries": self.retries}
         if self.waited is not None:
             numbers["waited"] = self.waited
         for name, source in self.sources.items():
@@ -100,7 +126,7 @@ class RunStats:
                 if isinstance(value, dict):
                     numbers[f"{key}/{name}"] = sum(value.values())
                     numbers.update({f"{key}/{name}/{kind}": count for kind, count in value.items()})
-                else:
+                elif value is not None:
                     numbers[f"{key}/{name}"] = value
         return numbers
 
@@ -108,24 +134,28 @@ class RunStats:
 class Tally:
     """Adds up the counts of reading processes. Each one reports its totals so far.
 
+    Another thread, such as that of a metrics exporter, may ask for `stats` at any time.
+
     Args:
         slots: number of slots of this rank, which are the parts of a pass over a source.
     """
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
-        self._ended: dict[int, SourceCounts] = {}
-        """Counts of readers that have ended."""
-        self._by_reader: dict[int, dict[int, PackedCounts]] = {}
-        self.batches = 0
-        """Steps that the training loop got."""
-        self.waited = 0.0
-        """Seconds in which the training loop waited for steps."""
+        self._counts: tuple[dict[int, SourceCounts], dict[int, dict[int, PackedCounts]]] = {}, {}
+        """The counts of readers that have ended, and those of each other reader; replaced at once."""
+        self._retries = {
+            -1: -retry_count.value.retries
+        }  # by reader; -1: minus what was before in this process
+        self.batches, self.waited = 0, 0.0
+        """Steps that the training loop got, and seconds in which it waited for them."""
         self._start: float | None = None
 
-    def take(self, reader: int, counts: Counts) -> None:
-        """Record the totals of a reader, for sources in which something changed."""
-        self._by_reader.setdefault(reader, {}).update(counts)
+    def take(self, reader: int, counts: Counts, retries: int = 0) -> None:
+        """Record the totals of a reader, for sources in which something changed, and those of another process."""
+        self._counts[1].setdefault(reader, {}).update(counts)
+        if retries:
+            self._retries[reader] = retries
 
     def begin(self) -> None:
         """Record the time of the first request."""
@@ -134,12 +164,23 @@ class Tally:
 
     def settle(self) -> None:
         """Record that all readers have ended; new ones start from zero."""
-        self._ended = self._total()
-        self._by_reader.clear()
+        self._counts = self._total(), {}
 
-    def stats(self, names: list[str]) -> RunStats:
-        """Return the totals; `names` are the sources in the order of the plan."""
+    def stats(self, names: list[str], ahead: int = 0, mean_costs: Sequence[float] = ()) -> RunStats:
+        """Return the totals.
+
+        Args:
+            names: the sources in the order of the plan.
+            ahead: as in `RunStats`.
+            mean_costs: the mean cost of a sample of each source, for `planned_cost_share`.
+        """
         total = self._total()
+        costs = _cost_shares([total.get(number, SourceCounts()).cost for number in range(len(names))])
+        planned: Sequence[float | None] = [None] * len(names)
+        if mean_costs:
+            planned = _cost_shares(
+                [total.get(number, SourceCounts()).measured * mean for number, mean in enumerate(mean_costs)]
+            )
         return RunStats(
             self.batches,
             0.0 if self._start is None else time.monotonic() - self._start,
@@ -153,18 +194,54 @@ class Tally:
                     counts.shards,
                     counts.copies,
                     counts.bytes,
+                    counts.cost,
+                    counts.tokens,
+                    costs[number],
+                    planned[number],
                 )
                 for number, name in enumerate(names)
                 for counts in [total.get(number, SourceCounts())]
             },
+            ahead,
+            sum(self._retries.copy().values()) + retry_count.value.retries,
         )
 
+    def drifts(self, mean_costs: Sequence[float], most: float) -> list[tuple[int, float, float]]:
+        """Return (number, share of the cost, planned share) of each source that is off by more than `most`.
+
+        It compares whole windows, as batches have samples of similar cost. What may be chance does not count: less
+        than four standard errors of the share.
+        """
+        total = self._total()
+        counts = [total.get(number, SourceCounts()) for number in range(len(mean_costs))]
+        cost = sum(each.measured_cost for each in counts)
+        planned = _cost_shares([each.measured * mean for each, mean in zip(counts, mean_costs, strict=True)])
+        spreads = [
+            max(0.0, each.measured_squares - each.measured_cost**2 / max(1, each.measured)) for each in counts
+        ]
+        found = []
+        for number, (each, intended) in enumerate(zip(counts, planned, strict=True)):
+            if not cost or intended is None:
+                continue
+            share = each.measured_cost / cost
+            others = sum(spreads) - spreads[number]
+            error = math.sqrt((1 - share) ** 2 * spreads[number] + share**2 * others) / cost
+            if abs(share - intended) > max(most, 4 * error):
+                found.append((number, share, intended))
+        return found
+
     def _total(self) -> dict[int, SourceCounts]:
-        total = dict(self._ended)
-        for counts in self._by_reader.values():
-            for number, each in counts.items():
+        ended, by_reader = self._counts
+        total = dict(ended)
+        for counts in list(by_reader.values()):
+            for number, each in counts.copy().items():
                 total[number] = total.get(number, SourceCounts()) + SourceCounts(*each)
         return total
+
+
+def _cost_shares(costs: Sequence[float]) -> list[float | None]:
+    total = sum(costs)
+    return [cost / total if total else None for cost in costs]
 
 
 class StatsLog:

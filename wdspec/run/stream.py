@@ -36,7 +36,7 @@ from wdspec.run.position import Position
 from wdspec.run.ranks import check_shares_agree, check_skips_agree
 from wdspec.run.run import Run
 from wdspec.run.state import State
-from wdspec.run.stats import RunStats
+from wdspec.run.stats import RunStats, Tally
 from wdspec.run.steps import Steps, Work
 from wdspec.spec.language.steps import StepRanges
 
@@ -76,8 +76,8 @@ class Stream:
         self.run, self.steps = run, steps
         self.iterations = 0
         """Number of the newest iteration; loading a state counts too."""
-        self.on_step: Callable[[], object] | None = None
-        """Called at each step of the training loop."""
+        self.on_step: dict[str, Callable[[Stream], object]] = {}
+        """Functions that get this stream at each step of the training loop, by what they are for."""
         self._stride = stride
         self._counted: int | None = None
         """J of the first sample that is not in the tally yet, while samples are yielded one by one."""
@@ -216,8 +216,8 @@ class Stream:
     def _move_by_steps(self, work: Work, iteration: int, process: int) -> Iterator[Any]:
         tally = self.steps.tally
         for items, states in self.steps.begin(work):
-            if self.on_step is not None:
-                self.on_step()
+            for call in self.on_step.values():
+                call(self)
             for item in items[self.items_given : -1]:
                 self.items_given += 1
                 yield item
@@ -247,8 +247,14 @@ class Stream:
     def stats(self) -> RunStats:
         """Return the counts so far."""
         self._count_samples()
+        ahead = max(0, self.steps.requested - self.next_step)
+        names = [source.name for source in self.run.plan.sources]
+        return self.tally().stats(names, ahead, self.run.mean_costs)
+
+    def tally(self) -> Tally:
+        """Return the tally, up to date."""
         self.steps.count()
-        return self.steps.tally.stats([source.name for source in self.run.plan.sources])
+        return self.steps.tally
 
     # What the training loop sets
 
@@ -278,7 +284,7 @@ class Stream:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy starts here, with its own open shards and counts.
-        return {**self.__dict__, "_slots": dict(self.slots), "on_step": None}
+        return {**self.__dict__, "_slots": dict(self.slots), "on_step": {}}
 
 
 class Resumable(ABC):
@@ -311,7 +317,9 @@ class Resumable(ABC):
         Raises:
             TypeError: the spec has no `epoch:`.
         """
-        length = self.plan.require_epoch()
+        length, last = self.plan.require_epoch(), self.plan.last_batch
+        if last is not None:
+            length = min(length, max(0, last - self.epoch * length))
         skipped = self.stream.skipped
         if skipped:
             first = self.epoch * length

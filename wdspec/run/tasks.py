@@ -35,6 +35,7 @@ from wdspec.run.run import Run
 from wdspec.run.stats import Counts, Tally
 from wdspec.run.steps import Step, Work
 from wdspec.spec.language.steps import StepRanges
+from wdspec.stores.retry import retry_count
 
 Failure = WdspecError | ExceptionWrapper
 """Why a batch could not be read; exceptions that are not wdspec's with their traceback, as torch raises them."""
@@ -43,6 +44,8 @@ SECONDS = 0.01
 """Work per delivery to aim for: sending it then adds 2 %."""
 BYTES = 1 << 20
 """Approximate size of a delivery of several batches, at most."""
+COUNTS_EVERY = 0.05
+"""Seconds between two reports of a worker's counts: gathering and sending those of 50 sources takes 0.1 ms."""
 MOST = 256
 """Batches in a delivery, at most."""
 
@@ -58,6 +61,8 @@ class Task(NamedTuple):
     """The shares set at run time."""
     skipped: tuple[int, ...]
     """The batches to skip."""
+    is_last: bool = False
+    """Whether the worker gets no more tasks in this iteration."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +80,11 @@ class Delivery:
     reader: int = 0
     """Number of the worker's reader."""
     counts: Counts = field(default_factory=dict)
-    """Counts of the reader so far, for the sources read since its last delivery."""
+    """Counts of the reader so far, for the sources read since it last reported them; every `COUNTS_EVERY` seconds."""
     opened_size: int = 0
     """Bytes of the parcels that are already open."""
+    retries: int = 0
+    """Requests to stores that the worker process has repeated so far."""
     has_skipped: bool = False
     """Whether some batches were skipped, so that `seconds` is not typical."""
 
@@ -160,7 +167,8 @@ class Tasks:
                 numbers = range(number + worker, number + worker + steps * workers, workers)
                 self.requested = max(self.requested, numbers[-1] + 1)
                 skips = tuple(each for each in numbers if each in skipped) if skipped else ()
-                yield Task(numbers, own, self.segments, skips)
+                is_last = end is not None and numbers[-1] + workers >= end
+                yield Task(numbers, own, self.segments, skips, is_last)
             number += steps * workers
 
 
@@ -172,6 +180,8 @@ class TaskReader(Dataset[Any]):
         self._reader: Reader | None = None
         self._number = 0
         """Number of the reader; two readers of a run share one with a probability of 2⁻⁶⁴."""
+        self._counts_due = 0.0
+        """When to report counts again, by `time.perf_counter`."""
 
     def __getitem__(self, task: Task) -> Delivery:
         start = time.perf_counter()
@@ -195,13 +205,18 @@ class TaskReader(Dataset[Any]):
             if not parcels:
                 raise
             failure = ExceptionWrapper(where="in a worker of a Loader")
+        now = time.perf_counter()
+        counts: Counts = {}
+        if is_sent and self._reader is not None and (now >= self._counts_due or task.is_last or failure):
+            counts, self._counts_due = self._reader.counts(), now + COUNTS_EVERY
         return Delivery(
             parcels,
             failure,
-            time.perf_counter() - start,
+            now - start,
             memory_peak(),
             self._number,
-            self._reader.counts() if is_sent and self._reader is not None else {},
+            counts,
+            retries=retry_count.value.retries if is_sent else 0,
             has_skipped=bool(task.skipped),
         )
 
@@ -217,7 +232,7 @@ class TaskReader(Dataset[Any]):
         return self._reader
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None}
+        return {**self.__dict__, "_reader": None, "_counts_due": 0.0}
 
     def add_to(self, tally: Tally) -> None:
         """Add the counts of this process to a tally; worker processes send theirs."""
@@ -253,7 +268,7 @@ def deal_steps(
             tally.waited += time.perf_counter() - start
             if delivery is None:
                 return
-            tally.take(delivery.reader, delivery.counts)
+            tally.take(delivery.reader, delivery.counts, delivery.retries)
             tasks.pace.note(delivery)
             on_delivery(worker, delivery)
             waiting[worker].extend(delivery.parcels)

@@ -13,13 +13,13 @@ import io
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import cast
 from urllib.parse import unquote
 
-from wdspec.base.errors import ShardError, UrlError, WdspecError, warn_user
+from wdspec.base.errors import ShardError, UrlError, UsageError, WdspecError, warn_user
 from wdspec.base.redaction import redact
 from wdspec.formats.compression import TAR_SUFFIXES
 from wdspec.spec.spec import Source
@@ -163,14 +163,54 @@ _NOT_PLAIN = re.compile(r"[:~\0]|(?:\A|[{,])-(?:[},]|\Z)")
 def shards_of(source: Source, storage: Storage) -> urls.UrlSequence:
     """Return the shards of a source. Raises what `list_shards` raises, with the name of the source."""
     try:
-        return list_shards(source.shards or (), source.base, storage)
+        shards = list_shards(source.shards or (), source.base, storage)
+        return with_parts(shards, source, storage) if source.join or source.lookup else shards
     except WdspecError as error:
         raise error.at(source=source.name) from None
 
 
+def with_parts(
+    shards: urls.UrlSequence,
+    source: Source,
+    storage: Storage,
+    joins: Sequence[urls.UrlSequence] | None = None,
+) -> urls.UrlSequence:
+    """Return the shards of a source with their partners and tables.
+
+    Args:
+        joins: the shards of `join`, if they are known already.
+
+    Raises:
+        UsageError: there is another number of partners.
+        ShardError: a table cannot be read.
+    """
+    if joins is None:
+        joins = [list_shards(join.shards, join.base, storage) for join in source.join]
+    for number, (listed, join) in enumerate(zip(joins, source.join, strict=True), 1):
+        if len(listed) != len(shards):
+            raise UsageError(
+                f"the source has {len(shards):,} shards, but its `join` no. {number} "
+                f"(`{' '.join(join.shards)[:200]}`) has {len(listed):,}; the n-th shards of both belong together, so "
+                f"list as many of each (the first ones are `{shards[0].text}` and `{listed[0].text}`)"
+            )
+    if not source.lookup:
+        return urls.JoinedUrls(shards.parts, joins)
+    from wdspec.read.tables import make_table  # most sources have none
+
+    return urls.JoinedUrls(shards.parts, joins, [make_table(lookup, storage) for lookup in source.lookup])
+
+
+def with_tables(frozen: Mapping[str, urls.UrlSequence], source: Source, storage: Storage) -> urls.UrlSequence:
+    """Return the frozen shards of a source, with its tables; see `with_parts`."""
+    shards = frozen[source.name]
+    is_whole = isinstance(shards, urls.JoinedUrls) and len(shards.tables) == len(source.lookup)
+    return shards if is_whole or not source.lookup else with_parts(shards, source, storage, shards.joins)
+
+
 def are_local(shards: urls.UrlSequence, storage: Storage) -> bool:
     """Whether all shards are plain local paths: without scheme or `~`, and not rewritten."""
-    return _keeps_paths(storage) and all(map(_is_plain, shards.parts))
+    runs = [run for each in (shards, *shards.joins) for run in each.parts]
+    return _keeps_paths(storage) and all(map(_is_plain, runs))
 
 
 def _keeps_paths(storage: Storage) -> bool:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from wdspec.base.errors import SpecError, UsageError, warn_user
 from wdspec.base.user_code import secure_mode
 from wdspec.planning.passes import SourceCount
 from wdspec.planning.shares import largest_shares
+from wdspec.read.selection import Selection
 from wdspec.read.transform import SourceParts
 from wdspec.shards.count import count_samples
-from wdspec.shards.listing import are_local, shards_of
+from wdspec.shards.key_lists import read_key_lists
+from wdspec.shards.listing import are_local, shards_of, with_tables
 from wdspec.shards.lock import Lock
 from wdspec.spec.language.decoders import require_libraries
 from wdspec.spec.measurements import Measurements
@@ -41,12 +43,21 @@ class Shards:
     """Names of the sources whose shards are all plain local paths."""
     counts: Mapping[str, SourceCount] | None = None
     """Source name -> sample counts; None without `epoch: pass`."""
+    selections: Mapping[str, Selection] = field(default_factory=dict)
+    """Source name -> which of its samples are kept, for sources that do not keep all."""
+    files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Source name -> key of the spec -> digest of the files that it names, for sources whose order depends on them."""
+    lock: LockLike = None
+    """The absolute path of the lock that the lists are from."""
 
     def parts(self, spec: Spec) -> dict[str, SourceParts]:
         """Return how to read each source, by name."""
+        sources = {source.name: source for source in spec.sources}
         return {
-            source.name: SourceParts.of(spec, source, self.storages[source.name], source.name in self.local)
-            for source in spec.sources
+            name: SourceParts.of(
+                spec, source, self.storages[name], name in self.local, self.selections.get(name)
+            )
+            for name, source in sources.items()
         }
 
 
@@ -88,16 +99,29 @@ def list_shards(
             for source in spec.sources
         }
     else:
-        lists = {source.name: frozen[source.name] for source in spec.sources}
+        lists = {source.name: with_tables(frozen, source, storages[source.name]) for source in spec.sources}
     mixes = (spec.mix, *(each.mix for source in spec.dataset for each in source.mixes))
     if any(mix.by in ("samples", "bytes") for mix in mixes):
         _compare_with_measurements(spec, lists)
     local = frozenset(name for name, listed in lists.items() if are_local(listed, storages[name]))
-    shards = Shards(lists, with_surveyed_caches(storages, lists), local)
+    shards = Shards(lists, with_surveyed_caches(storages, lists), local, lock=lock and os.path.abspath(lock))
+    if any(source.where or source.subset or source.only_keys or source.exclude for source in spec.sources):
+        shards = _select(spec, shards)
     if not (spec.is_pass and counts_samples):
         return shards
-    counts = count_samples(spec, lists, shards.parts(spec), read_measurements(spec))
-    return Shards(lists, shards.storages, local, counts)
+    return replace(shards, counts=count_samples(spec, lists, shards.parts(spec), read_measurements(spec)))
+
+
+def _select(spec: Spec, shards: Shards) -> Shards:
+    """Return the shards with the selections of the sources. Their lists of keys are read."""
+    selections, files = {}, {}
+    for source in spec.sources:
+        lists, digests = read_key_lists(source, shards.storages[source.name])
+        if source.where or source.subset or any(each is not None for each in lists):
+            selections[source.name] = Selection.of(spec, source, lists)
+        if digests:
+            files[source.name] = digests
+    return replace(shards, selections=selections, files=files)
 
 
 def check_readable(spec: Spec) -> None:

@@ -248,7 +248,7 @@ def _check_draft(draft: Draft, variant: Variant, problems: Problems) -> None:
             hint = "write it in the `mix:` of the top level"
             problems.add("E216", mix.key(key), f"`{key}` is not allowed in a nested mix", hint)
     group = node.without(*(key for key in node.entries if key not in GROUP_KEYS), "dataset", "defaults")
-    extra = {"where": draft.own.position, "base": node.origin.directory}
+    extra = {"position": draft.own.position, "base": node.origin.directory}
     if draft.name:
         extra["name"] = draft.name
     draft.model, draft.bad = make_model(group, Source, extra, problems)
@@ -268,7 +268,7 @@ def _check_leaf(draft: Draft, variant: Variant, problems: Problems) -> None:
             message = f"the tag `{name[:60]}` starts with `__`, which is reserved for fields of wdspec"
             problems.add("E216", node.entries["tags"].value.key_or_self(name), message, "choose another name")
     shards, where = node.get("shards"), draft.own.position
-    extra = {"where": where, **_place_shards(shards), **_place(node, variant)}
+    extra = {"position": where, **_place_shards(shards), **_place(node, variant)}
     if draft.name:
         extra["name"] = draft.name
     draft.model, draft.bad = make_model(node.without("mix", "defaults"), Source, extra, problems)
@@ -391,10 +391,36 @@ def _place_rewrite(item: MapNode, variant: Variant) -> dict[str, Any]:
     return rule
 
 
+def _place_joins(node: Node, variant: Variant) -> Any:
+    """Add to each map the directory where its shards start."""
+    items = node.items if isinstance(node, ListNode) else (node,)
+    if not all(isinstance(item, MapNode) for item in items):
+        if any(isinstance(item, MapNode) for item in items):
+            return plain(node)
+        return [{"shards": plain(node), **_place_shards(node)}]
+    return [
+        {**plain(item), **_place_shards(item.get("shards"))} for item in items if isinstance(item, MapNode)
+    ]
+
+
+def _place_lookups(node: Node, variant: Variant) -> Any:
+    """Add to each map the directory where its table starts."""
+    items = node.items if isinstance(node, ListNode) else (node,)
+    if not all(isinstance(item, MapNode) for item in items):
+        return plain(node)
+    return [
+        {**plain(item), "base": _place_shards(item.get("table"))["base"]}
+        for item in items
+        if isinstance(item, MapNode)
+    ]
+
+
 _PLACES: Mapping[str, Callable[[Node, Variant], Any]] = {
     "aistore": lambda node, _: _with_paths(node, ("token_file", "client_ca", "client_crt", "client_key")),
     "cache": _place_cache,
     "errors": lambda node, _: _with_paths(node, ("log",)),
+    "join": _place_joins,
+    "lookup": _place_lookups,
     "output": _place_output,
     "rewrite": _place_rewrites,
     "storage": _place_storage,

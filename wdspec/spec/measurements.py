@@ -27,7 +27,7 @@ from wdspec.spec.tree import Node
 
 _NOT_READING = {
     "shards",
-    "where",
+    "position",
     "probability",
     "weight",
     "upsample",
@@ -38,14 +38,17 @@ _NOT_READING = {
     "bytes",
 }
 """Keys of a source that do not affect the content of samples."""
+_SELECTING = ("where", "subset", "only_keys", "exclude")
+"""Keys of a source that are left out of digests if they are not set."""
 _DECODING = {"extensions", "rename", "decode", "scale", "scaleprob", "map", "tags"}
 """Keys of a source by which its samples have other decoded values; keys that drop samples belong to them, too."""
 
 
 def reading_of(spec: Spec, source: Source) -> str:
     """A digest of how a spec reads the samples of a source; functions count only by name."""
+    unset = {key for key in _SELECTING if getattr(source, key) is None}
     values = [
-        source.model_dump(mode="json", exclude=_NOT_READING),
+        source.model_dump(mode="json", exclude=_NOT_READING | unset),
         spec.model_dump(mode="json", include={"map", "fields", "to_tuple", "allow", "seed"}),
     ]
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()

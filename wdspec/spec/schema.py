@@ -131,6 +131,8 @@ _SHORTHANDS: dict[str, list[dict[str, Any]]] = {
     "etl": [{"const": False}, TEXT_FORM],
     "cache": [{"const": False}, TEXT_FORM],
     "output": [TEXT_FORM],
+    "join": [{"$ref": "#/$defs/JoinOptions"}, TEXT_FORM],
+    "lookup": [{"$ref": "#/$defs/LookupOptions"}],
 }
 """Shorthands of keys that take a map."""
 

@@ -30,7 +30,7 @@ MAX_VALUES = 1_000_000
 MAX_NESTING = 16
 _BROUGHT = frozenset({"dataset", "mix", "defaults", "vars", "rewrite"})
 """The keys of a child spec that apply."""
-_NOT_IN_DEFAULTS = frozenset({"name", "shards", "dataset", "spec", "mix", "defaults"})
+_NOT_IN_DEFAULTS = frozenset({"name", "shards", "join", "dataset", "spec", "mix", "defaults"})
 
 _PATTERN = re.compile(r"[{*?\[]|\$\{")
 _SUFFIX = re.compile(r"\.(?:tar|tgz|tbz2?|txz|tzst|cbors?|msgpack|mps|jsonl|ndjson)(?:\.\w+)?$|\.txt$")

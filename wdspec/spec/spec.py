@@ -4,7 +4,7 @@ They are also the reference: a field with a description is a key of the language
 docstring instead) is filled in by the loader.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SkipValidation
@@ -24,6 +24,7 @@ from wdspec.spec.language.effects import (
 )
 from wdspec.spec.language.expect import Expectations
 from wdspec.spec.language.expressions import parse_expression
+from wdspec.spec.language.joins import Joins, Lookups
 from wdspec.spec.language.locations import (
     AIStoreOrNone,
     CacheOrNone,
@@ -54,6 +55,7 @@ from wdspec.spec.language.samples import (
     Scale,
     StageOrNone,
 )
+from wdspec.spec.language.selection import SubsetOrNone
 from wdspec.spec.language.steps import SkippedSteps, StepRanges
 from wdspec.spec.language.values import (
     SUFFIXES,
@@ -107,6 +109,10 @@ class SourceOptions(Model):
         description="New names of fields: `{image: jpg;png}` takes the first one that is present. Other fields keep "
         "their names.",
     )
+    lookup: Lookups = Field(
+        (),
+        description="Tables with further fields of the samples, by key: `{table: scores.parquet, fields: [score]}`.",
+    )
     decode: AffectsSamples[Decoding | None] = Field(
         None,
         description="How to decode fields: an image decoder (`rgb8`, `rgb`, `torchrgb`, `pil`, `l8`, …), `audio`, "
@@ -126,6 +132,26 @@ class SourceOptions(Model):
         1.0,
         description="Probability that a sample is rescaled; it is not a share of the mix. Without `scale`, the range "
         "is that of `defaults.scale`, or else [0.5, 2.0]. `0` turns rescaling off.",
+    )
+    where: Annotated[AffectsOrder[ExpressionText | None], Drops(when_read=True)] = Field(
+        None,
+        description="An expression: only samples for which it is true are kept, such as `json.score >= 0.5 and cls in "
+        "[1, 3]` or `jpg.width >= 256`. It has the grammar of `batch.cost`, and is evaluated before pictures are "
+        "decoded.",
+    )
+    subset: Annotated[SubsetOrNone, Affects("order"), Drops(when_read=True)] = Field(
+        None,
+        description="A part of the samples, by a hash of their keys: `10%`, `[95%, 100%]`, or `{of: json.user, part: "
+        "[0%, 95%]}` to keep all samples of a user on one side.",
+    )
+    only_keys: Annotated[AffectsOrder[Texts | None], Drops(when_read=True)] = Field(
+        None,
+        alias="keys",  # not the attribute: a mapping has a method of that name
+        description="Only samples with these keys are kept: a list of keys, or `@file.txt` with one key per line.",
+    )
+    exclude: Annotated[AffectsOrder[Texts | None], Drops(when_read=True)] = Field(
+        None,
+        description="Samples with these keys are left out: a list of keys, or `@file.txt` with one key per line.",
     )
     select: Annotated[AffectsOrder[CallableName | None], Drops()] = Field(
         None, description="A function, `package.module:function`: only samples for which it is true are kept."
@@ -176,6 +202,16 @@ class SourceOptions(Model):
     samples: AffectsOrder[Positive | None] = Field(
         None, description="Number of samples in the source; by default the number in `stats`."
     )
+    max_passes: AffectsOrder[PositiveNumber | None] = Field(
+        None,
+        description="How often the samples of the source may be read in a run, on average over its samples: `4`, "
+        "`0.5`. Needs the number of its `samples`, of those that `where` and the like keep.",
+    )
+    on_exhausted: AffectsOrder[Literal["error", "drop", "stop"]] = Field(
+        "error",
+        description="What happens before the first global batch that would exceed `max_passes`: an `error`; `drop` "
+        "continues with the other sources, by their shares; `stop` ends the run, on all ranks at the same step.",
+    )
     bytes: AffectsOrder[Size | None] = Field(
         None,
         description="Bytes of all files in its shards, uncompressed: a number, or text such as `1.2TB`; by default the "
@@ -220,13 +256,18 @@ class Source(Discreet, SourceOptions):
         description="URLs or paths of the shards, with braces `{000..123}`, `a::b`, `${variable}` and globs; "
         "`@file.txt` with one URL per line; a directory ending in `/`; or a list of these.",
     )
+    join: Joins = Field(
+        (),
+        description="Further shards with other files of the same samples, merged by key: "
+        "`[{shards: captions-{000..123}.tar, missing: skip}]`.",
+    )
     dataset: "tuple[Source, ...] | None" = Field(None, description="The sources of a nested mix.")
     mix: MixOptions = Field(
         default_factory=share_default(MixOptions), description="How the sources of the nested mix are mixed."
     )
     base: str = ""
     """Absolute directory where relative paths in ``shards`` start."""
-    where: Annotated[Position | None, SkipValidation] = None
+    position: Annotated[Position | None, SkipValidation] = None
     """Its position in the file."""
 
     @property
@@ -258,6 +299,23 @@ class Source(Discreet, SourceOptions):
     def drops_samples(self) -> bool:
         """Whether samples must be read to know which ones remain."""
         return bool(self.drops)
+
+    @property
+    def drops_decoded(self) -> bool:
+        """Whether samples must be decoded to know which ones remain."""
+        keys = [key for key in declared_keys(type(self)) if key.drops and not key.drops.when_read]
+        return bool([key for key in keys if key.drops_samples(self)])
+
+    def selecting_fields(self, costs: Mapping[str, str]) -> tuple[str, ...]:
+        """The fields that `where` and `subset` read.
+
+        Args:
+            costs: the named expressions of the spec.
+        """
+        texts = [] if self.where is None else [self.where]
+        if self.subset is not None and self.subset.of is not None:
+            texts.append(self.subset.of)
+        return tuple(field for text in texts for field in parse_expression(text, costs).fields)
 
 
 class Spec(Discreet):

@@ -37,7 +37,7 @@ class Ahead:
         """Prepare the next shards, each when those before it have all their bytes, or will soon."""
         coming = {
             each.location: each
-            for each in map(self._storage.resolve, shards)
+            for each in map(self._storage.resolve, _with_partners(shards))
             if local_path(each.location) is None
         }
         for location in self._expected.keys() - coming.keys():
@@ -56,7 +56,9 @@ class Ahead:
         horizon = self._storage.horizon
         if not horizon:
             return
-        coming = {each.location: each for each in map(self._storage.resolve, following(horizon))}
+        coming = {
+            each.location: each for each in map(self._storage.resolve, _with_partners(following(horizon)))
+        }
         new = [each for location, each in coming.items() if location not in self._announced]
         if new and 2 * len(new) >= min(horizon, len(coming)):
             self._announced = coming
@@ -73,6 +75,13 @@ class Ahead:
                 expected.close()
         except (AttributeError, TypeError):  # Python ends, and names that `close` uses are gone
             pass
+
+
+def _with_partners(shards: Iterable[ShardUrl]) -> Iterator[ShardUrl]:
+    """Yield shards, each before its partners in a join."""
+    for shard in shards:
+        yield shard
+        yield from shard.partners
 
 
 class _Reading:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from wdspec.base.errors import UrlError, warn_user
 from wdspec.base.files import expand_home
+from wdspec.base.redaction import redacted_urls
 from wdspec.base.user_code import is_security_enforced, secure_mode
 from wdspec.cache.names import Copies
 from wdspec.spec.language.values import read_size, read_variable
@@ -58,6 +59,17 @@ VARIABLES = {
 }
 """The environment variables that wdspec reads, and what they are."""
 _OURS = ("WDS", "AIS_", "USE_AIS")
+_SECRET = frozenset({"AIS_AUTHN_TOKEN"})
+
+
+def show_variable(name: str, value: str) -> str:
+    """Return the value of an environment variable without secrets."""
+    return "(set)" if name in _SECRET else redacted_urls(value)
+
+
+def describe_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that are set and that wdspec reads, without secrets."""
+    return {name: show_variable(name, environ[name]) for name in VARIABLES if name in environ}
 
 
 def misspelled_variables(environ: Mapping[str, str]) -> dict[str, str]:

@@ -269,10 +269,16 @@ def with_surveyed_caches(
             return storage
         directory = storage.cache.names.directory
         if directory not in names:
-            names[directory] = storage.cache.names.survey(chain.from_iterable(shards.values()))
+            names[directory] = storage.cache.names.survey(
+                chain.from_iterable(map(_with_partners, shards.values()))
+            )
         return replace(storage, cache=replace(storage.cache, names=names[directory]))
 
     return {name: survey(storage) for name, storage in storages.items()}
+
+
+def _with_partners(shards: Iterable[ShardUrl]) -> Iterable[ShardUrl]:
+    return (each for shard in shards for each in (shard, *shard.partners))
 
 
 def _cache_of(settings: CacheSettings | None, source: Source | None, verbose: bool) -> ShardCache | None:

@@ -7,7 +7,6 @@ along with its output, without a thread; the last part of it goes into the error
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import select
@@ -213,7 +212,9 @@ class _Run:
         self._out, self._err = self._popen.stdout.fileno(), self._popen.stderr.fileno()
         os.set_blocking(self._out, False)
         os.set_blocking(self._err, False)
-        with contextlib.suppress(OSError, AttributeError):  # over the user's limit; not Linux
+        with contextlib.suppress(OSError, AttributeError, ImportError):  # over the user's limit; not Linux
+            import fcntl
+
             fcntl.fcntl(self._out, fcntl.F_SETPIPE_SZ, CAPACITY)  # type: ignore[attr-defined,unused-ignore]  # Linux
         self._poll = select.poll()
         self._poll.register(self._out, select.POLLIN)

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TypeVar
 
 from wdspec.base.errors import ShardError
+from wdspec.base.process import PerProcess
 from wdspec.base.redaction import redact
 
 log = logging.getLogger("wdspec")
@@ -22,6 +23,17 @@ SUBSTANTIAL = 1024 * 1024
 
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 """HTTP statuses that may pass by themselves, for any store."""
+
+
+@dataclass
+class RetryCount:
+    """Number of requests that this process has repeated."""
+
+    retries: int = 0
+
+
+retry_count = PerProcess(RetryCount)
+"""The count of this process; its threads may lose one when they count at the same moment."""
 
 
 class TransientError(Exception):
@@ -107,6 +119,7 @@ class Retries:
                 f"given up after {self._attempts} attempt{'s' if self._attempts > 1 else ''} in {spent:.0f} s: {error}",
                 location=self._url,
             ) from error
+        retry_count.value.retries += 1
         log.warning(
             "attempt %d at %s failed: %s; trying again in %.1f s",
             self._attempts,

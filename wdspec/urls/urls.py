@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, cast, overload
 from urllib.parse import quote, unquote
 
 from wdspec.base.errors import UrlError
@@ -266,6 +268,10 @@ class ShardUrl(NamedTuple):
 
     text: str
     base: str
+    partners: tuple[ShardUrl, ...] = ()
+    """The shards of `join` that belong to it: one of each list."""
+    tables: tuple[Any, ...] = ()
+    """The tables of `lookup` (`wdspec.read.tables.Table`)."""
 
 
 class ShardRun(NamedTuple):
@@ -287,6 +293,8 @@ class UrlSequence(Sequence[ShardUrl]):
     """
 
     __slots__ = ("_ends", "parts")
+    joins: tuple[UrlSequence, ...] = ()
+    """The lists of `join`; see `JoinedUrls`."""
 
     def __init__(self, parts: Iterable[ShardRun]) -> None:
         self.parts = tuple(run for run in parts if len(run.texts))
@@ -330,8 +338,54 @@ class UrlSequence(Sequence[ShardUrl]):
         ends = " … ".join(self[i].text for i in sorted({0, len(self) - 1})) if self else "nothing"
         return redacted_urls(f"<UrlSequence of {len(self)}: {ends}>")
 
-    def __reduce__(self) -> tuple[type[UrlSequence], tuple[tuple[ShardRun, ...]]]:
+    def __reduce__(self) -> tuple[type[UrlSequence], tuple[Any, ...]]:
         return UrlSequence, (self.parts,)
+
+
+class JoinedUrls(UrlSequence):
+    """The shards of a source with `join` or `lookup`: the n-th shard of each list is a partner of the n-th shard.
+
+    Args:
+        parts: see `UrlSequence`.
+        joins: the lists, each with as many shards as the parts.
+        tables: the tables (`wdspec.read.tables.Table`).
+    """
+
+    def __init__(
+        self, parts: Iterable[ShardRun], joins: Iterable[UrlSequence], tables: Iterable[Any] = ()
+    ) -> None:
+        super().__init__(parts)
+        self.joins, self.tables = tuple(joins), tuple(tables)
+
+    @cached_property
+    def mark(self) -> str:
+        """A hash of the URLs of the partners as written, and of the rows of the tables, after a colon."""
+        texts = ["\n".join(each.texts()) for each in self.joins]
+        text = "\n\n".join([*texts, *(table.digest for table in self.tables)])
+        return f":{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+
+    @overload
+    def __getitem__(self, index: int) -> ShardUrl: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ShardUrl]: ...
+    def __getitem__(self, index: int | slice) -> ShardUrl | Sequence[ShardUrl]:
+        found = super().__getitem__(index)
+        if not isinstance(found, ShardUrl):
+            return found
+        partners = tuple(each[cast(int, index)] for each in self.joins)
+        return found._replace(partners=partners, tables=self.tables)
+
+    def __iter__(self) -> Iterator[ShardUrl]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JoinedUrls) and self.mark == other.mark and super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+    def __reduce__(self) -> tuple[type[UrlSequence], tuple[Any, ...]]:
+        return JoinedUrls, (self.parts, self.joins, self.tables)
 
 
 def _all(texts: Braces | tuple[str, ...]) -> Sequence[str]:

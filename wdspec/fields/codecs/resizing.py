@@ -125,7 +125,7 @@ _KERNELS = {
 def _find_kernel(name: str) -> tuple[Any, Any]:
     """Return the kernel, and torch's function to make a tensor of an array."""
     torch = library("torch", _USER)
-    if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
+    if not torch.backends.cpu.get_cpu_capability().startswith("AVX") and hasattr(os, "register_at_fork"):
         # Without AVX2, the kernel runs in several threads, for which a forked child would wait in vain.
         os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
     return getattr(torch.ops.aten, name).default, torch.from_numpy

@@ -429,6 +429,7 @@ def measures_of(suffix: str, decoder: str | None) -> tuple[str, ...] | None:
 
 EXTRAS = {
     "backports.zstd": "zstd",
+    "pyarrow": "parquet",
     **{
         library: extra
         for row in ROWS

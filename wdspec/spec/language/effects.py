@@ -49,6 +49,8 @@ class Drops(NamedTuple):
     """The values that do so; empty: all except the default and empty ones."""
     counted_as: Literal["dropped", "skipped"] = "dropped"
     """How reports count these samples: as left out by the spec, or as errors that are skipped."""
+    when_read: bool = False
+    """Whether the samples are dropped as they are read (`read/selection.py`), before they are shuffled and decoded."""
 
 
 class NotInAPass(NamedTuple):

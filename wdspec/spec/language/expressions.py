@@ -8,7 +8,7 @@ expression can neither call nor reach anything else:
     + - * /   < <= == != >= >   in   not in         numbers and comparisons
     and   or   not
     min max ceil floor abs                          functions
-    default(image.width, 0)                         another value where the sample lacks the field
+    default(image.width, 0)                         another value where the sample lacks the field, or it is null
 
 An expression is compiled once, to a Python function of the values it reads.
 """
@@ -175,7 +175,8 @@ class _Reader:
         if name == "default" and len(node.args) == 2 and not node.keywords:
             self._defaults.append(set())
             value = self._node(node.args[0])
-            lacks = " or ".join(f"{each} is MISSING" for each in sorted(self._defaults.pop())) or "False"
+            reads = sorted(self._defaults.pop())
+            lacks = " or ".join(f"{each} is MISSING or {each} is None" for each in reads) or "False"
             return f"({self._node(node.args[1])} if {lacks} else {value})"
         if name not in FUNCTIONS or node.keywords or not node.args:
             known = [*FUNCTIONS, "default"]

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from wdspec.base.errors import did_you_mean
 from wdspec.spec.build import Composition, SourceList
 from wdspec.spec.language.batch import Batch
-from wdspec.spec.language.decoders import measures_of
-from wdspec.spec.language.expressions import Expression, ExpressionError, describe_path, parse_expression
-from wdspec.spec.problems import list_names
-from wdspec.spec.rules.fields import files_of, known_fields, right_sources
+from wdspec.spec.language.expressions import parse_expression
+from wdspec.spec.rules.fields import find_absent, find_unmeasurable, known_fields, right_sources, unreadable
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_patterns import parts_of
 from wdspec.spec.sources import Draft
@@ -327,8 +323,8 @@ def _expressions(composition: Composition) -> Iterator[tuple[Node, str]]:
     "E330",
     "an expression that cannot be read",
     "Expressions have fields (`image.width`, `json.score`), constants, `+ - * /`, comparisons, `in`, `and or not`, and "
-    "the functions min, max, ceil, floor, abs and default. They are the same in `costs`, `batch.cost`, `limits`, "
-    "`balance` and `group_by`, and they cannot run code.",
+    "the functions min, max, ceil, floor, abs and default. They are the same in `where`, `costs`, `batch.cost`, "
+    "`limits`, `balance` and `group_by`, and they cannot run code.",
     keys="costs cost limits balance group_by",
     bad="batch: {cost: 'ciel(image.width / 28)', max_cost: 4096}\ndataset:\n  - shards: a.tar\n",
     good="batch: {cost: 'ceil(image.width / 28)', max_cost: 4096}\ndataset:\n  - shards: a.tar\n",
@@ -337,11 +333,7 @@ def unreadable_expressions(composition: Composition) -> Findings:
     """Expressions that are not in the grammar."""
     named: Mapping[str, str] = {} if "costs" in composition.bad else composition.spec.costs
     for at, text in _expressions(composition):
-        try:
-            parse_expression(text, named)
-        except ExpressionError as error:
-            column = at.column_at(error.column) if isinstance(at, Scalar) and at.value == text else None
-            yield Finding(at, f"the expression {error.message}", error.hint, column)
+        yield from unreadable(at, text, named)
 
 
 @rule("E316", keys="cost limits balance group_by pack")
@@ -354,41 +346,13 @@ def measured_fields(composition: Composition) -> Findings:
     for at, text in _expressions(composition):
         expression = parse_expression(text, spec.costs)
         needed = [path for path in expression.paths if path not in expression.optional]
-        yield from _absent(at, dict.fromkeys(str(path[0]) for path in needed), known)
-        yield from _unmeasurable(composition, at, expression)
+        yield from find_absent(at, dict.fromkeys(str(path[0]) for path in needed), known)
+        sources = right_sources(composition, "extensions", "rename", "decode", "tags")
+        yield from find_unmeasurable(at, expression, sources)
     if batch.pack is not None and not any(call.field is None for call in spec.map):
-        yield from _absent(
+        yield from find_absent(
             locate(composition.top.entries["batch"].value, ("pack",)), batch.pack.fields, known
         )
-
-
-def _absent(at: Node, names: Any, known: Mapping[str, Any]) -> Findings:
-    for name in names:
-        for source, fields in known.items():
-            if name not in fields and not name.startswith("__"):
-                has = f"samples of `{source}` have {list_names(fields, 8)}"
-                hint = did_you_mean(name, fields) or f"name one of these, or write `default({name}, 0)`"
-                yield Finding(at, f"there is no field `{name[:60]}` before `map`: {has}", hint)
-                break
-
-
-def _unmeasurable(composition: Composition, at: Node, expression: Expression) -> Findings:
-    """Parts of texts, integers and images that these do not have."""
-    for name, part in dict.fromkeys(path[:2] for path in expression.paths if len(path) > 1):
-        for leaf, source in right_sources(composition, "extensions", "rename", "decode", "tags"):
-            if name in source.tags:
-                continue
-            found = [measures_of(*file) for file in files_of(source, str(name))]
-            measures = dict.fromkeys(each for known in found for each in known or ())
-            if found and None not in found and part not in measures:
-                path = describe_path((name, part))
-                has = f"has {list_names(list(measures))}" if measures else "is an integer"
-                hint = (
-                    did_you_mean(str(part), list(measures))
-                    or f"write `{describe_path((name, *measures)[:2])}`"
-                )
-                yield Finding(at, f"there is no `{path}`: `{name}` of `{leaf.name}` {has}", hint)
-                break
 
 
 @rule("E206", keys=KEYS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from wdspec.base.errors import did_you_mean, nearest
@@ -17,15 +17,17 @@ from wdspec.spec.language.decoders import (
     ImageSpec,
     choose_decoder,
     key_for,
+    measures_of,
     split_decoder,
 )
+from wdspec.spec.language.expressions import Expression, ExpressionError, describe_path, parse_expression
 from wdspec.spec.language.samples import Decode
 from wdspec.spec.language.values import MASK
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source
-from wdspec.spec.tree import ListNode, MapNode, Node, locate
+from wdspec.spec.tree import ListNode, MapNode, Node, Scalar, locate
 
 MAGIC = frozenset("*?[")
 """Characters that make an item of `extensions` a pattern of several fields."""
@@ -56,7 +58,12 @@ def visible_fields(source: Source) -> tuple[str, ...] | None:
         for old in olds:
             fields.pop(old, None)
         fields.setdefault(new)
-    return tuple(dict.fromkeys((*fields, *source.tags)))
+    return tuple(dict.fromkeys((*fields, *_columns(source), *source.tags)))
+
+
+def _columns(source: Source) -> Iterator[str]:
+    """The fields that tables add."""
+    return (name for lookup in source.lookup for name in lookup.names)
 
 
 def known_fields(composition: Composition, *keys: str) -> Known:
@@ -79,6 +86,45 @@ def decoders_of(source: Source, field: str) -> list[str | None]:
     return [decoder for _, decoder in files_of(source, field)]
 
 
+def unreadable(at: Node, text: str, named: Mapping[str, str]) -> Findings:
+    """What is wrong with the grammar of an expression."""
+    try:
+        parse_expression(text, named)
+    except ExpressionError as error:
+        column = at.column_at(error.column) if isinstance(at, Scalar) and at.value == text else None
+        yield Finding(at, f"the expression {error.message}", error.hint, column)
+
+
+def find_absent(at: Node, names: Iterable[str], known: Mapping[str, Sequence[str]]) -> Findings:
+    """Fields that the samples of a source do not have before `map`."""
+    for name in names:
+        for source, fields in known.items():
+            if name not in fields and not name.startswith("__"):
+                has = f"samples of `{source}` have {list_names(fields, 8)}"
+                hint = did_you_mean(name, fields) or f"name one of these, or write `default({name}, 0)`"
+                yield Finding(at, f"there is no field `{name[:60]}` before `map`: {has}", hint)
+                break
+
+
+def find_unmeasurable(at: Node, expression: Expression, sources: Sequence[tuple[Draft, Source]]) -> Findings:
+    """Parts of texts, integers and images that these do not have."""
+    for name, part in dict.fromkeys(path[:2] for path in expression.paths if len(path) > 1):
+        for leaf, source in sources:
+            if name in source.tags:
+                continue
+            found = [measures_of(*file) for file in files_of(source, str(name))]
+            measures = dict.fromkeys(each for known in found for each in known or ())
+            if found and None not in found and part not in measures:
+                path = describe_path((name, part))
+                has = f"has {list_names(list(measures))}" if measures else "is an integer"
+                hint = (
+                    did_you_mean(str(part), list(measures))
+                    or f"write `{describe_path((name, *measures)[:2])}`"
+                )
+                yield Finding(at, f"there is no `{path}`: `{name}` of `{leaf.name}` {has}", hint)
+                break
+
+
 def is_image(field: str) -> bool:
     """Whether a field is an image, judging by its name."""
     return field.rsplit(".", 1)[-1].lower() in IMAGE_FIELDS
@@ -97,6 +143,7 @@ def unreadable_renames(composition: Composition) -> Findings:
     """New names for fields that `extensions` leaves out."""
     for leaf, source in right_sources(composition, "extensions", "rename"):
         patterns = [pattern for entry in source.extensions or () for pattern in entry.split(";")]
+        patterns += _columns(source) if patterns else ()
         if not patterns or source.missing == "none" or any(MAGIC.intersection(each) for each in patterns):
             continue
         known = {pattern.lower() for pattern in patterns}
@@ -184,9 +231,9 @@ def _could_have(entry: str, fields: tuple[str, ...]) -> bool:
 
 @rule(
     "E316",
-    "a field of map, expect or batch that no sample has",
-    "`map`, `expect`, `batch: {collate: …}` or `batch: {ragged: …}` names a field that samples do not have at that "
-    "point, so the run would end with its first sample or batch.",
+    "a field of map, where, expect or batch that no sample has",
+    "`map`, `where`, `subset`, `expect` or a key of `batch` names a field that samples do not have at that point, so "
+    "the run would end with its first sample or batch.",
     keys="map",
     bad="batch: {size: 4, collate: {tokns: pad}}\ndataset:\n  - {shards: a.tar, extensions: tokens.npy,"
     " rename: {tokens: tokens.npy}}\n",
@@ -295,6 +342,51 @@ def _twin(decoder: str | None) -> str:
     return "+".join((twin if (twin := f"torch{base}") in BY_NAME else f"torch{base.rstrip('16')}", *options))
 
 
+def _selecting(composition: Composition) -> Iterator[tuple[Draft, Source, str, Node, str]]:
+    """Sources, keys, places and texts of the expressions in `where` and `subset`."""
+    for leaf, source in composition.models:
+        if source.where is not None and "where" not in leaf.bad:
+            yield leaf, source, "where", leaf.node.value_or_self("where"), source.where
+        if source.subset is not None and source.subset.of is not None and "subset" not in leaf.bad:
+            yield leaf, source, "subset", locate(leaf.node.value_or_self("subset"), ("of",)), source.subset.of
+
+
+@rule("E330", keys="where subset")
+def unreadable_selections(composition: Composition) -> Findings:
+    """Expressions of `where` and `subset` that are not in the grammar, or read no field."""
+    for _, _, key, at, text in _selecting(composition):
+        named = composition.spec.costs if key == "where" and "costs" not in composition.bad else {}
+        found = [*unreadable(at, text, named)]
+        yield from found
+        if found:
+            continue
+        expression = parse_expression(text, named)
+        if not expression.paths:
+            message = "the expression reads no field, so it is the same for every sample"
+            yield Finding(at, message, _SELECTING[key])
+        elif key == "subset" and expression.source != "v0":
+            yield Finding(at, "`of` is one field, or one value in it, not an expression", _SELECTING[key])
+
+
+_SELECTING = {"where": "write for example `json.score >= 0.5`", "subset": "write for example `of: json.user`"}
+
+
+@rule("E316", keys="where subset")
+def selecting_fields(composition: Composition) -> Findings:
+    """Fields in `where` and `subset`, which are read before `map`."""
+    for leaf, source, key, at, text in _selecting(composition):
+        named = composition.spec.costs if key == "where" and "costs" not in composition.bad else {}
+        is_wrong = leaf.bad.intersection(("extensions", "rename", "decode", "tags"))
+        if is_wrong or any(True for _ in unreadable(at, text, named)):
+            continue
+        expression = parse_expression(text, named)
+        fields = visible_fields(source.model_copy(update={"map": ()}))
+        if fields is not None:
+            needed = [str(path[0]) for path in expression.paths if path not in expression.optional]
+            yield from find_absent(at, dict.fromkeys(needed), {leaf.name: fields})
+        yield from find_unmeasurable(at, expression, [(leaf, source)])
+
+
 @rule("E316", keys="expect")
 def expected_fields(composition: Composition) -> Findings:
     """Fields in `expect`, which is checked after `map` and `tags` of the source."""
@@ -369,7 +461,8 @@ def field_names(source: Source) -> tuple[str, ...] | None:
     """The names that fields of a source may have after renaming; None if they depend on the data."""
     if source.extensions is None or any(MAGIC.intersection(entry) for entry in source.extensions):
         return None
-    return tuple(dict.fromkeys((*source.rename, *(entry.split(";")[0] for entry in source.extensions))))
+    files = (entry.split(";")[0] for entry in source.extensions)
+    return tuple(dict.fromkeys((*source.rename, *files, *_columns(source))))
 
 
 def _matches(key: str, names: Sequence[str], source: Source) -> bool:

@@ -229,3 +229,62 @@ def many_passes(composition: Composition) -> Findings:
             message = f"an epoch takes {passes:,.0f} passes over the {held:,} samples of `{draft.name}`"
             hint = "give it a smaller share, or correct `samples`"
             yield Finding(draft.node.value_or_self("samples"), message, hint)
+
+
+@rule(
+    "E322",
+    "max_passes of an unknown number of samples",
+    "`max_passes` counts samples, so it needs the number of samples in the source: declare `samples`, or name a file "
+    "of `wdspec stats` as `stats`. If `where`, `subset`, `keys`, `exclude`, `select` or `missing: skip` leave samples "
+    "out, declare how many are left.",
+    keys="max_passes on_exhausted",
+    bad="dataset:\n  - {shards: a.tar, max_passes: 4}\n",
+    good="dataset:\n  - {shards: a.tar, max_passes: 4, samples: 10_000}\n",
+)
+def uncounted_passes(composition: Composition) -> Findings:
+    """Sources with `max_passes` whose number of samples is not known."""
+    for leaf, source in composition.models:
+        if source.max_passes is None or leaf.bad.intersection(("max_passes", "samples")):
+            continue
+        at = leaf.node.key_or_self("max_passes")
+        if source.samples is None:
+            yield Finding(at, "`max_passes` needs the number of samples", "add `samples: …`, or `stats: …`")
+        elif "dropped" in source.drops and leaf.node.get("samples") is None:
+            message = "`max_passes` needs the number of samples that are kept, but `stats` counts all"
+            yield Finding(at, message, "add `samples: …`")
+
+
+@rule("E206", keys="on_exhausted")
+def endless_sources(composition: Composition) -> Findings:
+    """Sources with `on_exhausted` that are never exhausted."""
+    for leaf, source in composition.models:
+        if (
+            source.max_passes is None
+            and "max_passes" not in leaf.bad
+            and leaf.node.get("on_exhausted") is not None
+        ):
+            yield Finding(
+                leaf.node.key_or_self("on_exhausted"), "`on_exhausted` needs `max_passes`", "add it"
+            )
+
+
+@rule("E207", keys="max_passes")
+def uncountable_passes(composition: Composition) -> Findings:
+    """`max_passes` where samples are not drawn by shares."""
+    spec, bad = composition.spec, composition.bad
+    why = ""
+    if "epoch" not in bad and spec.is_pass:
+        why = "`epoch: pass`, which reads every sample once"
+    elif "batch" not in bad and spec.batch is not None and spec.batch.has_windows:
+        why = "batches of different sizes"
+    elif "stage" not in bad and spec.stage is not None:
+        why = "`stage`, which may yield any number of samples"
+    elif "mix" not in bad and spec.mix.draw == "round_robin":
+        why = "`draw: round_robin`"
+    for leaf, source in composition.models if why else ():
+        if source.max_passes is not None:
+            yield Finding(
+                leaf.node.key_or_self("max_passes"),
+                f"`max_passes` cannot be combined with {why}",
+                "remove one",
+            )

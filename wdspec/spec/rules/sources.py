@@ -7,14 +7,14 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from itertools import islice
-from typing import Generic, NamedTuple, TypeVar
+from itertools import combinations_with_replacement, islice
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from wdspec.spec.build import Composition
 from wdspec.spec.problems import quote
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_patterns import parts_of
-from wdspec.spec.sources import every_draft
+from wdspec.spec.sources import Draft, every_draft
 from wdspec.spec.tree import ListNode, Scalar
 from wdspec.urls.urls import Part, kind_of, scheme_of
 
@@ -159,22 +159,12 @@ def _absolute(text: str, base: str) -> str:
 )
 def shards_of_two_sources(composition: Composition) -> Findings:
     """The first shard of each text that is also in an earlier source."""
-    stores: defaultdict[str, ShardSets[str]] = defaultdict(ShardSets)  # the same URL may be in several stores
-    shards: defaultdict[str, list[_Written]] = defaultdict(list)
-    for leaf, text, parts in parts_of(composition):
-        store = repr(leaf.model and leaf.model.storage)
-        shards[store] += [(leaf.name, text, part) for part in parts]
-        for part in parts:
-            found = stores[store].add(part, leaf.name)
-            if found is not None and found[1] != leaf.name:
-                shard, other = found
-                message = f"{quote(shard)} is also a shard of the source `{other}`"
-                yield Finding(text, message, "put each shard into one source")
-                break
-    for of_store in shards.values():
-        if any(part.listed for *_, part in of_store):
-            for text, message in _shared_globs(of_store):
-                yield Finding(text, message, "put each shard into one source")
+    written = [
+        # The same URL may be in several stores.
+        (repr(leaf.model and leaf.model.storage), leaf.name, leaf, text, parts)
+        for leaf, text, parts in parts_of(composition)
+    ]
+    yield from _find_shared(written, "source", "put each shard into one source")
 
 
 @rule(
@@ -190,21 +180,83 @@ def shards_of_two_sources(composition: Composition) -> Findings:
 )
 def shards_of_two_splits(splits: Sequence[Composition]) -> Findings:
     """The first shard of each text that is also in an earlier split."""
-    sets: ShardSets[str] = ShardSets()
-    shards: list[_Written] = []
-    for composition in splits:
-        split = composition.variant.split or ""
-        for _, text, parts in parts_of(composition):
-            shards += [(split, text, part) for part in parts]
+    written = [
+        ("", composition.variant.split or "", leaf, text, parts)
+        for composition in splits
+        for leaf, text, parts in parts_of(composition)
+    ]
+    yield from _find_shared(written, "split", "use different shards in each split")
+
+
+def _find_shared(
+    written: Sequence[tuple[str, str, Draft, Scalar, Sequence[Part]]], kind: str, hint: str
+) -> Findings:
+    """Find shards of two owners, unless these select different samples of them.
+
+    Args:
+        written: for each text that names shards: its store, its owner, its source, the text, and its parts.
+        kind: what the owners are.
+        hint: how to fix it.
+    """
+    chosen = [
+        "" if leaf.node.entries.keys().isdisjoint(_SELECTING) else repr(_selection(leaf))
+        for *_, leaf, _, _ in written
+    ]
+    leaves = dict(zip(chosen, (leaf for *_, leaf, _, _ in written), strict=True))
+    reported: set[int] = set()
+    for pair in combinations_with_replacement(leaves, 2):
+        if pair[0] != pair[1] and _are_disjoint(leaves[pair[0]], leaves[pair[1]]):
+            continue
+        stores: defaultdict[str, ShardSets[str]] = defaultdict(ShardSets)
+        shards: defaultdict[str, list[_Written]] = defaultdict(list)
+        for selection, (store, owner, _, text, parts) in zip(chosen, written, strict=True):
+            if selection not in pair:
+                continue
+            shards[store] += [(owner, text, part) for part in parts]
             for part in parts:
-                found = sets.add(part, split)
-                if found is not None and found[1] != split:
-                    message = f"{quote(found[0])} is also a shard of the split `{found[1]}`"
-                    yield Finding(text, message, "use different shards in each split")
+                found = stores[store].add(part, owner)
+                if found is not None and found[1] != owner:
+                    shard, other = found
+                    if id(text) not in reported:
+                        yield Finding(text, f"{quote(shard)} is also a shard of the {kind} `{other}`", hint)
+                    reported.add(id(text))
                     break
-    if any(part.listed for *_, part in shards):
-        for text, message in _shared_globs(shards):
-            yield Finding(text, message, "use different shards in each split")
+        for of_store in shards.values():
+            if any(part.listed for *_, part in of_store):
+                for text, message in _shared_globs(of_store):
+                    if id(text) not in reported:
+                        yield Finding(text, message, hint)
+                    reported.add(id(text))
+
+
+_SELECTING = ("where", "subset", "keys", "exclude")
+
+
+def _selection(leaf: Draft) -> tuple[Any, ...]:
+    """What decides which samples of its shards a source keeps."""
+    source = leaf.model
+    if source is None or leaf.bad.intersection(_SELECTING):
+        return ()
+    return source.where, source.subset, source.only_keys, source.exclude
+
+
+def _are_disjoint(one: Draft, other: Draft) -> bool:
+    """Whether two sources surely, or by two different `where`, keep different samples of the same shards."""
+    if not (ours := _selection(one)) or not (theirs := _selection(other)) or ours == theirs:
+        return False
+    (where, subset, keys, exclude), (their_where, their_subset, their_keys, their_exclude) = ours, theirs
+    if where and their_where and where != their_where:
+        return True
+    if (keys and keys == their_exclude) or (exclude and exclude == their_keys):
+        return True
+    if (
+        subset is None
+        or their_subset is None
+        or (subset.of, subset.seed) != (their_subset.of, their_subset.seed)
+    ):
+        return False
+    bounds = sorted((subset.part, their_subset.part))
+    return bool(bounds[0][1] <= bounds[1][0])
 
 
 @rule(

@@ -1,0 +1,211 @@
+"""`max_passes` and `on_exhausted`: shares that change when a source has been read often enough."""
+
+import json
+import random
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shardmaking import write_shard
+
+import wdspec
+from wdspec.planning.shares import limit_passes
+
+
+def spec_of(sources, schedule=None, **more):
+    return wdspec.load(
+        {
+            "seed": 1,
+            "dataset": [{"name": name, "shards": f"{name}.tar", **keys} for name, keys in sources.items()],
+            **({"mix": {"schedule": schedule}} if schedule else {}),
+            **more,
+        }
+    )
+
+
+@st.composite
+def mixes(draw):
+    names = "abcd"[: draw(st.integers(2, 4))]
+    sources = {}
+    for name in names:
+        keys = {"weight": draw(st.integers(1, 9)), "samples": draw(st.integers(1, 400))}
+        if name != names[-1] and draw(st.booleans()):
+            keys |= {"max_passes": draw(st.sampled_from([0.5, 1, 2, 3.7])), "on_exhausted": "drop"}
+        sources[name] = keys
+    return sources, draw(st.integers(1, 32))
+
+
+@given(mixes())
+def test_shares_follow_a_simulation_batch_by_batch(mix):
+    """A slow oracle: add up the shares of each batch, and drop a source before it would exceed its passes."""
+    sources, size = mix
+    spec = spec_of(sources)
+    weights = {name: Fraction(keys["weight"]) for name, keys in sources.items()}
+    caps = {
+        name: Fraction(str(keys["max_passes"])) * keys["samples"]
+        for name, keys in sources.items()
+        if "max_passes" in keys
+    }
+    whole = {name: weight / sum(weights.values()) for name, weight in weights.items()}
+    limits, exhausted = limit_passes(spec, {0: whole}, size)
+    drawn, out = dict.fromkeys(sources, Fraction(0)), []
+    current = None
+    for batch in range(300):
+        while True:
+            total = sum(weight for name, weight in weights.items() if name not in out)
+            shares = {name: Fraction(0) if name in out else weights[name] / total for name in sources}
+            over = [
+                name
+                for name in sorted(caps)
+                if name not in out and drawn[name] + shares[name] * size > caps[name]
+            ]
+            # All that have no room for a batch at this point leave together, as long as they end at the same batch.
+            if not over:
+                break
+            out += over
+        current = max(start for start in limits if start <= batch)
+        assert limits[current] == shares
+        drawn = {name: drawn[name] + shares[name] * size for name in sources}
+    assert [each.source for each in exhausted if each.start < 300] == out
+    assert all(drawn[name] <= cap for name, cap in caps.items())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("passes")
+    for name in "ab":
+        for shard in range(4):
+            write_shard(
+                folder / f"{name}-{shard}.tar", [(f"{name}{shard}{n:02d}", {"cls": b"1"}) for n in range(20)]
+            )
+    return folder
+
+
+def run_of(folder, then, batch=8, **more):
+    return {
+        "seed": 2,
+        "elastic": {"ranks": 4, "workers": 1},
+        "dataset": [
+            {
+                "name": "a",
+                "shards": f"{folder}/a-{{0..3}}.tar",
+                "weight": 1,
+                "samples": 80,
+                "max_passes": 2,
+                "on_exhausted": then,
+            },
+            {"name": "b", "shards": f"{folder}/b-{{0..3}}.tar", "weight": 1},
+        ],
+        "batch": {"global_size": batch},
+        "epoch": {"batches": 15},
+        **more,
+    }
+
+
+def batches_of(spec, world, steps, state=None):
+    loaders = [wdspec.loader(spec, num_workers=0, rank=rank, world_size=world) for rank in range(world)]
+    try:
+        for loader in loaders if state is not None else ():
+            loader.load_state_dict(state)
+        found = []
+        while len(found) < steps:
+            before = len(found)
+            for parts in zip(*loaders, strict=True):
+                found.append(sorted(key for part in parts for key in part["__key__"]))
+                if len(found) == steps:
+                    break
+            if len(found) == before:
+                break
+        return found, wdspec.merge_states([loader.state_dict() for loader in loaders])
+    finally:
+        for loader in loaders:
+            loader.close()
+
+
+def test_a_dropped_source_leaves_its_place_to_the_others_and_resumes_exactly(folder):
+    spec = run_of(folder, "drop")
+    whole, _ = batches_of(spec, 1, 60)
+    assert len(whole) == 60
+    counts = [Counter(key[0] for key in batch) for batch in whole]
+    assert all(count == {"a": 4, "b": 4} for count in counts[:40])  # 2 passes over 80 samples
+    assert all(count == {"b": 8} for count in counts[40:])
+    assert set(Counter(key for batch in whole for key in batch if key[0] == "a").values()) == {2}
+    for steps, first, second in ((33, 4, 2), (40, 2, 4), (47, 1, 2)):
+        start, state = batches_of(spec, first, steps)
+        rest, _ = batches_of(spec, second, 60 - steps, state)
+        assert start + rest == whole
+
+
+def test_a_run_stops_on_all_ranks_at_the_same_step(folder):
+    spec = run_of(folder, "stop")
+    for world in (1, 2, 4):
+        found, state = batches_of(spec, world, 100)
+        assert len(found) == 40
+        again, _ = batches_of(spec, world, 100, state)
+        assert again == []
+    with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+        lengths = [(len(loader), sum(1 for _ in loader)) for _ in range(4)]
+    assert lengths == [
+        (15, 15),
+        (15, 15),
+        (10, 10),
+        (10, 0),
+    ]  # the last epoch has ten, and all of them were read
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_error_names_the_source_after_all_earlier_batches(folder, workers):
+    spec = run_of(folder, "error", epoch={"batches": 1000}, elastic={"ranks": 1, "workers": 2})
+    with wdspec.loader(spec, num_workers=workers, rank=0, world_size=1) as loader:
+        batches = iter(loader)
+        assert len([next(batches) for _ in range(40)]) == 40
+        with pytest.raises(wdspec.UsageError, match=r"step 40 would exceed `max_passes`.*source a"):
+            next(batches)
+
+
+def test_samples_without_batches_stop_too(folder):
+    spec = run_of(folder, "stop", batch=4, elastic={"ranks": 1, "workers": 1}) | {
+        "batch": None,
+        "epoch": None,
+    }
+    found = [sample["__key__"] for sample in wdspec.compile(spec)]
+    assert Counter(key[0] for key in found)["a"] == 160
+    with pytest.raises(wdspec.UsageError, match="would exceed"):
+        list(wdspec.compile(run_of(folder, "error", elastic={"ranks": 1}) | {"batch": None, "epoch": None}))
+
+
+def test_schedules_and_random_caps_stay_within_their_limits(folder):
+    draw = random.Random(5)
+    for _ in range(20):
+        at = draw.randrange(20, 400, 20)
+        schedule = [
+            {"at": 0, "shares": {"a": 1, "b": 3}},
+            {"at": at, "shares": {"a": 3, "b": 1}, "ramp": "linear"},
+        ]
+        passes = draw.choice([0.5, 1, 1.5, 3])
+        sources = {"a": {"samples": 80, "max_passes": passes, "on_exhausted": "drop"}, "b": {}}
+        spec = spec_of(sources, schedule, batch={"size": 4})
+        plan = wdspec.plan(spec.model_copy(update={"dataset": spec.dataset}), ranks=1, workers=1)
+        batches = plan.exhausted[0].start
+        drawn = plan.mean_shares(batches)[0] * batches * 4
+        assert 80 * Fraction(str(passes)) - 4 < drawn <= 80 * Fraction(str(passes))
+
+
+def test_shares_cannot_be_set_and_all_sources_cannot_be_dropped(folder):
+    loader = wdspec.loader(run_of(folder, "drop"), num_workers=0, rank=0, world_size=1)
+    with loader, pytest.raises(wdspec.UsageError, match=r"cannot be set in a spec with `max_passes`"):
+        loader.set_shares({"a": 1})
+    spec = run_of(folder, "drop")
+    spec["dataset"][1] |= {"samples": 80, "max_passes": 1, "on_exhausted": "drop"}
+    with pytest.raises(wdspec.UsageError, match="all sources have been read `max_passes` times at batch"):
+        wdspec.plan(spec)
+
+
+def test_explain_and_states_show_the_limit(folder, tmp_path):
+    from commandline import wdspec as program
+
+    (tmp_path / "s.yaml").write_text(json.dumps(run_of(folder, "drop")))
+    shown, _ = program("explain", "s.yaml", folder=tmp_path)
+    assert "`a` is exhausted at batch 40: other sources only" in shown

@@ -1,0 +1,324 @@
+"""Joined shards: the global batches of one tar that holds both parts, and what plain Python knows; nothing is lost."""
+
+import bz2
+import gzip
+import itertools
+import json
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from shardmaking import write_shard
+
+import wdspec
+from wdspec.read.shard import Piece
+from wdspec.shards.shards import list_shards
+from wdspec.spec.load import load
+
+PARTS = (2, 5, 9)
+"""Numbers of shards of the sources."""
+
+
+def make_source(folder, seed, shards, kind, is_sorted=True):
+    """Write one source twice, as two parts and as one; returns what plain Python knows of it: key → (cls, caption)."""
+    rng, truth = random.Random(seed), {}
+    for shard in range(shards):
+        keys = [f"{shard}-{number:03}" for number in range(rng.randint(8, 30))]
+        if not is_sorted:
+            rng.shuffle(keys)
+        gaps = set() if shard % 3 == 2 else {key for key in keys if rng.random() < 0.2}
+        captions = {key: f"caption {key} {'x' * rng.randint(0, 900)}" for key in keys if key not in gaps}
+        first = [(key, {"cls": str(number).encode()}) for number, key in enumerate(keys)]
+        second = [(key, {"txt": captions[key].encode()}) for key in keys if key in captions]
+        if shard % 2:  # samples that the source lacks
+            for place in (0, len(second) // 2, len(second)):
+                extra = f"{shard}-{place:03}x"
+                second.insert(place, (extra, {"txt": b"extra"}))
+        whole = [
+            (key, {**fields, **({"txt": captions[key].encode()} if key in captions else {})})
+            for key, fields in first
+        ]
+        write_shard(folder / f"a-{shard}.tar", first)
+        write_shard(folder / f"whole-{shard}.tar", whole)
+        write_shard(folder / f"b-{shard}.tar", second)
+        data = (folder / f"b-{shard}.tar").read_bytes()
+        (folder / f"b-{shard}.tar.gz").write_bytes(gzip.compress(data))
+        (folder / f"b-{shard}.tar.bz2").write_bytes(bz2.compress(data))
+        lines = [json.dumps({"__key__": key, "txt": fields["txt"].decode()}) for key, fields in second]
+        (folder / f"b-{shard}.jsonl").write_text("\n".join(lines) + "\n")
+        truth |= {key: (number, captions.get(key)) for number, key in enumerate(keys)}
+    return truth
+
+
+class Listed(dict):
+    """Sources by number; reports of failures do not list their samples."""
+
+    def __repr__(self):
+        return f"{len(self)} sources"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("joins")
+
+
+@pytest.fixture(scope="module")
+def sources(folder):
+    found = Listed()
+    for number, (shards, is_sorted) in enumerate(itertools.product(PARTS, (True, False))):
+        place = folder / str(number)
+        found[number] = place, shards, make_source(place, number, shards, "tar", is_sorted)
+    return found
+
+
+def run(spec, ranks, batches, state=None):
+    """Global batches read by `ranks` ranks, as sets of (key, cls, caption), and the merged state, through JSON."""
+    rows, states = [], []
+    for rank in range(ranks):
+        with wdspec.loader(spec, num_workers=0, rank=rank, world_size=ranks) as loader:
+            if state is not None:
+                loader.load_state_dict(state)
+            seen = []
+            while len(seen) < batches:
+                seen += [
+                    sorted(
+                        zip(batch["__key__"], map(int, batch["cls"]), map(str, batch["caption"]), strict=True)
+                    )
+                    for batch in itertools.islice(loader, batches - len(seen))
+                ]
+            rows.append(seen)
+            states.append(json.loads(json.dumps(loader.state_dict())))
+    merged = wdspec.merge_states(states)
+    return [sorted(itertools.chain.from_iterable(row)) for row in zip(*rows, strict=True)], merged
+
+
+@st.composite
+def cases(draw):
+    return {
+        "numbers": draw(st.lists(st.integers(0, 5), min_size=1, max_size=2, unique=True)),
+        "missing": draw(st.sampled_from(("skip", "none"))),
+        "format": draw(st.sampled_from(("tar", "tar", "tar.gz", "tar.bz2", "jsonl"))),
+        "shuffle": draw(st.sampled_from((0, 5, 40))),
+        "interleave": draw(st.sampled_from((1, 3))),
+        "order": draw(st.sampled_from(("shuffled", "sequential", "resampled"))),
+    }
+
+
+def specs_of(sources, case):
+    """The spec with a join, and the one of whole tars, whose samples come in the same order."""
+    joined, whole = [], []
+    for number in case["numbers"]:
+        place, shards, _ = sources[number]
+        common = {
+            "name": f"s{number}",
+            "shuffle": case["shuffle"],
+            "interleave": case["interleave"],
+            "order": case["order"],
+        }
+        braces = f"{{0..{shards - 1}}}"
+        join = {
+            "shards": f"{place}/b-{braces}.{case['format']}",
+            "missing": case["missing"],
+            "fields": "txt",
+            "rename": {"caption": "txt"},
+        }
+        joined.append({**common, "shards": f"{place}/a-{braces}.tar", "join": [join]})
+        rename = {"caption": "txt"}
+        whole.append(
+            {**common, "shards": f"{place}/whole-{braces}.tar", "rename": rename, "missing": case["missing"]}
+        )
+    common = {"seed": 3, "batch": {"global_size": 8}, "epoch": {"batches": 4}}
+    common["elastic"] = {"ranks": 4, "workers": 2}
+    return [load({**common, "dataset": dataset}) for dataset in (joined, whole)]
+
+
+@given(cases(), st.lists(st.tuples(st.sampled_from((1, 2, 4)), st.integers(1, 9)), min_size=1, max_size=4))
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_global_batches_are_those_of_whole_tars_after_any_resumes_on_any_topology(sources, case, legs):
+    joined, whole = specs_of(sources, case)
+    seen, state = [], None
+    for ranks, batches in legs:
+        part, state = run(joined, ranks, batches, state)
+        seen += part
+    expected, _ = run(whole, 1, sum(batches for _, batches in legs))
+    assert seen == expected
+    truth = {}
+    for number in case["numbers"]:
+        truth |= {(f"s{number}", key): each for key, each in sources[number][2].items()}
+    known = Counter((key, cls, str(caption)) for (_, key), (cls, caption) in truth.items())
+    assert all(sample in known for batch in seen for sample in batch)
+    if case["missing"] == "skip":
+        assert not any(caption == "None" for batch in seen for _, _, caption in batch)
+
+
+def write_pair(folder, first, second, name="b-0.tar"):
+    """One shard with `cls` of some keys, and its partner with `txt` of some keys."""
+    write_shard(folder / "a-0.tar", [(key, {"cls": b"1"}) for key in first])
+    if name.endswith(".jsonl"):
+        lines = [json.dumps({"__key__": key, "txt": f"of {key}"}) for key in second]
+        (folder / name).write_text("\n".join(lines) + "\n")
+    else:
+        write_shard(folder / name, [(key, {"txt": f"of {key}".encode()}) for key in second])
+    return {"name": "s", "shards": f"{folder}/a-0.tar", "join": [{"shards": f"{folder}/{name}"}]}
+
+
+def read(source, **options):
+    """The samples of a source in order, as (key, txt), and how many were dropped or skipped."""
+    spec = {"dataset": [{"order": "sequential", "shuffle": 0, **source}], "epoch": "pass", **options}
+    dataset = wdspec.compile(spec)
+    samples = [(sample["__key__"], sample.get("txt")) for sample in dataset if sample["__mask__"]]
+    counts = dataset.stats().sources["s"] if hasattr(dataset, "stats") else None
+    dataset.close()
+    return samples, counts
+
+
+def test_a_missing_partner_is_an_error_that_names_both_sides(tmp_path):
+    source = write_pair(tmp_path, ["k1", "k2", "k3"], ["k1", "k3"])
+    with pytest.raises(wdspec.ShardError) as caught:
+        read(source)
+    place = caught.value.place
+    assert caught.value.code == "D220"
+    assert place["url"] == f"{tmp_path}/a-0.tar"
+    assert (place["key"], place["offset"]) == ("k2", 1024)
+    assert place["partner"] == f"{tmp_path}/b-0.tar"
+    assert (place["partner_key"], place["partner_offset"]) == ("k3", 1024)
+
+
+@pytest.mark.parametrize("name", ["b-0.tar", "b-0.jsonl"])
+@pytest.mark.parametrize(
+    ("second", "code"),
+    [
+        (["k2", "k1", "k3"], "D221"),
+        (["k3", "k2", "k1"], "D221"),
+        (["k1", "k2", "k1", "k3"], "D222"),
+        (["k1", "k1", "k2", "k3"], "D222"),
+        (["k1", "k3", "k2"], "D221"),
+    ],
+)
+@pytest.mark.parametrize("missing", ["error", "skip", "none"])
+def test_keys_in_another_order_and_repeated_keys_are_errors_that_say_how_to_sort(
+    tmp_path, name, second, code, missing
+):
+    if name.endswith(".tar") and second[0] == second[1]:
+        pytest.skip("a tar has adjacent files of one key as one sample, with a file twice")
+    source = write_pair(tmp_path, ["k1", "k2", "k3"], second, name)
+    source["join"][0] |= {"missing": missing, "fields": "txt"}
+    with pytest.raises(wdspec.ShardError) as caught:
+        read(source)
+    # The reader of tars finds repeated keys itself.
+    assert caught.value.code in (code, "D205" if code == "D222" else code)
+    assert "sort" in str(caught.value)
+    assert "b-0" in str(caught.value)
+    assert "a-0.tar" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["b-0.tar", "b-0.jsonl"])
+def test_samples_that_the_source_lacks_are_passed_over(tmp_path, name):
+    source = write_pair(tmp_path, ["k1", "k3"], ["k0", "k1", "k2", "k3", "k4"], name)
+    assert read(source)[0] == [("k1", "of k1"), ("k3", "of k3")]
+
+
+def test_different_numbers_of_shards_are_an_error_with_both_numbers(tmp_path):
+    source = write_pair(tmp_path, ["k1"], ["k1"])
+    source["join"][0]["shards"] = f"{tmp_path}/b-{{0..4}}.tar"
+    with pytest.raises(wdspec.UsageError, match=r"has 1 shards.*has 5"):
+        list_shards(load({"dataset": [source]}))
+
+
+def test_a_missing_partner_shard_is_an_error_or_one_counted_skip(tmp_path):
+    source = write_pair(tmp_path, ["k1", "k2"], ["k1", "k2"])
+    (tmp_path / "b-0.tar").unlink()
+    with pytest.raises(wdspec.MissingShardError) as caught:
+        read(source)
+    assert "b-0.tar" in str(caught.value)
+    assert "a-0.tar" in str(caught.value)
+    for name in ("a-1", "b-1"):
+        write_shard(tmp_path / f"{name}.tar", [("k5", {"cls" if name[0] == "a" else "txt": b"1"})])
+    source |= {"shards": f"{tmp_path}/a-{{0..1}}.tar", "errors": "skip"}
+    source["join"][0]["shards"] = f"{tmp_path}/b-{{0..1}}.tar"
+    assert [key for key, _ in read(source)[0]] == ["k5"]
+
+
+@pytest.mark.parametrize("policy", ["raise", "skip"])
+def test_a_truncated_partner_ends_its_pair_and_no_sample_comes_without_its_file(tmp_path, policy):
+    keys = [f"k{number}" for number in range(9)]
+    source = write_pair(tmp_path, keys, keys)
+    path = tmp_path / "b-0.tar"
+    path.write_bytes(path.read_bytes()[: 5 * 1024 + 200])
+    source |= {"errors": policy}
+    source["join"][0] |= {"missing": "none", "fields": "txt"}
+    if policy == "raise":
+        with pytest.raises(wdspec.ShardError, match=r"truncated.*b-0.tar.*a-0.tar"):
+            read(source)
+    else:
+        assert read(source)[0] == [(key, f"of {key}") for key in keys[:4]]
+
+
+def test_a_damaged_record_of_a_partner_is_an_error_or_a_counted_skip(tmp_path):
+    keys = [f"k{number}" for number in range(5)]
+    source = write_pair(tmp_path, keys, keys, "b-0.jsonl")
+    path = tmp_path / "b-0.jsonl"
+    path.write_text(path.read_text().replace('{"__key__": "k2"', '{"__key__" "k2"'))
+    with pytest.raises(wdspec.ShardError, match="not JSON"):
+        read(source)
+    source |= {"errors": "skip"}
+    assert [key for key, _ in read(source)[0]] == ["k0", "k1", "k3", "k4"]
+
+
+def test_a_field_in_both_parts_is_an_error_unless_it_is_renamed(tmp_path):
+    source = write_pair(tmp_path, ["k1"], ["k1"])
+    write_shard(tmp_path / "b-0.tar", [("k1", {"txt": b"of k1", "cls": b"7"})])
+    with pytest.raises(wdspec.ShardError, match="both parts of a join have the field `cls`") as caught:
+        read(source)
+    assert caught.value.code == "D224"
+    source["join"][0]["rename"] = {"other": "cls"}
+    dataset = wdspec.compile({"dataset": [source], "epoch": {"samples": 1}})
+    (sample,) = dataset
+    assert (sample["cls"], sample["other"], sample["txt"]) == (1, 7, "of k1")
+    dataset.close()
+    source["join"][0] = {"shards": f"{tmp_path}/b-0.tar", "fields": "txt"}
+    assert read(source)[0] == [("k1", "of k1")]
+
+
+def test_files_that_no_field_needs_are_not_read(tmp_path):
+    source = write_pair(tmp_path, ["k1"], ["k1"])
+    write_shard(tmp_path / "b-0.tar", [("k1", {"txt": b"of k1", "jpg": b"no image" * 999})])
+    spec = load({"dataset": [source], "fields": "cls txt"})
+    shards = list_shards(spec)
+    opener = shards.parts(spec)["s"].open
+    (raw,) = opener(Piece(shards.lists["s"][0]), on_error=lambda error: None)
+    assert set(raw) == {"__key__", "__url__", "__source__", "cls", "txt"}
+
+
+def test_two_partners_are_merged(tmp_path):
+    source = write_pair(tmp_path, ["k1", "k2", "k3"], ["k1", "k3"])
+    write_shard(tmp_path / "c-0.tar", [(key, {"json": b"{}"}) for key in ("k2", "k3")])
+    source["join"][0] |= {"missing": "skip"}
+    source["join"].append({"shards": f"{tmp_path}/c-0.tar", "missing": "none", "fields": "json"})
+    dataset = wdspec.compile({"dataset": [{**source, "order": "sequential", "shuffle": 0}], "epoch": "pass"})
+    samples = {sample["__key__"]: sample["json"] for sample in dataset if sample["__mask__"]}
+    assert samples == {"k1": None, "k3": {}}
+    dataset.close()
+
+
+@pytest.mark.parametrize("kind", ["processes", "threads"])
+def test_workers_read_the_same_batches(sources, kind):
+    joined, _ = specs_of(
+        sources,
+        {
+            "numbers": [2, 5],
+            "missing": "skip",
+            "format": "tar",
+            "shuffle": 5,
+            "interleave": 3,
+            "order": "shuffled",
+        },
+    )
+    keys = lambda loader: [list(batch["__key__"]) for batch in loader]  # noqa: E731
+    with wdspec.loader(joined, num_workers=0, rank=0, world_size=1) as loader:
+        expected = keys(loader)
+    joined = joined.model_copy(update={"loader": joined.loader.model_copy(update={"kind": kind})})
+    with wdspec.loader(joined, num_workers=2, rank=0, world_size=1) as loader:
+        assert keys(loader) == expected

@@ -1,0 +1,279 @@
+"""Tables of fields (`lookup`): every format gives what plain Python reads, and nothing is lost or mixed up silently."""
+
+import csv
+import gzip
+import json
+import os
+import random
+import sqlite3
+import time
+
+import numpy as np
+import pytest
+from shardmaking import write_shard
+
+import wdspec
+from wdspec.read.tables import Rows, make_table
+from wdspec.spec.language.joins import LookupOptions
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
+
+KEYS = [f"0/{number:04}" for number in range(300)]
+ROWS = {
+    key: {"score": number / 7, "count": number, "text": f"text of {key}"} for number, key in enumerate(KEYS)
+}
+
+
+@pytest.fixture(autouse=True)
+def own_folder_of_tables(tmp_path, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+
+
+def write_table(path, rows):
+    """Write rows, key → column → value, in an order of their own."""
+    names = list(next(iter(rows.values())))
+    shuffled = random.Random(5).sample(sorted(rows), len(rows))
+    records = [{"key": key, **rows[key]} for key in shuffled]
+    suffix = path.name.partition(".")[2]
+    if suffix == "jsonl":
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    elif suffix == "jsonl.gz":
+        path.write_bytes(gzip.compress("".join(json.dumps(record) + "\n" for record in records).encode()))
+    elif suffix in ("csv", "tsv"):
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, ["key", *names], delimiter="," if suffix == "csv" else "\t")
+            writer.writeheader()
+            writer.writerows(records)
+    elif suffix == "db":
+        with sqlite3.connect(path) as base:
+            base.execute(f"create table scores (key, {', '.join(names)})")
+            marks = ", ".join("?" * (len(names) + 1))
+            base.executemany(
+                f"insert into scores values ({marks})", [tuple(each.values()) for each in records]
+            )
+        base.close()
+    elif suffix == "npz":
+        np.savez(path, **{name: np.array([record[name] for record in records]) for name in ("key", *names)})
+    else:
+        pyarrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(records), path)
+    return path
+
+
+def spec_of(folder, keys=KEYS, **lookup):
+    write_shard(folder / "a-0.tar", [(key, {"json": json.dumps({"id": key}).encode()}) for key in keys])
+    return {
+        "dataset": [
+            {
+                "name": "s",
+                "shards": f"{folder}/a-0.tar",
+                "order": "sequential",
+                "shuffle": 0,
+                "lookup": {"fields": "score count text", **lookup},
+            }
+        ],
+        "epoch": "pass",
+    }
+
+
+def read(spec):
+    dataset = wdspec.compile(spec)
+    try:
+        return [sample for sample in dataset if sample["__mask__"]]
+    finally:
+        dataset.close()
+
+
+SUFFIXES = ["jsonl", "jsonl.gz", "csv", "tsv", "db", "npz", "parquet"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("on", ["__key__", "json.id"])
+def test_every_format_adds_the_values_of_the_row(tmp_path, suffix, on):
+    table = write_table(tmp_path / f"t.{suffix}", ROWS)
+    samples = read(spec_of(tmp_path, table=str(table), on=on, key="key"))
+    found = {
+        sample["__key__"]: {name: sample[name] for name in ("score", "count", "text")} for sample in samples
+    }
+    assert found == ROWS
+    assert {type(value) for sample in samples for value in (sample["score"], sample["count"])} == {int, float}
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "npz"])
+def test_values_of_all_types_come_back_as_they_are(tmp_path, suffix):
+    rng = np.random.default_rng(3)
+    rows = {
+        key: {
+            "flag": bool(number % 2),
+            "vector": [float(value) for value in rng.random(4)],
+            "maybe": None if number % 3 else number,
+            "nested": {"a": [1, number]},
+            "word": "ü" * (number % 5),
+        }
+        for number, key in enumerate(KEYS)
+    }
+    if suffix == "npz":
+        rows = {key: {"flag": row["flag"], "vector": row["vector"]} for key, row in rows.items()}
+    table = write_table(tmp_path / f"t.{suffix}", rows)
+    names = list(next(iter(rows.values())))
+    for sample in read(spec_of(tmp_path, table=str(table), fields=names)):
+        row = rows[sample["__key__"]]
+        assert list(sample["vector"]) == row["vector"]
+        assert all(sample[name] == row[name] for name in names if name != "vector")
+
+
+@pytest.mark.parametrize("missing", ["error", "skip", "none"])
+def test_keys_that_the_table_lacks(tmp_path, missing):
+    table = write_table(tmp_path / "t.jsonl", {key: row for key, row in ROWS.items() if key != KEYS[7]})
+    spec = spec_of(tmp_path, table=str(table), missing=missing)
+    if missing == "error":
+        with pytest.raises(wdspec.ShardError) as caught:
+            read(spec)
+        place = caught.value.place
+        assert caught.value.code == "D225"
+        assert (place["key"], place["offset"], place["partner"]) == (KEYS[7], 7 * 1024, str(table))
+        return
+    found = {sample["__key__"]: sample["score"] for sample in read(spec)}
+    assert found.get(KEYS[7]) is None
+    assert (KEYS[7] in found) == (missing == "none")
+    assert len(found) == len(KEYS) - (missing == "skip")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "no rows"),
+        ('{"key": "a", "score": 1}\n{"key": "b"', "line 2 is not JSON"),
+        ('{"key": "a", "score": 1}\n{"key": "a", "score": 2}\n', "occurs twice, in row 1 and row 2"),
+        ('{"key": null, "score": 1}\n', "row 1 has the key None"),
+        ('{"key": "a", "points": 1}\n', "no column `score`, .* it has `key`, `points`"),
+        ('{"id": "a", "score": 1}\n', "no column .* with keys; it has `id`, `score`"),
+        ("[1]\n", "line 1 is not a map"),
+    ],
+)
+def test_unusable_tables_are_errors_with_the_place_and_what_to_do(tmp_path, content, message):
+    (tmp_path / "t.jsonl").write_text(content)
+    with pytest.raises(wdspec.ShardError, match=message) as caught:
+        wdspec.compile(spec_of(tmp_path, table=f"{tmp_path}/t.jsonl", fields="score"))
+    assert caught.value.code == "D226"
+    assert "t.jsonl" in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "db", "npz"])
+def test_damaged_files_are_errors(tmp_path, suffix):
+    (tmp_path / f"t.{suffix}").write_bytes(b"damaged" * 100)
+    with pytest.raises(wdspec.ShardError, match="or damaged") as caught:
+        wdspec.compile(spec_of(tmp_path, table=f"{tmp_path}/t.{suffix}"))
+    assert caught.value.code == "D226"
+
+
+def test_a_missing_table_is_an_error(tmp_path):
+    with pytest.raises(wdspec.MissingShardError, match=r"t\.jsonl"):
+        wdspec.compile(spec_of(tmp_path, table=f"{tmp_path}/t.jsonl"))
+
+
+def test_a_csv_row_of_another_length_is_an_error_with_its_line(tmp_path):
+    (tmp_path / "t.csv").write_text("key,score\na,1\nb,2,3\n")
+    with pytest.raises(wdspec.ShardError, match="line 3 has 3 values, but the header has 2") as caught:
+        wdspec.compile(spec_of(tmp_path, table=f"{tmp_path}/t.csv", fields="score"))
+    assert caught.value.place["line"] == 3
+
+
+def test_a_field_of_the_sample_is_not_replaced(tmp_path):
+    table = write_table(tmp_path / "t.jsonl", ROWS)
+    spec = spec_of(tmp_path, table=str(table), fields="score text", rename={"json": "text"})
+    with pytest.raises(wdspec.ShardError, match="both the sample and the table") as caught:
+        read(spec)
+    assert caught.value.code == "D224"
+
+
+def test_a_table_that_changes_after_the_start_is_an_error(tmp_path):
+    rows = {key: {**row, "score": 0.5} for key, row in ROWS.items()}
+    table = write_table(tmp_path / "t.jsonl", rows)
+    spec = spec_of(tmp_path, table=str(table)) | {"epoch": {"samples": 600}, "batch": 10}
+    dataset = wdspec.compile(spec)
+    write_table(table, {key: {**row, "score": -1.0} for key, row in ROWS.items()})
+    os.utime(table, ns=(1, 1))
+    with pytest.raises(wdspec.ShardError, match="changed after the run started") as caught:
+        next(iter(dataset))
+    assert caught.value.code == "D227"
+    dataset.close()
+
+
+def test_a_state_does_not_fit_a_table_with_other_rows_but_one_elsewhere_in_another_order(tmp_path):
+    table = write_table(tmp_path / "t.jsonl", ROWS)
+    spec = spec_of(tmp_path, table=str(table)) | {"epoch": {"samples": 60}}
+    dataset = wdspec.compile(spec)
+    next(iter(dataset))
+    state = dataset.state_dict()
+    dataset.close()
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join(reversed(lines)))
+    os.utime(table, ns=(1, 1))
+    dataset = wdspec.compile(spec)
+    dataset.load_state_dict(state)
+    dataset.close()
+    write_table(table, {key: {**row, "score": -1.0} for key, row in ROWS.items()})
+    os.utime(table, ns=(2, 2))
+    dataset = wdspec.compile(spec)
+    with pytest.raises(wdspec.UsageError, match="a table of `lookup` other rows"):
+        dataset.load_state_dict(state)
+    dataset.close()
+
+
+def test_workers_share_one_folder_and_read_the_same(tmp_path):
+    table = write_table(tmp_path / "t.parquet", ROWS)
+    spec = spec_of(tmp_path, table=str(table)) | {"epoch": {"batches": 20}, "batch": 10}
+    with wdspec.loader(spec, num_workers=2, rank=0, world_size=1) as loader:
+        for batch in loader:
+            assert [ROWS[key]["count"] for key in batch["__key__"]] == batch["count"].tolist()
+    (folder,) = (tmp_path / "tmp").glob("wdspec-tables-*")
+    assert len(list(folder.glob("*/table.json"))) == 1
+
+
+def test_a_lookup_can_choose_what_a_batch_costs(tmp_path):
+    table = write_table(tmp_path / "t.jsonl", {key: {"tokens": 1 + len(key) % 7} for key in KEYS})
+    spec = spec_of(tmp_path, table=str(table), fields="tokens")
+    spec["batch"] = {"cost": "tokens", "max_cost": 40}
+    spec["epoch"] = {"batches": 4}
+    with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+        assert all(0 < batch["tokens"].sum() <= 40 for batch in loader)
+
+
+def test_rows_are_those_of_a_dict_for_many_keys(tmp_path):
+    rng = random.Random(1)
+    rows = {
+        f"{rng.getrandbits(60):x}{'é' * (rng.random() < 0.1)}": number
+        for number in range(20_000)
+        for _ in "x"
+    }
+    with (tmp_path / "t.jsonl").open("w") as file:
+        for key, value in rows.items():
+            file.write(json.dumps({"key": key, "value": value}) + "\n")
+    options = LookupOptions(table="t.jsonl", base=str(tmp_path), fields=("value",))
+    table = make_table(options, Storage.of(Environment.read()))
+    found = Rows(table.folder)
+    (get,) = found.columns
+    assert {key: get(found.find(key)) for key in rows} == rows
+    assert all(found.find(f"{key}-") == -1 for key in rows)
+    keys = rng.sample(sorted(rows), 5000)
+    started = time.perf_counter()
+    for key in keys:
+        get(found.find(key))
+    assert (time.perf_counter() - started) / len(keys) < 30e-6  # ten times what the benchmark allows
+
+
+@pytest.mark.parametrize("more", [{"extensions": "txt"}, {}])
+def test_the_file_that_is_looked_up_by_is_read_even_if_no_field_needs_it(tmp_path, more):
+    table = write_table(tmp_path / "t.jsonl", ROWS)
+    spec = spec_of(tmp_path, table=str(table), on="json.id", key="key", fields="score")
+    files = [
+        (f"n{number}", {"json": json.dumps({"id": key}).encode(), "txt": b"x"})
+        for number, key in enumerate(KEYS)
+    ]
+    write_shard(tmp_path / "a-0.tar", files)
+    spec["dataset"][0] |= more
+    samples = read(spec | {"fields": "score"})
+    assert [sample["score"] for sample in samples] == [ROWS[key]["score"] for key in KEYS]
+    assert {name for sample in samples for name in sample if not name.startswith("__")} == {"score"}

@@ -1,0 +1,274 @@
+"""The counts of loaders as OpenTelemetry metrics, for Prometheus and every other exporter.
+
+The training process exports. Workers send their counts with the batches, so reading has no more to do: when an exporter
+collects, it calls `observe`'s callbacks in its own thread, and these read `loader.stats()` once for all instruments.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from wdspec.base.errors import UsageError, install_command
+from wdspec.base.process import Owner
+from wdspec.run.loader import Loader
+from wdspec.run.stats import RunStats, SourceStats
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
+
+Value = tuple[float, Mapping[str, str]]
+"""A number and the attributes that it has besides those of its loader."""
+
+
+class _Instrument(NamedTuple):
+    name: str
+    kind: str
+    """`counter`: grows; `gauge`: any number."""
+    unit: str
+    description: str
+    read: Callable[[RunStats], Iterable[Value]]
+
+
+def _of_run(read: Callable[[RunStats], float | None]) -> Callable[[RunStats], Iterable[Value]]:
+    def values(stats: RunStats) -> Iterator[Value]:
+        value = read(stats)
+        if value is not None:
+            yield value, {}
+
+    return values
+
+
+def _of_sources(read: Callable[[SourceStats], float | None]) -> Callable[[RunStats], Iterable[Value]]:
+    def values(stats: RunStats) -> Iterator[Value]:
+        for name, source in stats.sources.items():
+            value = read(source)
+            if value is not None:
+                yield value, {"wdspec.source": name}
+
+    return values
+
+
+def _skips(stats: RunStats) -> Iterator[Value]:
+    for name, source in stats.sources.items():
+        for code, count in source.skipped.items():
+            yield count, {"wdspec.source": name, "error.type": code}
+
+
+def _drops(stats: RunStats) -> Iterator[Value]:
+    for name, source in stats.sources.items():
+        for cause, count in source.dropped.items():
+            yield count, {"wdspec.source": name, "wdspec.cause": cause}
+
+
+_INSTRUMENTS = (
+    _Instrument(
+        "wdspec.batches",
+        "counter",
+        "{batch}",
+        "Steps that the training loop got.",
+        _of_run(lambda s: s.batches),
+    ),
+    _Instrument(
+        "wdspec.time",
+        "counter",
+        "s",
+        "Time since the training loop requested its first step.",
+        _of_run(lambda s: s.seconds),
+    ),
+    _Instrument(
+        "wdspec.wait.time",
+        "counter",
+        "s",
+        "Time in which the training loop waited for data.",
+        _of_run(lambda s: s.waited),
+    ),
+    _Instrument(
+        "wdspec.batches.ahead",
+        "gauge",
+        "{batch}",
+        "Steps that were requested from workers and that the training loop did not get yet.",
+        _of_run(lambda s: s.ahead),
+    ),
+    _Instrument(
+        "wdspec.retries",
+        "counter",
+        "{request}",
+        "Requests to stores that were repeated.",
+        _of_run(lambda s: s.retries),
+    ),
+    _Instrument(
+        "wdspec.samples",
+        "counter",
+        "{sample}",
+        "Samples after all steps.",
+        _of_sources(lambda s: s.delivered),
+    ),
+    _Instrument(
+        "wdspec.io",
+        "counter",
+        "By",
+        "Bytes of shards that were read, after decompression.",
+        _of_sources(lambda s: s.bytes),
+    ),
+    _Instrument(
+        "wdspec.tokens",
+        "counter",
+        "{token}",
+        "Elements of packed rows, without padding.",
+        _of_sources(lambda s: s.tokens or None),
+    ),
+    _Instrument(
+        "wdspec.cost",
+        "counter",
+        "{cost}",
+        "Cost of the samples of batches by cost.",
+        _of_sources(lambda s: s.cost or None),
+    ),
+    _Instrument(
+        "wdspec.passes",
+        "counter",
+        "{pass}",
+        "Passes over the shards of a source.",
+        _of_sources(lambda s: s.passes),
+    ),
+    _Instrument(
+        "wdspec.shards",
+        "counter",
+        "{shard}",
+        "Shards, or parts of shards, that were opened.",
+        _of_sources(lambda s: s.shards),
+    ),
+    _Instrument(
+        "wdspec.cache.hits",
+        "counter",
+        "{shard}",
+        "Opened shards that were read from a complete cached copy.",
+        _of_sources(lambda s: s.cache_hits),
+    ),
+    _Instrument("wdspec.skips", "counter", "{error}", "Errors that were skipped.", _skips),
+    _Instrument("wdspec.drops", "counter", "{sample}", "Samples that were dropped as the spec says.", _drops),
+)
+
+
+def observe(loader: Loader, *, name: str | None = None, meter_provider: MeterProvider | None = None) -> None:
+    """Export the counts of a loader as metrics, as long as the loader exists.
+
+    Call it once for each loader of the training process, before or after the first batch. The metrics of a rank have
+    the attributes `wdspec.loader` and `wdspec.rank`; those of sources `wdspec.source`.
+
+    Args:
+        loader: the loader.
+        name: the value of `wdspec.loader`; by default the name of the spec, its split, or `loader`.
+        meter_provider: where the metrics go; by default the global `MeterProvider`.
+
+    Raises:
+        UsageError: OpenTelemetry is not installed, `loader` is not a Loader, or another loader has this name.
+
+    Example:
+        >>> import wdspec
+        >>> from opentelemetry.sdk.metrics import MeterProvider
+        >>> from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+        >>> from wdspec.integrations.opentelemetry import observe
+        >>> reader = InMemoryMetricReader()
+        >>> loader = wdspec.loader("examples/specs/digits.yaml", split="train")
+        >>> observe(loader, meter_provider=MeterProvider([reader]))
+        >>> batch = next(iter(loader))
+        >>> scope = reader.get_metrics_data().resource_metrics[0].scope_metrics[0]
+        >>> {metric.name: metric.data.data_points[0].value for metric in scope.metrics}["wdspec.batches"]
+        1
+    """
+    if not isinstance(loader, Loader):
+        raise UsageError(
+            f"`observe` takes a loader of wdspec.loader(…), not {type(loader).__name__}: only it adds up the counts of "
+            "its workers"
+        )
+    try:
+        from opentelemetry import metrics
+    except ModuleNotFoundError:
+        raise UsageError(
+            f"metrics need OpenTelemetry, which is not installed: {install_command('wdspec[opentelemetry]')}"
+        ) from None
+    from wdspec import __version__
+
+    provider = metrics.get_meter_provider() if meter_provider is None else meter_provider
+    with _lock:
+        observed = _observed.get(provider)
+        if observed is None:
+            observed = _observed[provider] = _Observed(provider.get_meter("wdspec", __version__))
+        observed.add(loader, name or loader.run.spec.name or loader.run.spec.split or "loader")
+
+
+@dataclass
+class _One:
+    """An observed loader, and its last stats."""
+
+    loader: weakref.ref[Loader]
+    name: str
+    rank: int
+    stats: RunStats | None = None
+    unread: frozenset[str] = frozenset()
+    """Instruments that have not read `stats` yet."""
+
+
+class _Observed:
+    """The loaders of one provider. An instrument can be made only once, and never be removed."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._loaders: list[_One] = []
+        self._reading = threading.Lock()
+        self._owner = Owner()
+        for each in _INSTRUMENTS:
+            create = getattr(meter, f"create_observable_{each.kind}")
+            create(each.name, [self._callback(each)], each.unit, each.description)
+
+    def add(self, loader: Loader, name: str) -> None:
+        """Export another loader."""
+        rank = loader.run.seat.rank
+        with self._reading:
+            self._loaders = [each for each in self._loaders if each.loader() is not None]
+            same = [each for each in self._loaders if (each.name, each.rank) == (name, rank)]
+            if any(each.loader() is loader for each in same):
+                return
+            if same:
+                raise UsageError(
+                    f"another loader is observed as {name!r}; give each one a name: observe(loader, name=…)"
+                )
+            self._loaders.append(_One(weakref.ref(loader), name, rank))
+
+    def _callback(self, instrument: _Instrument) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        from opentelemetry.metrics import Observation
+
+        def observe(options: CallbackOptions) -> Iterable[Observation]:
+            found: list[Observation] = []
+            if self._owner.is_other:  # in a forked worker, exporters may start their threads again
+                return found
+            with self._reading:
+                for each in self._loaders:
+                    stats = _read_once(each, instrument.name)
+                    own: dict[str, Any] = {"wdspec.loader": each.name, "wdspec.rank": each.rank}
+                    for value, attributes in () if stats is None else instrument.read(stats):
+                        found.append(Observation(value, own | dict(attributes)))
+            return found
+
+        return observe
+
+
+def _read_once(one: _One, instrument: str) -> RunStats | None:
+    """Return the stats of a loader, the same for all instruments of a collection; None if the loader is gone.
+
+    A collection ends when an instrument asks a second time.
+    """
+    if instrument not in one.unread:
+        loader = one.loader()
+        one.stats = None if loader is None else loader.stats()
+        one.unread = frozenset(each.name for each in _INSTRUMENTS)
+    one.unread -= {instrument}
+    return one.stats
+
+
+_observed: weakref.WeakKeyDictionary[MeterProvider, _Observed] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()

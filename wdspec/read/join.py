@@ -1,0 +1,408 @@
+"""Merging the samples of a shard with those of its partners (`join`) by key, while all of them stream.
+
+    shard      0001 0002 0003 0004 0005      keys have the same order in both parts, and either may lack some
+    partner    0001 0002      0004 0005 0006
+
+As long as each sample of the shard meets its partner at the same place, both are read side by side, and nothing is
+looked up. At the first sample that does not (0003 above), the headers of the whole partner are read once: from then on
+it is known which keys the partner has, and where. So a partner is never missed because it comes later, and a key that
+comes in another order than in the shard, or twice, is an error. Reading resumes in the same way: the shard at the
+offset in the state, the partner at the place of the first key that it has. Memory is bounded by the keys of one shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, Protocol
+
+from wdspec.base.errors import ShardError, WdspecError
+from wdspec.fields.extensions import is_reserved
+from wdspec.formats.compression import Compression
+from wdspec.formats.samples import RawSamples
+from wdspec.spec.language.joins import UNJOINED, JoinOptions
+
+SORTED = "sort the shards of both parts by key (`wdspec sort`)"
+Sample = dict[str, Any]
+
+
+class OpenPart(Protocol):
+    """Opens the samples of a partner."""
+
+    def __call__(
+        self,
+        offset: int,
+        index: int,
+        stride: int,
+        residue: int,
+        on_error: Callable[[ShardError], None],
+        *,
+        only_keys: bool = False,
+    ) -> RawSamples:
+        """Open the samples from an offset on; see `RawSamples`. Raises ShardError."""
+
+
+class Partner:
+    """The samples of one partner shard, found by the keys of the shard that it belongs to.
+
+    Args:
+        options: the entry of `join`.
+        url: of the partner.
+        open_part: opens it.
+        is_start: whether the shard is read from its start.
+        stride, residue: which samples of the shard are read.
+        finds_repeats: whether the reader reports keys that occur again.
+
+    Raises:
+        ShardError: it cannot be opened.
+    """
+
+    def __init__(
+        self,
+        options: JoinOptions,
+        url: str,
+        open_part: OpenPart,
+        *,
+        is_start: bool,
+        stride: int,
+        residue: int,
+        finds_repeats: bool,
+    ) -> None:
+        self.options, self.url = options, url
+        self.required = frozenset(options.names if options.fields is not None else ())
+        self._open_part, self._stride = open_part, stride
+        self.is_aligned = is_start
+        """Whether each sample so far was at the same place as its partner."""
+        self.faults: dict[str, ShardError] = {}
+        """By key: why a sample cannot be read."""
+        self.loose: list[ShardError] = []
+        """Errors of samples without a key, which are not reported yet."""
+        self.fatal: ShardError | None = None
+        """Why the rest cannot be read."""
+        self.extra = 0
+        """The number of samples that the shard lacks, if the shard was read from start to end."""
+        self._rest: dict[str, ShardError] = {}
+        """The ones of `faults` that no other slot reports, and that were not reported yet."""
+        self._is_dead = False
+        """Whether reading has reached the damage after which nothing can be read."""
+        self._known_offsets: set[Any] = set()
+        self._places: dict[str, tuple[int, int]] | None = None
+        """Key → offset and index; known once it is not aligned."""
+        self._found = -1
+        """The index of the last sample that was found by its key."""
+        self._last_key = ""
+        self._matches = 0
+        self._held: Sample | None = None
+        """The sample that ended the alignment."""
+        self._keys: set[str] | None = None if finds_repeats else set()
+        """The keys so far, if the reader does not report repeated ones."""
+        self._reader: RawSamples | None = None
+        self._samples: Iterator[Sample] = iter(())
+        if is_start:
+            self._start(0, 0, stride, residue)
+
+    def next_aligned(self, key: str) -> Sample | None:
+        """Return the partner of the next sample, as long as `is_aligned`; see `find`."""
+        sample = next(self._samples, None)
+        if sample is not None and sample["__key__"] == key and (self._keys is None or key not in self._keys):
+            self._last_key = key
+            if self._keys is not None:
+                self._keys.add(key)
+            return sample
+        self.is_aligned = False
+        if sample is None:
+            self._note_end()
+        elif self._stride == 1:
+            self._held = sample
+        if self._stride > 1 and self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        return self.find(key)
+
+    def find(self, key: str) -> Sample | None:
+        """Return the partner of a sample that comes after the earlier ones; None if there is none.
+
+        Raises:
+            ShardError: its key has another order, or occurs twice; or the partner changed meanwhile.
+        """
+        places = self._read_places() if self._places is None else self._places
+        place = places.get(key)
+        if place is None:
+            return None
+        offset, index = place
+        if index <= self._found:
+            raise self.error(
+                f"the parts of a join have their keys in different orders, or a key occurs twice; {SORTED}",
+                code="D221",
+                partner_offset=offset,
+                partner_key=key,
+            )
+        self._found = index
+        sample = self._take(offset, index)
+        while sample is not None and sample["__key__"] != key:
+            sample = self._take(offset, index)
+        if sample is None and key not in self.faults and not self._is_dead:
+            raise self.error(
+                "the shard of a join changed while it was read; do not change shards while they are read, and resume "
+                "from a saved state",
+                code="D223",
+                partner_offset=offset,
+            )
+        self._matches += 1
+        return sample
+
+    @property
+    def has_more(self) -> bool:
+        """Whether it has readable samples after the last one that was found."""
+        places = (self._places or {}).values()
+        return not self._is_dead and any(index > self._found for _, index in places)
+
+    @property
+    def next_place(self) -> dict[str, Any]:
+        """Where it is, for errors: the offset and the key of its next sample."""
+        places = (self._places or {}).items()
+        following = [(index, offset, key) for key, (offset, index) in places if index > self._found]
+        if not following:
+            return {}
+        _, offset, key = min(following)
+        return {"partner_offset": offset, "partner_key": key}
+
+    def finish(self) -> Iterator[ShardError]:
+        """Read the rest of an aligned partner, so that damage is found, and yield the errors not reported yet."""
+        if self.is_aligned:
+            self.extra = sum(1 for _ in self._samples)
+            self._note_end()
+        elif self._stride == 1 and self._places is not None:
+            self.extra = len(self._places) - self._matches
+        yield from self.take_loose()
+        yield from self._rest.values()
+        if self.is_aligned and self.fatal is not None:
+            yield self.fatal
+
+    def take_loose(self) -> list[ShardError]:
+        """Return the errors of samples without a key, once."""
+        loose, self.loose = self.loose, []
+        return loose
+
+    def take_fault(self, key: str) -> ShardError | None:
+        """Return why the sample of a key cannot be read."""
+        self._rest.pop(key, None)
+        return self.faults.get(key)
+
+    def error(self, message: str, *, code: str, **place: Any) -> ShardError:
+        """Return an error of the join; the caller adds the place in the shard."""
+        return ShardError(message, code=code, partner=self.url, **place)
+
+    def close(self) -> None:
+        """Close the shard."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def _take(self, offset: int, index: int) -> Sample | None:
+        """Return the next sample up to an index; None if there is none."""
+        held, self._held = self._held, None
+        if held is not None:
+            return held
+        if self._reader is None:
+            try:
+                self._start(offset, index, 1, 0)
+            except ShardError as error:
+                self._is_dead = True
+                self._note_fatal(error.at(url=self.url))
+                return None
+        assert self._reader is not None
+        if self._reader.next_index > index:
+            return None
+        sample = next(self._samples, None)
+        if sample is None:
+            self._note_end()
+        return sample
+
+    def _start(self, offset: int, index: int, stride: int, residue: int) -> None:
+        def note(error: ShardError) -> None:
+            self._note_error(error)
+            if (key := error.place.get("key")) is not None and (self.is_aligned or self._stride == 1):
+                self._rest.setdefault(str(key), error)
+
+        self._reader = self._open_part(offset, index, stride, residue, note)
+        self._samples = iter(self._reader)
+
+    def _read_places(self) -> dict[str, tuple[int, int]]:
+        """Read the headers of the whole partner."""
+        places = self._places = {}
+        try:
+            with closing(self._open_part(0, 0, 1, 0, self._note_error, only_keys=True)) as reader:
+                following = 0
+                for sample in reader:
+                    key = sample["__key__"]
+                    if key in places:
+                        raise self.error(
+                            f"a key occurs twice in a shard of a join; {SORTED}, and keep one of the samples",
+                            code="D222",
+                            partner_offset=following,
+                            partner_key=key,
+                        )
+                    places[key] = following, reader.next_index - 1
+                    following = reader.next_offset
+                if reader.broken is not None:
+                    self._note_fatal(reader.broken)
+        except ShardError as error:
+            if error.code == "D222":
+                raise
+            self._note_fatal(error.at(url=self.url))
+        if self._last_key in places:
+            self._found = places[self._last_key][1]
+            self._matches = self._found + 1
+        return places
+
+    def _note_end(self) -> None:
+        """Note whether the reader ended because of damage."""
+        if self._reader is not None and self._reader.broken is not None:
+            self._is_dead = True
+            self._note_fatal(self._reader.broken)
+
+    def _note_error(self, error: ShardError) -> None:
+        """Note an error of the partner, until the sample that it concerns is reached."""
+        error.at(url=self.url)
+        key, offset = error.place.get("key"), error.place.get("offset")
+        if key is not None:
+            self.faults.setdefault(str(key), error)
+        elif offset not in self._known_offsets:
+            self._known_offsets.add(offset)
+            self.loose.append(error)
+
+    def _note_fatal(self, error: WdspecError) -> None:
+        """Note the error by which the rest is lost; it is not one of a sample."""
+        assert isinstance(error, ShardError)
+        self.fatal = self.fatal or error
+        self.loose = [each for each in self.loose if each is not error]
+        self.faults = {key: each for key, each in self.faults.items() if each is not error}
+        self._rest = {key: each for key, each in self._rest.items() if each is not error}
+
+
+class JoinedSamples(RawSamples):
+    """The samples of a shard, each with the fields of its partners.
+
+    Args:
+        shard: the samples of the shard.
+        partners: in the order of `join`.
+        lookups: in the order of `lookup`; each adds the fields of a row to a sample.
+        url: of the shard.
+        source: the name of the source; "" for none.
+        on_error: as of `RawSamples`.
+    """
+
+    def __init__(
+        self,
+        shard: RawSamples,
+        partners: Sequence[Partner],
+        lookups: Sequence[Callable[[Sample], None]],
+        url: str,
+        source: str,
+        on_error: Callable[[ShardError], None],
+    ) -> None:
+        self._shard, self._partners, self._lookups = shard, partners, lookups
+        self._url, self._report_to = url, on_error
+        self._constants = {"__url__": url, **({"__source__": source} if source else {})}
+        self.next_offset, self.next_index = shard.next_offset, shard.next_index
+        self.is_copy = shard.is_copy
+
+    def __iter__(self) -> Iterator[Sample]:
+        shard, partners, lookups, url = self._shard, self._partners, self._lookups, self._url
+        offset, index = shard.next_offset, shard.next_index
+        shared = len(self._constants) + 1
+        for raw in shard:
+            key = raw["__key__"]
+            try:
+                for partner in partners:
+                    other = partner.next_aligned(key) if partner.is_aligned else partner.find(key)
+                    for loose in partner.take_loose() if partner.loose else ():
+                        loose.at(partner=url)
+                        self._report_to(loose)
+                    if other is None or (partner.required and not partner.required <= other.keys()):
+                        self._fill_gap(partner, raw, other)
+                        continue
+                    count, total = len(raw), len(raw) + len(other) - shared
+                    raw |= other
+                    raw["__url__"] = url
+                    if len(raw) != total:
+                        raise _clash(partner, list(raw)[:count], other)
+                for lookup in lookups:
+                    if UNJOINED not in raw:
+                        lookup(raw)
+            except ShardError as error:
+                if error.place.get("url", url) != url:
+                    error.at(partner=url)
+                else:
+                    start = offset if shard.next_index == index + 1 else None
+                    error.at(source=raw.get("__source__"), url=url, key=key, offset=start)
+                if any(error is partner.fatal for partner in partners) or error.code in _UNUSABLE:
+                    self.broken = error
+                self._report_to(error)
+            else:
+                self.next_offset, self.next_index = shard.next_offset, shard.next_index
+                yield raw
+            if self.broken is not None:
+                return
+            offset, index = shard.next_offset, shard.next_index
+        self.next_offset, self.next_index, self.broken = shard.next_offset, shard.next_index, shard.broken
+        for partner in partners:
+            for rest in partner.finish():
+                rest.at(partner=url)
+                self._report_to(rest)
+
+    @property
+    def compression(self) -> Compression | None:
+        return self._shard.compression
+
+    @property
+    def extra(self) -> int:
+        """The number of samples of partners that the shard lacks, once it was read from start to end."""
+        return sum(partner.extra for partner in self._partners)
+
+    def close(self) -> None:
+        self._shard.close()
+        for partner in self._partners:
+            partner.close()
+
+    def _fill_gap(self, partner: Partner, raw: Sample, other: Sample | None) -> None:
+        """Complete a sample whose partner is missing, as `missing` says. Raises ShardError if that is an error.
+
+        Args:
+            other: the partner if it lacks a field.
+        """
+        if (fault := partner.take_fault(raw["__key__"])) is not None:
+            raise fault
+        if other is None and partner.fatal is not None and not partner.has_more:
+            raise partner.fatal
+        if partner.options.missing == "skip" or UNJOINED in raw:
+            raw[UNJOINED] = None
+        elif partner.options.missing == "none":
+            for name in partner.options.names:
+                raw.setdefault(name, None)
+        else:
+            lacks, place = "has no sample of this key", {}
+            if other is None:
+                place = partner.next_place
+            else:
+                names = ", ".join(f"`{name}`" for name in sorted(partner.required - other.keys()))
+                lacks = f"has no {names} of this key"
+            raise partner.error(
+                f"the shard that is joined {lacks}; add it, or set `missing: skip` or `none` in `join`",
+                code="D220",
+                **place,
+            )
+
+
+def _clash(partner: Partner, own: Sequence[str], other: Sample) -> ShardError:
+    names = [name for name in other if name in own and name not in ("__key__", "__url__", "__source__")]
+    name = next((name for name in names if not is_reserved(name)), names[0])
+    return partner.error(
+        f"both parts of a join have the field `{name}`; rename that of the partner, such as "
+        f"`rename: {{other_{name}: {name}}}` in `join`, or choose files by `extensions`, or by `fields` in `join`",
+        code="D224",
+    )
+
+
+_UNUSABLE = ("D221", "D222", "D223")
+"""Errors after which the parts of a pair cannot be merged."""

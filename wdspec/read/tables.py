@@ -1,0 +1,585 @@
+"""Tables of `lookup`: read once on a node into a folder of arrays, which all of its processes map into memory.
+
+    keys.npy    the keys one after the other, in the order of their buckets      rows.npy    where each key ends
+    starts.npy  the first row of each bucket                                     0.npy, …    the columns, row by row
+
+A key is found in its bucket (by its checksum), which has one row on average, so a lookup costs the same for any number
+of rows, and only pages that are needed are in memory. The folder is complete or absent, and is named after the table,
+its size and its validator (the time of a file, the ETag of an object), so that another version is another folder.
+SQLite has the same use, but takes 7 µs for a row.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from copy import copy
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from wdspec.base.errors import FieldError, ShardError, UsageError, WdspecError
+from wdspec.base.files import LockFile
+from wdspec.base.process import PerProcess
+from wdspec.fields.extensions import Naming
+from wdspec.fields.measures import Measures
+from wdspec.fields.samples import SampleFields
+from wdspec.formats.decompress import decompress
+from wdspec.spec.language.decoders import library
+from wdspec.spec.language.expressions import MISSING, parse_expression
+from wdspec.spec.language.joins import UNJOINED, LookupOptions, table_format
+from wdspec.storage.storage import Storage
+from wdspec.stores.store import ObjectStat
+from wdspec.urls.urls import ShardUrl, local_path
+
+LAYOUT = 1
+"""Version of the folder."""
+_MIX = 0x9E3779B1
+"""Spreads checksums over buckets."""
+
+
+class Table(NamedTuple):
+    """The rows of a table at the start of a run. It pickles: each process opens the folder once."""
+
+    url: str
+    folder: str
+    digest: str
+    """Of the keys and the values, wherever the table is and in whatever order its rows are."""
+    stat: ObjectStat
+
+    def open(self, options: LookupOptions, storage: Storage) -> Rows:
+        """Open the rows in this process.
+
+        Raises:
+            ShardError: the table is another one now.
+        """
+        opened = _opened.value
+        if self.digest not in opened:
+            if read_stat(options, storage) != self.stat or not os.path.exists(f"{self.folder}/table.json"):
+                now = make_table(options, storage)
+                if now.digest != self.digest:
+                    raise ShardError(
+                        "the table of a `lookup` changed after the run started; restore it, or start the run again",
+                        code="D227",
+                        url=self.url,
+                    )
+                return opened.setdefault(self.digest, Rows(now.folder))
+            opened[self.digest] = Rows(self.folder)
+        return opened[self.digest]
+
+
+_opened: PerProcess[dict[str, Rows]] = PerProcess(dict)
+"""The rows that this process has opened, by the digest of the table."""
+
+
+class Rows:
+    """The rows of a folder, mapped into memory.
+
+    Args:
+        folder: written by `make_table`.
+    """
+
+    def __init__(self, folder: str) -> None:
+        with open(f"{folder}/table.json", encoding="utf-8") as file:
+            about = json.load(file)
+        self._shift = about["shift"]
+        self._starts = memoryview(_map(folder, "starts"))
+        self._ends = memoryview(_map(folder, "rows"))
+        self._keys = memoryview(_map(folder, "keys"))
+        self.columns = tuple(_getter(folder, number, kind) for number, kind in enumerate(about["kinds"]))
+        """For each column, the function from the number of a row to the value."""
+
+    def find(self, key: str) -> int:
+        """Return the number of the row with a key; -1 if there is none."""
+        data = key.encode("utf-8", "surrogateescape")
+        bucket = (crc32(data) * _MIX & 0xFFFFFFFF) >> self._shift
+        ends = self._ends
+        for row in range(self._starts[bucket], self._starts[bucket + 1]):
+            if self._keys[ends[row] : ends[row + 1]] == data:
+                return row
+        return -1
+
+
+def _map(folder: str, name: str) -> Any:
+    path = f"{folder}/{name}.npy"
+    array = np.load(path) if os.path.getsize(path) < 4096 else np.load(path, mmap_mode="r")
+    return np.asarray(array)
+
+
+def _getter(folder: str, number: int, kind: str) -> Callable[[int], Any]:
+    """Return the function from the number of a row to the value of a column."""
+    values = _map(folder, str(number))
+    if kind == "number":
+        get: Callable[[int], Any] = memoryview(values).__getitem__
+    elif kind == "array":
+        get = lambda row: values[row].copy()  # noqa: E731  # chosen once
+    else:
+        ends, heap = memoryview(_map(folder, f"{number}-ends")), memoryview(values)
+        converters: dict[str, Callable[[Any], Any]] = {"text": _to_text, "bytes": bytes, "json": _to_json}
+        convert = converters[kind]
+        get = lambda row: convert(heap[ends[row] : ends[row + 1]])  # noqa: E731
+    if not os.path.exists(f"{folder}/{number}-nulls.npy"):
+        return get
+    nulls = memoryview(_map(folder, f"{number}-nulls"))
+    return lambda row: None if nulls[row] else get(row)
+
+
+def _to_text(data: memoryview) -> str:
+    return str(data, "utf-8")
+
+
+def _to_json(data: memoryview) -> Any:
+    return json.loads(bytes(data))
+
+
+@dataclass
+class _Columns:
+    """What a reader found in a table."""
+
+    keys: list[Any]
+    columns: list[Any]
+    """A list, or an array, for each column."""
+    place: str = "row {}"
+    """Names a row in messages, by its number from 1."""
+
+
+class Lookup:
+    """Adds the values of a row to raw samples.
+
+    Args:
+        options: the entry of `lookup`.
+        table: its rows.
+        fields: of the source; they say how a file is decoded.
+        storage: where the table is.
+    """
+
+    def __init__(self, options: LookupOptions, table: Table, fields: SampleFields, storage: Storage) -> None:
+        self._options, self._url = options, table.url
+        rows = table.open(options, storage)
+        self._find, self._names = rows.find, options.names
+        self._columns = tuple(zip(options.names, rows.columns, strict=True))
+        self._measure: Measures | None = None
+        if options.on != "__key__":
+            paths = tuple(parse_expression(options.on, {}).paths)
+            files = copy(fields)
+            files.naming = Naming()
+            self._measure = Measures(files, paths, paths, keeps_decoded=True)
+
+    def __call__(self, raw: dict[str, Any]) -> None:
+        """Add the values, or mark the sample as dropped. Raises ShardError if the table lacks its key."""
+        key = raw["__key__"] if self._measure is None else self._value(raw)
+        row = -1 if key is None else self._find(key)
+        if row >= 0:
+            for name, get in self._columns:
+                if name in raw:
+                    raise self._clash(name)
+                raw[name] = get(row)
+        elif self._options.missing == "skip":
+            raw[UNJOINED] = None
+        elif self._options.missing == "none":
+            for name in self._names:
+                raw.setdefault(name, None)
+        else:
+            seen = f"has no row with the key {key!r:.100}"
+            if key is None:
+                seen = f"cannot be used, as the sample has no `{self._options.on}`"
+            raise ShardError(
+                f"the table of `lookup` {seen}; add it, or set `missing: skip` or `none` in `lookup`",
+                code="D225",
+                partner=self._url,
+            )
+
+    def _value(self, raw: dict[str, Any]) -> str | None:
+        """Return the value to look up; None if the sample has none."""
+        assert self._measure is not None
+        try:
+            values = self._measure(raw)
+        except FieldError as error:
+            raise ShardError(error.message, code=error.code, field=error.place.get("field")) from error
+        value = None if values is None else values[0]
+        if value is None or value is MISSING:
+            return None
+        if type(value) is int or isinstance(value, str):
+            return str(value)
+        raise ShardError(
+            f"`{self._options.on}` is {value!r:.60}, which cannot be looked up; keys are texts or integers",
+            code="D225",
+            partner=self._url,
+        )
+
+    def _clash(self, name: str) -> ShardError:
+        return ShardError(
+            f"both the sample and the table of `lookup` have the field `{name}`; rename the one of the table, such as "
+            f"`rename: {{table_{name}: {name}}}` in `lookup`, or choose files by `extensions`",
+            code="D224",
+            partner=self._url,
+        )
+
+
+def table_url(options: LookupOptions) -> ShardUrl:
+    """Return the URL of a table, without the name of the one in a SQLite file."""
+    text = options.table
+    if _format(options) == "sqlite" and "#" in text:
+        text = text.rpartition("#")[0]
+    return ShardUrl(text, options.base)
+
+
+def read_stat(options: LookupOptions, storage: Storage) -> ObjectStat:
+    """Return the size and the validator of a table in its store."""
+    return storage.stat(table_url(options))
+
+
+def make_table(options: LookupOptions, storage: Storage) -> Table:
+    """Read a table into a folder of this node, unless the folder exists.
+
+    Raises:
+        ShardError: it cannot be read, or has no rows, no such column, a key twice or a row without a key.
+        UsageError: a library is not installed, or its format is unknown.
+    """
+    url = table_url(options)
+    try:
+        stat = read_stat(options, storage)
+        described = [LAYOUT, storage.resolve(url).location, stat.size, stat.validator, _about(options)]
+        name = hashlib.blake2b(json.dumps(described).encode(), digest_size=16).hexdigest()
+        root = _root()
+        if stat.validator is None:  # whether it changed cannot be known, so it is read again
+            folder = tempfile.mkdtemp(prefix="", dir=root)
+            return Table(url.text, folder, _write(options, storage, folder), stat)
+        folder = os.path.join(root, name)
+        with LockFile(f"{folder}.lock"):
+            if not os.path.exists(f"{folder}/table.json"):
+                partial = tempfile.mkdtemp(prefix=f"{name}.partial-", dir=root)
+                try:
+                    _write(options, storage, partial)
+                    shutil.rmtree(folder, ignore_errors=True)
+                    os.rename(partial, folder)
+                except BaseException:
+                    shutil.rmtree(partial, ignore_errors=True)
+                    raise
+        with open(f"{folder}/table.json", encoding="utf-8") as file:
+            return Table(url.text, folder, json.load(file)["digest"], stat)
+    except WdspecError as error:
+        raise error.at(url=url.text) from error.__cause__
+
+
+def _root() -> str:
+    """Return the folder of this user's tables, which only the user can read."""
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    root = os.path.join(tempfile.gettempdir(), f"wdspec-tables-{user}")
+    os.makedirs(root, mode=0o700, exist_ok=True)
+    if hasattr(os, "getuid") and os.stat(root).st_uid != os.getuid():
+        raise UsageError(f"`{root}` belongs to another user; set TMPDIR to a directory of your own")
+    return root
+
+
+def _about(options: LookupOptions) -> list[Any]:
+    return [options.table, options.on, options.key, list(options.fields), options.format]
+
+
+def _write(options: LookupOptions, storage: Storage, folder: str) -> str:
+    """Read a table and write its folder. Return the digest of its content."""
+    found = _read(options, storage)
+    keys, buckets, shift = _keys_of(found)
+    pairs = list(zip(buckets.tolist(), keys, strict=True))
+    order = sorted(range(len(keys)), key=pairs.__getitem__)
+    for before, after in pairwise(order):
+        if keys[before] == keys[after]:
+            rows = " and ".join(found.place.format(number + 1) for number in sorted((before, after)))
+            raise _fault(
+                f"the key {keys[before].decode(errors='replace')!r} occurs twice, in {rows}; keep one row"
+            )
+    counts = np.bincount(buckets, minlength=1 << (32 - shift))
+    _save(folder, "starts", np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+    digest = hashlib.blake2b(digest_size=16)
+    _save_texts(folder, "keys", "rows", [keys[row] for row in order], digest)
+    kinds = [
+        _save_column(folder, number, column, order, digest) for number, column in enumerate(found.columns)
+    ]
+    digest.update(repr(kinds).encode())
+    about = {"digest": digest.hexdigest(), "kinds": kinds, "shift": shift, "rows": len(keys)}
+    with open(f"{folder}/table.json", "w", encoding="utf-8") as file:
+        json.dump(about, file)
+    return digest.hexdigest()
+
+
+def _keys_of(found: _Columns) -> tuple[list[bytes], np.ndarray[Any, Any], int]:
+    """Return the keys in bytes, the bucket of each, and the shift that makes a bucket of a checksum."""
+    if not len(found.keys):
+        raise _fault("it has no rows; check its path and whether it was written completely")
+    keys = []
+    for number, key in enumerate(found.keys, 1):
+        if isinstance(key, np.generic):
+            key = key.item()
+        if isinstance(key, bool) or not isinstance(key, (str, int)):
+            raise _fault(f"{found.place.format(number)} has the key {key!r:.60}; keys are texts or integers")
+        keys.append(str(key).encode("utf-8", "surrogateescape"))
+    shift = 32 - min(32, max(1, (len(keys) - 1).bit_length()))
+    sums = np.fromiter(map(crc32, keys), dtype=np.uint64, count=len(keys))
+    return keys, ((sums * np.uint64(_MIX)) & np.uint64(0xFFFFFFFF)) >> np.uint64(shift), shift
+
+
+def _save(folder: str, name: str, array: np.ndarray[Any, Any], digest: Any = None) -> None:
+    np.save(f"{folder}/{name}.npy", array)
+    if digest is not None:
+        digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
+
+
+def _save_texts(folder: str, name: str, ends: str, texts: Sequence[bytes], digest: Any) -> None:
+    lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+    _save(folder, ends, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), digest)
+    _save(folder, name, np.frombuffer(b"".join(texts) or b"\0", dtype=np.uint8), digest)
+
+
+def _save_column(folder: str, number: int, column: Any, order: Sequence[int], digest: Any) -> str:
+    """Write the values of a column in an order, and return of what kind they are."""
+    if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
+        ordered = column[np.asarray(order)]
+        if ordered.ndim == 1 and ordered.dtype.str[1:] != "f2":
+            _save(
+                folder,
+                str(number),
+                np.ascontiguousarray(ordered.astype(ordered.dtype.newbyteorder("="))),
+                digest,
+            )
+            return "number"
+        _save(folder, str(number), np.ascontiguousarray(ordered), digest)
+        return "array"
+    values = column.tolist() if isinstance(column, np.ndarray) else column
+    values = [values[row] for row in order]
+    nulls = np.fromiter((value is None for value in values), dtype=np.uint8, count=len(values))
+    if nulls.any():
+        _save(folder, f"{number}-nulls", nulls, digest)
+    types = {type(value) for value in values if value is not None}
+    if types and types <= {bool}:
+        return _save_numbers(folder, number, values, np.bool_, digest)
+    if types and types <= {int} and all(value is None or -(2**63) <= value < 2**63 for value in values):
+        return _save_numbers(folder, number, values, np.int64, digest)
+    if types and types <= {float}:
+        return _save_numbers(folder, number, values, np.float64, digest)
+    if types and types <= {str}:
+        kind, texts = "text", [(value or "").encode("utf-8", "surrogatepass") for value in values]
+    elif types and types <= {bytes}:
+        kind, texts = "bytes", [value or b"" for value in values]
+    else:
+        try:
+            kind, texts = "json", [json.dumps(value).encode() for value in values]
+        except (TypeError, ValueError) as cause:
+            names = ", ".join(sorted(each.__name__ for each in types))
+            raise _fault(
+                f"column no. {number + 1} of `fields` has values that JSON cannot hold ({names})"
+            ) from cause
+    _save_texts(folder, str(number), f"{number}-ends", texts, digest)
+    return kind
+
+
+def _save_numbers(folder: str, number: int, values: Sequence[Any], dtype: Any, digest: Any) -> str:
+    _save(folder, str(number), np.array([value or 0 for value in values], dtype=dtype), digest)
+    return "number"
+
+
+def _fault(message: str, **place: Any) -> ShardError:
+    return ShardError(f"the table of a `lookup` cannot be used: {message}", code="D226", **place)
+
+
+def _format(options: LookupOptions) -> str | None:
+    return table_format(options.table) if options.format == "auto" else options.format
+
+
+def _read(options: LookupOptions, storage: Storage) -> _Columns:
+    kind, url = _format(options), table_url(options)
+    if kind is None:
+        raise UsageError(
+            "the format of the table cannot be seen from its name; set `format: parquet`, `jsonl`, `csv`, `sqlite` or "
+            "`npz` in `lookup`"
+        )
+    try:
+        if kind in ("jsonl", "csv"):
+            with closing(decompress(storage.open_watched(url))) as raw:
+                lines = io.TextIOWrapper(io.BufferedReader(raw), encoding="utf-8-sig", newline="")  # type: ignore[type-var]
+                if kind == "jsonl":
+                    return _read_lines(options, lines)
+                return _read_csv(options, lines, "\t" if ".tsv" in url.text.lower() else ",")
+        with _as_file(storage, url) as path:
+            return {"parquet": _read_parquet, "sqlite": _read_sqlite, "npz": _read_npz}[kind](options, path)
+    except (WdspecError, MemoryError):
+        raise
+    except Exception as cause:  # whatever a library raises for a damaged file
+        raise _fault(f"it is not {kind}, or damaged ({type(cause).__name__}: {str(cause)[:200]})") from cause
+
+
+class _as_file:  # noqa: N801  # used as a function
+    """The path of a table: its own if it is local, otherwise that of a temporary copy."""
+
+    def __init__(self, storage: Storage, url: ShardUrl) -> None:
+        self._storage, self._url, self._copy = storage, url, ""
+
+    def __enter__(self) -> str:
+        path = local_path(self._storage.resolve(self._url).location)
+        if path is not None:
+            if not os.path.exists(path):
+                self._storage.open_watched(self._url).close()  # raises that it is missing
+            return path
+        with (
+            closing(self._storage.open_watched(self._url)) as raw,
+            tempfile.NamedTemporaryFile(delete=False) as file,
+        ):
+            self._copy = file.name
+            while piece := raw.read(1 << 20):
+                file.write(piece)
+        return self._copy
+
+    def __exit__(self, *exception: object) -> None:
+        if self._copy:
+            os.unlink(self._copy)
+
+
+def _choose(options: LookupOptions, names: Iterable[str]) -> tuple[str, list[str]]:
+    """Return the names of the column with the keys and of the columns to take."""
+    known = list(names)
+    last = options.on.rpartition(".")[2]
+    candidates = [options.key] if options.key is not None else [options.on, last, "__key__", "key"]
+    key = next((name for name in candidates if name in known), None)
+    listed = ", ".join(f"`{name}`" for name in known[:20]) or "none"
+    if key is None:
+        raise _fault(
+            f"it has no column `{candidates[0]}` with keys; it has {listed}. Name the column by `key`"
+        )
+    for name in options.fields:
+        if name not in known:
+            raise _fault(f"it has no column `{name}`, which `fields` names; it has {listed}")
+    return key, list(options.fields)
+
+
+def _read_lines(options: LookupOptions, lines: Iterable[str]) -> _Columns:
+    keys: list[Any] = []
+    columns: list[list[Any]] = [[] for _ in options.fields]
+    key = ""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as cause:
+            raise _fault(f"line {number} is not JSON ({cause}): {line[:40]!r}…", line=number) from cause
+        if not isinstance(row, dict):
+            raise _fault(f"line {number} is not a map of column to value", line=number)
+        if not keys:
+            key, _ = _choose(options, row)
+        if key not in row:
+            raise _fault(f"line {number} has no `{key}`", line=number)
+        keys.append(row[key])
+        for column, name in zip(columns, options.fields, strict=True):
+            column.append(row.get(name))
+    return _Columns(keys, list(columns), "row {}")
+
+
+def _read_csv(options: LookupOptions, lines: Iterable[str], delimiter: str) -> _Columns:
+    rows = csv.reader(lines, delimiter=delimiter)
+    header = next(rows, [])
+    key, fields = _choose(options, header)
+    at, wanted = header.index(key), [header.index(name) for name in fields]
+    keys: list[Any] = []
+    columns: list[list[str]] = [[] for _ in fields]
+    for row in rows:
+        if not row:
+            continue
+        if len(row) != len(header):
+            raise _fault(
+                f"line {rows.line_num} has {len(row)} values, but the header has {len(header)} names",
+                line=rows.line_num,
+            )
+        keys.append(row[at] or None)
+        for column, place in zip(columns, wanted, strict=True):
+            column.append(row[place])
+    return _Columns(keys, [_typed(column) for column in columns], "row {}")
+
+
+def _typed(column: list[str]) -> list[Any]:
+    """The values of a column of texts: integers if all are, or else numbers if all are; None for empty ones."""
+    for kind in (int, float):
+        try:
+            return [None if not text else kind(text) for text in column]
+        except ValueError:
+            continue
+    return [text or None for text in column]
+
+
+def _read_parquet(options: LookupOptions, path: str) -> _Columns:
+    parquet = library("pyarrow.parquet", "a table of Parquet")
+    file = parquet.ParquetFile(path)
+    key, fields = _choose(options, file.schema_arrow.names)
+    table = file.read(columns=list(dict.fromkeys([key, *fields])))
+    return _Columns(table.column(key).to_pylist(), [_arrow_values(table.column(name)) for name in fields])
+
+
+def _arrow_values(column: Any) -> Any:
+    """The values of an Arrow column: an array where it is one of numbers, or of lists of as many numbers."""
+    pyarrow = library("pyarrow", "a table of Parquet")
+    types, kind = pyarrow.types, column.type
+    if column.null_count == 0 and (
+        types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    ):
+        return column.to_numpy()
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    if (
+        is_list
+        and column.null_count == 0
+        and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type))
+    ):
+        flat = column.combine_chunks()
+        flat = flat.chunk(0) if hasattr(flat, "chunk") else flat
+        values, lengths = flat.flatten(), set(pyarrow.compute.list_value_length(flat).to_pylist())
+        if len(lengths) == 1 and values.null_count == 0:
+            return values.to_numpy(zero_copy_only=False).reshape(len(flat), *lengths)
+    return column.to_pylist()
+
+
+def _read_sqlite(options: LookupOptions, path: str) -> _Columns:
+    with closing(
+        sqlite3.connect(f"file:{path.replace('?', '%3f').replace('#', '%23')}?mode=ro", uri=True)
+    ) as base:
+        names = [
+            row[0] for row in base.execute("select name from sqlite_master where type in ('table', 'view')")
+        ]
+        name = options.table.rpartition("#")[2] if "#" in options.table else ""
+        if not name and len(names) == 1:
+            name = names[0]
+        if name not in names:
+            listed = ", ".join(f"`{each}`" for each in names) or "none"
+            raise _fault(
+                f"it has the tables {listed}; name one after a `#`, such as `{path.rpartition('/')[2]}#name`"
+            )
+        rows = base.execute(f"select * from {_quoted(name)} limit 0")
+        key, fields = _choose(options, [column[0] for column in rows.description])
+        chosen = ", ".join(_quoted(each) for each in (key, *fields))
+        found = list(base.execute(f"select {chosen} from {_quoted(name)}"))
+    return _Columns(
+        [row[0] for row in found], [[row[at] for row in found] for at in range(1, len(fields) + 1)]
+    )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _read_npz(options: LookupOptions, path: str) -> _Columns:
+    with np.load(path, allow_pickle=False) as arrays:
+        key, fields = _choose(options, arrays.files)
+        keys = arrays[key].tolist()
+        columns = [arrays[name] for name in fields]
+    for name, column in zip(fields, columns, strict=True):
+        if not column.ndim or len(column) != len(keys):
+            raise _fault(f"`{name}` has the shape {column.shape}, but there are {len(keys):,} keys")
+    keys = [key.decode("utf-8", "replace") if isinstance(key, bytes) else key for key in keys]
+    return _Columns(keys, columns)

@@ -1,0 +1,163 @@
+"""A record of what a run reads, as JSON: which data, in which order, with which versions, trained a model.
+
+    {"format": "wdspec-run", "version": 1, "time": …,
+     "spec": {…}, "digest": …, "order": {…}, "samples": …,     what it reads, and in which order
+     "lock": {…}, "topology": {…},
+     "versions": {…}, "environment": {…},                      what reads it
+     "read": {…}}                                              how far it is
+
+Secrets are masked (`base/redaction.py`). `wdspec diff` compares two records.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any
+
+from wdspec.base.errors import UsageError
+from wdspec.base.redaction import without_secrets
+from wdspec.run.run import Run
+from wdspec.run.state import check_undamaged, ranks_of
+from wdspec.run.stats import samples_given
+from wdspec.run.stream import Resumable
+from wdspec.shards.lock import Lock
+from wdspec.storage.environment import describe_variables
+
+FORMAT, VERSION = "wdspec-run", 1
+MOST_LOCK = 4_000_000
+"""Bytes of a lock that is included whole; of a larger one, the numbers and sizes of shards are."""
+_LIBRARIES = (
+    *(
+        "wdspec",
+        "torch",
+        "numpy",
+        "pillow",
+        "simplejpeg",
+        "av",
+        "torchcodec",
+        "soundfile",
+        "cbor2",
+        "msgpack",
+    ),
+    *("backports.zstd", "isal", "fsspec", "s3fs", "gcsfs", "adlfs", "huggingface_hub", "aistore", "urllib3"),
+    *("tokenizers", "transformers", "safetensors", "webdataset"),
+)
+"""Packages that read or decode."""
+_NOT_SAID = {"base", "where", "file", "folder"}
+"""Attributes of specs and sources that depend on the machine, or say where a key was written."""
+
+
+def make_record(reading: Resumable, state: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the record of a run, as JSON values.
+
+    Args:
+        reading: a loader or a compiled spec.
+        state: the state of all ranks (`gather_state`), for what all of them have read; by default that of this rank.
+
+    Raises:
+        UsageError: the state is of another run.
+    """
+    run, spec = reading.run, reading.run.spec
+    saved = reading.state_dict() if state is None else state
+    check_undamaged(saved)
+    if saved["digest"] != run.digest:
+        raise UsageError("`state` is of another run: its order has another digest; pass gather_state(loader)")
+    topology = run.plan.topology
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "file": spec.file,
+        "split": spec.split,
+        "spec": without_secrets(spec.model_dump(mode="json", exclude_defaults=True, exclude=_excluded(spec))),
+        "digest": run.digest,
+        "order": json.loads(run.order),
+        "samples": run.samples,
+        "lock": _describe_lock(run),
+        "topology": {"ranks": topology.ranks, "workers": topology.workers, "world_size": run.seat.world_size},
+        "versions": dict(_versions()),
+        "environment": {"spec": spec.environment, "variables": describe_variables()},
+        "read": {
+            "batches": saved["batch"],
+            "epoch": reading.epoch,
+            "ranks": len(ranks_of(saved)),
+            "samples": {name: int(counts.sum()) for name, counts in samples_given(saved).items()},
+            "rank": run.seat.rank,
+            "stats": asdict(reading.stream.stats()),
+        },
+    }
+
+
+def read_record(path: str) -> dict[str, Any] | None:
+    """Return the record in a file; None if the file is something else, such as a spec.
+
+    Raises:
+        UsageError: it is a record of a later version, or damaged.
+    """
+    try:
+        with open(path, "rb") as file:
+            if not file.read(64).lstrip().startswith(b"{"):
+                return None
+            file.seek(0)
+            record = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        return None
+    if record.get("version") != VERSION:
+        raise UsageError(
+            f"the record has version {record.get('version')}, this wdspec reads version {VERSION}", file=path
+        )
+    parts = ("spec", "order", "topology", "versions", "environment", "read")
+    if damaged := [name for name in parts if not isinstance(record.get(name), dict)]:
+        raise UsageError(f"the record is damaged: `{damaged[0]}` is missing", file=path)
+    return record
+
+
+def _excluded(spec: Any) -> Any:
+    """What `model_dump` leaves out: attributes of the spec and, recursively, of its sources."""
+    inner: Any = dict.fromkeys(_NOT_SAID, True)
+    for _ in range(8):  # nested mixes
+        inner = {**dict.fromkeys(_NOT_SAID, True), "dataset": {"__all__": inner}}
+    return inner
+
+
+def _describe_lock(run: Run) -> dict[str, Any] | None:
+    """Return the lock of the run: whole, or without its shards if it is large."""
+    if run.shards.lock is None:
+        return None
+    path = os.fspath(run.shards.lock)
+    try:
+        lock = Lock.read(path)
+    except (OSError, UsageError) as error:
+        return {"file": path, "error": str(error)}
+    listed = {name: list(each.texts()) for name, each in lock.shards(run.spec, path).items()}
+    changed = any([*run.shards.lists[name].texts()] != texts for name, texts in listed.items() if texts)
+    described: dict[str, Any] = {
+        "file": path,
+        "digest": lock.digest,
+        "sources": {
+            name: {"shards": len(each.objects), "bytes": each.size} for name, each in lock.sources.items()
+        },
+    }
+    if changed:
+        described["error"] = "it was written again since the run has listed its shards"
+    elif os.path.getsize(path) <= MOST_LOCK:
+        described["text"] = lock.text
+    return described
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    yield "python", platform.python_version()
+    yield "platform", platform.platform()
+    for name in _LIBRARIES:
+        try:
+            yield name, metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue

@@ -1,0 +1,248 @@
+"""The keys of `keys` and `exclude`: short lists in memory, long ones in a file of the node that all processes map.
+
+The file is a hash table with open addressing. A key takes one 64-bit number, at a place that another hash of it gives,
+so 10 million keys take 120 MB on a node, whatever their lengths. Another key is taken for one of them with a
+probability of about 2⁻⁶³.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import mmap
+import os
+import stat
+import tempfile
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, cast
+
+import numpy as np
+
+from wdspec.base.errors import ShardError, UsageError, WdspecError
+from wdspec.base.files import LockFile
+from wdspec.base.progress import progress
+from wdspec.formats.decompress import decompress
+from wdspec.read.selection import KeyLists
+from wdspec.spec.spec import Source
+from wdspec.storage.storage import Storage
+from wdspec.stores.local import translate_error
+from wdspec.urls.urls import ShardUrl
+
+IN_MEMORY = 1 << 16
+"""The largest number of keys that every process holds itself."""
+MAX_KEY = 64 * 2**10
+"""Bytes of a line."""
+_AT_ONCE = 1 << 16
+"""Keys that are put into a table together."""
+
+
+@dataclass(frozen=True)
+class KeyTable:
+    """A set of keys in a file, of which it reads only the places that it looks at. It pickles by its path."""
+
+    path: str
+    _map: list[memoryview] = field(default_factory=list, repr=False, compare=False)
+
+    def __contains__(self, key: object) -> bool:
+        slots = self._map[0] if self._map else self._open()
+        number, place = _hash(cast(str, key).encode("utf-8", "surrogateescape"))
+        at = place * (len(slots) - _TAIL) >> 64
+        while (found := slots[at]) != number:
+            if not found:
+                return False
+            at += 1
+        return True
+
+    def _open(self) -> memoryview:
+        with open(self.path, "rb") as file:
+            slots = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)).cast("Q")
+        self._map.append(slots)
+        return slots
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KeyTable, (self.path,)
+
+
+_TAIL = 1 << 12
+"""Slots after the last place, for keys that are moved on; the last one is always empty."""
+
+
+def _hash(key: bytes) -> tuple[int, int]:
+    """Return the 64-bit number of a key, which is never 0, and a 64-bit number for its place."""
+    digest = hashlib.blake2b(key, digest_size=16).digest()
+    return int.from_bytes(digest[:8], "little") or 1, int.from_bytes(digest[8:], "little")
+
+
+def read_key_lists(source: Source, storage: Storage) -> tuple[KeyLists, dict[str, str]]:
+    """Read `keys` and `exclude` of a source.
+
+    Returns:
+        The keys of both, and digests of the files by key of the spec.
+
+    Raises:
+        MissingShardError: a file does not exist.
+        ShardError: it cannot be read, has no keys or too long lines.
+    """
+    digests: dict[str, str] = {}
+    only = _read_entries("keys", source.only_keys, source, storage, digests)
+    return (only, _read_entries("exclude", source.exclude, source, storage, digests)), digests
+
+
+def _read_entries(
+    key: str, entries: Sequence[str] | None, source: Source, storage: Storage, digests: dict[str, str]
+) -> Container[str] | None:
+    if entries is None:
+        return None
+    written = {entry for entry in entries if not entry.startswith("@")}
+    files = [_KeyFile(entry, source, storage) for entry in entries if entry.startswith("@")]
+    if not files:
+        return frozenset(written)
+    short = written
+    whole = hashlib.blake2b(digest_size=16)
+    total = 0
+    for each in files:
+        for line in each.lines():
+            total += 1
+            whole.update(line + b"\n")
+            if len(short) <= IN_MEMORY:
+                short.add(line.decode("utf-8", "surrogateescape"))
+        whole.update(b"\n")
+    digests[key] = whole.hexdigest()
+    if len(short) <= IN_MEMORY:
+        return frozenset(short)
+    for name in sorted(written):
+        whole.update(name.encode("utf-8", "surrogateescape") + b"\n")
+    lines = (line for each in files for line in each.lines())
+    named = (name.encode("utf-8", "surrogateescape") for name in written)
+    return _find_table(whole.hexdigest(), total + len(written), [lines, named])
+
+
+@dataclass(frozen=True)
+class _KeyFile:
+    """A file with one key per line."""
+
+    entry: str
+    """As in the spec, with its `@`."""
+    source: Source
+    storage: Storage
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the keys. Empty lines are ignored."""
+        number = 0
+        try:
+            location = self.storage.resolve(ShardUrl(self.entry[1:], self.source.base)).location
+            has_key = False
+            with (
+                decompress(self.storage.open_location(location)) as raw,
+                io.BufferedReader(cast(io.RawIOBase, raw)) as file,
+            ):
+                for number in count(1):  # noqa: B007 - errors have it
+                    line = file.readline(MAX_KEY + 1)
+                    if not line:
+                        break
+                    if len(line) > MAX_KEY or b"\0" in line:
+                        raise ShardError(
+                            "a line is too long or has a zero byte; write a text file with one key per line"
+                        )
+                    if line := line.rstrip(b"\r\n"):
+                        has_key = True
+                        yield line
+            if not has_key:
+                raise ShardError("no key in this file; write one per line")
+        except WdspecError as error:
+            raise error.at(source=self.source.name, list=self.entry, line=number or None) from None
+        except OSError as error:
+            raise translate_error(error, self.entry[1:]).at(
+                source=self.source.name, list=self.entry
+            ) from None
+
+
+def _find_table(digest: str, most: int, parts: Sequence[Iterator[bytes]]) -> KeyTable:
+    """Return the table of a set of keys. The first process of a node that needs it builds it."""
+    folder = _folder()
+    path = os.path.join(folder, f"{digest}.keys")
+    with LockFile(f"{path}.lock", 0o600):
+        if not os.path.exists(path):
+            with _written_whole(path) as partial:
+                _build(partial, most, parts)
+    return KeyTable(path)
+
+
+def _folder() -> str:
+    """Return the folder for the tables of this user. Others must not be able to write there."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    folder = os.path.join(tempfile.gettempdir(), f"wdspec-keys-{user}")
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        about = os.lstat(folder)
+    except OSError as error:
+        raise UsageError(
+            f"long lists of keys are kept in `{folder}`, which cannot be made: {error.strerror}; set TMPDIR"
+        ) from error
+    if not stat.S_ISDIR(about.st_mode) or (hasattr(os, "getuid") and about.st_uid != user):
+        raise UsageError(
+            f"long lists of keys are kept in `{folder}`, which is not a folder of yours; set TMPDIR"
+        )
+    return folder
+
+
+@contextmanager
+def _written_whole(path: str) -> Iterator[str]:
+    partial = f"{path}.{os.getpid()}.partial"
+    try:
+        yield partial
+        os.replace(partial, path)
+    except OSError as error:
+        raise UsageError(
+            f"the table of keys `{path}` cannot be written: {error.strerror}; set TMPDIR to a larger disk"
+        ) from error
+    finally:
+        if os.path.exists(partial):
+            os.remove(partial)
+
+
+def _build(path: str, most: int, parts: Sequence[Iterator[bytes]]) -> None:
+    """Write a table.
+
+    Args:
+        path: the file.
+        most: the number of keys, perhaps with duplicates.
+        parts: the keys.
+    """
+    places = most + most // 2 + 1
+    with open(path, "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 8 * (places + _TAIL))
+    slots = np.memmap(path, dtype="<u8", mode="r+")
+    with progress("reading keys", most) as bar:
+        chunk: list[tuple[int, int]] = []
+        for part in parts:
+            for key in part:
+                number, place = _hash(key)
+                chunk.append((number, place * places >> 64))
+                if len(chunk) == _AT_ONCE:
+                    _insert(slots, chunk)
+                    bar.advance(len(chunk))
+                    chunk.clear()
+        _insert(slots, chunk)
+    slots.flush()
+
+
+def _insert(slots: Any, chunk: Sequence[tuple[int, int]]) -> None:
+    """Put keys at the first free place from theirs on."""
+    if not chunk:
+        return
+    numbers = np.array([number for number, _ in chunk], dtype=np.uint64)
+    at = np.array([place for _, place in chunk], dtype=np.int64)
+    while len(at):
+        if at.max() >= len(slots) - 1:
+            raise UsageError("the keys cannot be put into a table, as too many of them have the same place")
+        found = slots[at]
+        free = np.flatnonzero(found == 0)
+        _, first = np.unique(at[free], return_index=True)  # one key for each place
+        chosen = free[first]
+        slots[at[chosen]] = numbers[chosen]
+        is_in = slots[at] == numbers
+        numbers, at = numbers[~is_in], at[~is_in] + 1
