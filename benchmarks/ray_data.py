@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=200_000, help="of each case (default: 200,000)")
     options = parser.parse_args()
     turns, samples = (1, 400) if options.quick else (options.turns, options.samples)
-    ray.init(num_cpus=2, logging_level="ERROR", log_to_driver=False, include_dashboard=False)
+    ray.init("local", num_cpus=2, logging_level="ERROR", log_to_driver=False, include_dashboard=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
     print("| case | wdspec.ray.read | read_webdataset | ratio | wdspec.compile, one process | ratio |")
     print("|--|--:|--:|--:|--:|--:|")

@@ -23,6 +23,7 @@ from benchmarks.__main__ import TABLES  # noqa: E402 - as the command finds it
         ("checking.py", 3),
         ("counting.py", 3),
         ("hand_over.py", 3),
+        pytest.param("ray_data.py", 2, marks=pytest.mark.long),
     ],
 )
 def test_a_quick_run_prints_the_table(script, rows):

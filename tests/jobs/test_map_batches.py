@@ -273,7 +273,9 @@ def test_ray_keeps_one_object_in_each_actor_with_its_own_gpus(job):
     import wdspec.ray
 
     assert run("--jobs", "0", "--output", "here").exit_code == 0
-    ray.init(num_cpus=2, num_gpus=2, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+    ray.init(
+        "local", num_cpus=2, num_gpus=2, log_to_driver=False, logging_level="ERROR", include_dashboard=False
+    )
     try:
         rows = wdspec.ray.read("job.yaml", overrides={"map_batches.gpus": 1}).take_all()
         assert sorted(row["score.cls"] for row in rows) == [3 * n for n in range(40)]

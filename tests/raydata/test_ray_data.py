@@ -146,6 +146,21 @@ def test_every_shard_is_a_task_with_what_is_known_of_it(tmp_path):
 
 
 @long
+def test_a_task_reads_several_of_very_many_shards(tmp_path, monkeypatch):
+    import ray
+
+    from wdspec.ray import datasource
+
+    spec = wdspec.load({"dataset": [{"shards": write_source(tmp_path, "a", shards=5, samples=10)}]})
+    monkeypatch.setattr(datasource, "MOST_TASKS", 2)
+    source = datasource.SpecDatasource(spec, {})
+    files = [task.metadata.input_files for task in source.get_read_tasks(1)]
+    assert files == [tuple(f"{tmp_path}/a-00{n}.tar" for n in some) for some in ((0, 1, 2), (3, 4))]
+    rows = ray.data.read_datasource(source).take_all()
+    assert sorted(row["cls"] for row in rows) == list(range(50))
+
+
+@long
 def test_limits_stop_reading(tmp_path):
     import wdspec.ray
 
@@ -307,3 +322,40 @@ def test_the_lines_of_the_page_run(tmp_path, monkeypatch, capsys):
     said = re.findall(r"print.*# (\d+)", block)
     assert capsys.readouterr().out.split() == said
     assert len(compile_pass("@small/shards.txt")) == int(said[0])
+
+
+@long
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"subset": "40%"},
+        {"where": "txt.length > 5 and cls in [3, 31, 32]"},
+        {"exclude": "@used.txt"},
+        {"lookup": {"table": "s.csv", "fields": "score", "rename": {"s.json": "score"}, "missing": "skip"}},
+        {"join": [{"shards": "in/b-{000..003}.tar", "missing": "skip"}]},
+    ],
+    ids=["subset", "where", "exclude", "lookup", "join"],
+)
+def test_selections_joins_and_lookups_are_those_of_process(tmp_path, monkeypatch, keys):
+    import wdspec.ray
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "used.txt").write_text("a0010003\na0020007\n")
+    (tmp_path / "s.csv").write_text("key,score\na0010003,5\na0020007,7\n")
+    for shard in range(4):
+        more = [(f"a{shard:03}{n:04}", {"json": b"%d" % n}) for n in range(0, 10, 3)]
+        write_shard(tmp_path / f"in/b-00{shard}.tar", more)
+    source = {"name": "a", "shards": write_source("in", "a", shards=4, samples=10), **keys}
+    spec = {"dataset": [source], "output": "out/", "stats": "stats.json"}
+    (tmp_path / "job.yaml").write_text(json.dumps(spec))
+    assert CliRunner().invoke(stats, ["job.yaml", "-o", "stats.json"]).exit_code == 0
+    assert CliRunner().invoke(process, ["job.yaml", "--jobs", "0"], catch_exceptions=False).exit_code == 0
+    expected = compile_pass("out/*.tar", defaults={"empty": "allow"})
+    assert 0 < len(expected) < 40
+    dataset = wdspec.ray.read("job.yaml")
+    assert dataset.count() == len(expected)
+    assert only_fields(dataset.take_all()).keys() == expected.keys()
+    if "lookup" in keys:
+        assert {row["s.json"] for row in dataset.take_all()} == {5, 7}
+    if "join" in keys:
+        assert {row["json"] for row in dataset.take_all()} == {0, 3, 6, 9}

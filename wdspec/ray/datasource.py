@@ -1,8 +1,8 @@
-"""Reading: a datasource of Ray Data with one read task for each shard of a spec."""
+"""Reading: a datasource of Ray Data with a read task for each shard of a spec."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import islice
@@ -22,6 +22,8 @@ from wdspec.shards.shards import LockLike, Shards, check_readable, list_shards, 
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.ahead import side_by_side
 
+MOST_TASKS = 10_000
+"""With more shards, a task reads several: Ray needs milliseconds to plan each task."""
 MOST_ASKED = 16
 """Shards of a source whose sizes are asked for, to estimate those of the others."""
 
@@ -46,17 +48,19 @@ class SpecDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
         tasks = ReadTask.of_spec(spec, shards, shards.parts(spec), lambda *_: {})
         facts = [fact for source in spec.sources for fact in _facts_of(spec, source, shards)]
         self._reads: list[tuple[Any, BlockMetadata]] = []
-        for task, (samples, size) in zip(tasks, facts, strict=True):
-            if samples is not None and spec.limit is not None:
-                samples = min(samples, spec.limit)
-            read: Any = partial(read_shard, task, schema, spec.limit)
-            read.__name__ = "read_shard"  # Ray shows it
+        group = -(-len(tasks) // MOST_TASKS) or 1
+        for at in range(0, len(tasks), group):
+            some, (counts, sizes) = tasks[at : at + group], zip(*facts[at : at + group], strict=True)
+            read: Any = partial(read_shards, some, schema, spec.limit)
+            read.__name__ = "read_shards"  # Ray shows it
             about = BlockMetadata(
-                num_rows=samples, size_bytes=size, exec_stats=None, input_files=[task.shard.text]
+                num_rows=_sum(counts),
+                size_bytes=_sum(sizes),
+                exec_stats=None,
+                input_files=[task.shard.text for task in some],
             )
             self._reads.append((read, about))
-        sizes = [size for _, size in facts]
-        self._size = None if None in sizes else sum(size or 0 for size in sizes)
+        self._size = _sum([size for _, size in facts])
 
     def get_name(self) -> str:
         """Return the name of the read tasks in Ray's messages."""
@@ -69,24 +73,38 @@ class SpecDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[RayTask]:
-        """Return one task for each shard, whatever the parallelism: Ray splits their blocks as it needs."""
+        """Return the tasks, whatever the parallelism: Ray splits their blocks as it needs."""
         return [RayTask(read, about, None, per_task_row_limit) for read, about in self._reads]
 
 
-def read_shard(task: ReadTask, schema: Mapping[str, pa.DataType], limit: int | None) -> Iterator[pa.Table]:
-    """Yield the samples of a shard, in order, as tables; runs in Ray's workers.
+def read_shards(
+    tasks: Sequence[ReadTask], schema: Mapping[str, pa.DataType], limit: int | None
+) -> Iterator[pa.Table]:
+    """Yield the samples of shards, in order, as tables; runs in Ray's workers.
+
+    Args:
+        tasks: the shards.
+        schema: types of columns.
+        limit: the most samples of each shard.
 
     Raises:
         WdspecError: what reading and decoding raises, under the source's error policy.
         Exception: what user functions raise.
     """
-    budget = Budget(task.parts.errors, task.source)
-    try:
-        with closing(task.final_samples(budget)) as samples:
-            yield from tables_of(islice(samples, limit), schema)
-    except WdspecError as error:
-        error.at(source=task.source, url=task.shard.text)
-        raise
+    for task in tasks:
+        budget = Budget(task.parts.errors, task.source)
+        try:
+            with closing(task.final_samples(budget)) as samples:
+                yield from tables_of(islice(samples, limit), schema)
+        except WdspecError as error:
+            error.at(source=task.source, url=task.shard.text)
+            raise
+
+
+def _sum(numbers: Sequence[int | None]) -> int | None:
+    """The sum of numbers; None if one is not known."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None
 
 
 def _facts_of(spec: Spec, source: Source, shards: Shards) -> Iterator[tuple[int | None, int | None]]:
@@ -98,10 +116,8 @@ def _facts_of(spec: Spec, source: Source, shards: Shards) -> Iterator[tuple[int 
             if known is None:
                 yield None, None
             else:
-                yield (
-                    None if source.drops_samples or spec.map_batches else known.samples - len(known.lost),
-                    known.bytes,
-                )
+                count = min(known.samples - len(known.lost), spec.limit or known.samples)
+                yield None if source.drops_samples or spec.map_batches else count, known.bytes
         return
 
     def ask(shard: Any) -> int | None:
