@@ -15,12 +15,16 @@ says how many items of the step were yielded (`given`).
 The text of an entry holds the numbers of its `StreamState`s column by column, in as few bits as possible:
 
     slots k = 0..K-1 of rank c, sources s       numbers(s, k)[j], source after source: column j
-    ┌ s₀: [2, 51200, 10, …] ┐                   ─▶  minimum, common divisor of the differences, bits of each value
-    └ s₁: [0, 0, 0, …]      ┘ …                 ─▶  zlib ─▶ base64
+    ┌ s₀: [2, 51200, 10, …] ┐                   ─▶  differences from what the source and other columns suggest
+    └ s₁: [0, 0, 0, …]      ┘ …                 ─▶  minimum, common divisor of the differences, bits of each value
+                                                ─▶  zlib ─▶ base85
 
 Equal values, such as those of sources that were not read, take no bits. Offsets in a tar are multiples of 512 and take
-nine bits less. The rest is nearly random and does not compress; zlib finds repeated slots, and its checksum finds
-damage. State files get truncated and edited, so every value is checked before it is used.
+nine bits less. All slots of a source are about equally far, its shards have about as many samples, and these about as
+many bytes. So `_shift` takes the `_Guides` of the source away if there are many states, which leaves 25 of 47 bits late
+in a run. The rest is nearly random and does not compress; zlib finds repeated slots, and its checksum finds damage.
+State files get truncated and edited, so every value is checked before it is used. Texts of version 4, without guides
+and in base64, are still read.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +52,16 @@ Slot = list[StreamState] | None
 """The state of each source in a slot; None if the slot was not read."""
 _COLUMN = struct.Struct("<qqBI")
 """Minimum, divisor, bits of a value, number of values."""
+_MARKS = ("-", "=")
+"""Start texts of version 5, without and with guides."""
+_MANY = 64
+"""States of an entry from which on guides are worth their size."""
+_FRACTION = 6
+"""Bits after the point in `_Guides.slope`."""
+_STEADY = 32
+"""Most difference of an index from what `_Guides.per_shard` suggests, for it to be used."""
+_HUGE = 1 << 48
+"""Numbers from which on no guides are used, so that no difference overflows."""
 _MOST = 1 << 28
 """Limit in bytes for the columns of a rank, against hostile texts."""
 
@@ -56,11 +70,96 @@ def encode(slots: Sequence[Slot]) -> str:
     """Return the slots k = 0..K-1 of a canonical rank as ASCII text."""
     read = [slot for slot in slots if slot]
     rows = [state.numbers() for source in zip(*read, strict=True) for state in source]
-    columns = [[bool(slot) for slot in slots], [len(row) for row in rows]]
-    if rows:
+    columns: list[Sequence[int] | NDArray[np.int64]] = [
+        [bool(slot) for slot in slots],
+        [len(row) for row in rows],
+    ]
+    if is_guided := len(rows) >= _MANY:
+        columns += _guide(rows, len(read))
+    elif rows:
         columns += [[row[n] for row in rows if n < len(row)] for n in range(max(map(len, rows)))]
     packed = b"".join(_pack(np.array(column, dtype=np.int64)) for column in columns)
-    return base64.b64encode(zlib.compress(packed)).decode()
+    return _MARKS[is_guided] + base64.b85encode(zlib.compress(packed)).decode()
+
+
+def _guide(rows: Sequence[Sequence[int]], slots: int) -> list[NDArray[np.int64]]:
+    """Return the columns of guides, and those of the numbers of all sources and slots without what these suggest."""
+    widths, width = np.array([len(row) for row in rows]), max(map(len, rows))
+    numbers = np.array([[*row, *[0] * (width - len(row))] for row in rows], dtype=np.int64)
+    guides, coded = _Guides.of(numbers, slots), numbers.copy()
+    _shift(coded, numbers, guides, -1)
+    if max(numbers.max(), coded.max(), -coded.min()) >= _HUGE:
+        guides, coded = _Guides(*(np.zeros(len(rows) // slots, np.int64) for _ in range(4))), numbers
+    return [*guides, *(coded[widths > n, n] for n in range(width))]
+
+
+class _Guides(NamedTuple):
+    """What the numbers of each source are compared with; each has shape (sources,)."""
+
+    ordinal: NDArray[np.int64]
+    """The least `ordinal`."""
+    per_shard: NDArray[np.int64]
+    """Samples of a shard; 0 if unknown."""
+    is_steady: NDArray[np.int64]
+    """Whether all shards have that many, nearly, so that turn and ordinal give the indices in the open shards."""
+    slope: NDArray[np.int64]
+    """Bytes of a sample in a shard, in units of 512 / 64."""
+
+    @classmethod
+    def of(cls, numbers: NDArray[np.int64], slots: int) -> _Guides:
+        """Return the guides for the numbers of all sources, shape (sources * slots, width)."""
+        by_source = numbers.reshape(-1, slots, numbers.shape[1])
+        turn, ordinal, lanes = by_source[:, :, 0], by_source[:, :, 1], by_source[:, :, 4]
+        places = np.arange((numbers.shape[1] - 5) // 3)
+        is_open = lanes[:, :, None] > places
+        offsets = np.where(is_open, by_source[:, :, 6::3][:, :, : len(places)], 0).sum(
+            (1, 2), dtype=np.float64
+        )
+        samples = np.where(is_open, by_source[:, :, 7::3][:, :, : len(places)], 0)
+        finished = (turn - lanes).clip(0).sum(1)
+        read = (ordinal - samples.sum(2)).clip(0).sum(1)
+        per_shard = np.where(finished > 0, np.rint(read / np.maximum(finished, 1)), 0).astype(np.int64)
+        indices = samples.sum((1, 2))
+        slope = np.where(indices > 0, np.rint(offsets * (1 << _FRACTION) / 512 / np.maximum(indices, 1)), 0)
+        guides = cls(
+            ordinal.min(1),
+            per_shard,
+            np.ones_like(per_shard),
+            slope.clip(0, 1 << 14 << _FRACTION).astype(np.int64),
+        )
+        coded = numbers.copy()
+        _shift(coded, numbers, guides, -1)
+        left = np.where(is_open, coded.reshape(by_source.shape)[:, :, 7::3][:, :, : len(places)], 0)
+        is_steady = (per_shard > 0) & (np.abs(left).max((1, 2), initial=0) <= _STEADY)
+        return guides._replace(is_steady=is_steady.astype(np.int64))
+
+
+def _shift(numbers: NDArray[np.int64], known: NDArray[np.int64], guides: _Guides, sign: int) -> None:
+    """Take away from numbers what the guides suggest (sign -1), or add it (sign 1).
+
+    Args:
+        numbers: shape (sources * slots, width); changed.
+        known: the numbers as they are. To add, the same array, whose columns are complete when they are needed.
+        guides: of each source.
+        sign: 1 or -1.
+    """
+    ordinal, per_shard, is_steady, slope = (
+        np.repeat(guide, len(numbers) // max(1, len(guide))) for guide in guides
+    )
+    numbers[:, 1] += sign * ordinal
+    numbers[:, 0] += sign * np.where(per_shard > 0, known[:, 1] // np.maximum(per_shard, 1), 0)
+    lanes = known[:, 4]
+    left = known[:, 1] - per_shard * (known[:, 0] - lanes)  # samples read of the open shards
+    for lane in range((numbers.shape[1] - 5) // 3):
+        is_open = lanes > lane
+        if not is_open.any():
+            break
+        offset, index = 6 + 3 * lane, 7 + 3 * lane
+        numbers[:, index] += sign * np.where(
+            is_open & (is_steady > 0), left // np.maximum(lanes - lane, 1), 0
+        )
+        left = left - np.where(is_open, known[:, index], 0)
+        numbers[:, offset] += sign * np.where(is_open, (known[:, index] * slope >> _FRACTION) * 512, 0)
 
 
 def decode(text: str, workers: int, sources: int) -> list[Slot]:
@@ -112,7 +211,8 @@ def _read(
     """Return which slots were read, how many numbers each state has, and the columns of these numbers."""
     try:
         inflate = zlib.decompressobj()
-        data = inflate.decompress(base64.b64decode(text, validate=True), _MOST)
+        packed = base64.b85decode(text[1:]) if text[:1] in _MARKS else base64.b64decode(text, validate=True)
+        data = inflate.decompress(packed, _MOST)
     except (zlib.error, binascii.Error) as error:
         raise ValueError(str(error)) from None
     if not inflate.eof or inflate.unused_data:
@@ -120,10 +220,26 @@ def _read(
     file = io.BytesIO(data)
     is_read = _read_column(file, workers).astype(bool)
     widths = _read_column(file, int(is_read.sum()) * sources)
+    guides = None
+    if text[:1] == _MARKS[1] and len(widths):
+        guides = _Guides(*(_read_column(file, sources) for _ in range(4)))
     numbers = [_read_column(file, int((widths > n).sum())) for n in range(int(widths.max(initial=0)))]
     if file.read(1):
         raise ValueError("there is data after the columns")
+    if guides is not None:
+        _add_guides(numbers, widths, guides)
     return is_read, widths, numbers
+
+
+def _add_guides(columns: list[NDArray[np.int64]], widths: NDArray[np.int64], guides: _Guides) -> None:
+    """Add the guides to the columns of a text, in place."""
+    if widths.min() < 5 or len(widths) * len(columns) * 8 > _MOST:
+        raise ValueError("numbers are missing, or too many")
+    numbers = np.zeros((len(widths), len(columns)), dtype=np.int64)
+    for n, column in enumerate(columns):
+        numbers[widths > n, n] = column
+    _shift(numbers, numbers, guides, 1)
+    columns[:] = [numbers[widths > n, n] for n in range(len(columns))]
 
 
 def _pack(values: NDArray[np.int64]) -> bytes:
@@ -155,7 +271,9 @@ def _read_column(file: io.BytesIO, count: int) -> NDArray[np.int64]:
 
 State = dict[str, Any]
 
-FORMAT, VERSION = "wdspec-state", 4
+FORMAT, VERSION = "wdspec-state", 5
+READABLE = (4, VERSION)
+"""Versions that can be read."""
 WORKER_FORMAT = "wdspec-worker-state"
 """Format of the state of one worker of a DataLoader that is not wdspec's (`foreign`)."""
 _NO_STEPS = StepRanges().as_text()
@@ -177,10 +295,11 @@ def check_undamaged(state: Any) -> None:
         )
     if not _is_count(state.get("version")):
         raise damage_error("`version` is missing" if "version" not in state else "`version` is not a number")
-    if state["version"] != VERSION:
+    if state["version"] not in READABLE:
         raise UsageError(
-            f"the state has format version {state['version']}, this wdspec reads version {VERSION}; finish the run "
-            "with the release that wrote the state, or start the data again: without a state, with another `seed`"
+            f"the state has format version {state['version']}, this wdspec reads versions {READABLE[0]} to {VERSION}; "
+            "finish the run with the release that wrote the state, or start the data again: without a state, with "
+            "another `seed`"
         )
     for name, is_right in _KINDS.items():
         if name not in state and name in _OPTIONAL:
@@ -407,4 +526,9 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
         if len(missing) > 8:
             text = f"{', '.join(map(str, missing[:8]))}, … ({len(missing)} in all)"
         raise UsageError(f"canonical ranks {text} are missing; merge one state of each rank")
-    return {**first, "ranks": dict(sorted(entries.items(), key=lambda item: int(item[0])))}
+    version = max(part["version"] for part in parts)
+    return {
+        **first,
+        "version": version,
+        "ranks": dict(sorted(entries.items(), key=lambda item: int(item[0]))),
+    }
