@@ -240,7 +240,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("dataset:\n  - shards: a.tar, b.tar\n", [("W313", 2, 18)]),
     ("dataset:\n  - shards: 'data\\train\\a.tar'\n", [("W314", 2, 18)]),
     ("dataset:\n  - shards: 'a-{00..123}.tar'\n", [("W315", 2, 16)]),
-    ("dataset:\n  - shards: 'train-{000..009}.parquet'\n", [("W316", 2, 30)]),
+    ("dataset:\n  - shards: 'train-{000..009}.csv'\n", [("W316", 2, 30)]),
     ("dataset:\n  - shards: gs://bucket/train\n", [("W317", 2, 13)]),
     ("dataset:\n  - shards: /home/ann/data/a.tar\n", [("W321", 2, 13)]),
     ("dataset:\n  - shards: /tmp/a.tar\n", [("W322", 2, 13)]),

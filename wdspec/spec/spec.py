@@ -75,7 +75,13 @@ from wdspec.spec.language.values import (
 from wdspec.spec.tree import Position
 
 _Origin = AffectsNeither[Text | None]
-_OF_RECORDS = ", ".join(f"`{suffix}`" for kind in SUFFIXES if kind != "tar" for suffix in SUFFIXES[kind])
+
+
+def _suffixes(formats: Iterable[Format]) -> str:
+    return ", ".join(f"`{suffix}`" for format in formats for suffix in SUFFIXES[format])
+
+
+_OF_RECORDS, _OF_TABLES = _suffixes(("cbor", "msgpack", "jsonl")), _suffixes(("parquet", "arrow"))
 
 
 class SourceOptions(Model):
@@ -189,7 +195,7 @@ class SourceOptions(Model):
     format: AffectsNeither[Literal["auto", Format]] = Field(
         "auto",
         description=f"Format of the shards. `auto` uses the name of each shard: {_OF_RECORDS} (compressed or not) are "
-        "sequences of records, all others are tars.",
+        f"sequences of records, {_OF_TABLES} are tables of samples, all others are tars.",
     )
     # Not the samples: it decides whether a run ends with an error at an empty shard.
     empty: AffectsNeither[Literal["error", "allow"]] = Field(

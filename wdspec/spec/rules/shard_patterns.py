@@ -210,7 +210,7 @@ def uneven_padding(composition: Composition) -> Findings:
 
 
 _UNSUITED = re.compile(
-    r"(?i)\.(parquet|arrow|feather|csv|tsv|zip|7z|rar|h5|hdf5|lmdb|tfrecords?|mds|npy|npz|json|txt|"
+    r"(?i)\.(csv|tsv|zip|7z|rar|h5|hdf5|lmdb|tfrecords?|mds|npy|npz|json|txt|"
     r"jpe?g|png|gif|webp|bmp|tiff?|wav|flac|mp3|ogg|mp4|mkv|avi|mov)$"
 )
 
@@ -218,10 +218,10 @@ _UNSUITED = re.compile(
 @rule(
     "W316",
     "files that are not shards",
-    "Shards are tar files, or sequences of records (`.cbor`, `.msgpack`, `.jsonl`). `wdspec create` makes them from "
-    "images, tables and folders.",
+    "Shards are tar files, sequences of records (`.cbor`, `.msgpack`, `.jsonl`), or tables (`.parquet`, `.arrow`). "
+    "`wdspec create` makes them from images, CSV and folders.",
     keys="shards",
-    bad="dataset:\n  - shards: 'train-{000..009}.parquet'\n",
+    bad="dataset:\n  - shards: 'train-{000..009}.csv'\n",
     good="dataset:\n  - shards: 'train-{000..009}.tar'\n",
 )
 def unsuited_files(composition: Composition) -> Findings:
