@@ -343,7 +343,18 @@ class TableSamples(RawSamples):
                 else:
                     batch = batch.slice(first - at)
             at += rows
-            for row, sample in zip(wanted, columns.samples(batch, wanted, self._stem), strict=True):
+            samples, are_whole = columns.samples(batch, wanted, self._stem)
+            if are_whole:
+                last = samples.pop() if samples and wanted[-1] + 1 == end else None
+                self.next_offset = group.offset
+                for row, sample in zip(wanted, samples, strict=False):  # one less, if the last is kept back
+                    self.next_index = row + 1
+                    yield cast(dict[str, Any], sample)
+                if last is not None:
+                    self.next_offset, self.next_index = following, end
+                    yield cast(dict[str, Any], last)
+                continue
+            for row, sample in zip(wanted, samples, strict=True):
                 if isinstance(sample, dict) and len(sample) < self._fewest and columns.paths:
                     sample = Fault(_NO_VALUE)
                 if isinstance(sample, Fault):
