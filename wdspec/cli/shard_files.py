@@ -148,7 +148,7 @@ def fields_of(sample: dict[str, Any]) -> dict[str, Any]:
 
 OUTPUT = (
     "Shard to write, or shards with %06d for their number; `-` is standard output. The suffix selects the format "
-    "(.tar, .cbors, .msgpack, .jsonl) and the compression (.gz, .bz2, .xz, .zst)."
+    "(.tar, .cbors, .msgpack, .jsonl, .parquet) and the compression (.gz, .bz2, .xz, .zst)."
 )
 _UNLIMITED = 1 << 62
 
