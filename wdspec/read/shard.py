@@ -20,6 +20,7 @@ from wdspec.formats.decompress import decompress
 from wdspec.formats.readers import READERS, FetchAhead, Surroundings, seeks
 from wdspec.formats.samples import RawSamples, no_field
 from wdspec.formats.tar.reader import TarSamples
+from wdspec.spec.language.options import TokenOptions
 from wdspec.spec.language.samples import KeyRule
 from wdspec.spec.language.values import Format
 from wdspec.storage.ahead import Ahead, fetches_itself
@@ -72,6 +73,8 @@ class ShardOpener:
     """Whether to accept empty shards."""
     is_local: bool = False
     """Whether all shards are plain local paths, which need no rewriting, no store and no reading ahead."""
+    tokens: TokenOptions | None = None
+    """How files of token ids are cut into samples."""
     is_by_headers: bool = False
     """Whether to read only headers: samples have no fields, or the sizes of the requested fields."""
 
@@ -197,9 +200,21 @@ class ShardOpener:
         surroundings = Surroundings(
             fetch_ahead=None if fetches_itself(raw) else cast(FetchAhead, ReadAhead),
             like=None if is_first else partial(self._columns_of, piece.shards[0]),
+            tokens=self.tokens,
+            open_beside=partial(self._open_beside, piece.shard),
             takes_all=self.fields.naming.extensions.entries is None,
         )
-        return partial(row.read, surroundings=surroundings, **options), _as_it_is if row.seeks else decompress
+        return partial(
+            row.read, surroundings=surroundings, **options
+        ), decompress if row.is_packed else _as_it_is
+
+    def _open_beside(self, shard: ShardUrl, suffix: str) -> BinaryIO:
+        """Open the file next to a shard whose name has another suffix."""
+        name, sign, query = shard.text.partition("?")
+        beside = ShardUrl(f"{name.rpartition('.')[0]}{suffix}{sign}{query}", shard.base)
+        if self.is_local:
+            return LocalFiles(self.storage.environment.directory).open(beside)
+        return self.storage.open_watched(beside)
 
     def _seeks(self, shard: ShardUrl) -> bool:
         return seeks(format_of(shard.text, self.format))

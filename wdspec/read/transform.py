@@ -490,8 +490,7 @@ class FieldDemand:
     @classmethod
     def of(cls, spec: Spec, source: Source) -> FieldDemand:
         """Find which fields of a source the steps of a spec use."""
-        entries = (*(spec.fields or ()), *(spec.to_tuple or ()))
-        required = tuple(entry for entry in entries if not entry.startswith("__"))
+        required = tuple(e for e in (*(spec.fields or ()), *(spec.to_tuple or ())) if not e.startswith("__"))
         has_maps = bool(source.map or spec.map)
         may_be_added = has_maps or any(name in source.tags for entry in required for name in entry.split(";"))
         delivered = spec.to_tuple or spec.fields
@@ -514,11 +513,7 @@ class SourceParts:
 
     @classmethod
     def of(cls, spec: Spec, source: Source, storage: Storage, is_local: bool = False) -> SourceParts:
-        """Describe how to read a source of a spec.
-
-        Args:
-            is_local: whether all its shards are plain local paths.
-        """
+        """Describe how to read a source of a spec; `is_local` if all its shards are plain local paths."""
         demand = FieldDemand.of(spec, source)
         fields = SampleFields.of(
             source,
@@ -550,6 +545,7 @@ class SourceParts:
             format=source.format,
             may_be_empty=source.empty == "allow",
             is_local=is_local,
+            tokens=source.tokens,
         )
         return cls(opener, transform, source.errors, source.drops_samples)
 

@@ -41,6 +41,7 @@ from wdspec.spec.language.options import (
     LoaderOptions,
     MixOptions,
     TarOptions,
+    TokenOptions,
     read_epoch,
     read_errors,
 )
@@ -82,6 +83,7 @@ def _suffixes(formats: Iterable[Format]) -> str:
 
 
 _OF_RECORDS, _OF_TABLES = _suffixes(("cbor", "msgpack", "jsonl")), _suffixes(("parquet", "arrow"))
+_OF_TOKENS = _suffixes(("tokens",))
 
 
 class SourceOptions(Model):
@@ -195,7 +197,7 @@ class SourceOptions(Model):
     format: AffectsNeither[Literal["auto", Format]] = Field(
         "auto",
         description=f"Format of the shards. `auto` uses the name of each shard: {_OF_RECORDS} (compressed or not) are "
-        f"sequences of records, {_OF_TABLES} are tables of samples, all others are tars.",
+        f"sequences of records, {_OF_TABLES} are tables of samples, {_OF_TOKENS} are token ids, all others are tars.",
     )
     # Not the samples: it decides whether a run ends with an error at an empty shard.
     empty: AffectsNeither[Literal["error", "allow"]] = Field(
@@ -210,6 +212,11 @@ class SourceOptions(Model):
     )
     tar: TarOptions = Field(
         default_factory=share_default(TarOptions), description="How strictly tars are read."
+    )
+    tokens: TokenOptions | None = Field(
+        None,
+        description="For files of token ids (`.bin` of Megatron, `.npy`, `.ds`): how they are cut into samples, whose "
+        "field is `tokens`.",
     )
 
 

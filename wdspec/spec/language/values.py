@@ -325,7 +325,7 @@ SkipCause = Literal["shard", "decode", "map"]
 
 SKIP_CAUSES: tuple[SkipCause, ...] = get_args(SkipCause)
 
-Format = Literal["tar", "cbor", "msgpack", "jsonl", "parquet", "arrow"]
+Format = Literal["tar", "cbor", "msgpack", "jsonl", "parquet", "arrow", "tokens"]
 """Values of ``format`` besides ``auto``."""
 
 SUFFIXES: dict[Format, tuple[str, ...]] = {
@@ -335,6 +335,7 @@ SUFFIXES: dict[Format, tuple[str, ...]] = {
     "jsonl": (".jsonl", ".ndjson"),
     "parquet": (".parquet",),
     "arrow": (".arrow", ".feather"),
+    "tokens": (".bin", ".npy", ".ds"),
 }
 """Suffixes of the shards of each format, before `.gz` and the like."""
 

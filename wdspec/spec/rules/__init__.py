@@ -26,6 +26,7 @@ from wdspec.spec.rules import (
     shares,
     sources,
     stacking,
+    tokens,
 )
 from wdspec.spec.rules.rule import RULES
 
@@ -41,6 +42,7 @@ TOPICS = (
     shares,
     sources,
     stacking,
+    tokens,
 )
 """All modules with rules. Importing a module adds its rules to `RULES`."""
 
