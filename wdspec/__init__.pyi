@@ -98,6 +98,7 @@ from wdspec.webdataset.tariterators import tarfile_samples as tarfile_samples
 from wdspec.webdataset.tariterators import tarfile_to_samples as tarfile_to_samples
 from wdspec.webdataset.tariterators import url_opener as url_opener
 from wdspec.webdataset.utils import repeatedly as repeatedly
+from wdspec.write.parquet_writer import ParquetWriter as ParquetWriter
 from wdspec.write.record_writer import RecordWriter as RecordWriter
 from wdspec.write.shard_writer import ShardWriter as ShardWriter
 from wdspec.write.tar_writer import TarWriter as TarWriter

@@ -2,6 +2,7 @@
 
 import io
 import json
+import struct
 import sys
 from pathlib import Path
 
@@ -206,7 +207,35 @@ def scores(folder, rng):
     Path(folder, "scores.csv").write_text("\n".join(["id,score,tag", *rows]) + "\n")
 
 
-BY_SIZE = (imagenet, captions, audio, llm, vlm, pairs, video, detection, filtering)
+def tables(folder, rng):
+    for part in range(2):
+        with wdspec.ParquetWriter(f"{folder}/scans-{part}.parquet") as writer:
+            for number in range(16):
+                image = {"bytes": picture(rng, *size(rng)), "path": f"{number}.jpg"}
+                key = f"scans-{part}/{number:04d}"
+                writer.write(
+                    {"__key__": key, "image": image, "label": int(rng.integers(10)), "notes": sentence(rng)}
+                )
+    samples = [{"jpg": picture(rng, *size(rng)), "cls": int(rng.integers(10))} for _ in range(16)]
+    write(folder, "photos", samples)
+
+
+def tokens(folder, rng):
+    for name in ("web", "code"):
+        ids = rng.integers(1, 50_000, 20_000).astype("<u2")
+        lengths = rng.multinomial(len(ids), [1 / 50] * 50)
+        if name == "web":  # as Megatron-LM writes it
+            ids.tofile(f"{folder}/{name}.bin")
+            ends = np.cumsum(lengths)
+            with open(f"{folder}/{name}.idx", "wb") as index:
+                index.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, len(lengths), len(lengths) + 1))
+                index.write(lengths.astype("<i4").tobytes() + (2 * (ends - lengths)).astype("<i8").tobytes())
+                index.write(np.arange(len(lengths) + 1, dtype="<i8").tobytes())
+        else:  # bare numbers, as OLMo writes them
+            ids.tofile(f"{folder}/{name}.npy")
+
+
+BY_SIZE = (imagenet, captions, audio, llm, tables, tokens, vlm, pairs, video, detection, filtering)
 BY_COST = (packing, seconds, native_aspect, vlm_packing, preference, buckets)
 OF_PARTS = (recaptions, scores)
 RECIPES = {made.__name__: made for made in (*BY_SIZE, *BY_COST, *OF_PARTS)}

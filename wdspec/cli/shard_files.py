@@ -24,6 +24,7 @@ from wdspec.formats.decompress import decompress
 from wdspec.read.shard import Piece, ShardOpener
 from wdspec.shards.listing import list_shards
 from wdspec.spec.language.samples import KeyRule
+from wdspec.spec.language.values import SUFFIXES
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.urls.urls import ShardUrl, UrlSequence
@@ -48,7 +49,7 @@ def reading(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.argument("shards", metavar="SHARDS...", nargs=-1, required=True)
     @click.option(
         "--input-format",
-        type=click.Choice(["auto", "tar", "cbor", "msgpack", "jsonl"]),
+        type=click.Choice(["auto", *SUFFIXES]),
         default="auto",
         show_default=True,
         help="Format of the shards; auto uses their names.",
@@ -147,7 +148,7 @@ def fields_of(sample: dict[str, Any]) -> dict[str, Any]:
 
 OUTPUT = (
     "Shard to write, or shards with %06d for their number; `-` is standard output. The suffix selects the format "
-    "(.tar, .cbors, .msgpack, .jsonl) and the compression (.gz, .bz2, .xz, .zst)."
+    "(.tar, .cbors, .msgpack, .jsonl, .parquet) and the compression (.gz, .bz2, .xz, .zst)."
 )
 _UNLIMITED = 1 << 62
 

@@ -190,8 +190,8 @@ class NewSpec:
     def note_unreadable(self, name: str) -> None:
         """Add a note about a source whose files are perhaps not shards."""
         self.note(
-            f"{name}: its files must be tar or JSON lines; convert Parquet, CSV, text and JSON lists to shards, and "
-            "correct `shards`"
+            f"{name}: its files must be tar, JSON lines, Parquet or Arrow; convert CSV, text and JSON lists to shards, "
+            "and correct `shards`"
         )
 
     def source(self, wanted: str, shards: str | Sequence[str], **keys: Any) -> dict[str, Any]:
@@ -291,7 +291,7 @@ def count_shards(texts: Iterable[str]) -> int | None:
 def _stem(shards: str) -> str:
     """Make a name from shards: `coco` from `s3://b/coco-{000..099}.tar`."""
     folder, _, name = shards.rstrip("/").rpartition("/")
-    for suffix in (".gz", ".zst", ".bz2", ".tar", ".tgz", ".jsonl", ".json", ".npy", ".parquet"):
+    for suffix in (".gz", ".zst", ".bz2", ".tar", ".tgz", ".jsonl", ".json", ".npy", ".parquet", ".arrow"):
         name = name.removesuffix(suffix)
     stem = _NUMBER_AT_END.sub("", name)
     return stem if re.search(r"[^\W\d]", stem) else folder.rpartition("/")[2] or name

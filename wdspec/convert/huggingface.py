@@ -1,4 +1,7 @@
-"""Hugging Face: `interleave_datasets` and `concatenate_datasets` in a Python file, which is parsed and never run."""
+"""Hugging Face: `load_dataset` in a Python file, also in `interleave_datasets` and `concatenate_datasets`.
+
+The file is parsed and never run.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from typing import Any
 from wdspec.convert.dialect import Dialect, Given, NewSpec, number, texts_in
 
 _MIXERS = ("interleave_datasets", "concatenate_datasets")
-_READABLE = ("webdataset", "json")
+_READABLE = ("webdataset", "json", "parquet", "arrow")
 _MOST_NAMES = 1000
 
 
 def _recognises(given: Given) -> bool:
-    return any(f"{each}(" in given.text for each in _MIXERS) and _tree(given.text) is not None
+    return any(f"{each}(" in given.text for each in _CALLS) and _tree(given.text) is not None
 
 
 def _convert(given: Given, new: NewSpec) -> None:
@@ -24,10 +27,12 @@ def _convert(given: Given, new: NewSpec) -> None:
     tops = [call for call in mixers if id(call) not in inner] or mixers
     if len(tops) > 1:
         new.note(f"of {len(tops)} mixtures in this file the first is converted")
-    if not tops:
-        new.note("the file calls neither interleave_datasets nor concatenate_datasets")
-    else:
+    if tops:
         new.spec.update(reading.mixture(tops[0], top=True))
+    elif loads := [call for call in reading.calls if _read_call(call) == "load_dataset"]:
+        new.spec.update(reading.single(loads))
+    else:
+        new.note("the file calls neither load_dataset nor interleave_datasets nor concatenate_datasets")
     new.note(
         "`map`, `filter`, `take`, `skip` and similar methods are not converted: use `map`, `select` and `limit`"
     )
@@ -86,6 +91,15 @@ class _Reading:
         )
         return made
 
+    def single(self, loads: list[ast.Call]) -> dict[str, Any]:
+        """A spec of the data sets that a file loads without mixing them."""
+        if len(loads) > 1:
+            self._new.note(
+                f"the file loads {len(loads)} data sets without mixing them: remove the sources that are not meant, or "
+                "give each a share, such as `weight: 1`"
+            )
+        return {"dataset": [self._member(each) for each in loads]}
+
     def _member(self, node: ast.expr) -> dict[str, Any]:
         new = self._new
         if isinstance(node, ast.Call) and _read_call(node) in _MIXERS:
@@ -96,22 +110,38 @@ class _Reading:
             )
             return new.source("unknown", "unknown.tar")
         path = str(self._literal(node.args[0] if node.args else _keyword(node, "path")) or "unknown")
-        split = self._literal(_keyword(node, "split")) or "train"
+        split, bracket, _ = str(self._literal(_keyword(node, "split")) or "train").partition("[")
         files = self._literal(_keyword(node, "data_files"))
         if isinstance(files, dict):
             files = files.get(split, next(iter(files.values()), None))
         name = self._literal(node.args[1] if len(node.args) > 1 else _keyword(node, "name"))
         wanted = "-".join(str(each) for each in (path.rpartition("/")[2], name) if each)
+        if bracket:
+            new.note("a part of a split, as in `train[:10%]`, is not converted: use `limit`")
         if path in _READABLE and files:
             return new.source("", [new.path(each) for each in texts_in(files)])
-        folder = self._literal(_keyword(node, "data_dir")) or name
-        texts = [f"hf://datasets/{path}/{each}" for each in texts_in(files)] if files else []
-        source = new.source(wanted, texts or f"hf://datasets/{path}/" + (f"{folder}/" if folder else ""))
-        new.note(
-            f"{source['name']}: its files (of the split {split}) must be tar or JSON lines; convert Parquet to shards, "
-            "and correct `shards`"
-        )
+        texts, note = self._files_on_hub(node, path, str(name or ""), split, texts_in(files))
+        source = new.source(wanted, texts)
+        new.note(f"{source['name']}: {note}")
         return source
+
+    def _files_on_hub(
+        self, node: ast.Call, path: str, name: str, split: str, files: list[str]
+    ) -> tuple[list[str], str]:
+        """Return the files of a data set on the Hub, and a note about them."""
+        revision = self._literal(_keyword(node, "revision"))
+        folder = self._literal(_keyword(node, "data_dir"))
+        root = f"hf://datasets/{path}{f'@{revision}' if revision else ''}"
+        readable = "its files must be tar, JSON lines, Parquet or Arrow; correct `shards` if they are others"
+        if files:
+            return [f"{root}/{each}" for each in files], readable
+        if folder or revision:
+            pattern = f"{root}/{folder or name or 'data'}/*{split}*.parquet"
+            return [pattern], f"its files are guessed from its arguments, as Parquet; {readable}"
+        return [f"{root}@~parquet/{name or 'default'}/{split}/*.parquet"], (
+            "these are the Parquet files that the Hub makes of every public data set, as they are now; "
+            "`wdspec lock` freezes the list"
+        )
 
     def _led_back(self, node: ast.expr, depth: int = 0) -> ast.expr:
         """Find the call that makes a data set, through variables and methods such as `.shuffle(…)`."""
@@ -172,4 +202,4 @@ def _keyword(call: ast.Call, name: str) -> ast.expr | None:
     return next((each.value for each in call.keywords if each.arg == name), None)
 
 
-DIALECT = Dialect("huggingface", "`interleave_datasets` of Hugging Face", _recognises, _convert)
+DIALECT = Dialect("huggingface", "`load_dataset` of Hugging Face", _recognises, _convert)

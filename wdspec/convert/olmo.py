@@ -39,7 +39,19 @@ def _convert(given: Given, new: NewSpec) -> None:
     sources = _named_sources(given)
     dataset = new.spec["dataset"] = _of_ratios(sources, new) if sources else _of_lines(given.text, new)
     if any(text.endswith(".npy") for each in dataset for text in texts_in(each["shards"])):
-        new.note("arrays of tokens (.npy) are not shards: convert them to tar, and correct `shards`")
+        length = _length(given)
+        new.spec["defaults"] = {"tokens": {"length": length or 4096, "dtype": "uint16"}}
+        new.note(
+            "files of tokens do not say the type of their numbers: correct `tokens: {dtype: uint16}`"
+            + ("" if length else ", and `length`, the tokens of a sample")
+        )
+
+
+def _length(given: Given) -> int | None:
+    """The `sequence_length` of a configuration; None if it has none."""
+    holder = map_with(given.value, lambda each: "sequence_length" in each)
+    found = None if holder is None else number(holder["sequence_length"])
+    return int(found) if found and found > 0 else None
 
 
 def _of_ratios(sources: list[dict[Any, Any]], new: NewSpec) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ def _convert(given: Given, new: NewSpec) -> None:
         new.note(
             f"`stopping_strategy: {strategy}` is not converted: sources repeat, and `epoch` sets the length of an epoch"
         )
-    new.note("sources must be directories or files of tar or JSON lines; convert Parquet to shards")
+    new.note("sources must be directories of tars, or files of tar, JSON lines, Parquet or Arrow")
     new.note_unknown(top, _KNOWN, "the file")
 
 

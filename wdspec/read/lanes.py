@@ -209,7 +209,7 @@ class Lanes:
         shard = self._shards[entry.shard]
         try:
             lane.shard = self._open_shard(
-                Piece(shard, self._order.split, entry.residue, lane.offset, lane.sample),
+                Piece(shard, self._order.split, entry.residue, lane.offset, lane.sample, self._shards),
                 on_error=lambda error: self._budget(error, "shard", url=shard.text),
                 ahead=self._ahead,
                 on_read=self._budget.note_bytes,

@@ -125,7 +125,7 @@ class PassReading:
 
         try:
             opened = live.parts.open(
-                Piece(shard, offset=offset, index=index),
+                Piece(shard, offset=offset, index=index, shards=plan.shards),
                 on_error=errors.append,
                 ahead=ahead,
                 on_read=budget.note_bytes,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from wdspec.base.errors import ShardError, StoreError, WdspecError, tell_place
 from wdspec.base.process import PerProcess
@@ -16,16 +17,18 @@ from wdspec.cache.shard_cache import condemn
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompress
-from wdspec.formats.records import RecordSamples, splitter_of
+from wdspec.formats.readers import READERS, FetchAhead, Surroundings, seeks
 from wdspec.formats.samples import RawSamples, no_field
 from wdspec.formats.tar.reader import TarSamples
 from wdspec.read.join import JoinedSamples, Partner
 from wdspec.spec.language.joins import JoinOptions, LookupOptions
+from wdspec.spec.language.options import TokenOptions
 from wdspec.spec.language.samples import KeyRule
 from wdspec.spec.language.values import Format
-from wdspec.storage.ahead import Ahead
+from wdspec.storage.ahead import Ahead, fetches_itself
 from wdspec.storage.storage import Storage
 from wdspec.stores.local import LocalFiles
+from wdspec.stores.read_ahead import ReadAhead
 from wdspec.stores.watchdog import open_watched
 from wdspec.urls.urls import ShardUrl
 
@@ -41,6 +44,8 @@ class Piece:
     """Byte offset of the first sample, in the uncompressed shard; 0 is the start of the shard."""
     index: int = 0
     """Index of the first sample in the shard."""
+    shards: Sequence[ShardUrl] = ()
+    """All shards of the source: tables must have columns like those of the first; () to compare nothing."""
 
 
 log = logging.getLogger("wdspec")
@@ -49,6 +54,10 @@ _MOST_NOTED = 4096
 _read_from: PerProcess[dict[tuple[str, str], tuple[ShardUrl, tuple[str, ...]]]] = PerProcess(dict)
 """By source and URL: shards that this process has read from cached copies (their own, or of partners), and the paths of
 these."""
+
+
+_columns: PerProcess[dict[tuple[str, str], tuple[str, Mapping[str, str]] | None]] = PerProcess(dict)
+"""By source and URL of its first shard: the URL, and what the columns of the shard are."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,8 @@ class ShardOpener:
     """Whether to accept empty shards."""
     is_local: bool = False
     """Whether all shards are plain local paths, which need no rewriting, no store and no reading ahead."""
+    tokens: TokenOptions | None = None
+    """How files of token ids are cut into samples."""
     is_by_headers: bool = False
     """Whether to read only headers: samples have no fields, or the sizes of the requested fields."""
     parts: tuple[tuple[JoinOptions, ...], tuple[LookupOptions, ...]] = ((), ())
@@ -97,7 +108,8 @@ class ShardOpener:
 
     def ahead(self) -> Ahead | LocalFiles:
         """Return what a reader opens the shards of this source through. It fetches the next ones in the background."""
-        return LocalFiles(self.storage.environment.directory) if self.is_local else Ahead(self.storage)
+        storage = self.storage
+        return LocalFiles(storage.environment.directory) if self.is_local else Ahead(storage, self._seeks)
 
     @property
     def headers(self) -> ShardOpener:
@@ -117,7 +129,7 @@ class ShardOpener:
         shard = piece.shard
         raw = open_watched(lambda: ahead.open(shard), self.storage.timeout, self.source, shard.text)
         start: dict[str, Any] = {"offset": piece.offset, "index": piece.index, "on_error": on_error}
-        copy = getattr(raw, "copy_file", None)
+        copy, unpack = getattr(raw, "copy_file", None), decompress
         try:
             format = self._format(shard)
             options: dict[str, Any] = {
@@ -137,12 +149,12 @@ class ShardOpener:
                     **options,
                 )
             else:
-                reader = partial(RecordSamples, split=splitter_of(format), **options)
+                reader, unpack = self._choose_reader(format, piece, raw, options)
             if copy is None:
-                return reader(decompress(raw), **start)
+                return reader(unpack(raw), **start)
             self._note_copy(whole or shard, str(copy.name))
-            fetch = partial(self._open_store, shard)
-            return CopySamples(lambda file, **at: reader(decompress(file), **at), copy, raw, fetch, **start)
+            from_store, samples_of = partial(self._open_store, shard), partial(_read, reader, unpack)
+            return CopySamples(samples_of, copy, raw, from_store, **start)
         except BaseException as error:
             raw.close()
             if isinstance(error, WdspecError):
@@ -256,6 +268,51 @@ class ShardOpener:
             else:
                 hold_for_faithful(path)
 
+    def _choose_reader(
+        self, format: Format, piece: Piece, raw: BinaryIO, options: Mapping[str, Any]
+    ) -> tuple[Callable[..., RawSamples], Any]:
+        """Return the reader of a format that is not tar, and what opens the bytes of a shard for it."""
+        row = READERS[format]
+        is_first = not piece.shards or piece.shards[0].text == piece.shard.text
+        surroundings = Surroundings(
+            fetch_ahead=None if fetches_itself(raw) else cast(FetchAhead, ReadAhead),
+            like=None if is_first else partial(self._columns_of, piece.shards[0]),
+            tokens=self.tokens,
+            open_beside=partial(self._open_beside, piece.shard),
+            takes_all=self.fields.naming.extensions.entries is None,
+        )
+        return partial(
+            row.read, surroundings=surroundings, **options
+        ), decompress if row.is_packed else _as_it_is
+
+    def _open_beside(self, shard: ShardUrl, suffix: str) -> BinaryIO:
+        """Open the file next to a shard whose name has another suffix."""
+        name, sign, query = shard.text.partition("?")
+        beside = ShardUrl(f"{name.rpartition('.')[0]}{suffix}{sign}{query}", shard.base)
+        if self.is_local:
+            return LocalFiles(self.storage.environment.directory).open(beside)
+        return self.storage.open_watched(beside)
+
+    def _seeks(self, shard: ShardUrl) -> bool:
+        return seeks(format_of(shard.text, self.format))
+
+    def _columns_of(self, first: ShardUrl) -> tuple[str, Mapping[str, str]] | None:
+        """Return the URL of the first shard, and what its columns are; None if it cannot be read.
+
+        Each process looks at it once.
+        """
+        known = _columns.value
+        place = self.source, first.text
+        if place not in known:
+            known[place] = None
+            with (
+                contextlib.suppress(ShardError),
+                closing(self.samples(Piece(first), str, _raise, self.ahead())) as samples,
+            ):
+                kinds = getattr(samples, "kinds", None)
+                known[place] = None if kinds is None else (first.text, kinds)
+        return known[place]
+
     def _note_copy(self, shard: ShardUrl, path: str) -> None:
         """Note that a shard was read from a copy, for `read_from_store`. The last few thousand are kept."""
         noted = _read_from.value
@@ -281,3 +338,17 @@ class ShardOpener:
                 "answer looks complete; if the ETL returns tar, set `format: tar`"
             )
         return format
+
+
+def _read(
+    reader: Callable[..., RawSamples], unpack: Callable[[BinaryIO], BinaryIO], file: BinaryIO, **start: Any
+) -> RawSamples:
+    return reader(unpack(file), **start)
+
+
+def _as_it_is(file: BinaryIO) -> BinaryIO:
+    return file
+
+
+def _raise(error: ShardError) -> None:
+    raise error

@@ -557,6 +557,7 @@ class SourceParts:
             may_be_empty=source.empty == "allow",
             is_local=is_local,
             parts=(source.join, source.lookup),
+            tokens=source.tokens,
         )
         return cls(opener, transform, source.errors, source.drops_decoded, selection)
 

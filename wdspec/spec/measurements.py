@@ -64,6 +64,7 @@ def reading_of_shards(spec: Spec, source: Source) -> str:
         source.empty,
         source.errors.skips("shard"),
         None if etl is None else etl.model_dump(mode="json"),
+        *(() if source.tokens is None else (source.tokens.model_dump(mode="json"),)),
     ]
     return blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=8).hexdigest()
 

@@ -42,6 +42,7 @@ from wdspec.spec.language.options import (
     LoaderOptions,
     MixOptions,
     TarOptions,
+    TokenOptions,
     read_epoch,
     read_errors,
 )
@@ -78,7 +79,14 @@ from wdspec.spec.language.values import (
 from wdspec.spec.tree import Position
 
 _Origin = AffectsNeither[Text | None]
-_OF_RECORDS = ", ".join(f"`{suffix}`" for kind in SUFFIXES if kind != "tar" for suffix in SUFFIXES[kind])
+
+
+def _suffixes(formats: Iterable[Format]) -> str:
+    return ", ".join(f"`{suffix}`" for format in formats for suffix in SUFFIXES[format])
+
+
+_OF_RECORDS, _OF_TABLES = _suffixes(("cbor", "msgpack", "jsonl")), _suffixes(("parquet", "arrow"))
+_OF_TOKENS = _suffixes(("tokens",))
 
 
 class SourceOptions(Model):
@@ -226,7 +234,7 @@ class SourceOptions(Model):
     format: AffectsNeither[Literal["auto", Format]] = Field(
         "auto",
         description=f"Format of the shards. `auto` uses the name of each shard: {_OF_RECORDS} (compressed or not) are "
-        "sequences of records, all others are tars.",
+        f"sequences of records, {_OF_TABLES} are tables of samples, {_OF_TOKENS} are token ids, all others are tars.",
     )
     # Not the samples: it decides whether a run ends with an error at an empty shard.
     empty: AffectsNeither[Literal["error", "allow"]] = Field(
@@ -241,6 +249,11 @@ class SourceOptions(Model):
     )
     tar: TarOptions = Field(
         default_factory=share_default(TarOptions), description="How strictly tars are read."
+    )
+    tokens: TokenOptions | None = Field(
+        None,
+        description="For files of token ids (`.bin` of Megatron, `.npy`, `.ds`): how they are cut into samples, whose "
+        "field is `tokens`.",
     )
 
 

@@ -16,10 +16,15 @@ from wdspec.urls.urls import ShardUrl, local_path
 
 
 class Ahead:
-    """The shards of one reader: those it reads, and the next ones, opened ahead."""
+    """The shards of one reader: those it reads, and the next ones, opened ahead.
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    Args:
+        storage: the storage of the shards.
+        seeks: whether a shard is not read from its start on: its reader then fetches the parts that it needs itself.
+    """
+
+    def __init__(self, storage: Storage, seeks: Callable[[ShardUrl], bool] = lambda shard: False) -> None:
+        self._storage, self._seeks = storage, seeks
         self._reading = _Reading()
         self._expected: dict[str, _Expected] = {}
         self._announced: dict[str, Resolution] = {}
@@ -28,7 +33,11 @@ class Ahead:
         """The bytes of a shard, fetched ahead unless they are local. Raises as `Storage.open`."""
         resolution = self._storage.resolve(shard)
         expected = self._expected.pop(resolution.location, None)
-        stream = _fetching(self._storage.open(resolution)) if expected is None else expected.take()
+        if expected is not None:
+            stream = expected.take()
+        else:
+            stream = self._storage.open(resolution)
+            stream = stream if self._seeks(shard) else _fetching(stream)
         if isinstance(stream, FetchesAhead):
             self._reading.add(stream)
         return stream
@@ -38,7 +47,7 @@ class Ahead:
         coming = {
             each.location: each
             for each in map(self._storage.resolve, _with_partners(shards))
-            if local_path(each.location) is None
+            if local_path(each.location) is None and (each.copies is not None or not self._seeks(each.url))
         }
         for location in self._expected.keys() - coming.keys():
             self._expected.pop(location).close()
@@ -164,9 +173,12 @@ class _Expected:
 
 def _fetching(stream: BinaryIO) -> BinaryIO:
     """The stream itself if it is a local file or fetches ahead, else one that reads ahead."""
-    if isinstance(stream, (io.FileIO, FetchesAhead)):
-        return stream
-    return cast(BinaryIO, ReadAhead(stream))
+    return stream if fetches_itself(stream) else cast(BinaryIO, ReadAhead(stream))
+
+
+def fetches_itself(stream: BinaryIO) -> bool:
+    """Whether a stream is a local file or fetches ahead."""
+    return isinstance(getattr(stream, "stream", stream), (io.FileIO, FetchesAhead))
 
 
 T = TypeVar("T")

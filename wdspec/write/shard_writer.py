@@ -27,8 +27,8 @@ def open_writer(target: Target, *, name: str = "", **options: Any) -> SampleWrit
     Args:
         target: a path, a URL, a file or an `Output`.
         name: of the shard, if the target has none.
-        options: of `TarWriter` or `RecordWriter`. ``format`` is ``tar``, ``cbor``, ``msgpack``, ``jsonl``, or one of
-            tar's dialects; without it the name decides.
+        options: of `TarWriter`, `RecordWriter` or `ParquetWriter`. ``format`` is ``tar``, ``cbor``, ``msgpack``,
+            ``jsonl``, ``parquet``, or one of tar's dialects; without it the name decides.
 
     Raises:
         UsageError: this kind of shard does not have an option; and what the writers raise.
@@ -56,6 +56,12 @@ def _create_writer(target: Target, name: str, options: dict[str, Any]) -> Sample
         if format == "tar":
             return TarWriter(target, **options)
         options.pop("format", None)
+        if format == "parquet":
+            from wdspec.write.parquet_writer import ParquetWriter  # numpy is needed only here
+
+            return ParquetWriter(target, **options)
+        if format == "arrow":
+            raise UsageError("wdspec reads Arrow files, but writes Parquet; name the shard `.parquet`")
         return RecordWriter(target, format, **options)
     except TypeError as error:
         raise UsageError(f"a writer of {format} does not accept these options: {error}") from error
@@ -78,7 +84,8 @@ class ShardWriter:
 
     Args:
         pattern: a path or URL with one ``%d`` (``%06d``) for the number of the shard. The suffix sets the format:
-            tar, ``.cbors``, ``.msgpack``, ``.jsonl``, each also compressed (``.tar.gz``, ``.jsonl.zst``).
+            ``.parquet``, or tar, ``.cbors``, ``.msgpack``, ``.jsonl``, each also compressed (``.tar.gz``,
+            ``.jsonl.zst``).
         maxcount: the limit of samples in a shard.
         maxsize: the limit of bytes in a shard, before compression. A larger sample gets its own shard.
         post: called with the name of each complete shard.

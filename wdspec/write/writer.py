@@ -81,14 +81,19 @@ class SampleWriter(ABC):
     def put(self, packed: Packed) -> int:
         """Write a sample that `pack` has packed; see `write`."""
         if packed.key in self._keys:
-            raise FieldError(
-                "this shard already has a sample with the same key; give each sample its own, such as a number",
-                key=packed.key,
-            )
+            raise _repeated(packed.key)
         self._write(packed.data)
         self._keys.add(packed.key)
         self.count += 1
         return len(packed.data)
+
+    def _note_key(self, key: str) -> None:
+        """Note the key of a sample that is written later. Raises FieldError if it was written before."""
+        if not self._open:
+            raise UsageError("the writer is closed; open a new one")
+        if key in self._keys:
+            raise _repeated(key)
+        self._keys.add(key)
 
     @property
     def size(self) -> int:
@@ -179,6 +184,13 @@ class SampleWriter(ABC):
                 f"a writer of {redact(self.name) or 'a shard'} was not closed, so its {self.count:,} samples are "
                 "lost; use `with`, or call `close()`"
             )
+
+
+def _repeated(key: str) -> FieldError:
+    return FieldError(
+        "this shard already has a sample with the same key; give each sample its own, such as a number",
+        key=key,
+    )
 
 
 _unclosed: WeakSet[SampleWriter] = WeakSet()

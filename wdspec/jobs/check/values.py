@@ -295,7 +295,7 @@ class FieldWatch:
 
     def _classes(self, values: Sequence[Any], samples: Rows, rows: Sequence[int]) -> None:
         facts = self._facts
-        if self._is_class and min(values) < 0:
+        if self._is_class and not isinstance(values[0], str) and min(values) < 0:
             row = next(at for at, value in enumerate(values) if value < 0)
             samples.add_problem(
                 "D209",

@@ -228,7 +228,6 @@ _FORMS = {
 _WORDS: dict[tuple[str, Any], str] = {
     ("missing", "ignore"): "write `skip` to drop such samples, or `none`",
     ("order", "random"): "write `shuffled`, or `resampled` to draw shards with replacement",
-    ("format", "parquet"): "write `tar`; `wdspec create` makes tar shards from tables",
     ("format", "webdataset"): "write `tar`, or leave it out",
     ("format", "wds"): "write `tar`, or leave it out",
     ("mix", "even"): "write `mix: {draw: even}`",

@@ -56,6 +56,8 @@ class DecoderRow:
     """Function from a value to bytes, for fields of the row's `extensions`. Empty if only bytes can be written."""
     extensions: tuple[str, ...] = ()
     """What it decodes if it is set for the whole sample (`decode: [audio]`); empty: each name is an extension."""
+    column: str | None = None
+    """A column of a table, or an extension, that it decodes in the same way: Hugging Face's names for media."""
     everything: bool = False
     """Whether it decodes files of any extension."""
     writes: tuple[str, ...] = ()
@@ -84,7 +86,7 @@ class DecoderRow:
 
     def takes(self, name: str, extension: str) -> bool:
         """Whether the decoder, under `name`, decodes files of an extension if it is set for the whole sample."""
-        return self.everything or extension in (self.extensions or (name,))
+        return self.everything or extension in (*(self.extensions or (name,)), self.column)
 
     def libraries(self, options: frozenset[str]) -> Mapping[str, str]:
         """The libraries that the decoder needs with these options, and the extras that install them."""
@@ -256,6 +258,7 @@ def _images() -> Iterator[DecoderRow]:
                     read=_codec("image_decoder:image_decoder"),
                     write=_codec("image_encoder:image_encoder"),
                     extensions=tuple(sorted(FORMAT_OF)),
+                    column="image",
                     writes=tuple(name for name in sorted(IMAGE_FIELDS) if name not in _NOT_WRITTEN),
                     needs={"torch": "torch"} if container == "torch" else {},
                     options={
@@ -294,6 +297,7 @@ def _video(names: str, gives: str, extensions: str = "", **torch: str) -> Decode
         gives,
         read=_codec("video:film_decoder"),
         extensions=tuple(extensions.split()),
+        column="video" if extensions else None,
         needs={"av": "video", **torch},
         options={
             "torchcodec": {"torchcodec": "torchcodec", **torch},
@@ -310,12 +314,14 @@ MEDIA = (
         "audio",
         "(samples, rate): numpy float32 in -1..1 of shape (channels, samples), and Hz",
         extensions=_ALL_SOUND,
+        column="audio",
     ),
     _audio(
         "torch_audio",
         "as `audio`, with a torch tensor",
         read=_codec("audio:read_torch_audio"),
         extensions=_ALL_SOUND,
+        column="audio",
         needs={"soundfile": "audio", "torch": "torch"},
     ),
     *(_audio(names, "as `audio`", write=_codec(f"audio:{by}") if by else "") for names, by in _SOUND.items()),

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language import values
-from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, Drops
+from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, AffectsSamples, Drops
 from wdspec.spec.problems import describe, quote
 
 
@@ -228,6 +228,28 @@ class LoaderOptions(values.Model):
     )
     timeout: AffectsNeither[values.Duration | None] = Field(
         None, description="How long to wait for a batch: seconds, or text such as `5m`."
+    )
+
+
+TokenType = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "int64"]
+
+
+class TokenOptions(values.Model):
+    """How files of token ids are cut into samples."""
+
+    length: AffectsOrder[values.Positive | None] = Field(
+        None, description="Tokens of a sample. By default, samples are documents."
+    )
+    dtype: AffectsSamples[TokenType | None] = Field(
+        None,
+        description="The type of the numbers in files that do not say it: those without an index (`.idx`) and without "
+        "a header of npy.",
+    )
+    eos: AffectsOrder[values.Count | None] = Field(
+        None, description="The token at the end of each document, in files without an index."
+    )
+    vocabulary: AffectsOrder[values.Positive | None] = Field(
+        None, description="The number of tokens: a larger id is an error, since it shows a wrong `dtype`."
     )
 
 

@@ -325,7 +325,7 @@ SkipCause = Literal["shard", "decode", "map"]
 
 SKIP_CAUSES: tuple[SkipCause, ...] = get_args(SkipCause)
 
-Format = Literal["tar", "cbor", "msgpack", "jsonl"]
+Format = Literal["tar", "cbor", "msgpack", "jsonl", "parquet", "arrow", "tokens"]
 """Values of ``format`` besides ``auto``."""
 
 SUFFIXES: dict[Format, tuple[str, ...]] = {
@@ -333,6 +333,9 @@ SUFFIXES: dict[Format, tuple[str, ...]] = {
     "cbor": (".cbors", ".cbor"),
     "msgpack": (".msgpack", ".mps", ".mp"),
     "jsonl": (".jsonl", ".ndjson"),
+    "parquet": (".parquet",),
+    "arrow": (".arrow", ".feather"),
+    "tokens": (".bin", ".npy", ".ds"),
 }
 """Suffixes of the shards of each format, before `.gz` and the like."""
 

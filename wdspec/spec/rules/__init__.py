@@ -27,6 +27,7 @@ from wdspec.spec.rules import (
     shares,
     sources,
     stacking,
+    tokens,
 )
 from wdspec.spec.rules.rule import RULES
 
@@ -43,6 +44,7 @@ TOPICS = (
     shares,
     sources,
     stacking,
+    tokens,
 )
 """All modules with rules. Importing a module adds its rules to `RULES`."""
 

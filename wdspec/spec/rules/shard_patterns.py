@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from wdspec.base.errors import UrlError
 from wdspec.spec.build import Composition
+from wdspec.spec.language.values import SUFFIXES
 from wdspec.spec.problems import quote
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
@@ -210,7 +211,7 @@ def uneven_padding(composition: Composition) -> Findings:
 
 
 _UNSUITED = re.compile(
-    r"(?i)\.(parquet|arrow|feather|csv|tsv|zip|7z|rar|h5|hdf5|lmdb|tfrecords?|mds|npy|npz|json|txt|"
+    r"(?i)\.(csv|tsv|zip|7z|rar|h5|hdf5|lmdb|tfrecords?|mds|npz|json|txt|"
     r"jpe?g|png|gif|webp|bmp|tiff?|wav|flac|mp3|ogg|mp4|mkv|avi|mov)$"
 )
 
@@ -218,10 +219,10 @@ _UNSUITED = re.compile(
 @rule(
     "W316",
     "files that are not shards",
-    "Shards are tar files, or sequences of records (`.cbor`, `.msgpack`, `.jsonl`). `wdspec create` makes them from "
-    "images, tables and folders.",
+    "Shards are tar files, sequences of records (`.cbor`, `.msgpack`, `.jsonl`), or tables (`.parquet`, `.arrow`). "
+    "`wdspec create` makes them from images, CSV and folders.",
     keys="shards",
-    bad="dataset:\n  - shards: 'train-{000..009}.parquet'\n",
+    bad="dataset:\n  - shards: 'train-{000..009}.csv'\n",
     good="dataset:\n  - shards: 'train-{000..009}.tar'\n",
 )
 def unsuited_files(composition: Composition) -> Findings:
@@ -234,6 +235,31 @@ def unsuited_files(composition: Composition) -> Findings:
             if found[1].lower() == "txt":
                 hint = f"for a list of shards, one per line, write `'@{written}'`"
             yield Finding(text, message, hint, text.column_at(found.start()))
+
+
+_TOKEN_FILE = re.compile(rf"(?im)({'|'.join(map(re.escape, SUFFIXES['tokens']))})(\?|$)")
+
+
+@rule(
+    "E335",
+    "token files that are not cut into samples",
+    "A file of token ids has no samples by itself: `tokens: {length: 2048}` cuts it into samples of one length, and "
+    "`tokens: {}` into the documents of the index that Megatron writes next to a `.bin`. Without an index, documents "
+    "end with a token: `tokens: {dtype: uint16, eos: 0}`.",
+    keys="shards format",
+    bad="dataset:\n  - {shards: 'web-{00..09}.bin'}\n",
+    good="dataset:\n  - {shards: 'web-{00..09}.bin', tokens: {length: 2048}}\n",
+)
+def uncut_tokens(composition: Composition) -> Findings:
+    """Sources of token files without `tokens`, by `format` or by the names of their shards."""
+    for leaf, source in composition.models:
+        if source.tokens is None and (
+            source.format == "tokens"
+            or (source.format == "auto" and _TOKEN_FILE.search("\n".join(source.shards or ())))
+        ):
+            hint = "write `tokens: {length: 2048}`, or `tokens: {}` for the documents of an index"
+            message = "files of token ids, but nothing says how to cut them into samples"
+            yield Finding(leaf.node.value_or_self("shards"), message, hint)
 
 
 _FILE = re.compile(r"[.*?\[{}\d%$]")

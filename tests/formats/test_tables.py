@@ -1,0 +1,322 @@
+"""Shards of Parquet and Arrow: every value as plain pyarrow reads it, exact resumption, and errors with their place."""
+
+import io
+import random
+import re
+import subprocess
+import sys
+import textwrap
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tables import KINDS, mixed_table, pack, plain_samples, reader
+
+import wdspec
+from wdspec.base.errors import ShardError
+from wdspec.formats import tables
+from wdspec.formats.samples import no_field
+from wdspec.testing import difference
+
+TABLE = mixed_table()
+
+
+def texts(rows):
+    """Texts that fill their pages."""
+    return [random.Random(row).randbytes(150).hex() for row in range(rows)]
+
+
+def damage(data, group):
+    """Change a byte in the middle of the last column of a row group."""
+    chunk = pq.ParquetFile(io.BytesIO(data)).metadata.row_group(group).column(1)
+    data[(chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size // 2] ^= 1
+
+
+def read(data, kind="parquet", **options):
+    """The samples, and the errors that were reported."""
+    errors = []
+    return list(reader(data, kind, on_error=errors.append, **options)), errors
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [1, 7, 100])
+def test_each_row_is_a_sample_with_the_values_that_pyarrow_reads(kind, rows, monkeypatch):
+    monkeypatch.setattr(tables, "BATCH_ROWS", 3)
+    found, errors = read(pack(TABLE, kind, rows), kind)
+    assert errors == []
+    assert difference(plain_samples(TABLE), found) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.integers(1, 50), batch=st.integers(1, 20), start=st.integers(0, 40), stride=st.integers(1, 4),
+    residue=st.integers(0, 3),
+)  # fmt: skip
+def test_reading_resumes_at_any_row_in_any_part_of_the_shard(kind, rows, batch, start, stride, residue):
+    expected = plain_samples(TABLE)
+    residue %= stride
+    data = pack(TABLE, kind, rows)
+    first = reader(data, kind)
+    places = [(0, 0), *((first.next_offset, first.next_index) for _ in first)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wdspec.formats.parquet.BATCH_ROWS", batch)
+        patch.setattr("wdspec.formats.arrow.BATCH_ROWS", batch)
+        offset, index = places[start]
+        later = reader(data, kind, offset=offset, index=index, stride=stride, residue=residue)
+        wanted = [n for n in range(start, len(expected)) if n % stride == residue]
+        samples = iter(later)
+        for number in wanted:
+            assert difference(expected[number], next(samples)) is None
+            assert later.next_index == number + 1
+            assert (later.next_offset, later.next_index) == places[number + 1]
+        if wanted:
+            assert next(samples, None) is None
+            assert (later.next_offset, later.next_index) == places[-1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_that_no_field_needs_are_not_read(kind):
+    table = pa.table(
+        {"a": range(1000), "big": [b"x" * 1000] * 1000, "image": [{"bytes": b"1", "path": "p"}] * 1000}
+    )
+    table = table.set_column(1, "big", [pa.array([n.to_bytes(2, "big") * 500 for n in range(1000)])])
+    data = pack(table, kind, 100, **({"compression": "none"} if kind == "parquet" else {}))
+    counts = []
+    found, _ = read(
+        data, kind, field_of=lambda name: {"a": "n", "image": "image"}.get(name), on_read=counts.append
+    )
+    assert found[17] == {"__key__": "17", "n": 17, "image": b"1"}
+    if kind == "parquet":
+        assert sum(counts) < 0.2 * len(data)
+    counts.clear()
+    found, _ = read(data, kind, field_of=no_field, on_read=counts.append)
+    assert [each["__key__"] for each in found] == [str(n) for n in range(1000)]
+    if kind == "parquet":
+        assert sum(counts) < 0.1 * len(data)
+
+
+def test_names_keys_and_constants_are_those_of_other_formats():
+    table = pa.table(
+        {"__key__": ["a", "b"], "TXT": ["1", "2"], "__note__": [1, 2], "__index_level_0__": [5, 6]}
+    )
+    found, _ = read(pack(table), constants={"__url__": "x/y.parquet", "__source__": "s"})
+    assert found[1] == {
+        "__key__": "b",
+        "__url__": "x/y.parquet",
+        "__source__": "s",
+        "txt": "2",
+        "__note__": 2,
+    }
+    found, _ = read(pack(pa.table({"a": [1]})), constants={"__url__": "x/y.parquet"})
+    assert found == [{"__key__": "y/0", "__url__": "x/y.parquet", "a": 1}]
+    found, _ = read(pack(pa.table({"__key__": [7], "a": [1]})))
+    assert found == [{"__key__": "7", "a": 1}]
+
+
+def test_two_columns_for_one_field_are_an_error():
+    _, errors = read(pack(pa.table({"a": [1], "A": [2]})))
+    assert [error.code for error in errors] == ["D206"]
+    assert "'a' and 'A'" in str(errors[0])
+
+
+def test_values_that_no_field_can_have_are_errors_of_their_rows():
+    table = pa.table(
+        {
+            "n": range(4),
+            "tokens": [[1], [2, None], [3], [4]],
+            "image": [{"bytes": b"x", "path": None}] * 2 + [{"bytes": None, "path": "a.jpg"}] + [None],
+        }
+    )
+    found, errors = read(pack(table, rows=3), constants={"__url__": "x/y.parquet"})
+    assert [sample["n"] for sample in found] == [0, 3]
+    assert "image" not in found[1]
+    assert [(error.code, error.place["key"]) for error in errors] == [("D122", "y/1"), ("D122", "y/2")]
+    assert "row 1: the column 'tokens' has a null within a list of numbers" in str(errors[0])
+    assert "only the path of a file" in str(errors[1])
+
+
+def test_text_that_is_not_unicode_is_an_error_of_its_row():
+    raw = pa.array([b"a", b"\xff\xfe", b"c"]).cast(pa.binary())
+    text = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
+    found, errors = read(pack(pa.table({"text": text, "n": [1, 2, 3]})))
+    assert found == [{"__key__": "0", "text": "a", "n": 1}, {"__key__": "2", "text": "c", "n": 3}]
+    assert [(error.code, "row 1: the column 'text' cannot be read" in str(error)) for error in errors] == [
+        ("D122", True)
+    ]
+
+
+def test_a_row_of_nulls_is_an_error_unless_extensions_say_what_is_needed():
+    data = pack(pa.table({"text": ["a", None, "c"]}))
+    found, errors = read(data, takes_all=True)
+    assert [sample["text"] for sample in found] == ["a", "c"]
+    assert [str(error) for error in errors if "row 1: all its columns are null" in str(error)]
+    assert read(data)[0][1] == {"__key__": "1"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_files_and_damaged_ones_are_errors_that_say_so(kind):
+    data = pack(TABLE, kind)
+    for wrong, code in (
+        (b"", "D103"),
+        (b"<html>not found</html>", "D106"),
+        (b"\0" * 257 + b"ustar\0" + b"\0" * 1000, "D106"),
+        (data[: len(data) // 2], "D107" if kind == "parquet" else "D121"),
+        (data[:-3], "D107" if kind == "parquet" else "D121"),
+        (pack(TABLE.slice(0, 0), kind), "D105"),
+    ):
+        with pytest.raises(ShardError) as caught:
+            list(reader(wrong, kind, may_be_empty=False, constants={"__url__": "a.parquet"}))
+        assert (caught.value.code, caught.value.place["url"]) == (code, "a.parquet")
+
+
+def test_a_damaged_row_group_is_one_error_and_the_others_are_read():
+    table = pa.table({"n": range(100), "text": texts(100)})
+    data = bytearray(pack(table, rows=10))
+    damage(data, 4)
+    found, errors = read(bytes(data), constants={"__url__": "a.parquet"})
+    assert [sample["n"] for sample in found] == [*range(40), *range(50, 100)]
+    assert [error.code for error in errors] == ["D121"]
+    assert re.search(
+        r"damaged row group 4 of 10: .*; its rows 40 to 49 are lost; .* \[url a.parquet, byte \d+",
+        str(errors[0]),
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_changed_byte_is_silent_in_a_file_with_checksums(kind):
+    table = TABLE.slice(0, 20).select(["text", "number", "tokens", "image", "kind"])
+    data = pack(table, kind, rows=5)
+    expected = plain_samples(table)
+    missed = 0
+    for at in range(0, len(data), 23):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x41
+        try:
+            found, errors = read(bytes(damaged), kind)
+        except ShardError:
+            continue
+        if not errors and difference(expected, found) is not None:
+            missed += 1
+    # Arrow has no checksums, and statistics and names in the footer of Parquet none either.
+    assert missed <= (0.02 if kind == "parquet" else 0.9) * len(data) / 23, missed
+
+
+def test_a_shard_that_has_changed_since_the_state_was_saved_is_an_error():
+    data, later = pack(TABLE, rows=10), pack(TABLE, rows=9, compression="none")
+    first = reader(data)
+    samples = iter(first)
+    for _ in range(25):
+        next(samples)
+    with pytest.raises(ShardError, match="the shard has changed"):
+        list(reader(later, offset=first.next_offset, index=first.next_index))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_that_cannot_seek_is_read_too(kind):
+    class Pipe(io.BytesIO):
+        def seekable(self):
+            return False
+
+        def seek(self, *arguments):
+            raise OSError("not seekable")
+
+    file = Pipe(pack(TABLE, kind))
+    samples = reader(b"", kind)
+    samples._file = file
+    assert difference(plain_samples(TABLE), list(samples)) is None
+    samples.close()
+
+
+def test_memory_does_not_grow_with_the_row_group(tmp_path):
+    """One row group of 300 MB, uncompressed: pyarrow's `read_row_group` would hold all of it."""
+    with pq.ParquetWriter(tmp_path / "a.parquet", pa.schema({"a": pa.binary(), "n": pa.int64()}), compression="none",
+                          use_dictionary=False) as writer:  # fmt: skip
+        writer.write_table(
+            pa.table({"a": [n.to_bytes(4, "big") * 2500 for n in range(30_000)], "n": range(30_000)}),
+            row_group_size=30_000,
+        )
+    assert pq.ParquetFile(tmp_path / "a.parquet").metadata.num_row_groups == 1
+    code = """
+        import resource, sys, pyarrow as pa, numpy
+        from wdspec.formats.tables import TableSamples
+        from wdspec.formats.parquet import ParquetTable
+        start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        count = sum(1 for _ in TableSamples(open(sys.argv[1], "rb", buffering=0), ParquetTable))
+        print(count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start) // 1024)
+    """
+    output = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), tmp_path / "a.parquet"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    count, grown = map(int, output.stdout.split())
+    assert count == 30_000
+    assert grown < 80
+
+
+def test_a_loader_counts_what_it_skips(tmp_path):
+    table = pa.table(
+        {"n": range(100), "text": [None if n % 10 == 3 else text for n, text in enumerate(texts(100))]}
+    )
+    data = bytearray(pack(table, rows=10))
+    damage(data, 4)
+    (tmp_path / "a.parquet").write_bytes(data)
+    spec = {
+        "dataset": [{"name": "a", "shards": f"{tmp_path}/a.parquet", "extensions": "n text", "missing": "skip"}],
+        "errors": "skip", "batch": 1, "epoch": 81,
+    }  # fmt: skip
+    with wdspec.loader(spec, num_workers=0) as loader:
+        found = sorted(int(batch["n"]) for batch in loader)
+        stats = loader.stats()
+    assert found == [n for n in range(100) if n % 10 != 3 and n // 10 != 4]
+    assert (stats.sources["a"].dropped, stats.sources["a"].skipped) == ({"missing": 9}, {"D121": 1})
+    spec["errors"] = "raise"
+    with wdspec.loader(spec, num_workers=0) as loader, pytest.raises(ShardError, match="row group 4 of 10"):
+        list(loader)
+
+
+def test_a_pass_counts_rows_by_the_footer_and_reports_lost_ones(tmp_path):
+    data = bytearray(pack(pa.table({"n": range(50), "text": texts(50)}), rows=10))
+    damage(data, 2)
+    (tmp_path / "a.parquet").write_bytes(data)
+    spec = {
+        "dataset": [{"name": "a", "shards": f"{tmp_path}/a.parquet"}],
+        "batch": 5,
+        "epoch": "pass",
+        "errors": "skip",
+    }
+    with wdspec.loader(spec, num_workers=0) as loader:
+        assert len(loader) == 10
+        rows = [
+            int(n) for batch in loader for n, mine in zip(batch["n"], batch["__mask__"], strict=True) if mine
+        ]
+    assert rows == [*range(20), *range(30, 50)]
+
+
+def test_files_with_other_columns_than_the_first_one_are_errors(tmp_path):
+    write = lambda name, **columns: pq.write_table(pa.table(columns), tmp_path / name)  # noqa: E731
+    write("a-0.parquet", n=range(5), text=["x"] * 5)
+    write("a-1.parquet", n=[str(n) for n in range(5)], text=["x"] * 5)
+    write("a-2.parquet", n=range(5))
+    write("a-3.parquet", n=pa.array(range(5), pa.int16()), text=pa.array(["x"] * 5, pa.large_string()))
+    write("a-4.parquet", n=range(5), text=["x"] * 5, more=range(5))
+
+    def failures(shards, **keys):
+        spec = {"dataset": [{"name": "a", "shards": [f"{tmp_path}/a-{n}.parquet" for n in shards], **keys}],
+                "batch": 1, "epoch": 5 * len(shards)}  # fmt: skip
+        try:
+            with wdspec.loader(spec, num_workers=0) as loader:
+                assert len(list(loader)) == 5 * len(shards)
+        except wdspec.WdspecError as error:
+            return error.code, str(error)
+
+    assert failures([0, 3]) is None
+    assert "'n' has text here, but integers in the first shard" in failures([0, 1])[1]
+    assert "no column 'text'" in failures([0, 2])[1]
+    assert "a column 'more'" in failures([0, 4])[1]
+    assert failures([0, 4], extensions="n text") is None
+    assert failures([0, 2], extensions="n text")[0] == "D201"

@@ -1,0 +1,87 @@
+"""The table of formats besides tar, and how a shard of each is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pkgutil import resolve_name
+from typing import Any, BinaryIO, NamedTuple
+
+from wdspec.base.errors import UsageError
+from wdspec.formats.records import RecordSamples, splitter_of
+from wdspec.formats.samples import RawSamples
+from wdspec.spec.language.options import TokenOptions
+from wdspec.spec.language.values import Format
+
+FetchAhead = Callable[[BinaryIO], BinaryIO]
+"""Stream that only reads forward → the same, fetched in the background."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a reader may use besides the bytes of its shard."""
+
+    fetch_ahead: FetchAhead | None = None
+    """How to fetch parts of the shard in the background; None for local files."""
+    like: Callable[[], tuple[str, Mapping[str, str]] | None] | None = None
+    """Returns the URL of the first shard of the source, and what its columns are; None if they are not known."""
+    tokens: TokenOptions | None = None
+    """The option `tokens` of the source."""
+    open_beside: Callable[[str], BinaryIO] | None = None
+    """Opens the file next to the shard whose name has this suffix instead."""
+    takes_all: bool = False
+    """Whether no `extensions` of the source say which fields are needed."""
+
+
+class FormatRow(NamedTuple):
+    """A format."""
+
+    read: Callable[..., RawSamples]
+    """(file, surroundings, options of `RawSamples`) → the samples of a shard."""
+    seeks: bool = False
+    """Whether it reads a shard from its end, or only parts of it, so that the shard is not fetched from its start."""
+    is_packed: bool = True
+    """Whether a shard may be compressed as a whole, which its first bytes show."""
+
+
+def _records(format: Format, file: BinaryIO, surroundings: Surroundings, **options: Any) -> RawSamples:
+    return RecordSamples(file, splitter_of(format), **options)
+
+
+def _table(kind: str, file: BinaryIO, surroundings: Surroundings, **options: Any) -> RawSamples:
+    from wdspec.formats.tables import TableSamples  # numpy is needed only here
+
+    given = surroundings
+    return TableSamples(
+        file,
+        resolve_name(kind),
+        fetch_ahead=given.fetch_ahead,
+        like=given.like,
+        takes_all=given.takes_all,
+        **options,
+    )
+
+
+def _tokens(file: BinaryIO, surroundings: Surroundings, **options: Any) -> RawSamples:
+    from wdspec.formats.tokens import TokenSamples
+
+    if surroundings.tokens is None or surroundings.open_beside is None:
+        raise UsageError("files of token ids need `tokens: {length: …}` in the source, and perhaps `dtype`")
+    return TokenSamples(file, surroundings.tokens, surroundings.open_beside, **options)
+
+
+READERS: Mapping[Format, FormatRow] = {
+    "cbor": FormatRow(partial(_records, "cbor")),
+    "msgpack": FormatRow(partial(_records, "msgpack")),
+    "jsonl": FormatRow(partial(_records, "jsonl")),
+    "parquet": FormatRow(partial(_table, "wdspec.formats.parquet:ParquetTable"), seeks=True, is_packed=False),
+    "arrow": FormatRow(partial(_table, "wdspec.formats.arrow:ArrowTable"), seeks=True, is_packed=False),
+    "tokens": FormatRow(_tokens, is_packed=False),
+}
+"""The readers of all formats but tar, which `read/shard.py` reads itself."""
+
+
+def seeks(format: Format) -> bool:
+    """Whether shards of a format are not read from start to end: see `FormatRow.seeks`."""
+    return format in READERS and READERS[format].seeks

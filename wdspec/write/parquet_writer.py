@@ -1,0 +1,259 @@
+"""`ParquetWriter`: writing samples as the rows of one Parquet file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from wdspec.base.errors import FieldError, UsageError
+from wdspec.fields.encode import Encode, EncodeSample, make_encoder
+from wdspec.spec.language.decoders import WRITTEN_BY, library
+from wdspec.write.writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields
+
+GROUP_BYTES = 64 * 1024 * 1024
+"""The size of a row group, about, before compression."""
+GROUP_ROWS = 100_000
+"""The limit of rows in a row group."""
+_PLAIN = (str, bytes, int, float, bool, list, tuple, dict, type(None))
+
+
+class _Row:
+    """The values of a row, whose length is about that of its bytes."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+        self._size = sum(map(_size_of, values.values()))
+
+    def __len__(self) -> int:
+        return self._size
+
+
+class ParquetWriter(SampleWriter):
+    """Writes samples, dicts with a ``__key__``, as rows: a column of keys, and one for each field.
+
+    Text, bytes, numbers, booleans, lists and maps are stored unchanged, and arrays and tensors of numbers as lists,
+    unless the extension of the field has an encoder (`jpg`, `npy`). Such values, and others, are encoded by it, as in a
+    tar. A field that a sample does not have is a null. All values of a field must have one type; integers and floats
+    together become floats. The columns are known when the first row group is written, so a field must occur in one of
+    its samples.
+
+    Pages are compressed with zstd and have checksums. The shard appears under its name when it is closed, complete or
+    not at all.
+
+    Args:
+        fileobj, encoder, keep_meta, allow_pickle, overwrite, since: see `RecordWriter`.
+        compress: must be false: Parquet compresses its pages.
+
+    Raises:
+        UsageError: an argument is invalid, pyarrow is not installed, the name is taken, or another writer uses it.
+
+    Example:
+        >>> import io, wdspec
+        >>> file = io.BytesIO()
+        >>> with wdspec.ParquetWriter(file) as writer:
+        ...     size = writer.write({"__key__": "a/000", "label": 7, "text": "seven"})
+        >>> import pyarrow.parquet as pq
+        >>> pq.read_table(file).to_pylist()
+        [{'__key__': 'a/000', 'label': 7, 'text': 'seven'}]
+    """
+
+    def __init__(
+        self,
+        fileobj: Target,
+        compress: bool | str | None = None,
+        encoder: bool | Mapping[str, Encode] | EncodeSample | None = True,
+        keep_meta: bool = False,
+        *,
+        allow_pickle: bool = False,
+        overwrite: bool = True,
+        since: int | None = None,
+    ) -> None:
+        if compress:
+            raise UsageError(
+                "Parquet compresses its pages itself; remove the suffix of the compression, or the option"
+            )
+        self._arrow, self._parquet = library("pyarrow", "writing Parquet"), library("pyarrow.parquet", "it")
+        self._encode = make_encoder(encoder, allow_pickle=allow_pickle)
+        self._encodes_all = callable(encoder)
+        self._keep_meta = keep_meta
+        self._types: dict[str, Any] = {"__key__": self._arrow.string()}
+        self._rows: list[dict[str, Any]] = []
+        self._held = self._total = 0
+        self._file: Any = None
+        super().__init__(fileobj, False, overwrite=overwrite, since=since)
+
+    @property
+    def size(self) -> int:
+        return self._total
+
+    def pack(self, sample: Mapping[str, Any]) -> Packed:
+        check_fields(sample)
+        if self._encodes_all:
+            sample = self._encode(sample)
+        key = sample.get("__key__")
+        if not isinstance(key, str) or not key:
+            raise FieldError(
+                f"`__key__` is {key!r:.60}; give each sample its own text, such as '000042'", key=key
+            )
+        row: dict[str, Any] = {"__key__": key}
+        for field in sorted(sample):
+            if field[:1] == "_" and (not self._keep_meta or field in OF_THE_READER):
+                continue
+            value = sample[field]
+            if not isinstance(value, _PLAIN):
+                is_encoded = field.rpartition(".")[2].lower() in WRITTEN_BY
+                numbers = None if is_encoded else _as_numbers(value)
+                value = self._encode({"__key__": key, field: value})[field] if numbers is None else numbers
+            if value is not None:
+                row[field] = value
+        types = {}
+        for field, value in row.items():
+            try:
+                types[field] = self._unite(self._types.get(field), self._type_of(value))
+            except (TypeError, ValueError, OverflowError, self._arrow.ArrowException) as cause:
+                raise FieldError(f"Parquet cannot contain it: {cause}", key=key, field=field) from cause
+            if self._file is not None and types[field] != self._types.get(field):
+                raise FieldError(
+                    f"it is {types[field]}, but the row groups before have {self._types.get(field, 'no such column')}; "
+                    "start another shard, or give the field to an earlier sample",
+                    key=key,
+                    field=field,
+                )
+        self._types.update(types)
+        return Packed(key, _Row(row))  # type: ignore[arg-type]  # only its length is used
+
+    def put(self, packed: Packed) -> int:
+        row: Any = packed.data
+        self._note_key(packed.key)
+        self._rows.append(row.values)
+        self._held += len(row)
+        self._total += len(row)
+        self.count += 1
+        if self._held >= GROUP_BYTES or len(self._rows) >= GROUP_ROWS:
+            self._flush()
+        return len(row)
+
+    def close(self) -> None:
+        if self._open and not self._failed:
+            if self._rows or self._file is None:
+                self._flush()
+            self._guard(self._file.close)
+        super().close()
+
+    def abort(self) -> None:
+        self._rows = []
+        super().abort()
+
+    def _flush(self) -> None:
+        """Write the rows so far as a row group."""
+        arrow, rows = self._arrow, self._rows
+        self._rows, self._held = [], 0
+        schema = arrow.schema(list(self._types.items()))
+        if self._file is None:
+            self._file = self._parquet.ParquetWriter(
+                arrow.PythonFile(_Sink(self), mode="w"), schema, compression="zstd", write_page_checksum=True
+            )
+        columns = [
+            arrow.array([_as_listed(row.get(name)) for row in rows], kind)
+            for name, kind in self._types.items()
+        ]
+        table = arrow.Table.from_arrays(columns, schema=schema)
+        self._guard(lambda: self._file.write_table(table, row_group_size=max(1, len(rows))))
+
+    def _guard(self, write: Any) -> None:
+        try:
+            write()
+        except BaseException:
+            self._failed = True
+            self.abort()
+            raise
+
+    def _type_of(self, value: Any) -> Any:
+        arrow = self._arrow
+        if isinstance(value, np.ndarray):
+            kind = arrow.from_numpy_dtype(value.dtype)
+            for _ in range(value.ndim):
+                kind = arrow.list_(kind)
+            return kind
+        return self._checked(arrow.array([value]).type)
+
+    def _checked(self, kind: Any) -> Any:
+        if self._arrow.types.is_struct(kind):
+            if not kind.num_fields:
+                raise ValueError("a map without entries; remove the field from this sample")
+            for field in kind:
+                self._checked(field.type)
+        elif self._arrow.types.is_list(kind):
+            self._checked(kind.value_type)
+        return kind
+
+    def _unite(self, before: Any, now: Any) -> Any:
+        """The type of a column that has values of both. Raises TypeError if there is none."""
+        arrow, types = self._arrow, self._arrow.types
+        if before is None or before == now or types.is_null(before):
+            return now
+        if types.is_null(now):
+            return before
+        numbers = [types.is_integer(kind) or types.is_floating(kind) for kind in (before, now)]
+        if all(numbers) and arrow.int64() in (before, now) and arrow.float64() in (before, now):
+            return arrow.float64()
+        if types.is_list(before) and types.is_list(now):
+            return arrow.list_(self._unite(before.value_type, now.value_type))
+        if types.is_struct(before) and types.is_struct(now):
+            merged = {field.name: field.type for field in before}
+            for field in now:
+                merged[field.name] = self._unite(merged.get(field.name), field.type)
+            return arrow.struct(list(merged.items()))
+        raise TypeError(
+            f"it is {now}, but {before} in an earlier sample; give all samples values of one type"
+        )
+
+
+class _Sink:
+    """What pyarrow writes to: the output of a writer."""
+
+    closed = False
+
+    def __init__(self, writer: ParquetWriter) -> None:
+        self._writer = writer
+        self._at = 0
+
+    def write(self, data: bytes) -> int:
+        if self._writer._open:  # pyarrow closes its file even after an abort
+            self._writer._write(bytes(data))
+        self._at += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._at
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _as_numbers(value: Any) -> Any:
+    """The array, the number, or the bytes of an array, a tensor or a buffer; None for other values."""
+    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "numpy"):
+        value = value.numpy()
+    if isinstance(value, (np.generic, np.ndarray)) and value.dtype.kind in "iufb":
+        return value if value.ndim else value.item()
+    return bytes(value) if isinstance(value, (bytearray, memoryview)) else None
+
+
+def _as_listed(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) and value.ndim > 1 else value
+
+
+def _size_of(value: Any) -> int:
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, dict):
+        return sum(map(_size_of, value.values()))
+    return sum(map(_size_of, value)) if isinstance(value, (list, tuple)) else 8
