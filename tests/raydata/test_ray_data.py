@@ -329,7 +329,7 @@ def test_the_lines_of_the_page_run(tmp_path, monkeypatch, capsys):
     "keys",
     [
         {"subset": "40%"},
-        {"where": "txt.length > 5 and cls in [3, 31, 32]"},
+        {"where": "txt.length > 4 and cls in [3, 31, 32]"},
         {"exclude": "@used.txt"},
         {"lookup": {"table": "s.csv", "fields": "score", "rename": {"s.json": "score"}, "missing": "skip"}},
         {"join": [{"shards": "in/b-{000..003}.tar", "missing": "skip"}]},
