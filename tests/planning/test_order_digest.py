@@ -96,7 +96,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
         for key, value in {
             "shards": "b-{2..5}.tar",
             "missing": "skip",
-            "fields": "cls",
+            "fields": "cls txt",
             "rename": {"d": "txt"},
             "format": "jsonl",
         }.items()

@@ -12,7 +12,7 @@ offset in the state, the partner at the place of the first key that it has. Memo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, Protocol
 
@@ -90,24 +90,27 @@ class Partner:
         """Key → offset and index; known once it is not aligned."""
         self._found = -1
         """The index of the last sample that was found by its key."""
-        self._last_key = ""
+        self.last_key = ""
         self._matches = 0
         self._held: Sample | None = None
         """The sample that ended the alignment."""
-        self._keys: set[str] | None = None if finds_repeats else set()
+        self.keys: set[str] | None = None if finds_repeats else set()
         """The keys so far, if the reader does not report repeated ones."""
         self._reader: RawSamples | None = None
-        self._samples: Iterator[Sample] = iter(())
+        self.samples: Iterator[Sample] = iter(())
         if is_start:
             self._start(0, 0, stride, residue)
 
-    def next_aligned(self, key: str) -> Sample | None:
-        """Return the partner of the next sample, as long as `is_aligned`; see `find`."""
-        sample = next(self._samples, None)
-        if sample is not None and sample["__key__"] == key and (self._keys is None or key not in self._keys):
-            self._last_key = key
-            if self._keys is not None:
-                self._keys.add(key)
+    def compare(self, key: str, sample: Sample | None) -> Sample | None:
+        """Return the partner of the next sample, as long as `is_aligned`; see `find`.
+
+        Args:
+            sample: the next one of `samples`; None at their end.
+        """
+        if sample is not None and sample["__key__"] == key and (self.keys is None or key not in self.keys):
+            self.last_key = key
+            if self.keys is not None:
+                self.keys.add(key)
             return sample
         self.is_aligned = False
         if sample is None:
@@ -170,7 +173,7 @@ class Partner:
     def finish(self) -> Iterator[ShardError]:
         """Read the rest of an aligned partner, so that damage is found, and yield the errors not reported yet."""
         if self.is_aligned:
-            self.extra = sum(1 for _ in self._samples)
+            self.extra = sum(1 for _ in self.samples)
             self._note_end()
         elif self._stride == 1 and self._places is not None:
             self.extra = len(self._places) - self._matches
@@ -213,7 +216,7 @@ class Partner:
         assert self._reader is not None
         if self._reader.next_index > index:
             return None
-        sample = next(self._samples, None)
+        sample = next(self.samples, None)
         if sample is None:
             self._note_end()
         return sample
@@ -225,7 +228,7 @@ class Partner:
                 self._rest.setdefault(str(key), error)
 
         self._reader = self._open_part(offset, index, stride, residue, note)
-        self._samples = iter(self._reader)
+        self.samples = iter(self._reader)
 
     def _read_places(self) -> dict[str, tuple[int, int]]:
         """Read the headers of the whole partner."""
@@ -250,8 +253,8 @@ class Partner:
             if error.code == "D222":
                 raise
             self._note_fatal(error.at(url=self.url))
-        if self._last_key in places:
-            self._found = places[self._last_key][1]
+        if self.last_key in places:
+            self._found = places[self.last_key][1]
             self._matches = self._found + 1
         return places
 
@@ -315,10 +318,16 @@ class JoinedSamples(RawSamples):
             key = raw["__key__"]
             try:
                 for partner in partners:
-                    other = partner.next_aligned(key) if partner.is_aligned else partner.find(key)
-                    for loose in partner.take_loose() if partner.loose else ():
-                        loose.at(partner=url)
-                        self._report_to(loose)
+                    if partner.is_aligned:
+                        other = next(partner.samples, None)
+                        if other is not None and other["__key__"] == key and partner.keys is None:
+                            partner.last_key = key  # without the call of a function
+                        else:
+                            other = partner.compare(key, other)
+                    else:
+                        other = partner.find(key)
+                    if partner.loose:
+                        self._report_all(partner.take_loose())
                     if other is None or (partner.required and not partner.required <= other.keys()):
                         self._fill_gap(partner, raw, other)
                         continue
@@ -347,9 +356,7 @@ class JoinedSamples(RawSamples):
             offset, index = shard.next_offset, shard.next_index
         self.next_offset, self.next_index, self.broken = shard.next_offset, shard.next_index, shard.broken
         for partner in partners:
-            for rest in partner.finish():
-                rest.at(partner=url)
-                self._report_to(rest)
+            self._report_all(partner.finish())
 
     @property
     def compression(self) -> Compression | None:
@@ -364,6 +371,11 @@ class JoinedSamples(RawSamples):
         self._shard.close()
         for partner in self._partners:
             partner.close()
+
+    def _report_all(self, errors: Iterable[ShardError]) -> None:
+        for error in errors:
+            error.at(partner=self._url)
+            self._report_to(error)
 
     def _fill_gap(self, partner: Partner, raw: Sample, other: Sample | None) -> None:
         """Complete a sample whose partner is missing, as `missing` says. Raises ShardError if that is an error.
