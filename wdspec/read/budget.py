@@ -73,8 +73,8 @@ PackedCounts = tuple[
     int, "dict[str, int] | None", "dict[str, int] | None", int, int, int, int, float, int, int, float, float
 ]
 """Samples delivered; samples dropped, by cause; skips, by code; passes; shards opened; how many of these were
-cached copies; bytes read; of batches by cost: what their samples cost, and the tokens of packed rows; and of the
-windows that they were planned from: the number of samples, the sum of their costs, and the sum of the squares of these.
+cached copies; bytes read; of batches by cost: what their samples cost, and the tokens of packed rows; and of some of
+the windows that they were planned from: the number of samples, the sum of their costs, and the sum of their squares.
 
 A plain tuple, as it is sent with batches: a named tuple takes four times as long.
 """

@@ -46,6 +46,8 @@ from wdspec.spec.spec import Spec
 _BARREN = 20
 """Consecutive windows without a batch after which an error is raised."""
 _LIMIT = 1e15
+_NOTED = 8
+"""One window of so many has the costs of its samples counted, besides the first one of each slot."""
 
 
 class Candidate(NamedTuple):
@@ -117,7 +119,6 @@ class _Meter:
         """
         measure, of_cost, function, text = self._measure, self._cost, self.function, self._text
         multiple, alone, cuts, overlong = self._multiple, self._alone, self._cuts, self._overlong
-        truncates, most = overlong == "truncate", self._most or inf
         has_more = bool(self._sums) or self._weight is not None or self._value is not None
         more: tuple[tuple[float, ...], float, Hashable] = (), 0, None
 
@@ -149,10 +150,6 @@ class _Meter:
             if is_long and overlong == "drop":
                 budget.dropped["overlong"] += 1
                 return None
-            given = most if truncates and cost > most else cost
-            budget.measured += 1
-            budget.measured_cost += given
-            budget.measured_squares += given * given
             return Candidate(cost, sums, weight, value, is_long, process, sample or raw, ordinal, budget)
 
         return choose
@@ -184,12 +181,15 @@ class WindowPlanner:
     """The named expressions of the spec."""
     folder: str = ""
     """The folder of the spec, which is searched for user functions first."""
+    notes_costs: bool = False
+    """Whether to count what samples cost, by source, to find drifts of `mix: {shares_in: cost}`."""
 
     @classmethod
     def of(cls, spec: Spec) -> WindowPlanner:
         """Return the planner of a spec whose batches are planned from windows."""
         assert spec.batch is not None, "the spec has a batch"
-        return cls(spec.batch, spec.costs, spec.folder)
+        mixes = (spec.mix, *(mix.mix for source in spec.dataset for mix in source.mixes))
+        return cls(spec.batch, spec.costs, spec.folder, any(mix.shares_in == "cost" for mix in mixes))
 
     @property
     def cost(self) -> str | None:
@@ -247,6 +247,8 @@ class WindowPlanner:
             yield from self._gather(candidates)
             return
         samples = list(candidates)
+        if self.notes_costs and not (turn and key % _NOTED):
+            self._note_costs(samples)
         rules, most = self.rules, self.max_cost
         rows = self._cut_rows(samples, int(most)) if self.batch.cuts_samples and most is not None else None
         if rows is not None:
@@ -263,6 +265,15 @@ class WindowPlanner:
         else:
             order = permute(len(batches), key)
         yield from (batches[number] for number in order)
+
+    def _note_costs(self, samples: Sequence[Candidate]) -> None:
+        """Count what the samples of a window cost, truncated if they will be."""
+        most = self.max_cost if self.batch.overlong == "truncate" and self.max_cost is not None else inf
+        for each in samples:
+            cost, budget = min(each.cost, most), each.budget
+            budget.measured += 1
+            budget.measured_cost += cost
+            budget.measured_squares += cost * cost
 
     def _cut_rows(self, samples: Sequence[Candidate], most: int) -> list[PlannedBatch] | None:
         """Return the rows of a window whose samples are cut; None if none is."""
