@@ -16,8 +16,8 @@ CEILINGS = {
     "wdspec validate": (36, 410, 200, 1750),
     "load": (20, 120, 110, 960),
     "list shards and plan": (16, 75, 65, 510),
-    "make a loader": (28, 135, 105, 824),
-    "first batch": (35, 566, 202, 1722),
+    "make a loader": (28, 135, 105, 825),
+    "first batch": (35, 566, 202, 1723),
     "a later batch": (16, 68, 44, 503),
     "state": (10, 16, 20, 125),
 }

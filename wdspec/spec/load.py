@@ -105,7 +105,8 @@ def check(
             first = composition.spec
         if one_split is not None and one_env == reading.env:
             splits.append(composition)
-    compare_splits(splits, reading.problems)
+    if len(splits) > 1:
+        compare_splits(splits, reading.problems)
     reading.note_unused_variables()
     comments = reading.library.ignore_comments
     if reading.split is None and reading.env is None:
