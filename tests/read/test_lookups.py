@@ -13,7 +13,7 @@ import pytest
 from shardmaking import write_shard
 
 import wdspec
-from wdspec.read.tables import Rows, make_table
+from wdspec.read.lookup import Rows, make_table
 from wdspec.spec.language.joins import LookupOptions
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage

@@ -170,7 +170,7 @@ class ShardOpener:
         on_read: Callable[[int], object] | None,
     ) -> RawSamples:
         """Open a part of a shard, its partners, and its tables."""
-        from wdspec.read.tables import Lookup
+        from wdspec.read.lookup import Lookup
 
         url, (joins, lookups) = piece.shard.text, self.parts
         tables = [

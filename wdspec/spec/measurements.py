@@ -36,22 +36,29 @@ _NOT_READING = {
     "order",
     "samples",
     "bytes",
+    "max_passes",
+    "on_exhausted",
 }
 """Keys of a source that do not affect the content of samples."""
-_SELECTING = ("where", "subset", "only_keys", "exclude")
-"""Keys of a source that are left out of digests if they are not set."""
+_LATER = frozenset({"where", "subset", "only_keys", "exclude", "join", "lookup", "tokens"})
+"""Keys of a source that choose, add or cut samples. They are left out of digests if they are not set."""
 _DECODING = {"extensions", "rename", "decode", "scale", "scaleprob", "map", "tags"}
 """Keys of a source by which its samples have other decoded values; keys that drop samples belong to them, too."""
 
 
 def reading_of(spec: Spec, source: Source) -> str:
     """A digest of how a spec reads the samples of a source; functions count only by name."""
-    unset = {key for key in _SELECTING if getattr(source, key) is None}
+    unset = _LATER - _later_keys(source)
     values = [
         source.model_dump(mode="json", exclude=_NOT_READING | unset),
         spec.model_dump(mode="json", include={"map", "fields", "to_tuple", "allow", "seed"}),
     ]
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
+
+
+def _later_keys(source: Source) -> frozenset[str]:
+    """The keys of `_LATER` that a source has."""
+    return frozenset(key for key in _LATER if getattr(source, key))
 
 
 def reading_of_shards(spec: Spec, source: Source) -> str:
@@ -100,7 +107,7 @@ def decoding_of(spec: Spec, source: Source) -> str:
     }
     values = [
         reading_of_shards(spec, source),
-        source.model_dump(mode="json", include=_DECODING | dropping),
+        source.model_dump(mode="json", include=_DECODING | (dropping - _LATER) | _later_keys(source)),
         spec.model_dump(mode="json", include={"map", "fields", "to_tuple", "seed"}),
     ]
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
@@ -112,7 +119,7 @@ def costing_of(spec: Spec, source: Source) -> str:
         return ""
     values = [
         reading_of_shards(spec, source),
-        source.model_dump(mode="json", include=_DECODING),
+        source.model_dump(mode="json", include=_DECODING | _later_keys(source)),
         spec.model_dump(mode="json", include={"costs"}),
         spec.batch.model_dump(mode="json", include={"cost", "pack"}),
     ]

@@ -271,7 +271,7 @@ class ShardUrl(NamedTuple):
     partners: tuple[ShardUrl, ...] = ()
     """The shards of `join` that belong to it: one of each list."""
     tables: tuple[Any, ...] = ()
-    """The tables of `lookup` (`wdspec.read.tables.Table`)."""
+    """The tables of `lookup` (`wdspec.read.lookup.Table`)."""
 
 
 class ShardRun(NamedTuple):
@@ -348,7 +348,7 @@ class JoinedUrls(UrlSequence):
     Args:
         parts: see `UrlSequence`.
         joins: the lists, each with as many shards as the parts.
-        tables: the tables (`wdspec.read.tables.Table`).
+        tables: the tables (`wdspec.read.lookup.Table`).
     """
 
     def __init__(
