@@ -320,3 +320,12 @@ def test_files_with_other_columns_than_the_first_one_are_errors(tmp_path):
     assert "a column 'more'" in failures([0, 4])[1]
     assert failures([0, 4], extensions="n text") is None
     assert failures([0, 2], extensions="n text")[0] == "D201"
+
+
+@pytest.mark.parametrize("choice", [{"fields": "a"}, {"to_tuple": "a"}, {}])
+def test_columns_that_the_spec_does_not_deliver_are_not_compared_with_the_first_shard(tmp_path, choice):
+    for shard in range(3):
+        rows = {"a": list(range(10)), "b": ["x"] * 10}
+        pq.write_table(pa.table(rows), tmp_path / f"p-{shard}.parquet")
+    spec = {"dataset": [{"shards": f"{tmp_path}/p-{{0..2}}.parquet", "shuffle": 0}], "epoch": 30, **choice}
+    assert sum(1 for _ in wdspec.compile(spec)) == 30

@@ -189,6 +189,11 @@ class Naming:
     suffixes: Mapping[str, str] = field(default_factory=dict)
     """Fields that `join` renames → the suffix of their file, which chooses their decoder."""
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether all files of a sample are read."""
+        return self.extensions.entries is None and self.only is None
+
     def field_of(self, suffix: str) -> str | None:
         """Return the name under which the reader keeps a file, or None if it is not read."""
         name = self.extensions.field_of(suffix)

@@ -279,7 +279,7 @@ class ShardOpener:
             like=None if is_first else partial(self._columns_of, piece.shards[0]),
             tokens=self.tokens,
             open_beside=partial(self._open_beside, piece.shard),
-            takes_all=self.fields.naming.extensions.entries is None,
+            takes_all=self.fields.naming.takes_all,
         )
         return partial(
             row.read, surroundings=surroundings, **options
