@@ -228,7 +228,7 @@ def test_workers_share_one_folder_and_read_the_same(tmp_path):
     with wdspec.loader(spec, num_workers=2, rank=0, world_size=1) as loader:
         for batch in loader:
             assert [ROWS[key]["count"] for key in batch["__key__"]] == batch["count"].tolist()
-    (folder,) = (tmp_path / "tmp").glob("wdspec-tables-*")
+    (folder,) = (tmp_path / "tmp").glob("wdspec-*/tables")
     assert len(list(folder.glob("*/table.json"))) == 1
 
 

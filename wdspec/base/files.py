@@ -1,9 +1,15 @@
-"""Locks between processes, which end with the process that holds them, and the base of all streams of bytes."""
+"""Locks between processes, which end with the process that holds them; a folder that the processes of a user share; and
+the base of all streams of bytes."""
 
 from __future__ import annotations
 
 import io
+import os
+import stat
+import tempfile
 from typing import TYPE_CHECKING, Any
+
+from wdspec.base.errors import UsageError
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -63,6 +69,29 @@ def lock_open_file(descriptor: int, *, shared: bool = False, wait: bool = False)
     except OSError:
         pass
     return True
+
+
+def shared_folder(name: str) -> str:
+    """Return a folder for files that all processes of this user on this node share. Others cannot write there.
+
+    Args:
+        name: of the folder in the user's folder of wdspec, below `TMPDIR`.
+
+    Raises:
+        UsageError: it cannot be made, or the user's folder belongs to another user.
+    """
+    user = os.getuid() if hasattr(os, "getuid") else None
+    root = os.path.join(tempfile.gettempdir(), "wdspec" if user is None else f"wdspec-{user}")
+    try:
+        os.makedirs(root, mode=0o700, exist_ok=True)
+        about = os.lstat(root)
+        if not stat.S_ISDIR(about.st_mode) or (user is not None and about.st_uid != user):
+            raise UsageError(f"`{root}` is not a folder of yours; set TMPDIR to a folder of your own")
+        folder = os.path.join(root, name)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"the folder `{root}` cannot be made: {error.strerror}; set TMPDIR") from error
+    return folder
 
 
 _PIECE = 256 * 1024

@@ -30,7 +30,7 @@ from zlib import crc32
 import numpy as np
 
 from wdspec.base.errors import FieldError, ShardError, UsageError, WdspecError
-from wdspec.base.files import LockFile
+from wdspec.base.files import LockFile, shared_folder
 from wdspec.base.process import PerProcess
 from wdspec.fields.extensions import Naming
 from wdspec.fields.measures import Measures
@@ -262,7 +262,7 @@ def make_table(options: LookupOptions, storage: Storage) -> Table:
         stat = read_stat(options, storage)
         described = [LAYOUT, storage.resolve(url).location, stat.size, stat.validator, _about(options)]
         name = hashlib.blake2b(json.dumps(described).encode(), digest_size=16).hexdigest()
-        root = _root()
+        root = shared_folder("tables")
         if stat.validator is None:  # whether it changed cannot be known, so it is read again
             folder = tempfile.mkdtemp(prefix="", dir=root)
             return Table(url.text, folder, _write(options, storage, folder), stat)
@@ -281,16 +281,6 @@ def make_table(options: LookupOptions, storage: Storage) -> Table:
             return Table(url.text, folder, json.load(file)["digest"], stat)
     except WdspecError as error:
         raise error.at(url=url.text) from error.__cause__
-
-
-def _root() -> str:
-    """Return the folder of this user's tables, which only the user can read."""
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    root = os.path.join(tempfile.gettempdir(), f"wdspec-tables-{user}")
-    os.makedirs(root, mode=0o700, exist_ok=True)
-    if hasattr(os, "getuid") and os.stat(root).st_uid != os.getuid():
-        raise UsageError(f"`{root}` belongs to another user; set TMPDIR to a directory of your own")
-    return root
 
 
 def _about(options: LookupOptions) -> list[Any]:

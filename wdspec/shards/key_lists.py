@@ -11,8 +11,6 @@ import hashlib
 import io
 import mmap
 import os
-import stat
-import tempfile
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 
 from wdspec.base.errors import ShardError, UsageError, WdspecError
-from wdspec.base.files import LockFile
+from wdspec.base.files import LockFile, shared_folder
 from wdspec.base.progress import progress
 from wdspec.formats.decompress import decompress
 from wdspec.read.selection import KeyLists
@@ -162,31 +160,12 @@ class _KeyFile:
 
 def _find_table(digest: str, most: int, parts: Sequence[Iterator[bytes]]) -> KeyTable:
     """Return the table of a set of keys. The first process of a node that needs it builds it."""
-    folder = _folder()
-    path = os.path.join(folder, f"{digest}.keys")
+    path = os.path.join(shared_folder("keys"), f"{digest}.keys")
     with LockFile(f"{path}.lock", 0o600):
         if not os.path.exists(path):
             with _written_whole(path) as partial:
                 _build(partial, most, parts)
     return KeyTable(path)
-
-
-def _folder() -> str:
-    """Return the folder for the tables of this user. Others must not be able to write there."""
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    folder = os.path.join(tempfile.gettempdir(), f"wdspec-keys-{user}")
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        about = os.lstat(folder)
-    except OSError as error:
-        raise UsageError(
-            f"long lists of keys are kept in `{folder}`, which cannot be made: {error.strerror}; set TMPDIR"
-        ) from error
-    if not stat.S_ISDIR(about.st_mode) or (hasattr(os, "getuid") and about.st_uid != user):
-        raise UsageError(
-            f"long lists of keys are kept in `{folder}`, which is not a folder of yours; set TMPDIR"
-        )
-    return folder
 
 
 @contextmanager

@@ -1,0 +1,33 @@
+"""The folder that the processes of a user on one machine share."""
+
+import os
+import stat
+
+import pytest
+
+import wdspec
+from wdspec.base.files import shared_folder
+
+
+def test_it_is_made_for_the_user_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = shared_folder("keys")
+    assert folder == shared_folder("keys") == str(tmp_path / f"wdspec-{os.getuid()}" / "keys")
+    for path in (folder, os.path.dirname(folder)):
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
+
+
+def test_a_folder_or_link_that_someone_else_made_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / f"wdspec-{os.getuid()}").symlink_to(elsewhere)
+    with pytest.raises(wdspec.UsageError, match="not a folder of yours; set TMPDIR"):
+        shared_folder("keys")
+
+
+def test_a_folder_that_cannot_be_made_says_so(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
+    with pytest.raises(wdspec.UsageError, match="cannot be made: Not a directory; set TMPDIR"):
+        shared_folder("keys")
