@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import io
 import os
 import sys
@@ -121,6 +122,7 @@ def trace_spec(spec: str) -> list[tuple[str, Journey]]:
         if name.startswith(("SSL_CERT", "WDS", "AIS_")) or name.lower().endswith("_proxy"):
             del os.environ[name]
     list(journeys(spec))
+    gc.collect()  # what the first trace left open must not be closed during the second one
     return list(journeys(spec))
 
 

@@ -162,5 +162,8 @@ def test_random_selections_are_exact_and_elastic(folder, number):
 
 
 @pytest.mark.long
-def test_many_random_selections_are_exact_and_elastic(folder):
-    assert sum(check(folder, number) for number in range(100, 330)) > 10_000
+@pytest.mark.parametrize("first", range(100, 330, 10))
+def test_many_random_selections_are_exact_and_elastic(folder, first):
+    """Together 10,350 global batches, each read twice."""
+    for number in range(first, first + 10):
+        check(folder, number)

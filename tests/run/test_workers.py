@@ -176,6 +176,13 @@ def crash():
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
+def die_of_sigbus():
+    signal.signal(
+        signal.SIGBUS, signal.SIG_DFL
+    )  # libraries such as Ray's set handlers, which may crash in a fork
+    os.kill(os.getpid(), signal.SIGBUS)
+
+
 class Iteration:
     """The part of a DataLoader's iterator that we use."""
 
@@ -190,10 +197,7 @@ class Iteration:
             lambda: os.kill(os.getpid(), signal.SIGKILL),
             "was killed by SIGKILL; usually memory was short",
         ),
-        (
-            lambda: os.kill(os.getpid(), signal.SIGBUS),
-            "killed by SIGBUS; usually shared memory",
-        ),
+        (die_of_sigbus, "killed by SIGBUS; usually shared memory"),
         (crash, "killed by SIGSEGV; a library crashed"),
         (lambda: os._exit(3), "exited unexpectedly with status 3."),
     ],

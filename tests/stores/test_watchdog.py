@@ -55,8 +55,8 @@ STALLED = r"nothing arrived for 0.3 s \(`errors: \{timeout: …\}`\).*\[source p
 
 
 def test_a_server_that_stalls(nginx, proxy, monkeypatch):
-    path = f"/run-stall-{next(_runs)}/data.bin"
-    (nginx.root / "data.bin").write_bytes(bytes(1_000_000))
+    path = f"/run-stall-{next(_runs)}/data.tar"
+    (nginx.root / "data.tar").write_bytes(bytes(1_000_000))
     proxy.scripts[path] = Script(then=Stall(1000))
     begin = time.monotonic()
     with pytest.raises(ShardError, match=STALLED + "http"):

@@ -96,6 +96,8 @@ def read_shards(
         try:
             with closing(task.final_samples(budget)) as samples:
                 yield from tables_of(islice(samples, limit), schema)
+        except GeneratorExit:  # at exit, the names below may be gone
+            raise
         except WdspecError as error:
             error.at(source=task.source, url=task.shard.text)
             raise

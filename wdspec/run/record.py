@@ -15,6 +15,7 @@ import json
 import os
 import platform
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
@@ -157,7 +158,5 @@ def _versions() -> Iterator[tuple[str, str]]:
     yield "python", platform.python_version()
     yield "platform", platform.platform()
     for name in _LIBRARIES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             yield name, metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue

@@ -150,6 +150,8 @@ class _KeyFile:
                         yield line
             if not has_key:
                 raise ShardError("no key in this file; write one per line")
+        except GeneratorExit:  # at exit, the names below may be gone
+            raise
         except WdspecError as error:
             raise error.at(source=self.source.name, list=self.entry, line=number or None) from None
         except OSError as error:

@@ -76,7 +76,8 @@ class Ahead:
 
     def close(self) -> None:
         """Close the shards that were opened ahead."""
-        self.expect(())
+        while self._expected:
+            self._expected.popitem()[1].close()
 
     def __del__(self) -> None:
         try:
