@@ -115,8 +115,11 @@ def _subset_test(subset: Subset, fields: SampleFields, tags: dict[str, Any]) -> 
     start = crc32(str(subset.seed).encode()) if subset.seed else 0
     if subset.of is None:
 
-        def of_key(raw: RawSample) -> bool:
-            number = crc32(raw["__key__"].encode("utf-8", "surrogateescape"), start)
+        def of_key(raw: RawSample) -> bool:  # `hash_part`, without the call
+            try:
+                number = crc32(raw["__key__"].encode(), start)
+            except UnicodeEncodeError:
+                number = crc32(raw["__key__"].encode("utf-8", "surrogateescape"), start)
             return first <= (number ^ number >> 16) * GOLDEN & MASK < stop
 
         return of_key
@@ -147,11 +150,7 @@ def hash_part(text: str, start: int = 0) -> int:
 
 def _where_test(text: str, named: dict[str, str], fields: SampleFields, tags: dict[str, Any]) -> Choose:
     expression = parse_expression(text, named)
-    evaluate = expression.evaluate
     measure = Measures(fields, expression.paths, expression.optional, tags, keeps_decoded=True)
-
-    def is_true(raw: RawSample) -> Any:
-        values = measure(raw)
-        return values is None or evaluate(*values)  # `missing: skip` drops a sample without values later
-
-    return is_true
+    return measure.applying(
+        expression.evaluate, absent=True
+    )  # `missing: skip` drops a sample without values later
