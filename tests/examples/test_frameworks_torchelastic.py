@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from frameworkjobs import SCRIPTS, Job, free_port, make_spec, unbroken_run
 
 
@@ -13,6 +14,7 @@ def wait_until(happened, job, timeout=100):
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_after_an_agent_is_killed_the_other_continues_alone_until_a_new_one_joins(tmp_path):
     spec, keys = make_spec(tmp_path), tmp_path / "keys"
     meeting = (
