@@ -79,6 +79,16 @@ def test_the_record_has_spec_lock_digests_versions_environment_and_what_was_read
     assert record["read"]["stats"]["sources"]["a"]["delivered"] == 3
 
 
+def test_the_record_has_what_a_source_selects_and_no_places_of_files(folder):
+    with wdspec.loader(
+        {"dataset": [{"shards": "a-{000..003}.tar", "where": "cls < 9", "subset": "50%"}]}
+    ) as loader:
+        (source,) = wdspec.log_run(loader, "selected.json")["spec"]["dataset"]
+    assert source["where"] == "cls < 9"
+    assert "part" in source["subset"]
+    assert not {"position", "base"} & source.keys()
+
+
 def test_the_lines_of_the_page_write_a_record_at_the_start_and_at_the_end(folder):
     run_block('lock="train.lock.json"', None)
     assert read_record("run.json")["read"]["batches"] == 20

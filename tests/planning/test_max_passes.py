@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runs import read_ranks
 from shardmaking import write_shard
 
 import wdspec
@@ -104,46 +105,26 @@ def run_of(folder, then, batch=8, **more):
     }
 
 
-def batches_of(spec, world, steps, state=None):
-    loaders = [wdspec.loader(spec, num_workers=0, rank=rank, world_size=world) for rank in range(world)]
-    try:
-        for loader in loaders if state is not None else ():
-            loader.load_state_dict(state)
-        found = []
-        while len(found) < steps:
-            before = len(found)
-            for parts in zip(*loaders, strict=True):
-                found.append(sorted(key for part in parts for key in part["__key__"]))
-                if len(found) == steps:
-                    break
-            if len(found) == before:
-                break
-        return found, wdspec.merge_states([loader.state_dict() for loader in loaders])
-    finally:
-        for loader in loaders:
-            loader.close()
-
-
 def test_a_dropped_source_leaves_its_place_to_the_others_and_resumes_exactly(folder):
     spec = run_of(folder, "drop")
-    whole, _ = batches_of(spec, 1, 60)
+    whole, _ = read_ranks(spec, 1, 60)
     assert len(whole) == 60
     counts = [Counter(key[0] for key in batch) for batch in whole]
     assert all(count == {"a": 4, "b": 4} for count in counts[:40])  # 2 passes over 80 samples
     assert all(count == {"b": 8} for count in counts[40:])
     assert set(Counter(key for batch in whole for key in batch if key[0] == "a").values()) == {2}
     for steps, first, second in ((33, 4, 2), (40, 2, 4), (47, 1, 2)):
-        start, state = batches_of(spec, first, steps)
-        rest, _ = batches_of(spec, second, 60 - steps, state)
+        start, state = read_ranks(spec, first, steps)
+        rest, _ = read_ranks(spec, second, 60 - steps, state)
         assert start + rest == whole
 
 
 def test_a_run_stops_on_all_ranks_at_the_same_step(folder):
     spec = run_of(folder, "stop")
     for world in (1, 2, 4):
-        found, state = batches_of(spec, world, 100)
+        found, state = read_ranks(spec, world, 100)
         assert len(found) == 40
-        again, _ = batches_of(spec, world, 100, state)
+        again, _ = read_ranks(spec, world, 100, state)
         assert again == []
     with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
         lengths = [(len(loader), sum(1 for _ in loader)) for _ in range(4)]

@@ -6,9 +6,8 @@ from collections import Counter
 from zlib import crc32
 
 import pytest
+from runs import read_ranks
 from shardmaking import write_shard
-
-import wdspec
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -113,29 +112,12 @@ def draw_spec(folder, draw):
     return spec, allowed
 
 
-def read(spec, world, steps, state=None):
-    loaders = [wdspec.loader(spec, num_workers=0, rank=rank, world_size=world) for rank in range(world)]
-    try:
-        for loader in loaders if state is not None else ():
-            loader.load_state_dict(state)
-        found = []
-        while len(found) < steps:
-            for parts in zip(*loaders, strict=True):
-                found.append([key for part in parts for key in part["__key__"]])
-                if len(found) == steps:
-                    break
-        return found, wdspec.merge_states([loader.state_dict() for loader in loaders])
-    finally:
-        for loader in loaders:
-            loader.close()
-
-
 def check(folder, number):
     """Compare a random spec with Python, and with itself resumed on other numbers of ranks; return its batches."""
     draw = random.Random(number)
     spec, allowed = draw_spec(folder, draw)
     steps = 45
-    whole, _ = read(spec, 1, steps)
+    whole, _ = read_ranks(spec, 1, steps)
     counts = Counter(key for batch in whole for key in batch)
     assert set(counts) <= set().union(*allowed.values())
     for source, keys in allowed.items():
@@ -149,9 +131,9 @@ def check(folder, number):
             assert {key for key in counts if key[0] == source} == keys
     first, second, third = (draw.choice(TOPOLOGIES) for _ in range(3))
     one, other = sorted(draw.sample(range(1, steps), 2))
-    begin, state = read(spec, first, one)
-    middle, state = read(spec, second, other - one, state)
-    end, _ = read(spec, third, steps - other, state)
+    begin, state = read_ranks(spec, first, one)
+    middle, state = read_ranks(spec, second, other - one, state)
+    end, _ = read_ranks(spec, third, steps - other, state)
     assert begin + middle + end == whole, spec
     return steps
 

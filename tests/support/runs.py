@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import wdspec
 from wdspec.planning.topology import Seat
 from wdspec.run.run import make_run
 from wdspec.shards.shards import Shards, list_readable_shards
@@ -33,3 +34,24 @@ class Listed:
     def counts(self):
         """The samples of every source, with `epoch: pass`."""
         return self.shards.counts
+
+
+def read_ranks(spec, world, steps, state=None):
+    """The keys of up to so many global batches, read by all ranks in this process, epoch after epoch; and the state."""
+    loaders = [wdspec.loader(spec, num_workers=0, rank=rank, world_size=world) for rank in range(world)]
+    try:
+        for loader in loaders if state is not None else ():
+            loader.load_state_dict(state)
+        found = []
+        while len(found) < steps:
+            before = len(found)
+            for parts in zip(*loaders, strict=True):
+                found.append([key for part in parts for key in part["__key__"]])
+                if len(found) == steps:
+                    break
+            if len(found) == before:
+                break
+        return found, wdspec.merge_states([loader.state_dict() for loader in loaders])
+    finally:
+        for loader in loaders:
+            loader.close()

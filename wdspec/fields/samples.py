@@ -225,14 +225,12 @@ class SampleFields:
             )
 
     def _lay_out(self, names: tuple[str, ...], fields: Mapping[str, str | None]) -> SampleLayout:
-        present, of = (
-            {name: file for name, file in fields.items() if file is not None},
-            self.naming.suffixes.get,
-        )
+        present = {name: file for name, file in fields.items() if file is not None}
+        suffix_of = self.naming.suffixes.get
         moves = [(name, name) for name in names if is_reserved(name)] + list(present.items())
         if self._unmatched:
             self._unmatched -= {key_for(self.rules.fields, name, stored) for name, stored in present.items()}
-        found = ((name, self.rules.decoder_of(name, of(file, file))) for name, file in present.items())
+        found = ((name, self.rules.decoder_of(name, suffix_of(file, file))) for name, file in present.items())
         decoders: dict[str, FieldDecoder] = {name: decoder for name, decoder in found if decoder is not None}
         return SampleLayout(
             moves=None if moves == [(name, name) for name in names] else tuple(moves),

@@ -50,7 +50,7 @@ _LIBRARIES = (
     *("tokenizers", "transformers", "safetensors", "webdataset"),
 )
 """Packages that read or decode."""
-_NOT_SAID = {"base", "where", "file", "folder"}
+_NOT_SAID = {"base", "position", "file", "folder"}
 """Attributes of specs and sources that depend on the machine, or say where a key was written."""
 
 
