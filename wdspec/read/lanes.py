@@ -185,8 +185,10 @@ class Lanes:
     def close(self) -> None:
         """Close the open shards."""
         self._ahead.close()
+        self._run = None
         for lane in self._lanes:
             if lane.shard is not None:
+                lane.samples = iter(())  # ends the generator that reads the shard
                 lane.shard.close()
 
     @property

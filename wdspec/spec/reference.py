@@ -41,15 +41,16 @@ come, and when).
 
 def reference_text() -> str:
     """Make the page that is published as `docs/spec.md`."""
+    schema = json_schema()
     parts = [
         _INTRODUCTION,
         "## Top level\n",
-        *_table(Document, [key for key in documented_keys(Document) if key != "sources"]),
+        *_table(Document, schema, [key for key in documented_keys(Document) if key != "sources"]),
     ]
-    parts += ["\n## Also in an environment, a split or an override\n", *_table(Document, ["sources"])]
-    parts += ["\n## A source\n", *_table(SourceEntry, list(documented_keys(SourceEntry)))]
+    parts += ["\n## Also in an environment, a split or an override\n", *_table(Document, schema, ["sources"])]
+    parts += ["\n## A source\n", *_table(SourceEntry, schema, list(documented_keys(SourceEntry)))]
     for name, model in {**dict(_maps(Spec)), **dict(_maps(Source))}.items():
-        parts += [f"\n## `{name}`\n", f"{model.__doc__}\n", *_table(model, None)]
+        parts += [f"\n## `{name}`\n", f"{model.__doc__}\n", *_table(model, schema)]
     parts += ["\n## Codes of problems\n", "On the command line, `wdspec rule E302` explains a code.\n"]
     for code, about in all_codes().items():
         parts += [f"\n### {code}: {about.title}\n", f"{about.explanation}"]
@@ -66,7 +67,7 @@ def _maps(model: type[Model], prefix: str = "") -> Iterator[tuple[str, type[Mode
         yield from _maps(inner, f"{prefix}{key}.")
 
 
-def _table(model: type[Model], keys: list[str] | None) -> Iterator[str]:
+def _table(model: type[Model], schema: dict[str, Any], keys: list[str] | None = None) -> Iterator[str]:
     yield "| key | default | affects | meaning |\n|--|--|--|--|"
     fields = {field.alias or name: field for name, field in model.model_fields.items() if field.description}
     for key in keys if keys is not None else fields:
@@ -76,15 +77,14 @@ def _table(model: type[Model], keys: list[str] | None) -> Iterator[str]:
         affects = "its keys" if key in maps_of(model) else str(mark) if mark is not None else ""
         affects = "" if affects == "neither" else affects
         meaning = (field.description or "").replace("|", chr(92) + "|")
-        values = [f"`{value}`" for value in _choices(model, key)]
+        values = [f"`{value}`" for value in _choices(model, schema, key)]
         if not all(value in meaning for value in values):
             meaning += f" Values: {', '.join(values)}."
         yield f"| `{key}` | {default} | {affects} | {meaning} |"
 
 
-def _choices(model: type[Model], key: str) -> list[str]:
-    """The words that a key accepts, according to the JSON Schema."""
-    schema = json_schema()
+def _choices(model: type[Model], schema: dict[str, Any], key: str) -> list[str]:
+    """Return the words that a key accepts, according to the JSON Schema."""
     held = schema if model is Document else schema["$defs"].get(model.__name__, {})
     forms = [held.get("properties", {}).get(key, {})]
     found: list[str] = []
