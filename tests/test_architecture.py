@@ -13,7 +13,7 @@ QUESTIONS = {
     "Where is a redirect followed?": ("stores/http_requests.py", "def follow_redirects"),
     "Where is the batch size of a rank computed?": ("planning/plan.py", "def choose_batching"),
     "Where are pages pinned?": ("run/loader.py", "pin_memory"),
-    "What happens to a duplicate member?": ("formats/tar/headers.py", "duplicate member"),
+    "What happens to a duplicate member?": ("formats/tar/reader.py", "duplicate member"),
     "What sets the default number of workers?": ("run/loader.py", "def choose_arguments"),
     "Where is `__source__` added?": ("read/shard.py", '"__source__"'),
     "Where does a slot find which shard to read next?": ("planning/order.py", "def entry"),

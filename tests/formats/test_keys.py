@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from wdspec.formats.tar.headers import splitter
+from wdspec.formats.tar.reader import splitter
 from wdspec.spec.language.samples import KeyRule
 
 FIRST_DOT = [

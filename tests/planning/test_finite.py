@@ -39,7 +39,7 @@ def test_the_batches_of_a_pass_cover_every_position_once(sources, topology, b, d
     assert finite.batches == (samples // size if drop else -(-samples // size))
     covered = []
     for number in range(finite.batches):
-        k, m = topology.slot_of_batch(number)
+        m, k = divmod(number, topology.workers)
         for rank in range(topology.ranks):
             first, stop = finite.slot_range(rank, k)
             assert first + (m + 1) * b <= stop

@@ -135,3 +135,8 @@ def test_adding_a_source_leaves_the_shard_order_of_the_others():
     together = planned(Spec(dataset=(source("a"), source("b"))))
     order, same = alone.sources[0].order, together.sources[0].order
     assert [order.entry(0, i) for i in range(30)] == [same.entry(0, i) for i in range(30)]
+
+
+def test_batches_rotate_through_the_canonical_workers_across_epochs():
+    plan = planned(Spec(dataset=(source("a"),)), workers=3)
+    assert [plan.slot_of_batch(j) for j in range(5)] == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)]

@@ -9,10 +9,6 @@ def test_slots_are_numbered_rank_by_rank():
     assert [topology.slot(c, k) for c in range(4) for k in range(3)] == list(range(topology.slots))
 
 
-def test_batches_rotate_through_the_canonical_workers_across_epochs():
-    assert [Topology(1, 3).slot_of_batch(j) for j in range(5)] == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)]
-
-
 def test_ranks_share_the_canonical_ranks():
     assert list(Seat(1, 2).canonical_ranks(Topology(8, 1))) == [4, 5, 6, 7]
     with pytest.raises(UsageError, match=r"world size of 2 or 4 \(of 1, 2, 4, 8\)"):

@@ -18,8 +18,8 @@ from wdspec.base.user_code import find_mistake
 from wdspec.cli.report import pluralize
 from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompress
-from wdspec.formats.tar.headers import splitter
 from wdspec.formats.tar.members import iter_members
+from wdspec.formats.tar.reader import splitter
 from wdspec.read.budget import Budget
 from wdspec.read.shard import Piece
 from wdspec.read.transform import SourceParts

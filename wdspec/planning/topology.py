@@ -57,14 +57,6 @@ class Topology:
         """The number of slot (c, k), in 0..S-1."""
         return rank * self.workers + worker
 
-    def slot_of_batch(self, batch: int) -> tuple[int, int]:
-        """Return (k, m) for global batch J: canonical worker k = J mod K serves it as its m-th batch, m = ⌊J/K⌋.
-
-        J counts across epochs and is never reset, so every slot is read even if K does not divide an epoch's batches.
-        """
-        m, k = divmod(batch, self.workers)
-        return k, m
-
     def most_read(self, ranks: int, per_slot: int = 1) -> int:
         """Return how many canonical ranks, whole or in part, one of R ranks reads at most; R divides N·b.
 

@@ -67,8 +67,8 @@ class Reader:
         """The states of slots that are not open."""
         self._slots: dict[int, Slot] = {}
         """The open slots, by number."""
-        self._rows: dict[int, list[Slot]] = {}
-        """The open slots of each canonical worker, one per rank."""
+        self._rows: dict[int, dict[int, Slot]] = {}
+        """The open slots of each canonical worker, one per rank, by number."""
         self._failure: Exception | None = None
         self.rows = _batch_rows(spec, plan.batching, len(ranks))
         """The memory of batches."""
@@ -93,7 +93,7 @@ class Reader:
                 self._check_exhausted(number)
             with self.rows, self._lent:
                 k, m = self.plan.slot_of_batch(number)
-                return [slot.take(m) for slot in self._row(k)]
+                return [slot.take(m) for slot in self._row(k).values()]
         except BaseException as error:
             self.fail(error)
             raise
@@ -111,7 +111,7 @@ class Reader:
                 self._check_exhausted(number)
             with self._lent:
                 k, m = self.plan.slot_of_batch(number)
-                for slot in self._row(k):
+                for slot in self._row(k).values():
                     slot.skip(m)
         except BaseException as error:
             self.fail(error)
@@ -161,14 +161,13 @@ class Reader:
     def _samples_of_slot(self, number: int) -> Iterator[Sample]:
         """Return the samples of the slot of global batch J, from that batch on."""
         k, m = self.plan.slot_of_batch(number)
-        [slot] = self._row(k)
+        [slot] = self._row(k).values()
         assert isinstance(slot, EndlessSlot), "passes and stages are not read one by one"
         return slot.one_by_one(m)
 
     def measure_windows(self) -> list[list[tuple[list[float], float]]]:
         """Return for each canonical rank the batches of the first window of its first slot (`WindowSlot.measure`)."""
-        slots = [self._slot(rank, 0) for rank in self.ranks]
-        return [slot.measure() for slot in slots if isinstance(slot, WindowSlot)]
+        return [slot.measure() for slot in self._row(0).values() if isinstance(slot, WindowSlot)]
 
     def counts(self) -> dict[int, PackedCounts]:
         """Return the counts by number of the source, of the sources that changed since the last call."""
@@ -195,8 +194,7 @@ class Reader:
     def states(self, number: int) -> dict[int, bytes]:
         """Return the states, after batch J, of its slots."""
         k, _ = self.plan.slot_of_batch(number)
-        numbers = (self.plan.topology.slot(rank, k) for rank in self.ranks)
-        return {slot: self._slots[slot].pack() for slot in numbers if slot in self._slots}
+        return {slot: opened.pack() for slot, opened in self._rows.get(k, {}).items()}
 
     def table(self) -> dict[int, bytes]:
         """Return the states of all slots read so far.
@@ -277,18 +275,15 @@ class Reader:
             planner, plan, rank, worker, lambda inner: open_endless(rank, worker, inner), draws_at, state
         )
 
-    def _row(self, worker: int) -> list[Slot]:
-        """Return the slots of a canonical worker, one per rank, and open them if necessary."""
-        row = self._rows.get(worker)
-        if row is None:
-            row = self._rows[worker] = [self._slot(rank, worker) for rank in self.ranks]
-        return row
-
-    def _slot(self, rank: int, worker: int) -> Slot:
-        number = self.plan.topology.slot(rank, worker)
-        if number not in self._slots:
-            self._slots[number] = self._open_slot(rank, worker, self._table.pop(number, None))
-        return self._slots[number]
+    def _row(self, worker: int) -> dict[int, Slot]:
+        """Return the slots of a canonical worker by number, one per rank, and open them if necessary."""
+        if worker not in self._rows:
+            numbers = {self.plan.topology.slot(rank, worker): rank for rank in self.ranks}
+            for number, rank in numbers.items():
+                if number not in self._slots:
+                    self._slots[number] = self._open_slot(rank, worker, self._table.pop(number, None))
+            self._rows[worker] = {number: self._slots[number] for number in numbers}
+        return self._rows[worker]
 
 
 def _batch_rows(spec: Spec, batching: Batching, ranks: int) -> memory.Rows:

@@ -21,8 +21,7 @@ from wdspec.cache.shard_cache import path_of_copy
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.decompress import decompress
 from wdspec.formats.records import NOTHING, Record, RecordSamples, RecordSplitter, splitter_of
-from wdspec.formats.tar.headers import splitter
-from wdspec.formats.tar.reader import TarSamples
+from wdspec.formats.tar.reader import TarSamples, splitter
 from wdspec.read.shard import Piece, ShardOpener
 from wdspec.spec.language.samples import KeyRule
 from wdspec.spec.language.values import Format

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from wdspec.base.errors import FieldError, UsageError
-from wdspec.formats.tar.headers import splitter, to_text
+from wdspec.formats.tar.headers import to_text
+from wdspec.formats.tar.reader import splitter
 from wdspec.spec.language.decoders import IMAGE_FIELDS
 from wdspec.spec.language.samples import KeyRule
 from wdspec.write.tar_writer import KeySplit

@@ -13,7 +13,8 @@ from typing import Any, Literal
 from wdspec.base.errors import FieldError, UsageError
 from wdspec.fields.encode import Encode, EncodeSample, make_encoder
 from wdspec.formats.blocks import BLOCK
-from wdspec.formats.tar.headers import NAME, ZERO_BLOCK, byte_sum, splitter, to_text
+from wdspec.formats.tar.headers import NAME, ZERO_BLOCK, byte_sum, to_text
+from wdspec.formats.tar.reader import splitter
 from wdspec.spec.language.samples import KeyRule
 from wdspec.write.writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields
 

@@ -3,7 +3,7 @@
 In: an uncompressed binary file. Out: samples (`reader.TarSamples`), members (`members.iter_members`), counts; or an
 error with the offset, key and member where something is incomplete.
 
-`reader` is the hot path: 1.5 µs per member, by assumptions that hold for members written by one program. It leaves
-everything else to `members`, which implements the format. Read `members` first, then `headers` (one header, read and
-written), `sparse` (files with holes) and `runs` (many small samples at once).
+`reader` is the hot path: 1.5 µs per member, by assumptions that hold for members written by one program. It also splits
+names into keys and suffixes. It leaves everything else to `members`, which implements the format. Read `members` first,
+then `headers` (one header), `sparse` (files with holes) and `runs` (many small samples at once).
 """

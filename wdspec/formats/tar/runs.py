@@ -11,15 +11,14 @@ same checks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from wdspec.base.errors import ShardError
 from wdspec.formats.blocks import BLOCK
-from wdspec.formats.tar.headers import NAME, KeySplitter, SuffixTree, to_text
+from wdspec.formats.tar.headers import NAME, to_text
 
 FEWEST_SAMPLES = 32
 """The least samples of a run. The cost of calling numpy is then small compared with what it saves."""
@@ -115,16 +114,21 @@ class SampleRuns:
     """The runs of one shard.
 
     Args:
-        split: splits names into key and suffix at a dot.
-        tree: suffixes → fields.
+        split: name → (key, suffix), split at a dot; None for a member that belongs to no sample.
+        fields_of: the suffixes of a sample → the names their data is stored under; nothing if one is invalid.
         template: the entries of every sample, `__key__` first.
         stride, residue: only samples with `index % stride == residue` are yielded.
     """
 
     def __init__(
-        self, split: KeySplitter, tree: SuffixTree, template: Mapping[str, Any], stride: int, residue: int
+        self,
+        split: Callable[[bytes], tuple[bytes, bytes] | None],
+        fields_of: Callable[[list[bytes]], list[str | None]],
+        template: Mapping[str, Any],
+        stride: int,
+        residue: int,
     ) -> None:
-        self._split, self._tree, self._template = split, tree, template
+        self._split, self._fields_of, self._template = split, fields_of, template
         self._stride, self._residue = stride, residue
         self.patience = _PATIENCE
         """The number of windows in which to search for a run; 0 if none was found in several."""
@@ -149,7 +153,8 @@ class SampleRuns:
         if headers is None:
             return None
         endings = self._endings(headers.names)
-        fields, keys = self._fields(endings), self._keys(headers.names, endings)
+        fields = self._fields_of([ending[1:] for ending in endings])
+        keys = self._keys(headers.names, endings)
         if (
             not fields
             or len(keys) <= FEWEST_SAMPLES
@@ -204,17 +209,6 @@ class SampleRuns:
                 return endings
             endings.append(b"." + parts[1])
         return []
-
-    def _fields(self, endings: list[bytes]) -> list[str | None]:
-        """Return the fields of the files of a sample; nothing if one is invalid, which the loop reports."""
-        node, fields = self._tree.root, []
-        try:
-            for ending in endings:
-                field, node = node.get(ending[1:]) or self._tree.step(node, ending[1:])
-                fields.append(field)
-        except ShardError:
-            return []
-        return fields
 
     def _keys(self, names: list[bytes], endings: list[bytes]) -> list[bytes]:
         """Return the keys of the samples with these endings. The last sample may have other files, too."""

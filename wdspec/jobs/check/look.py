@@ -14,8 +14,9 @@ from wdspec.formats.blocks import BLOCK, Blocks
 from wdspec.formats.compression import Compression, compression_of, format_of
 from wdspec.formats.decompress import decompress
 from wdspec.formats.samples import RawSamples
-from wdspec.formats.tar.headers import read_header, splitter, to_text
+from wdspec.formats.tar.headers import read_header, to_text
 from wdspec.formats.tar.members import member_at
+from wdspec.formats.tar.reader import splitter
 from wdspec.jobs.check.facts import DataProblem, SampleFacts, SamplePlace, ShardFacts
 from wdspec.jobs.check.values import SampleWatch
 from wdspec.jobs.job import ReadTask
