@@ -17,9 +17,9 @@ CEILINGS = {
     "load": (20, 120, 110, 960),
     "list shards and plan": (16, 75, 65, 510),
     "make a loader": (28, 135, 105, 825),
-    "first batch": (35, 566, 202, 1723),
-    "a later batch": (16, 68, 44, 503),
-    "state": (10, 16, 20, 125),
+    "first batch": (35, 400, 196, 1705),
+    "a later batch": (14, 35, 38, 482),
+    "state": (9, 16, 20, 125),
 }
 
 

@@ -63,10 +63,7 @@ class Opening:
     def ahead(self):
         return self
 
-    def expect(self, shards):
-        pass
-
-    def announce(self, coming):
+    def expect(self, following, count):
         pass
 
 

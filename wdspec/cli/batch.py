@@ -201,7 +201,7 @@ def trace_step(
     seat = Seat(0, run_ranks)
     seat.places(run.plan.topology, run.plan.batching.shared)
     topology, placed = run.plan.topology, list(_place(parts, run_ranks, run))
-    return Trace(number, run.epoch_of(number), placed, is_skipped, topology, assumed)
+    return Trace(number, run.plan.epoch_of(number), placed, is_skipped, topology, assumed)
 
 
 def _canonical(

@@ -104,6 +104,8 @@ class SampleFields:
                 self.rules.check(new, old)
         self.source: str | None = None
         """The name of the source for messages."""
+        self._names: dict[str, str | None] = {}
+        """By suffix: what `field_of` returned."""
         self._layouts: dict[tuple[str, ...], SampleLayout | FieldError | Literal["skip"]] = {}
         self.in_place: dict[tuple[str, ...], tuple[Step, ...]] = {}
         """Layouts that are decoded in place, and their steps without a factor and numbers."""
@@ -143,7 +145,11 @@ class SampleFields:
 
     def field_of(self, suffix: str) -> str | None:
         """Return the name under which the reader keeps a file of this suffix, or None if it is not read."""
-        return self.naming.field_of(suffix)
+        if suffix not in self._names:
+            if len(self._names) >= MAX_LAYOUTS:
+                self._names.clear()
+            self._names[suffix] = self.naming.field_of(suffix)
+        return self._names[suffix]
 
     def __call__(
         self, raw: Mapping[str, Any], factor: float | None = None, numbers: Numbers | None = None
@@ -244,6 +250,7 @@ class SampleFields:
     def __getstate__(self) -> dict[str, Any]:
         return {
             **self.__dict__,
+            "_names": {},
             "_layouts": {},
             "in_place": {},
             "_unmatched": set(self.rules.fields),

@@ -43,8 +43,6 @@ class Blocks:
         self.buffer = b""
         self.base = 0
         self._failure: ShardError | None = None
-        if self.seekable:
-            self._seek(0)
         if offset:
             self.find(offset)
 
@@ -85,7 +83,7 @@ class Blocks:
         data = self.buffer[at : at + size]
         missing = size - len(data)
         if missing:
-            if missing > _PIECE and self.seekable and self._seek(0, io.SEEK_END) < offset + size:
+            if missing > _PIECE and self.seekable and self.seek(0, io.SEEK_END) < offset + size:
                 raise self.truncated(offset + size)  # before allocating what a damaged header claims
             # Read only what is missing: then the next piece starts a new window, and no byte is copied twice.
             self.base += len(self.buffer)
@@ -99,7 +97,7 @@ class Blocks:
 
     def take_elsewhere(self, offset: int, size: int) -> bytes:
         """Return bytes from any place of a seekable shard, without moving the window."""
-        self._seek(offset)
+        self.seek(offset)
         pieces: list[bytes] = []
         self._read_into(pieces, size)
         data = b"".join(pieces)
@@ -110,7 +108,7 @@ class Blocks:
 
     def come_back(self) -> None:
         """Put the file back to the end of this window, after its position was changed."""
-        self._seek(self.base + len(self.buffer))
+        self.seek(self.base + len(self.buffer))
 
     def _skip(self, offset: int) -> None:
         """Move the file to `offset`, after the window, which is then empty."""
@@ -118,9 +116,9 @@ class Blocks:
         self.buffer = b""
         if self.seekable and offset - self.base > CHUNK:
             # Seeking past the end is not an error for the system, and would hide that data is missing.
-            end = self._seek(0, io.SEEK_END)
+            end = self.seek(0, io.SEEK_END)
             if offset <= end:
-                self.base = self._seek(offset)
+                self.base = self.seek(offset)
             else:
                 self.base = end
         while self.base < offset:
@@ -169,7 +167,8 @@ class Blocks:
                 "process start its own iteration"
             )
 
-    def _seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move the file, not the window, and return its position."""
         self._check_owner()
         try:
             return self.file.seek(offset, whence)

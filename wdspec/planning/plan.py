@@ -180,6 +180,16 @@ class Plan:
         """J of the first batch that `on_exhausted: stop` leaves out; None if the stream does not end."""
         return self.exhausted[-1].start if self.exhausted and self.exhausted[-1].then == "stop" else None
 
+    def epoch_of(self, batch: int) -> int:
+        """Return the epoch of global batch J, from 0; an endless stream is epoch 0."""
+        return batch // self.epoch_batches if self.epoch_batches else 0
+
+    def epoch_end(self, batch: int) -> int | None:
+        """Return J of the first batch after the epoch of batch J; None for an endless stream."""
+        length, last = self.epoch_batches, self.last_batch
+        end = (batch // length + 1) * length if length else None
+        return end if last is None else max(batch, last) if end is None else max(batch, min(end, last))
+
     def require_epoch(self) -> int:
         """Return E, the number of global batches in an epoch.
 
@@ -355,17 +365,14 @@ def count_epoch_batches(spec: Spec, batching: Batching) -> int | None:
     Raises:
         UsageError: the epoch is shorter than one global batch, or `limit` ends inside a global batch.
     """
-    length: int | None = None
-    if spec.epoch is not None:
-        if spec.epoch.batches is not None:
-            length = spec.epoch.batches
-        elif spec.epoch.samples is not None:
-            length = spec.epoch.samples // batching.global_size
-            if not length:
-                raise UsageError(
-                    f"an epoch of {spec.epoch.samples} samples is shorter than one global batch of "
-                    f"{batching.global_size}; raise `epoch` or lower `batch`"
-                )
+    length = None if spec.epoch is None else spec.epoch.batches
+    if spec.epoch is not None and spec.epoch.samples is not None:
+        length = spec.epoch.samples // batching.global_size
+        if not length:
+            raise UsageError(
+                f"an epoch of {spec.epoch.samples} samples is shorter than one global batch of "
+                f"{batching.global_size}; raise `epoch` or lower `batch`"
+            )
     if spec.limit is None or (length is not None and length * batching.global_size <= spec.limit):
         return length
     cap, rest = divmod(spec.limit, batching.global_size)

@@ -63,7 +63,9 @@ class Lanes:
         self.next_turn = turn
         """The slot's next turn to start."""
         self._width = width
-        self._pass = self._order.passes_at(slot, positions[0][0] if positions else turn)
+        first = positions[0][0] if positions else turn
+        self._last_turn = self._order.last_turn(slot, self._order.passes_at(slot, first))
+        """The slot's last turn of the pass."""
         self._lanes = [_OpenLane(*position, is_new=False) for position in positions]
         """The next one to read first."""
         self._run: Callable[[], Any | None] | None = None
@@ -78,7 +80,7 @@ class Lanes:
     def widen(self, width: int) -> None:
         """Read `width` shards in turn from here on; surplus lanes end with their shards."""
         self._width, self._run = width, None
-        while len(self._lanes) < width and self._has_turns:
+        while len(self._lanes) < width and self.next_turn <= self._last_turn:
             self._lanes.append(self._new_lane())
 
     def read(self, most: int) -> list[Any]:
@@ -169,7 +171,7 @@ class Lanes:
         lane = self._lanes[place]
         assert lane.shard is not None, "only an open lane ends"
         lane.shard.close()
-        is_replaced = len(self._lanes) - closed <= self._width and self._has_turns
+        is_replaced = len(self._lanes) - closed <= self._width and self.next_turn <= self._last_turn
         if is_replaced:
             self._lanes[place] = self._new_lane()
         if lane.is_new:  # others may have yielded samples before the state that this resumes from
@@ -179,7 +181,7 @@ class Lanes:
     def begin_pass(self, width: int) -> None:
         """Continue with the next pass, after this one has ended, and read `width` shards in turn."""
         self._budget.passes += 1
-        self._pass = self._order.passes_at(self._slot, self.next_turn)
+        self._last_turn = self._order.last_turn(self._slot, self._order.passes_at(self._slot, self.next_turn))
         self.widen(width)
 
     def close(self) -> None:
@@ -190,11 +192,6 @@ class Lanes:
             if lane.shard is not None:
                 lane.samples = iter(())  # ends the generator that reads the shard
                 lane.shard.close()
-
-    @property
-    def _has_turns(self) -> bool:
-        """Whether the pass has turns that have not started."""
-        return self._order.passes_at(self._slot, self.next_turn) == self._pass
 
     def _rotate(self, count: int) -> None:
         """Make the lane that is next after `count` samples the first one."""
@@ -223,13 +220,10 @@ class Lanes:
         lane.samples = filter(self._choose, lane.shard) if self._choose else iter(lane.shard)
         # Shards of equal length end together, so that one for each lane may be needed at once.
         self._ahead.expect(
-            self._shards[self._order.entry(self._slot, self.next_turn + n).shard]
-            for n in range(max(EXPECTED, self._width))
-        )
-        self._ahead.announce(
             lambda count: (
                 self._shards[self._order.entry(self._slot, self.next_turn + n).shard] for n in range(count)
-            )
+            ),
+            max(EXPECTED, self._width),
         )
 
 

@@ -132,11 +132,8 @@ class PassReading:
             )
             budget.note_opened(opened.is_copy)
             if more:
-                ahead.expect([plan.shards[plan.order.entry(0, turn + 1).shard]])
                 turns = range(turn + 1, len(plan.shards))
-                ahead.announce(
-                    lambda count: (plan.shards[plan.order.entry(0, t).shard] for t in turns[:count])
-                )
+                ahead.expect(lambda count: (plan.shards[plan.order.entry(0, t).shard] for t in turns[:count]))
         except ShardError as error:
             errors.append(error)
             report()

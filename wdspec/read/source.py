@@ -202,7 +202,7 @@ class SourceStream:
     def __init__(self, source: LiveSource, slot: int, state: StreamState) -> None:
         plan = source.plan
         self._source, self._plan = source, plan
-        self._delays, self._key = plan.delays, plan.delays.key(slot)
+        self._delays, self._key, self._block = plan.delays, plan.delays.key(slot), plan.delays.block
         self._process = self._finish = source.process(slot)
         self._stretches = state.stretches
         width = next((each.lanes for each in state.stretches if each.until > state.ordinal), plan.interleave)
@@ -331,7 +331,7 @@ class SourceStream:
 
         Restart points are at multiples of a block, so that states do not depend on where reading started.
         """
-        block, at = self._delays.block, self._read
+        block, at = self._block, self._read
         wanted = min(block - at % block, max(FIRST, far))
         for number, stretch in enumerate(self._stretches):
             if at < stretch.until:
@@ -371,9 +371,7 @@ class SourceStream:
     def _note_ended(self, turn: int, was_empty: bool) -> None:
         """Note the end of a shard. May raise."""
         is_out = was_empty or self._is_ordered
-        self._watch.note_ended(
-            turn, self._lanes.next_turn, None if is_out else self._read + self._delays.block
-        )
+        self._watch.note_ended(turn, self._lanes.next_turn, None if is_out else self._read + self._block)
 
 
 class _EmptyPassWatch:

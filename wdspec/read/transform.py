@@ -272,7 +272,7 @@ class Transform:
     folder: str = ""
     """The folder of the spec, which is searched for user functions first."""
 
-    @property
+    @functools.cached_property
     def has_functions(self) -> bool:
         """Whether any step is a user function, which may draw random numbers."""
         return self.select is not None or bool(self.maps) or bool(self.fields.rules.functions)

@@ -81,17 +81,6 @@ class Run:
         named = zip(self.plan.sources, current.shares, strict=True)
         return {source.name: float(share) for source, share in named}
 
-    def epoch_of(self, batch: int) -> int:
-        """Return the epoch of global batch J, from 0; an endless stream is epoch 0."""
-        length = self.plan.epoch_batches
-        return batch // length if length else 0
-
-    def epoch_end(self, batch: int) -> int | None:
-        """Return J of the first batch after the epoch of batch J; None for an endless stream."""
-        length, last = self.plan.epoch_batches, self.plan.last_batch
-        end = (batch // length + 1) * length if length else None
-        return end if last is None else max(batch, last) if end is None else max(batch, min(end, last))
-
     def reader(self) -> Reader:
         """Return a reader of this rank's part of each global batch."""
         return Reader(self.plan, self.parts, self.ranks, self.spec)

@@ -121,7 +121,9 @@ class Stream:
 
     def start_from(self, step: int) -> int:
         """Return the step itself, or the one after its epoch if the rest of the epoch is skipped."""
-        length, end = self.run.plan.epoch_batches, self.run.epoch_end(step)
+        if not self.skipped.ranges:
+            return step
+        length, end = self.run.plan.epoch_batches, self.run.plan.epoch_end(step)
         is_over = length and end and step % length and self.skipped.following(step) >= end
         return end if end and is_over else step
 
@@ -166,7 +168,7 @@ class Stream:
         self._is_restored = False
         if self.run.plan.finite is not None and not is_restored:
             self.go_to(Position(self.run.plan.pass_start(self.step)))
-        yield from self.read(iteration, self.run.epoch_end(self.start))
+        yield from self.read(iteration, self.run.plan.epoch_end(self.start))
 
     def enter(self, iteration: int | None) -> int:
         """Return the number of an iteration whose first item is requested; None starts a new one.
@@ -329,7 +331,7 @@ class Resumable(ABC):
     @property
     def epoch(self) -> int:
         """The epoch of the next batch, from 0."""
-        return self.run.epoch_of(self.stream.start)
+        return self.run.plan.epoch_of(self.stream.start)
 
     def set_epoch(self, epoch: int) -> None:
         """Check that the next iteration reads this epoch, or the rest of it. This never seeks.
@@ -341,7 +343,7 @@ class Resumable(ABC):
             UsageError: the next iteration is in another epoch, or the stream is endless.
         """
         start, length = self.stream.start, self.plan.epoch_batches
-        if self.plan.finite is not None or self.run.epoch_of(start) == epoch:
+        if self.plan.finite is not None or self.run.plan.epoch_of(start) == epoch:
             return
         if length is None:
             raise UsageError("this stream is endless and has no epochs; set `epoch:` in the spec")

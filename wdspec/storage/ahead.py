@@ -42,8 +42,15 @@ class Ahead:
             self._reading.add(stream)
         return stream
 
-    def expect(self, shards: Iterable[ShardUrl]) -> None:
-        """Prepare the next shards, each when those before it have all their bytes, or will soon."""
+    def expect(self, following: Callable[[int], Iterable[ShardUrl]], count: int = 1) -> None:
+        """Prepare the next `count` shards, each when those before it have all their bytes, or will soon.
+
+        If the spec asks for that, more of them are announced to their stores.
+
+        Args:
+            following: n → up to n of the shards that are read next.
+        """
+        shards = following(count)
         coming = {
             each.location: each
             for each in map(self._storage.resolve, _with_partners(shards))
@@ -56,15 +63,11 @@ class Ahead:
             if location not in self._expected:
                 self._expected[location] = _Expected(self._storage, resolution, before)
             before = self._expected[location]
+        if self._storage.horizon:
+            self._announce(following, self._storage.horizon)
 
-    def announce(self, following: Callable[[int], Iterable[ShardUrl]]) -> None:
-        """Announce the following shards to stores, if the spec asks for that: half of the horizon at a time.
-
-        `following(n)` returns up to n shards.
-        """
-        horizon = self._storage.horizon
-        if not horizon:
-            return
+    def _announce(self, following: Callable[[int], Iterable[ShardUrl]], horizon: int) -> None:
+        """Announce the following shards to stores, half of the horizon at a time."""
         coming = {
             each.location: each for each in map(self._storage.resolve, _with_partners(following(horizon)))
         }

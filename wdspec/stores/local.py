@@ -148,11 +148,8 @@ class LocalFiles:
         """The bytes of a shard; see `open_file`."""
         return open_file(tidy_path(os.path.join(self._directory, shard.base, shard.text)))
 
-    def expect(self, shards: Iterable[ShardUrl]) -> None:
+    def expect(self, following: Callable[[int], Iterable[ShardUrl]], count: int = 1) -> None:
         """Do nothing: local files open at once."""
-
-    def announce(self, following: Callable[[int], Iterable[ShardUrl]]) -> None:
-        """Do nothing: no store has to prepare."""
 
     def close(self) -> None:
         """Do nothing: no file was opened ahead."""

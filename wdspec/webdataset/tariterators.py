@@ -12,7 +12,8 @@ import tarfile
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from functools import partial
+from itertools import chain, islice, pairwise
 from typing import Any, BinaryIO, TypeVar
 
 from wdspec.base.errors import ShardError, UsageError
@@ -242,7 +243,8 @@ def _samples(source: Iterator[Any], reader: ShardReader, handler: ErrorHandler) 
 
         for entry, following in pairwise(chain(source, [None])):
             piece = piece_of(entry, base)
-            ahead.expect([piece_of(following, base).shard] if following is not None else ())
+            coming = [] if following is None else [piece_of(following, base).shard]
+            ahead.expect(partial(islice, coming))
             if not (yield from read_with_handler(piece.shard.text, read, handler)):
                 return
 

@@ -54,6 +54,16 @@ class Member(NamedTuple):
     def is_file(self) -> bool:
         return self.type not in BODILESS and self.type not in ASIDE
 
+    def is_ordinary(self, tail: bytes) -> bool:
+        """Whether any header with this tail, the bytes from 156 on, is a file that its other bytes describe completely.
+
+        This is not so with a ustar prefix (byte 345 of the header, 189 of the tail), nor with typeflag NUL, which can
+        also be a directory.
+        """
+        if self.sparse or not self.is_file or self.data_offset != self.offset + BLOCK:
+            return False
+        return tail[0] != 0 and tail[189] == 0
+
     @property
     def may_be_sampled(self) -> bool:
         """Whether a sample may want its bytes: its own, those of the file it links to, or none, which is an error."""
@@ -74,6 +84,8 @@ def iter_members(
     file: BinaryIO, *, lenient_end: bool = False, may_be_empty: bool = False
 ) -> Iterator[Member]:
     """Yield all members of an uncompressed tar: files, links, directories and others. Data is not read.
+
+    The file is open at its start.
 
     Raises ShardError if anything is incomplete.
     """
@@ -136,7 +148,8 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
             raise
         at = end
 
-    _check_extended(header, None if sparse else name, link, size, offset)
+    if at > offset:
+        _check_extended(header, None if sparse else name, link, size, offset)
     name = header.name if name is None else name
     if header.type == headers.SPARSE:
         sparse, at = Sparse.of_header(blocks, at)
@@ -332,6 +345,7 @@ class IndirectReader:
         files: dict[bytes, list[Member]] = {}
         # Errors later in the shard are reported when reading gets there.
         with contextlib.suppress(ShardError):
+            self._blocks.seek(0)
             for member in iter_members(self._blocks.file):
                 name = _normalize(member.name)
                 if member.is_file:

@@ -146,7 +146,7 @@ class TarSamples(RawSamples):
                         break
                     if tail[:1] == PAX:
                         pax_tail, pax_sum = tail, byte_sum(tail) + CHECKSUM_BLANK
-                    elif not member.sparse and _is_ordinary(member, tail):
+                    elif member.is_ordinary(tail):
                         file_tail, file_sum = tail, byte_sum(tail) + CHECKSUM_BLANK
                     extended = member.offset if extended < 0 else extended
                     buffer, base, end = blocks.buffer, blocks.base, len(blocks.buffer)
@@ -264,15 +264,6 @@ def count_samples(file: BinaryIO, **options: Any) -> int:
 
 def _unread(member: Member) -> Unread:
     return Unread(0, member.file_size)
-
-
-def _is_ordinary(member: Member, tail: bytes) -> bool:
-    """Whether any header with this tail is a file that the first 156 bytes describe completely.
-
-    This is not so with a ustar prefix (byte 345 of the header, 189 of the tail), nor with typeflag NUL, which can also
-    be a directory.
-    """
-    return member.is_file and member.data_offset == member.offset + BLOCK and tail[0] != 0 and tail[189] == 0
 
 
 _NEWLINE = ord("\n")
@@ -422,7 +413,7 @@ class SuffixTree:
 
     def step(self, node: SuffixNode, spelling: bytes) -> tuple[str | None, SuffixNode]:
         """Add the step from `node` for a suffix, and return it. Raises ShardError for a duplicate."""
-        suffix = to_text(text(spelling))
+        suffix = to_text(spelling.partition(b"\0")[0])
         lowered = suffix.lower()
         if lowered in node.suffixes:
             raise ShardError(
