@@ -83,9 +83,8 @@ print("no refusal")
 """
 
 
-@pytest.mark.parametrize(
-    "how", ["trainer", *(pytest.param(how, marks=pytest.mark.long) for how in ("prepare", "shard"))]
-)
+@pytest.mark.long  # tests/run/test_loader.py has the refusals in one process
+@pytest.mark.parametrize("how", ["trainer", "prepare", "shard"])
 def test_datasets_that_accelerate_would_divide_again_are_refused_on_two_ranks(tmp_path, how):
     spec = make_spec(tmp_path)
     if how != "prepare":

@@ -76,7 +76,7 @@ def test_other_workers_resume_within_the_epoch(spec, workers):
     assert_resumable(lambda: make(spec, workers), batches=8, stops=[0, 1, 4, 7])
 
 
-@pytest.mark.parametrize("epoch", [7, 5, 3, 1])
+@pytest.mark.parametrize("epoch", [*(pytest.param(n, marks=pytest.mark.long) for n in (7, 5)), 3, 1])
 def test_an_epoch_that_workers_cannot_share_is_exact_and_the_next_one_refused(spec, epoch):
     spec = changed(spec, epoch={"batches": epoch})
     for stop in range(epoch + 1):
@@ -112,7 +112,7 @@ def test_without_workers_a_state_saved_at_the_end_of_an_epoch_starts_the_next(sp
     assert seen + keys(again) == expected(spec, 16)
 
 
-@pytest.mark.parametrize("interval", [2, 3, 5])
+@pytest.mark.parametrize("interval", [2, 3, pytest.param(5, marks=pytest.mark.long)])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_other_snapshot_intervals_are_replayed_to_the_same_batch(spec, interval, workers):
     for stop in (1, 2, 5, 7):
