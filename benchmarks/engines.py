@@ -1,0 +1,113 @@
+"""What an engine of `wdspec process` adds to a shard: two workers on this machine, for each engine.
+
+    python benchmarks/engines.py            # ten minutes, 4 GB in a temporary folder
+    python benchmarks/engines.py --quick    # next to nothing: checks that it runs
+
+Each engine copies a few shards, then more of them, in turns. The time of a shard is the difference in time divided by
+the difference in shards, so that starting does not count. Times are by the clock: medians of the turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from material import brace_pattern, write_shards
+
+COMMAND = [sys.executable, "-c", "from wdspec.cli.main import main; main()", "process"]
+
+
+def make(rng: random.Random, index: int) -> dict[str, bytes]:
+    """The bytes of a picture, and a class."""
+    return {"jpg": rng.randbytes(40_000), "cls": b"%d" % index}
+
+
+@contextmanager
+def dask(folder: Path) -> Iterator[list[str]]:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster:
+        yield [f"dask:{cluster.scheduler_address}"]
+
+
+@contextmanager
+def ray(folder: Path) -> Iterator[list[str]]:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    try:
+        yield [f"ray:{cluster.address}"]
+    finally:
+        cluster.shutdown()
+
+
+def copy(job: Path, engine: list[str], ranks: int) -> float:
+    """Return the seconds that an engine takes for a job."""
+    output = job.parent / "out"
+    shutil.rmtree(output, ignore_errors=True)
+    began = time.perf_counter()
+    others = [
+        subprocess.Popen(
+            [*COMMAND, job.name, "--output", "out", "--engine", *engine],
+            cwd=job.parent,
+            env={**os.environ, **({"RANK": str(rank), "WORLD_SIZE": str(ranks)} if ranks > 1 else {})},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for rank in range(ranks)
+    ]
+    for other in others:
+        if other.wait():
+            raise SystemExit(f"{' '.join(map(str, other.args))} failed")
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small shards, once")
+    parser.add_argument("--turns", type=int, default=5)
+    options = parser.parse_args()
+    megabytes, few, many, turns = (1, 2, 4, 1) if options.quick else (100, 4, 16, options.turns)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        here = Path(folder)
+        write_shards(here, "in", make, many * megabytes, many)
+        jobs = {}
+        for count in (few, many):
+            jobs[count] = here / f"copy-{count}.yaml"
+            listed = brace_pattern(here, "in", count)
+            jobs[count].write_text(f"dataset:\n  - shards: '{listed}'\noutput: out/\n")
+        engines = {
+            "local": (["local", "--jobs", "2"], 1),
+            "dask": (stack.enter_context(dask(here)), 1),
+            "ray": (stack.enter_context(ray(here)), 1),
+            "torchrun": ([f"torchrun:{here / 'ranks'}"], 2),
+        }
+        times: dict[tuple[str, int], list[float]] = {}
+        for _ in range(turns):
+            for name, (engine, ranks) in engines.items():
+                for count, job in jobs.items():
+                    times.setdefault((name, count), []).append(copy(job, engine, ranks))
+    print(f"Shards of {megabytes} MB, {few} and {many} of them, two workers.\n")
+    print("| engine | a shard, s | beside local | starting, s |")
+    print("|--|--:|--:|--:|")
+    each = {
+        name: (statistics.median(times[name, many]) - statistics.median(times[name, few])) / (many - few)
+        for name in engines
+    }
+    for name, seconds in each.items():
+        start = statistics.median(times[name, few]) - few * seconds
+        print(f"| {name} | {seconds:.3f} | {seconds / each['local'] - 1:+.1%} | {start:.1f} |")
+
+
+if __name__ == "__main__":
+    main()
