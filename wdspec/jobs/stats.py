@@ -244,7 +244,7 @@ def _measure_cost(task: MeasureTask, planner: WindowPlanner) -> tuple[float, int
             with lent:
                 found = measure(raw, samples.next_index - 1)
             if found is not None:
-                total, count = total + found.cost, count + 1
+                total, count = total + found[0], count + 1
     return (total, count) if count else None
 
 
