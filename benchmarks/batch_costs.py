@@ -3,7 +3,7 @@
     python -m benchmarks.batch_costs            # two minutes
     python -m benchmarks.batch_costs --quick    # checks that it runs
 
-Throughput is processor time of one process, in turns with plain batches: the median of the ratios of pairs, 1 for equal.
+Throughput is processor time of one process, in turns with plain batches: the median of the ratios of pairs.
 Both read the same shards and collate in the same way, so the ratio is what measuring and planning take. A packed row is
 compared with plain batches whose function of `collate` joins the same samples to a row without padding.
 """
@@ -24,7 +24,6 @@ import numpy as np
 import torch
 
 import wdspec
-from wdspec.planning.windows import WindowRules, balance, permute, plan_window
 
 LENGTHS = {"web": (5.8, 1.1), "chat": (6.5, 1.0), "long": (7.5, 0.9)}
 """Parameters of log-normal lengths, in tokens."""

@@ -19,16 +19,18 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from wdspec.planning.keys import key64, random64_array
+from wdspec.spec.language.batch import Batch
 
 Floats = npt.NDArray[np.float64]
-Batch = Sequence[int]
-"""Places of samples in the window, ascending."""
+Places = Sequence[int]
+"""The places in the window of the samples of a batch, ascending."""
 
 _ROUNDING = 1e-9
 """Sums of costs may exceed a limit by this fraction of it, to allow for rounding."""
@@ -71,7 +73,59 @@ class WindowRules:
         return size - size % self.size_multiple if size > self.size_multiple else size
 
 
-def plan_window(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
+def max_cost_of(batch: Batch) -> float | None:
+    """Return the limit of a batch: by default, the length of a packed row."""
+    return batch.pack.length if batch.max_cost is None and batch.pack else batch.max_cost
+
+
+def rules_of(batch: Batch) -> WindowRules:
+    """Return the limits of a batch."""
+    pack, most = batch.pack, max_cost_of(batch)
+    return WindowRules(
+        float("inf") if most is None else most,
+        batch.padded and pack is None,
+        batch.size or batch.max_size,
+        batch.size_multiple,
+        tuple(batch.limits.values()),
+        pack is not None and pack.method == "in_order",
+    )
+
+
+Piece = tuple[int, int, int]
+"""(place of a sample in the window, start, stop): a part of a sample, in units of its cost."""
+
+
+def plan_batches(costs: Floats, sums: Floats, batch: Batch) -> tuple[list[Piece] | None, list[Places]]:
+    """Group the samples of a window into batches as a spec says. Only `overlong: alone` allows samples over the limits.
+
+    Returns:
+        The pieces into which the samples are cut, None if none is cut; and the places of the samples, or else of the
+        pieces, of each batch.
+    """
+    rules, most = rules_of(batch), max_cost_of(batch)
+    if batch.cuts_samples and most is not None:
+        pack, lengths = batch.pack, costs.astype(np.int64).tolist()
+        if pack is not None and pack.method == "concatenate":
+            rows = concatenate(lengths, int(most))
+            stops = list(accumulate(map(len, rows), initial=0))
+            return [piece for row in rows for piece in row], [range(*ends) for ends in pairwise(stops)]
+        if max(lengths, default=0) > most:
+            if batch.overlong == "truncate":
+                pieces = [(place, 0, min(length, int(most))) for place, length in enumerate(lengths)]
+            else:
+                pieces = cut_long(lengths, int(most))
+            cut = np.array([stop - start for _, start, stop in pieces], dtype=np.float64)
+            return pieces, plan_window(cut, np.zeros((len(pieces), 0)), rules)
+    if batch.overlong != "alone":
+        return None, plan_window(costs, sums, rules)
+    limits = np.array(rules.limits) * (1 + _ROUNDING)
+    is_long = (costs > rules.capacity) | (sums > limits).any(axis=1)
+    whole, long = np.flatnonzero(~is_long).tolist(), np.flatnonzero(is_long).tolist()
+    planned = plan_window(costs[whole], sums[whole], rules)
+    return None, [*([whole[at] for at in places] for places in planned), *([place] for place in long)]
+
+
+def plan_window(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
     """Group the samples of a window into batches. Each single sample must be within the limits.
 
     Args:
@@ -84,13 +138,13 @@ def plan_window(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
     return _cut_sorted(costs, sums, rules) if rules.padded else _fit_best(costs, sums, rules)
 
 
-def _cut_sorted(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
+def _cut_sorted(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
     order = np.argsort(-costs, kind="stable")
     places, largest = order.tolist(), costs[order].tolist()
     count, most = len(places), rules.max_size or len(places)
     totals = [np.concatenate([[0.0], np.cumsum(column)]).tolist() for column in sums[order].T]
     limits = [limit * (1 + _ROUNDING) for limit in rules.limits]
-    batches: list[Batch] = []
+    batches: list[Places] = []
     start = 0
     while start < count:
         stop = start + int(min(rules.capacity / largest[start], most))
@@ -102,8 +156,8 @@ def _cut_sorted(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
     return batches
 
 
-def _fit_in_order(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
-    batches: list[Batch] = []
+def _fit_in_order(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
+    batches: list[Places] = []
     open_ = _Open()
     for place, (cost, more) in enumerate(zip(costs.tolist(), sums.tolist(), strict=True)):
         if open_.items and not open_.takes(cost, more, rules):
@@ -137,7 +191,7 @@ class _Open:
         self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)] if self.sums else sums
 
 
-def _fit_best(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
+def _fit_best(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
     capacity, most = rules.capacity, rules.max_size or len(costs)
     batches: list[list[int]] = []
     totals: list[list[float]] = []
@@ -171,10 +225,6 @@ def _fit_best(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
             room.insert(at, left)
             numbers.insert(at, number)
     return [sorted(batch) for batch in batches]
-
-
-Piece = tuple[int, int, int]
-"""(place of a sample in the window, start, stop): a part of a sample, in units of its cost."""
 
 
 def cut_long(lengths: Sequence[int], length: int) -> list[Piece]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice, pairwise
+from itertools import islice
 from math import inf
 from operator import itemgetter
 from typing import Any, cast
@@ -28,13 +28,12 @@ from wdspec.planning.keys import key64
 from wdspec.planning.plan import Plan
 from wdspec.planning.windows import (
     Piece,
-    WindowRules,
     balance,
-    concatenate,
-    cut_long,
     gather_groups,
+    max_cost_of,
     permute,
-    plan_window,
+    plan_batches,
+    rules_of,
 )
 from wdspec.read.budget import Budget
 from wdspec.read.slot import EndlessSlot
@@ -60,13 +59,13 @@ class Finish:
     budget: Budget
 
 
-Candidate = tuple[float, Sequence[float], float, Hashable, bool, Sample, Finish, int]
-"""A sample of a window: its cost; its part of each of the `limits`, and of `balance`; its value of `group_by`; whether
-it exceeds the limits alone; the raw sample; what is still to be done to it; and its ordinal.
+Candidate = tuple[float, Sequence[float], float, Hashable, Sample, Finish, int]
+"""A sample of a window: its cost; its part of each of the `limits`, and of `balance`; its value of `group_by`; the raw
+sample; what is still to be done to it; and its ordinal.
 
 A plain tuple, as each sample gets one: a named tuple takes four times as long.
 """
-COST, SAMPLE, FINISH = itemgetter(0), itemgetter(5), itemgetter(6)
+COST, SUMS, SAMPLE, FINISH = (itemgetter(place) for place in (0, 1, 4, 5))
 PlannedBatch = list[Candidate]
 
 _NONE: tuple[float, ...] = ()
@@ -113,7 +112,7 @@ class _Meter:
         )
         self._limits, self._balance = tuple(batch.limits), batch.balance
         self._multiple = pack.pad_to_multiple_of if pack else 1
-        self._most, self._rules = planner.max_cost, planner.rules
+        self._most, self._rules = max_cost_of(batch), rules_of(batch)
         self._cuts, self._overlong = batch.cuts_samples, batch.overlong
 
     def chooser(self, budget: Budget, process: Process) -> Callable[..., Any]:
@@ -124,7 +123,7 @@ class _Meter:
         layouts: dict[tuple[str, ...], tuple[Reader, Finish]] = {}
         later, done = Finish(None if process is _keep else process, budget), Finish(None, budget)
         only_decodes = self._parts.transform.only_decodes
-        is_plain, function, overlong = self._is_plain, self.function, self._overlong
+        is_plain, function = self._is_plain, self.function
         is_exact = self._multiple == 1 and not self._limits and self._balance is None
         """Whether an integer up to the limit needs no further check."""
         most = min(self._rules.capacity, _LIMIT)
@@ -147,7 +146,7 @@ class _Meter:
                 if found is _ABSENT:
                     budget.dropped["missing"] += 1
                     return None
-                sums, weight, value, is_long = _NONE, 0, None, False
+                sums, weight, value = _NONE, 0, None
                 if is_plain:
                     cost = found
                 else:
@@ -156,32 +155,31 @@ class _Meter:
                 if function is not None:
                     cost = function(sample)
                 if cost.__class__ is not int or not 0 < cost <= most or not is_exact:
-                    cost, is_long = self._weigh(cost, sums, weight)
+                    cost = self._weigh(cost, sums, weight)
             except Exception as error:
                 known = isinstance(error, WdspecError)
                 named = error if known else FieldError(f"cannot measure the sample: {one_line(error)}")
                 budget(named, "decode", url=raw["__url__"], key=raw["__key__"])
                 return None
-            if is_long and overlong == "drop":
+            if cost is None:
                 budget.dropped["overlong"] += 1
                 return None
-            return cost, sums, weight, value, is_long, sample or raw, finish, ordinal
+            return cost, sums, weight, value, sample or raw, finish, ordinal
 
         return choose
 
-    def _weigh(self, cost: Any, sums: Sequence[Any], weight: Any) -> tuple[float, bool]:
-        """Return a cost, perhaps padded, and whether it exceeds the limits alone. Raises FieldError if it is none."""
+    def _weigh(self, cost: Any, sums: Sequence[Any], weight: Any) -> float | None:
+        """Return a cost, perhaps padded; None for a sample to drop. Raises FieldError if it cannot be used."""
         for each, text in zip(sums, self._limits, strict=True):
             _check(each, text, 0)
         _check(weight, self._balance, 0)
         _check(cost, self._text)
         if self._multiple > 1:
             cost = -(-cost // self._multiple) * self._multiple
-        if self._cuts or self._rules.fits(1, cost, cost, sums):
-            return cost, False
-        if self._overlong == "error":
+        is_long = not self._cuts and not self._rules.fits(1, cost, cost, sums)
+        if is_long and self._overlong == "error":
             raise FieldError(self._describe_long(cost))
-        return cost, True
+        return None if is_long and self._overlong == "drop" else cost
 
     def _describe_long(self, cost: float) -> str:
         """Return the message for a sample that exceeds the limits alone."""
@@ -220,25 +218,6 @@ class WindowPlanner:
             return f"fields[{pack.fields[0]!r}].length"
         return self.batch.cost
 
-    @property
-    def rules(self) -> WindowRules:
-        """The limits of a batch."""
-        batch, pack = self.batch, self.batch.pack
-        return WindowRules(
-            inf if self.max_cost is None else self.max_cost,
-            batch.padded and pack is None,
-            batch.size or batch.max_size,
-            batch.size_multiple,
-            tuple(batch.limits.values()),
-            pack is not None and pack.method == "in_order",
-        )
-
-    @property
-    def max_cost(self) -> float | None:
-        """The limit of a batch: by default, the length of a packed row."""
-        batch = self.batch
-        return batch.pack.length if batch.max_cost is None and batch.pack else batch.max_cost
-
     def choose(self, parts: SourceParts, budget: Budget, process: Process) -> Process:
         """Return the function from raw samples of a source to `Candidate`s, in place of decoding them."""
         meter = _Meter(self, parts)
@@ -265,11 +244,13 @@ class WindowPlanner:
         """
         if self.notes_costs and not (turn and key % _NOTED):
             self._note_costs(samples)
-        rules, most = self.rules, self.max_cost
-        if self.batch.cuts_samples and most is not None:
-            samples, batches = self._cut_rows(samples, int(most))
-        else:
-            batches = _plan_whole(samples, rules)
+        count, limits = len(samples), len(self.batch.limits)
+        costs = np.array(list(map(COST, samples)), dtype=np.float64)
+        sums = np.array(list(map(SUMS, samples)) if limits else [], dtype=np.float64).reshape(count, limits)
+        pieces, batches = plan_batches(costs, sums, self.batch)
+        if pieces is not None:
+            assert self.batch.pack is not None, "only packed samples are cut"
+            samples = [_cut(samples[piece[0]], piece, self.batch.pack) for piece in pieces]
         if self.batch.balance:
             order = balance([sum(samples[at][2] for at in batch) for batch in batches], turn)
         else:
@@ -288,72 +269,31 @@ class WindowPlanner:
 
         def drop(left: Sequence[Candidate]) -> None:
             for each in left:
-                each[6].budget.dropped["incomplete"] += 1
+                each[5].budget.dropped["incomplete"] += 1
 
         batch = self.batch
-        return gather_groups(samples, self.rules, batch.incomplete, drop, batch.window, key, turn)
+        return gather_groups(samples, rules_of(batch), batch.incomplete, drop, batch.window, key, turn)
 
     def _note_costs(self, samples: Sequence[Candidate]) -> None:
         """Count what the samples of a window cost, truncated if they will be."""
-        most = self.max_cost if self.batch.overlong == "truncate" and self.max_cost is not None else inf
+        limit = max_cost_of(self.batch)
+        most = limit if self.batch.overlong == "truncate" and limit is not None else inf
         for each in samples:
-            cost, budget = min(each[0], most), each[6].budget
+            cost, budget = min(each[0], most), each[5].budget
             budget.measured += 1
             budget.measured_cost += cost
             budget.measured_squares += cost * cost
 
-    def _cut_rows(
-        self, samples: Sequence[Candidate], most: int
-    ) -> tuple[Sequence[Candidate], list[Sequence[int]]]:
-        """Return the pieces of the samples of a window, and their places in each row."""
-        pack, lengths = self.batch.pack, [int(each[0]) for each in samples]
-        assert pack is not None, "only packed samples are cut"
-        if pack.method == "concatenate":
-            joined = concatenate(lengths, most)
-            pieces: list[Piece] = [piece for row in joined for piece in row]
-            stops = list(accumulate(map(len, joined)))
-            rows: list[Sequence[int]] = [range(*ends) for ends in pairwise([0, *stops])]
-            return [_cut(samples[piece[0]], piece, pack) for piece in pieces], rows
-        if max(lengths, default=0) <= most:
-            return samples, _plan_whole(samples, self.rules)
-        if self.batch.overlong == "truncate":
-            pieces = [(place, 0, min(length, most)) for place, length in enumerate(lengths)]
-        else:
-            pieces = cut_long(lengths, most)
-        cut = [_cut(samples[piece[0]], piece, pack) for piece in pieces]
-        return cut, _plan_whole(cut, self.rules)
-
-
-def _decode(batch: PlannedBatch) -> Iterator[Candidate]:
-    """Yield the candidates of a batch, decoded. Those that cannot be decoded are left out."""
-    for each in batch:
-        cost, sums, weight, value, is_long, raw, finish, ordinal = each
-        sample = raw if finish.process is None else finish.process(raw, ordinal)
-        if sample is not None:
-            yield cost, sums, weight, value, is_long, sample, finish, ordinal
-
-
-def _plan_whole(samples: Sequence[Candidate], rules: WindowRules) -> list[Sequence[int]]:
-    """Return the places of the samples of each batch. Those that exceed the limits alone are alone."""
-    long = [place for place, each in enumerate(samples) if each[4]]
-    whole = [place for place, each in enumerate(samples) if not each[4]] if long else range(len(samples))
-    costs = np.array([samples[place][0] for place in whole] if long else list(map(COST, samples)), np.float64)
-    sums = np.array([samples[place][1] for place in whole] if rules.limits else [], np.float64)
-    planned = plan_window(costs, sums.reshape(len(whole), len(rules.limits)), rules)
-    if not long:
-        return planned
-    return [*([whole[at] for at in batch] for batch in planned), *([place] for place in long)]
-
 
 def _cut(whole: Candidate, piece: Piece, pack: Packing) -> Candidate:
     """Return a candidate for a part of a sample."""
-    cost, sums, weight, value, is_long, raw, finish, number = whole
+    cost, sums, weight, value, raw, finish, ordinal = whole
     _, start, stop = piece
     if (start, stop) == (0, cost) and finish.process is not None:
         process = finish.process
     else:
         process = _cutting(finish, int(cost), start, stop, pack)
-    return float(stop - start), sums, weight, value, is_long, raw, Finish(process, finish.budget), number
+    return float(stop - start), sums, weight, value, raw, Finish(process, finish.budget), ordinal
 
 
 def _cutting(finish: Finish, length: int, start: int, stop: int, pack: Packing) -> Process:
@@ -379,6 +319,43 @@ def _cutting(finish: Finish, length: int, start: int, stop: int, pack: Packing) 
         return cut
 
     return process
+
+
+def weigh(batch: PlannedBatch) -> tuple[list[float], float]:
+    """Return the costs of the samples of a batch, and its weight for `balance`."""
+    return list(map(COST, batch)), sum(each[2] for each in batch)
+
+
+def give(batch: PlannedBatch, packed: str | None) -> CostedSamples:
+    """Return the samples of a batch, decoded. Those that cannot be decoded are left out.
+
+    Args:
+        packed: the field whose elements are counted; None without packing.
+    """
+    finishes = set(map(FINISH, batch))
+    if any(finish.process for finish in finishes):
+        batch = list(_decode(batch))
+    samples = CostedSamples(map(SAMPLE, batch))
+    samples.costs = list(map(COST, batch))
+    for finish in finishes:
+        costs = samples.costs
+        if len(finishes) > 1:
+            costs = [each[0] for each in batch if each[5] is finish]
+        finish.budget.cost += sum(costs)
+        if finish.process is None:  # otherwise, it counts them
+            finish.budget.delivered += len(costs)
+        if packed is not None:
+            own = (each[4] for each in batch if each[5] is finish)
+            finish.budget.tokens += sum(_length(sample.get(packed)) for sample in own)
+    return samples
+
+
+def _decode(batch: PlannedBatch) -> Iterator[Candidate]:
+    """Yield the candidates of a batch, decoded. Those that cannot be decoded are left out."""
+    for cost, sums, weight, value, raw, finish, ordinal in batch:
+        sample = raw if finish.process is None else finish.process(raw, ordinal)
+        if sample is not None:
+            yield cost, sums, weight, value, sample, finish, ordinal
 
 
 def _length(value: Any) -> int:
@@ -437,30 +414,14 @@ class WindowSlot:
 
     def take(self, m: int) -> list[Sample]:
         """Return the samples of the next batch, the slot's m-th. Those that cannot be decoded are left out."""
-        while True:
-            batch = self._next(m)
-            finishes = set(map(FINISH, batch))
-            if any(finish.process for finish in finishes):
-                batch = list(_decode(batch))
-            samples = CostedSamples(map(SAMPLE, batch))
-            samples.costs = list(map(COST, batch))
-            for finish in finishes:
-                costs = samples.costs
-                if len(finishes) > 1:
-                    costs = [each[0] for each in batch if each[6] is finish]
-                finish.budget.cost += sum(costs)
-                if finish.process is None:  # otherwise, it counts them
-                    finish.budget.delivered += len(costs)
-            if self._packed is not None:
-                for each in batch:
-                    each[6].budget.tokens += _length(each[5].get(self._packed))
-            if samples:
-                return samples
+        while not (samples := give(self._next(m), self._packed)):
+            pass
+        return samples
 
     def skip(self, m: int) -> None:
         """Move past the m-th batch of the slot without decoding its samples."""
         for each in self._next(m):
-            each[6].budget.dropped["skip"] += 1
+            each[5].budget.dropped["skip"] += 1
 
     def draw_by(self, draws: Draws | ScheduledDraws) -> None:
         """Do nothing: `draws_at` knows the shares that were set. They apply from the next window on."""
@@ -478,7 +439,7 @@ class WindowSlot:
         """Return the costs of the samples of each batch of the first window, and its weight for `balance`."""
         self._open(0)
         assert self._batches is not None, "it was opened"
-        return [(list(map(COST, batch)), sum(each[2] for each in batch)) for batch in self._batches]
+        return list(map(weigh, self._batches))
 
     def _next(self, m: int) -> PlannedBatch:
         """Return the next batch, the slot's m-th."""
