@@ -212,6 +212,7 @@ def _samples(spec: Spec) -> Iterator[tuple[int, int]]:
 def _batches(spec: Spec, workers: int) -> Iterator[tuple[int, int]]:
     """For each batch of rank 0 its samples, at most those of one slot; bytes are not counted."""
     from wdspec.api import loader
+    from wdspec.read.packing import SIZE
 
     options: dict[str, Any] = {} if workers == spec.loader.workers else {"num_workers": workers}
     elastic = spec.elastic
@@ -219,10 +220,13 @@ def _batches(spec: Spec, workers: int) -> Iterator[tuple[int, int]]:
         spec = spec.model_copy(update={"elastic": None})  # rates do not depend on the order
     world = spec.elastic.ranks if spec.elastic else 1
     with loader(spec, rank=0, world_size=world, **options) as batches:
-        count = batches.plan.batching.per_slot
+        batching = batches.plan.batching
         while True:
-            for _ in batches:
-                yield count, 0
+            for batch in batches:
+                size = batching.per_slot
+                if batching.windowed:
+                    size = batch[SIZE] if isinstance(batch, dict) else len(batch[0])
+                yield size, 0
 
 
 def _of_webdataset(spec: Spec) -> Iterator[tuple[int, int]]:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from math import isfinite
 from typing import Any, NamedTuple
 
 from wdspec.base.errors import MissingShardError, UsageError, WdspecError
@@ -411,18 +412,19 @@ MOST_WINDOWS = 8
 
 def _measure_windows(spec: Spec, shards: Shards, plan: Plan) -> WindowFacts:
     """Read the first windows of some ranks, and plan their batches."""
+    from wdspec.planning.windows import rules_of
     from wdspec.read.reader import Reader  # imports numpy and torch, which other specs do not need here
     from wdspec.read.windows import WindowPlanner
 
     planner = WindowPlanner.of(spec)
     reader = Reader(plan, shards.parts(spec), range(min(MOST_WINDOWS, plan.topology.ranks)), spec)
     try:
-        ranks = reader.measure_windows()
+        ranks = list(filter(None, reader.measure_windows()))
     finally:
         reader.close()
     costs = [costs for batches in ranks for costs, _ in batches]
-    padded = planner.rules.padded
-    of_batches = [len(each) * max(each) if padded else sum(each) for each in costs]
+    rules = rules_of(planner.batch)
+    of_batches = [len(each) * max(each) if rules.padded else sum(each) for each in costs]
     steps = list(zip(*([weight for _, weight in batches] for batches in ranks), strict=False))
     levels = [sum(weights) / len(weights) / max(weights) for weights in steps if max(weights) > 0]
     return WindowFacts(
@@ -430,7 +432,7 @@ def _measure_windows(spec: Spec, shards: Shards, plan: Plan) -> WindowFacts:
         samples=plan.batching.per_slot,
         batches=len(costs) / len(ranks),
         sizes=(min(map(len, costs)), sum(map(len, costs)) / len(costs), max(map(len, costs))),
-        fill=None if planner.max_cost is None else sum(of_batches) / len(costs) / planner.max_cost,
+        fill=sum(of_batches) / len(costs) / rules.max_cost if isfinite(rules.max_cost) else None,
         useful=sum(map(sum, costs)) / sum(of_batches),
         balance=sum(levels) / len(levels) if planner.batch.balance and levels and len(ranks) > 1 else None,
     )

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from wdspec.base.errors import UsageError
 from wdspec.base.progress import progress
 from wdspec.cli.explain_facts import ExplainedSource, Explanation
 from wdspec.cli.report import join_names
 from wdspec.cli.simulate_draws import Simulation, coverage, legal_runs, simulate
+from wdspec.planning.passes import WindowedPass
 from wdspec.planning.plan import Plan, SourcePlan
 from wdspec.planning.topology import Seat
 
@@ -167,6 +169,11 @@ def simulation_result(explanation: Explanation, epochs: int | None, batches: int
         epochs, batches: how much to draw; by default an epoch of up to `MOST` samples.
     """
     plan = explanation.plan
+    if isinstance(plan.finite, WindowedPass):
+        raise UsageError(
+            "a pass by cost draws nothing, as it gives each sample once; `wdspec explain` shows its number of batches, "
+            "and how full they are"
+        )
     if batches is None:
         batches = _batches(plan, epochs)
     places = {source.name: number for number, source in enumerate(plan.sources)}

@@ -6,11 +6,13 @@ A metadataset has splits with blends of prepared directories or other metadatase
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from wdspec.convert.python_code import Code, keyword, name_of, parse_code
 from wdspec.convert.dialect import (
     Dialect,
     Given,
@@ -18,6 +20,7 @@ from wdspec.convert.dialect import (
     count_shards,
     maps_in,
     number,
+    packed,
     texts_in,
     with_text_keys,
 )
@@ -363,5 +366,71 @@ def _convert_folder(given: Given, new: NewSpec) -> None:
         new.spec["dataset"] = [folder.source("all", new, new.folder, name, tags=folder.tags)]
 
 
+_SET_BY_CODE = {
+    "max_samples_per_sequence": "it limits how many samples come in a row from a shard: use `interleave` and `shuffle`",
+    "virtual_epoch_length": "it counts batches over all ranks: write `epoch: {batches: …}` for each rank",
+}
+
+
+def _calls(given: Given) -> tuple[Code, ast.Call] | None:
+    """The call of `get_train_dataset` in a Python file."""
+    tree = parse_code(given.text) if "get_train_dataset(" in given.text else None
+    code = None if tree is None else Code(tree)
+    call = next((each for each in code.calls if name_of(each) == "get_train_dataset"), None) if code else None
+    return None if code is None or call is None else (code, call)
+
+
+def _convert_call(given: Given, new: NewSpec) -> None:
+    found = _calls(given)
+    assert found is not None, "it is recognised by its call"
+    code, call = found
+    arguments = {each.arg: code.literal(each.value) for each in call.keywords if each.arg}
+    place = code.literal(call.args[0] if call.args else keyword(call, "path"))
+    if isinstance(place, str) and place.endswith((".yaml", ".yml")):
+        nested = os.path.join(given.folder, place)
+        if os.path.isfile(nested) and _is_metadataset(Given.read(nested)):
+            _convert_metadataset(Given.read(nested), new)
+        else:
+            new.note(f"`{place}` cannot be read: convert it where it is, and add the keys of this spec to it")
+            new.spec["dataset"] = [new.source("", "unknown.tar")]
+    else:
+        if not isinstance(place, str):
+            new.note("where the data is is set by code, which is not run; correct `shards`")
+        shards = new.path(f"{place.rstrip('/')}/") if isinstance(place, str) else "unknown.tar"
+        new.spec["dataset"] = [new.source("", shards)]
+    if keyword(call, "shuffle_buffer_size") is not None:
+        new.spec["defaults"] = {"shuffle": new.whole(arguments, "shuffle_buffer_size") or 0}
+    size = new.whole(arguments, "batch_size", 1)
+    window = new.whole(arguments, "packing_buffer_size", 1)
+    names = (
+        "seq_len",
+        "seq_length",
+        "sequence_length",
+        "max_seq_len",
+        "max_seq_length",
+        "decoder_seq_length",
+    )
+    length = next(
+        (number(code.literal(code.assigned.get(name))) for name in names if name in code.assigned), None
+    )
+    if window and length:
+        new.spec["batch"] = {"window": window, **packed(new, int(length), size or 1)}
+    elif window:
+        new.note(
+            f"`packing_buffer_size={window}` is `batch: {{window: {window}, pack: {{fields: …, length: …}}}}`: the "
+            "length of a row is set by code, which is not run"
+        )
+    if size and not (window and length):
+        new.spec["batch"] = size
+    new.note_keys({key: each for key, each in arguments.items() if each is not None}, _SET_BY_CODE)
+    new.note("the TaskEncoder is code, which is not converted: write `map`, `decode` and `stage`")
+
+
+CALL = Dialect(
+    "energon-python",
+    "`get_train_dataset` of Energon in a Python file",
+    lambda given: _calls(given) is not None,
+    _convert_call,
+)
 FOLDER = Dialect("energon-folder", "a directory that Energon has prepared", _is_prepared, _convert_folder)
 METADATASET = Dialect("energon", "an Energon metadataset", _is_metadataset, _convert_metadataset)

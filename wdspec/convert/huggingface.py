@@ -6,30 +6,29 @@ The file is parsed and never run.
 from __future__ import annotations
 
 import ast
-import copy
 from typing import Any
 
+from wdspec.convert.python_code import Code, keyword, name_of, parse_code
 from wdspec.convert.dialect import Dialect, Given, NewSpec, number, texts_in
 
 _MIXERS = ("interleave_datasets", "concatenate_datasets")
 _READABLE = ("webdataset", "json", "parquet", "arrow")
-_MOST_NAMES = 1000
 
 
 def _recognises(given: Given) -> bool:
-    return any(f"{each}(" in given.text for each in _CALLS) and _tree(given.text) is not None
+    return any(f"{each}(" in given.text for each in _CALLS) and parse_code(given.text) is not None
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    reading = _Reading(_tree(given.text) or ast.Module([], []), new)
-    mixers = [call for call in reading.calls if _read_call(call) in _MIXERS]
+    reading = _Reading(parse_code(given.text) or ast.Module([], []), new)
+    mixers = [call for call in reading.calls if name_of(call) in _MIXERS]
     inner = {id(each) for call in mixers for each in reading.members(call)}
     tops = [call for call in mixers if id(call) not in inner] or mixers
     if len(tops) > 1:
         new.note(f"of {len(tops)} mixtures in this file the first is converted")
     if tops:
         new.spec.update(reading.mixture(tops[0], top=True))
-    elif loads := [call for call in reading.calls if _read_call(call) == "load_dataset"]:
+    elif loads := [call for call in reading.calls if name_of(call) == "load_dataset"]:
         new.spec.update(reading.single(loads))
     else:
         new.note("the file calls neither load_dataset nor interleave_datasets nor concatenate_datasets")
@@ -38,26 +37,17 @@ def _convert(given: Given, new: NewSpec) -> None:
     )
 
 
-class _Reading:
+class _Reading(Code):
     def __init__(self, tree: ast.Module, new: NewSpec) -> None:
+        super().__init__(tree)
         self._new = new
-        self.calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
-        self.calls.sort(key=lambda each: (each.lineno, each.col_offset))
-        self._assigned: dict[str, ast.expr] = {}
-        for each in ast.walk(tree):
-            if (
-                isinstance(each, ast.Assign)
-                and len(each.targets) == 1
-                and isinstance(each.targets[0], ast.Name)
-            ):
-                self._assigned.setdefault(each.targets[0].id, each.value)
 
     def members(self, call: ast.Call) -> list[ast.expr]:
         """The data sets that a call mixes, each as the call that makes it."""
-        listed = call.args[0] if call.args else _keyword(call, "datasets")
-        listed = self._led_back(listed) if listed is not None else None
+        listed = call.args[0] if call.args else keyword(call, "datasets")
+        listed = self.trace(listed, _CALLS) if listed is not None else None
         return (
-            [self._led_back(each) for each in listed.elts]
+            [self.trace(each, _CALLS) for each in listed.elts]
             if isinstance(listed, (ast.List, ast.Tuple))
             else []
         )
@@ -70,10 +60,10 @@ class _Reading:
                 "the data sets of this mixture are made by code, which is not run; write `dataset:` by hand"
             )
         made: dict[str, Any] = {"dataset": dataset}
-        if _read_call(call) == "concatenate_datasets":
+        if name_of(call) == "concatenate_datasets":
             return made
-        given = call.args[1] if len(call.args) > 1 else _keyword(call, "probabilities")
-        shares = self._literal(given)
+        given = call.args[1] if len(call.args) > 1 else keyword(call, "probabilities")
+        shares = self.literal(given)
         if isinstance(shares, (list, tuple)) and len(shares) == len(dataset):
             key = "probability" if abs(sum(shares) - 1) < 1e-6 else "weight"
             for source, share in zip(dataset, shares, strict=True):
@@ -82,9 +72,9 @@ class _Reading:
             for source in dataset:
                 source["weight"] = 1
             made["mix"] = {"draw": "round_robin"}
-        if top and (seed := number(self._literal(_keyword(call, "seed")))) is not None:
+        if top and (seed := number(self.literal(keyword(call, "seed")))) is not None:
             made["seed"] = int(seed)
-        strategy = self._literal(_keyword(call, "stopping_strategy")) or "first_exhausted"
+        strategy = self.literal(keyword(call, "stopping_strategy")) or "first_exhausted"
         new.note(
             f"`stopping_strategy={strategy!r}` is not converted: sources repeat, and an epoch ends after a number of "
             "samples: `epoch: …`"
@@ -102,19 +92,19 @@ class _Reading:
 
     def _member(self, node: ast.expr) -> dict[str, Any]:
         new = self._new
-        if isinstance(node, ast.Call) and _read_call(node) in _MIXERS:
+        if isinstance(node, ast.Call) and name_of(node) in _MIXERS:
             return {"name": new.name("mix"), **self.mixture(node)}
-        if not isinstance(node, ast.Call) or _read_call(node) not in ("load_dataset", "from_generator"):
+        if not isinstance(node, ast.Call) or name_of(node) not in ("load_dataset", "from_generator"):
             new.note(
                 f"line {node.lineno}: the code that makes this data set was not found; correct its `shards`"
             )
             return new.source("unknown", "unknown.tar")
-        path = str(self._literal(node.args[0] if node.args else _keyword(node, "path")) or "unknown")
-        split, bracket, _ = str(self._literal(_keyword(node, "split")) or "train").partition("[")
-        files = self._literal(_keyword(node, "data_files"))
+        path = str(self.literal(node.args[0] if node.args else keyword(node, "path")) or "unknown")
+        split, bracket, _ = str(self.literal(keyword(node, "split")) or "train").partition("[")
+        files = self.literal(keyword(node, "data_files"))
         if isinstance(files, dict):
             files = files.get(split, next(iter(files.values()), None))
-        name = self._literal(node.args[1] if len(node.args) > 1 else _keyword(node, "name"))
+        name = self.literal(node.args[1] if len(node.args) > 1 else keyword(node, "name"))
         wanted = "-".join(str(each) for each in (path.rpartition("/")[2], name) if each)
         if bracket:
             new.note("a part of a split, as in `train[:10%]`, is not converted: use `limit`")
@@ -129,8 +119,8 @@ class _Reading:
         self, node: ast.Call, path: str, name: str, split: str, files: list[str]
     ) -> tuple[list[str], str]:
         """Return the files of a data set on the Hub, and a note about them."""
-        revision = self._literal(_keyword(node, "revision"))
-        folder = self._literal(_keyword(node, "data_dir"))
+        revision = self.literal(keyword(node, "revision"))
+        folder = self.literal(keyword(node, "data_dir"))
         root = f"hf://datasets/{path}{f'@{revision}' if revision else ''}"
         readable = "its files must be tar, JSON lines, Parquet or Arrow; correct `shards` if they are others"
         if files:
@@ -143,63 +133,8 @@ class _Reading:
             "`wdspec lock` freezes the list"
         )
 
-    def _led_back(self, node: ast.expr, depth: int = 0) -> ast.expr:
-        """Find the call that makes a data set, through variables and methods such as `.shuffle(…)`."""
-        if depth > 20:
-            return node
-        if isinstance(node, ast.Name) and node.id in self._assigned:
-            return self._led_back(self._assigned[node.id], depth + 1)
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and _read_call(node) not in _CALLS
-        ):
-            return self._led_back(node.func.value, depth + 1)
-        return node
-
-    def _literal(self, node: ast.expr | None) -> Any:
-        try:
-            return (
-                None if node is None else ast.literal_eval(_Named(self._assigned).visit(copy.deepcopy(node)))
-            )
-        except (ValueError, TypeError, SyntaxError, RecursionError):
-            return None
-
 
 _CALLS = (*_MIXERS, "load_dataset")
-
-
-class _Named(ast.NodeTransformer):
-    """Replaces names by the values that were assigned to them; a name that refers to itself stays."""
-
-    def __init__(self, assigned: dict[str, ast.expr], left: list[int] | None = None) -> None:
-        self._assigned = assigned
-        self._left = [_MOST_NAMES] if left is None else left
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:  # ast's own spelling
-        if node.id not in self._assigned:
-            return node
-        self._left[0] -= 1
-        if self._left[0] < 0:
-            raise ValueError("too many names")
-        others = {name: value for name, value in self._assigned.items() if name != node.id}
-        found: ast.AST = _Named(others, self._left).visit(copy.deepcopy(self._assigned[node.id]))
-        return found
-
-
-def _tree(text: str) -> ast.Module | None:
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _read_call(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-
-
-def _keyword(call: ast.Call, name: str) -> ast.expr | None:
-    return next((each.value for each in call.keywords if each.arg == name), None)
 
 
 DIALECT = Dialect("huggingface", "`load_dataset` of Hugging Face", _recognises, _convert)

@@ -32,7 +32,7 @@ _NOT_SAID = {
     **dict.fromkeys(_FILTERS.split(), "filter samples with `where: tokens.length <= …`, or `select`"),
     "multi_config": "for batches of several kinds use `mix: {unit: batch}`, or several loaders",
 }
-_AUDIO = "wav;flac;mp3;ogg;opus"
+AUDIO = "wav;flac;mp3;ogg;opus"
 _LONGEST = 1000
 """The longest expression that a spec can have, in characters."""
 
@@ -50,14 +50,14 @@ def _convert(given: Given, new: NewSpec) -> None:
     if (seed := number(holder.get("seed"))) is not None:
         new.spec["seed"] = int(seed)
     size = new.whole(holder, "batch_size", 1) or new.whole(holder, "max_cuts", 1)
-    if by_cost := _batches_by_cost(holder, new):
+    if by_cost := batches_by_cost(holder, new):
         new.spec["batch"] = by_cost | ({"max_size": size} if size else {})
     elif size:
         new.spec["batch"] = size
     limits = [(sign, number(holder.get(key))) for key, sign in _DURATIONS.items()]
     where = " and ".join(f"audio.seconds {sign} {limit}" for sign, limit in limits if limit is not None)
     if by_cost or where:
-        new.spec["defaults"] = {"rename": {"audio": _AUDIO}, **({"where": where} if where else {})}
+        new.spec["defaults"] = {"rename": {"audio": AUDIO}, **({"where": where} if where else {})}
     if workers := number(holder.get("num_workers")):
         new.spec["loader"] = {"workers": int(workers)}
     groups = _Groups(given.folder, new, holder.get("reweight_temperature"))
@@ -66,7 +66,7 @@ def _convert(given: Given, new: NewSpec) -> None:
     new.note_keys({key: each for key, each in holder.items() if key not in used}, _NOT_SAID)
 
 
-def _batches_by_cost(holder: dict[Any, Any], new: NewSpec) -> dict[str, Any]:
+def batches_by_cost(holder: dict[Any, Any], new: NewSpec) -> dict[str, Any]:
     """Batches of a total duration or number of tokens, or of a size that depends on the bucket; empty for others."""
     length, most, penalty = "audio.seconds", holder.get("batch_duration"), holder.get("quadratic_duration")
     step = number(holder.get("token_equivalent_duration"))

@@ -20,6 +20,8 @@ from wdspec.fields.samples import MAX_LAYOUTS, SampleFields
 from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF, IMAGE_MEASURES, choose_decoder, split_packing
 from wdspec.spec.language.expressions import MISSING, Path, describe_path
 
+_TEXTS = frozenset({"txt", "json", "cls"})
+"""Decoders whose values are never bytes, so that a value is decoded at most once."""
 Reader = Callable[[dict[str, Any]], Any]
 """A raw sample → the value at a path."""
 
@@ -82,17 +84,6 @@ class Measures:
         """
         layouts: dict[tuple[str, ...], Reader] = {}
 
-        def compose(readers: list[Reader] | None) -> Reader:
-            match readers:
-                case None:
-                    return lambda raw: absent
-                case [read]:
-                    return lambda raw: function(read(raw))
-                case [first, second]:
-                    return lambda raw: function(first(raw), second(raw))
-                case _:
-                    return lambda raw: function(*[read(raw) for read in readers])
-
         def apply(raw: dict[str, Any]) -> Any:
             names = tuple(raw)
             try:
@@ -100,17 +91,39 @@ class Measures:
             except KeyError:
                 if len(layouts) > MAX_LAYOUTS:
                     layouts.clear()
-                run = layouts[names] = compose(self._study(names))
+                run = layouts[names] = _compose(function, self._study(names), absent)
             return run(raw)
 
         return apply
 
-    def _study(self, names: tuple[str, ...]) -> list[Reader] | None:
-        """Decide how to read samples of this layout."""
-        fields = self._fields.naming.arrange([name for name in names if not is_reserved(name)])
-        return None if fields is None else [self._reader(path, fields, names) for path in self._paths]
+    def study(
+        self, names: tuple[str, ...], function: Callable[..., Any] | None, absent: Any
+    ) -> tuple[Reader, bool]:
+        """Return `applying` for samples with these entries, and whether nothing is left to decode after it.
 
-    def _reader(self, path: Path, fields: Mapping[str, str | None], names: Sequence[str]) -> Reader:
+        Args:
+            function: None returns the value of the only path.
+        """
+        decoded: set[str] = set()
+        readers = self._study(names, decoded)
+        steps = self._fields.steps_of(names) if self._keeps_decoded else None
+        is_whole = steps is not None and decoded.issuperset(name for name, _ in steps)
+        return _compose(function, readers, absent), is_whole
+
+    def _study(self, names: tuple[str, ...], decoded: set[str] | None = None) -> list[Reader] | None:
+        """Decide how to read samples of this layout.
+
+        Args:
+            decoded: gets the names of the fields that reading decodes for good.
+        """
+        fields = self._fields.naming.arrange([name for name in names if not is_reserved(name)])
+        return (
+            None if fields is None else [self._reader(path, fields, names, decoded) for path in self._paths]
+        )
+
+    def _reader(
+        self, path: Path, fields: Mapping[str, str | None], names: Sequence[str], decoded: set[str] | None
+    ) -> Reader:
         name, optional = str(path[0]), path in self._optional
         if name in self._constants:
             constant = _walk(self._constants[name], path, optional)
@@ -133,6 +146,8 @@ class Measures:
             return lambda raw: measure(raw[stored])
         decoder = self._fields.rules.decoder_of(name, suffix)
         keeps = self._keeps_decoded and decoder is not None and decoder.rescale is None
+        if decoded is not None and decoder is not None and decoder.label in _TEXTS:
+            decoded.add(stored)
         return _follow(stored, decoder.decode if decoder else bytes, keeps, path, optional)
 
     def _bucket_of(self, name: str, suffix: str) -> Callable[[bytes], str]:
@@ -153,9 +168,27 @@ class Measures:
         return bucket
 
 
+def _compose(function: Callable[..., Any] | None, readers: list[Reader] | None, absent: Any) -> Reader:
+    """Return the function of a raw sample that calls `function` with what the readers return."""
+    if readers is None:
+        return lambda raw: absent
+    if function is None:
+        [read] = readers
+        return read
+    match readers:
+        case [read]:
+            return lambda raw: function(read(raw))
+        case [first, second]:
+            return lambda raw: function(first(raw), second(raw))
+        case _:
+            return lambda raw: function(*[read(raw) for read in readers])
+
+
 def _follow(stored: str, decode: Callable[[bytes], Any], keeps: bool, path: Path, optional: bool) -> Reader:
     """Return the function that decodes a field and follows a path in it."""
     part = path[1] if len(path) == 2 else None
+    kind = None if not isinstance(part, str) else str if part == "length" else dict
+    """The type of most values, which are measured without a loop."""
 
     def follow(raw: dict[str, Any]) -> Any:
         value = raw[stored]
@@ -163,11 +196,11 @@ def _follow(stored: str, decode: Callable[[bytes], Any], keeps: bool, path: Path
             value = decode(value)
             if keeps and value.__class__ is not bytes:  # those would be decoded again
                 raw[stored] = value
-        if part is not None:  # most paths, without a loop
-            if value.__class__ is dict and part in value:
-                return value[part]
-            if value.__class__ is str and part == "length":
+        if value.__class__ is kind:
+            if kind is str:
                 return len(value)
+            if part in value:
+                return value[part]  # type: ignore[index]  # as its class is the kind
         return _walk(value, path, optional)
 
     return follow

@@ -199,6 +199,12 @@ class SampleFields:
             raise _add_place(FieldError(message), raw, name) from cause
         return sample
 
+    def steps_of(self, names: tuple[str, ...]) -> tuple[Step, ...] | None:
+        """Return what to decode in samples with these entries; None if more has to be done, or is not known yet."""
+        if names not in self.in_place:
+            self._study(names)
+        return self.in_place.get(names)
+
     def _study(self, names: tuple[str, ...]) -> SampleLayout | FieldError | Literal["skip"]:
         """Decide what to do with samples of this layout, and remember it."""
         layout: SampleLayout | FieldError | Literal["skip"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 import warnings
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -23,9 +23,8 @@ from wdspec.formats.samples import Unread
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, measure_rate, read_earlier
 from wdspec.read.budget import Budget
-from wdspec.read.shard import Piece
 from wdspec.read.windows import WindowPlanner
-from wdspec.shards.count import count_shard
+from wdspec.shards.count import count_shard, measure_costs
 from wdspec.shards.lock import check_harmless, find_measured, place_of
 from wdspec.shards.shards import list_shards
 from wdspec.spec.measurements import (
@@ -56,6 +55,8 @@ class MeasureTask(ReadTask):
     """Whether to decode its samples too, as in training."""
     planner: WindowPlanner | None = None
     """Measures what its samples cost, if that is needed."""
+    keeps_costs: bool = False
+    """Whether the cost of each sample is needed."""
 
 
 class Fault(NamedTuple):
@@ -103,7 +104,11 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             spec,
             self._shards,
             self._shards.parts(spec),
-            lambda source, number, shard: {"lengths": source.name in self._decoding, "planner": planner},
+            lambda source, number, shard: {
+                "lengths": source.name in self._decoding,
+                "planner": planner,
+                "keeps_costs": spec.is_pass,
+            },
         )
         self.tasks: Sequence[MeasureTask] = [
             task for task in tasks if task.shard.text not in self._known[task.source]
@@ -215,6 +220,8 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
     sizes = _Sizes()
     count = count_shard(bare, task.shard, Budget(parts.errors, task.source).without_log(), sizes.take)
     lengths = _measure_lengths(task) if task.lengths else {}
+    costs = None if task.planner is None else _measure_costs(task, task.planner, count.samples)
+    measured = [each for each in costs or () if each == each]  # not NaN
     return MeasuredShard(
         count.samples,
         sizes.total,
@@ -224,28 +231,16 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         lengths,
         count.marks,
         tuple(sorted(count.lost)),
-        None if task.planner is None else _measure_cost(task, task.planner),
+        (sum(measured), len(measured)) if measured else None,
+        costs if costs and task.keeps_costs else (),
     )
 
 
-def _measure_cost(task: MeasureTask, planner: WindowPlanner) -> tuple[float, int] | None:
-    """Add up what the samples of a shard cost. Samples that cannot be measured are left out, as in training."""
+def _measure_costs(task: MeasureTask, planner: WindowPlanner, count: int) -> array[float]:
+    """Return what each sample of a shard costs, as in training."""
     budget = Budget(task.parts.errors, task.source).without_log()
     process, lent = task.build_process(budget)
-    is_kept = task.parts.build_choice(budget)
-    measure: Callable[[dict[str, Any], int], Any] = planner.choose(task.parts, budget, process)
-    url, total, count = task.shard.text, 0.0, 0
-    with closing(
-        task.parts.open(Piece(task.shard), on_error=lambda error: budget(error, "shard", url=url))
-    ) as samples:
-        for raw in samples:
-            if not is_kept(raw):
-                continue
-            with lent:
-                found = measure(raw, samples.next_index - 1)
-            if found is not None:
-                total, count = total + found.cost, count + 1
-    return (total, count) if count else None
+    return measure_costs(task.parts, task.shard, planner, process, budget, count, lent)
 
 
 class _Columns:

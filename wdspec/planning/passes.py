@@ -13,14 +13,18 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+import numpy as np
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.planning.keys import key64
 from wdspec.planning.order import ShardOrder
 from wdspec.planning.topology import Topology
+from wdspec.planning.windows import plan_batches
+from wdspec.spec.language.batch import Batch
 
 LARGE = 4096
 MOST_PADDED = 10
@@ -39,6 +43,8 @@ class ShardCount(NamedTuple):
     """Indices of damaged samples."""
     errors: tuple[ShardError, ...] = ()
     """The errors of a shard without a readable sample, if the policy skips them."""
+    costs: array[float] | None = None
+    """What each sample costs, NaN for those that are in no batch; None if batches are not by cost."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +60,14 @@ class SourceCount:
     errors: Mapping[int, tuple[ShardError, ...]]
     """Errors of shards without a readable sample, by turn. Such a shard has no positions, so the slot that reads the
     sample before it reports them."""
+    costs: array[float] = field(default_factory=lambda: array("d"), repr=False)
+    """The costs of all samples, if batches are by cost."""
 
     @classmethod
     def of(cls, shards: Iterable[ShardCount]) -> SourceCount:
         """Combine the counts of shards, in the order of reading."""
         ends, marks, lost, errors, total = array("q"), {}, {}, {}, 0
+        costs = array("d")
         for turn, shard in enumerate(shards):
             total += shard.samples
             ends.append(total)
@@ -68,7 +77,9 @@ class SourceCount:
                 lost[turn] = shard.lost
             if shard.errors:
                 errors[turn] = shard.errors
-        return cls(ends, marks, lost, errors)
+            if shard.costs is not None:
+                costs.extend(shard.costs)
+        return cls(ends, marks, lost, errors, costs)
 
     @property
     def samples(self) -> int:
@@ -139,6 +150,54 @@ class Pass:
             if low < high:
                 yield PassSegment(source, low - start, high - start)
             start += count.samples
+
+
+@dataclass(frozen=True)
+class WindowedPass(Pass):
+    """A finite pass whose batches are planned from windows, by what samples cost.
+
+    Each slot has an equal part of the positions, and cuts it into windows. As the costs of all samples are known, so is
+    the number of batches of each slot. The pass ends when the last slot has no batch left; until then, slots that have
+    run dry give empty batches.
+    """
+
+    ends: tuple[tuple[int, ...], ...] = ()
+    """For each slot, the number of its batches up to the end of each of its windows."""
+
+    @property
+    def digest(self) -> int:
+        """A hash of the sample counts of all shards, and of the batches of all windows."""
+        return key64(super().digest, repr(self.ends))
+
+    def slot_range(self, rank: int, worker: int) -> tuple[int, int]:
+        """Return (first position, stop) of slot (c, k)."""
+        slot, slots = self.topology.slot(rank, worker), self.topology.slots
+        return slot * self.samples // slots, (slot + 1) * self.samples // slots
+
+
+def plan_windowed_pass(counts: Sequence[SourceCount], topology: Topology, batch: Batch) -> WindowedPass:
+    """Distribute samples whose costs are known over the slots. Raises UsageError if there are none."""
+    samples = sum(count.samples for count in counts)
+    if not samples:
+        raise UsageError("`epoch: pass` found no samples in any shard; check `shards`")
+    costs = np.concatenate([np.frombuffer(count.costs) for count in counts if count.costs])
+    bare = tuple(replace(count, costs=array("d")) for count in counts)
+    empty = WindowedPass(bare, samples, 0, topology, batch.window)
+    ends, steps = [], 0
+    for rank in range(topology.ranks):
+        for worker in range(topology.workers):
+            first, stop = empty.slot_range(rank, worker)
+            total, of_slot = 0, []
+            for start in range(first, stop, batch.window):
+                window = costs[start : min(start + batch.window, stop)]
+                kept = window[~np.isnan(window)]
+                total += len(plan_batches(kept, np.zeros((len(kept), 0)), batch)[1])
+                of_slot.append(total)
+            ends.append(tuple(of_slot))
+            steps = max(steps, (total - 1) * topology.workers + worker + 1 if total else 0)
+    if not steps:
+        raise UsageError("all samples of the pass were dropped; check `overlong`, `where` and `missing`")
+    return replace(empty, batches=steps, ends=tuple(ends))
 
 
 def pass_order(seed: int, source: str, shards: int, kind: str) -> ShardOrder:

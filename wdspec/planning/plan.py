@@ -13,7 +13,7 @@ from fractions import Fraction
 from wdspec.base.errors import UsageError
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.order import Delays, ShardOrder, lanes_of, shuffle_size
-from wdspec.planning.passes import Pass, SourceCount, pass_order, plan_pass
+from wdspec.planning.passes import Pass, SourceCount, pass_order, plan_pass, plan_windowed_pass
 from wdspec.planning.shares import (
     Exhaustion,
     ScheduleSegment,
@@ -305,7 +305,11 @@ def _plan_pass(
     remainder = None if spec.epoch is None else spec.epoch.remainder
     assert remainder is not None, "the spec has `epoch: pass`"
     counted = tuple(counts[source.name] for source in spec.sources_by_name)
-    finite = plan_pass(counted, topology, batching.per_slot, remainder, spec.limit)
+    finite: Pass
+    if batching.windowed and spec.batch is not None:
+        finite = plan_windowed_pass(counted, topology, spec.batch)
+    else:
+        finite = plan_pass(counted, topology, batching.per_slot, remainder, spec.limit)
     total = sum(count.samples for count in counted)
     sources = [
         SourcePlan(
@@ -313,7 +317,9 @@ def _plan_pass(
             shards=shards[source.name],
             share=Fraction(count.samples, total),
             order=pass_order(spec.seed, source.name, len(shards[source.name]), source.order),
-            delays=Delays(spec.seed, source.name, shuffle_size(source.shuffle, Fraction(1))),
+            delays=Delays(
+                spec.seed, source.name, 1 if batching.windowed else shuffle_size(source.shuffle, Fraction(1))
+            ),
             samples=count.samples,
         )
         for source, count in zip(spec.sources_by_name, counted, strict=True)

@@ -15,21 +15,27 @@ packs are 1 % less full than without windows.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from wdspec.planning.keys import random64_array
+from wdspec.planning.keys import key64, random64_array
+from wdspec.spec.language.batch import Batch
 
 Floats = npt.NDArray[np.float64]
-Batch = list[int]
-"""Places of samples in the window, ascending."""
+Places = Sequence[int]
+"""The places in the window of the samples of a batch, ascending."""
 
 _ROUNDING = 1e-9
 """Sums of costs may exceed a limit by this fraction of it, to allow for rounding."""
+_AHEAD = 256
+"""Turns whose random numbers are drawn together."""
 _GOLDEN = 0.6180339887498949
 
 
@@ -67,7 +73,59 @@ class WindowRules:
         return size - size % self.size_multiple if size > self.size_multiple else size
 
 
-def plan_window(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
+def max_cost_of(batch: Batch) -> float | None:
+    """Return the limit of a batch: by default, the length of a packed row."""
+    return batch.pack.length if batch.max_cost is None and batch.pack else batch.max_cost
+
+
+def rules_of(batch: Batch) -> WindowRules:
+    """Return the limits of a batch."""
+    pack, most = batch.pack, max_cost_of(batch)
+    return WindowRules(
+        float("inf") if most is None else most,
+        batch.padded and pack is None,
+        batch.size or batch.max_size,
+        batch.size_multiple,
+        tuple(batch.limits.values()),
+        pack is not None and pack.method == "in_order",
+    )
+
+
+Piece = tuple[int, int, int]
+"""(place of a sample in the window, start, stop): a part of a sample, in units of its cost."""
+
+
+def plan_batches(costs: Floats, sums: Floats, batch: Batch) -> tuple[list[Piece] | None, list[Places]]:
+    """Group the samples of a window into batches as a spec says. Only `overlong: alone` allows samples over the limits.
+
+    Returns:
+        The pieces into which the samples are cut, None if none is cut; and the places of the samples, or else of the
+        pieces, of each batch.
+    """
+    rules, most = rules_of(batch), max_cost_of(batch)
+    if batch.cuts_samples and most is not None:
+        pack, lengths = batch.pack, costs.astype(np.int64).tolist()
+        if pack is not None and pack.method == "concatenate":
+            rows = concatenate(lengths, int(most))
+            stops = list(accumulate(map(len, rows), initial=0))
+            return [piece for row in rows for piece in row], [range(*ends) for ends in pairwise(stops)]
+        if max(lengths, default=0) > most:
+            if batch.overlong == "truncate":
+                pieces = [(place, 0, min(length, int(most))) for place, length in enumerate(lengths)]
+            else:
+                pieces = cut_long(lengths, int(most))
+            cut = np.array([stop - start for _, start, stop in pieces], dtype=np.float64)
+            return pieces, plan_window(cut, np.zeros((len(pieces), 0)), rules)
+    if batch.overlong != "alone":
+        return None, plan_window(costs, sums, rules)
+    limits = np.array(rules.limits) * (1 + _ROUNDING)
+    is_long = (costs > rules.capacity) | (sums > limits).any(axis=1)
+    whole, long = np.flatnonzero(~is_long).tolist(), np.flatnonzero(is_long).tolist()
+    planned = plan_window(costs[whole], sums[whole], rules)
+    return None, [*([whole[at] for at in places] for places in planned), *([place] for place in long)]
+
+
+def plan_window(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
     """Group the samples of a window into batches. Each single sample must be within the limits.
 
     Args:
@@ -80,42 +138,38 @@ def plan_window(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
     return _cut_sorted(costs, sums, rules) if rules.padded else _fit_best(costs, sums, rules)
 
 
-def _cut_sorted(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
+def _cut_sorted(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
     order = np.argsort(-costs, kind="stable")
-    sorted_costs = costs[order]
-    ends = np.full(len(costs), len(costs))
-    if rules.max_size is not None:
-        ends = np.minimum(ends, np.arange(len(costs)) + rules.max_size)
-    if rules.max_cost < float("inf"):
-        sizes = np.floor(rules.capacity / sorted_costs)
-        ends = np.minimum(ends, np.arange(len(costs)) + np.minimum(sizes, len(costs)).astype(np.int64))
-    for number, limit in enumerate(rules.limits):
-        totals = np.concatenate([[0.0], np.cumsum(sums[order, number])])
-        reached = np.searchsorted(totals, totals[:-1] + limit * (1 + _ROUNDING), side="right") - 1
-        ends = np.minimum(ends, reached)
-    stops, places = ends.tolist(), order.tolist()
-    batches, start = [], 0
-    while start < len(places):
-        stop = start + rules.whole(max(1, stops[start] - start))
+    places, largest = order.tolist(), costs[order].tolist()
+    count, most = len(places), rules.max_size or len(places)
+    totals = [np.concatenate([[0.0], np.cumsum(column)]).tolist() for column in sums[order].T]
+    limits = [limit * (1 + _ROUNDING) for limit in rules.limits]
+    batches: list[Places] = []
+    start = 0
+    while start < count:
+        stop = start + int(min(rules.capacity / largest[start], most))
+        for total, limit in zip(totals, limits, strict=True):
+            stop = min(stop, bisect_right(total, total[start] + limit) - 1)
+        stop = start + rules.whole(max(1, min(stop, count) - start))
         batches.append(sorted(places[start:stop]))
         start = stop
     return batches
 
 
-def _fit_in_order(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
-    batches: list[Batch] = []
+def _fit_in_order(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
+    batches: list[Places] = []
     open_ = _Open()
     for place, (cost, more) in enumerate(zip(costs.tolist(), sums.tolist(), strict=True)):
-        if open_.places and not open_.takes(cost, more, rules):
-            size = rules.whole(len(open_.places))
-            batches.append(open_.places[:size])
-            rest, open_ = open_.places[size:], _Open()
+        if open_.items and not open_.takes(cost, more, rules):
+            size = rules.whole(len(open_.items))
+            batches.append(open_.items[:size])
+            rest, open_ = open_.items[size:], _Open()
             for each in rest:
                 open_.add(each, costs[each], sums[each].tolist())
         open_.add(place, cost, more)
-    if open_.places:
-        size = rules.whole(len(open_.places))
-        batches += [part for part in (open_.places[:size], open_.places[size:]) if part]
+    if open_.items:
+        size = rules.whole(len(open_.items))
+        batches += [part for part in (open_.items[:size], open_.items[size:]) if part]
     return batches
 
 
@@ -123,53 +177,54 @@ class _Open:
     """A batch that is being filled."""
 
     def __init__(self) -> None:
-        self.places: list[int] = []
+        self.items: list[Any] = []
         self.largest = self.total = 0.0
-        self.sums: list[float] = []
+        self.sums: Sequence[float] = ()
 
     def takes(self, cost: float, sums: Sequence[float], rules: WindowRules) -> bool:
         more = [a + b for a, b in zip(self.sums, sums, strict=True)] if self.sums else sums
-        return rules.fits(len(self.places) + 1, max(self.largest, cost), self.total + cost, more)
+        return rules.fits(len(self.items) + 1, max(self.largest, cost), self.total + cost, more)
 
-    def add(self, place: int, cost: float, sums: Sequence[float]) -> None:
-        self.places.append(place)
+    def add(self, item: Any, cost: float, sums: Sequence[float]) -> None:
+        self.items.append(item)
         self.largest, self.total = max(self.largest, cost), self.total + cost
-        self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)] if self.sums else list(sums)
+        self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)] if self.sums else sums
 
 
-def _fit_best(costs: Floats, sums: Floats, rules: WindowRules) -> list[Batch]:
+def _fit_best(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
     capacity, most = rules.capacity, rules.max_size or len(costs)
-    batches: list[Batch] = []
+    batches: list[list[int]] = []
     totals: list[list[float]] = []
-    room: list[tuple[float, int]] = []
-    """The remaining capacity of each open batch, ascending, and the number of the batch."""
+    room: list[float] = []
+    numbers: list[int] = []
+    """The remaining capacity of each open batch, ascending, and the numbers of these batches."""
     listed, limits = costs.tolist(), [limit * (1 + _ROUNDING) for limit in rules.limits]
     further = sums.tolist() if limits else []
     for place in np.argsort(-costs, kind="stable").tolist():
         cost = listed[place]
-        at = bisect_left(room, (cost, -1))
+        at = bisect_left(room, cost)
         if limits:
             more = further[place]
             while at < len(room) and any(
-                a + b > limit for a, b, limit in zip(totals[room[at][1]], more, limits, strict=True)
+                a + b > limit for a, b, limit in zip(totals[numbers[at]], more, limits, strict=True)
             ):
                 at += 1
         if at < len(room):
-            left, number = room.pop(at)
+            left, number = room.pop(at) - cost, numbers.pop(at)
             batches[number].append(place)
         else:
-            left, number = capacity, len(batches)
+            left, number = capacity - cost, len(batches)
             batches.append([place])
             totals.append([0.0] * len(limits))
         if limits:
             totals[number] = [a + b for a, b in zip(totals[number], further[place], strict=True)]
         if len(batches[number]) < most:
-            insort(room, (left - cost, number))
+            at = bisect_left(room, left)
+            while at < len(room) and room[at] == left and numbers[at] < number:
+                at += 1
+            room.insert(at, left)
+            numbers.insert(at, number)
     return [sorted(batch) for batch in batches]
-
-
-Piece = tuple[int, int, int]
-"""(place of a sample in the window, start, stop): a part of a sample, in units of its cost."""
 
 
 def cut_long(lengths: Sequence[int], length: int) -> list[Piece]:
@@ -226,64 +281,123 @@ def balance(sums: Sequence[float], turn: int) -> list[int]:
     return order
 
 
+Entry = tuple[Any, ...]
+"""A sample to group: its cost, its further costs, its weight, its value, and whatever the caller adds."""
+
+
 def gather_groups(
-    samples: Iterable[tuple[Hashable, float, Sequence[float]]],
+    samples: Iterable[Entry],
     rules: WindowRules,
     incomplete: str,
-    drop: Callable[[Batch], object],
-) -> Iterator[Batch]:
-    """Yield batches of samples with the same value, each as soon as it is full, and finally the incomplete ones.
+    drop: Callable[[list[Entry]], object],
+    ahead: int = 0,
+    key: int = 0,
+    turn: int = 0,
+) -> Iterator[list[Entry]]:
+    """Yield batches of samples with the same value, and finally the incomplete ones.
+
+    Samples are read ahead, so that there are full batches of several values to choose from. At each turn, the value v
+    with the least -log(u) / w is chosen, where u is a random number that only depends on the key, the turn and v, and
+    w is what the samples of v have cost so far. Thus v is chosen with probability w / Σw, and slots with similar data
+    choose the same one at the same turn, without communication (weighted rendezvous hashing).
 
     Args:
-        samples: the value, the cost and the further costs of each sample.
+        samples: the samples.
         rules: the limits.
         incomplete: what to do with incomplete batches: `keep`, `merge` (batches of several values, in the order of the
             values), or `drop`.
         drop: called with the samples that are dropped.
+        ahead: the number of samples to hold; more if they do not fill a batch.
+        key: decides the choices, the same in all slots that take turns together.
+        turn: the turn of the first batch.
     """
-    groups: dict[Hashable, _Open] = {}
-    is_by_size = rules.max_cost == float("inf") and not rules.limits
-    seen: list[tuple[float, Sequence[float]]] = []
-    for place, (value, cost, sums) in enumerate(samples):
-        seen.append((cost, sums))
-        group = groups.get(value) or groups.setdefault(value, _Open())
-        if not is_by_size and group.places and not group.takes(cost, sums, rules):
-            yield from _take_whole(groups, value, rules, seen)
-            group = groups.setdefault(value, _Open())
+    groups: dict[Hashable, _Group] = {}
+    filled: dict[Hashable, _Group] = {}
+    """The groups that have a full batch."""
+    most, is_by_size, held = rules.max_size, rules.max_cost == float("inf") and not rules.limits, 0
+
+    def choose() -> list[Entry]:
+        value = min(filled, key=lambda value: filled[value].wait(turn))
+        group = filled[value]
+        batch = group.full.popleft()
+        if not group.full:
+            del filled[value]
+        return batch
+
+    for entry in samples:
+        cost, value = entry[0], entry[3]
+        group = groups.get(value)
+        if group is None:
+            group = groups[value] = _Group(key64(key, *map(str, _rank(value))))
+        group.weight += cost
+        held += 1
         if is_by_size:
-            group.places.append(place)
+            group.items.append(entry)
         else:
-            group.add(place, cost, sums)
-        if rules.max_size is not None and len(group.places) == rules.max_size:
-            yield from _take_whole(groups, value, rules, seen)
-    rest = [groups[value].places for value in sorted(groups, key=_rank)]
+            if group.items and not group.takes(cost, entry[1], rules):
+                group.close(rules)
+                filled[value] = group
+            group.add(entry, cost, entry[1])
+        if len(group.items) == most:
+            group.close(rules)
+            filled[value] = group
+        if held >= ahead and filled:
+            batch = choose()
+            held -= len(batch)
+            yield batch
+            turn += 1
+    while filled:
+        yield choose()
+        turn += 1
+    rest = [groups[value].items for value in sorted(groups, key=_rank)]
     if incomplete == "drop":
-        drop([place for places in rest for place in places])
+        drop([entry for items in rest for entry in items])
     elif incomplete == "keep":
-        yield from rest
+        yield from filter(None, rest)
     else:
         merged = _Open()
-        for place in (place for places in rest for place in places):
-            if merged.places and not merged.takes(*seen[place], rules):
-                yield sorted(merged.places)
+        for entry in (entry for items in rest for entry in items):
+            if merged.items and not merged.takes(entry[0], entry[1], rules):
+                yield merged.items
                 merged = _Open()
-            merged.add(place, *seen[place])
-        if merged.places:
-            yield sorted(merged.places)
+            merged.add(entry, entry[0], entry[1])
+        if merged.items:
+            yield merged.items
 
 
-def _take_whole(
-    groups: dict[Hashable, _Open],
-    value: Hashable,
-    rules: WindowRules,
-    seen: Sequence[tuple[float, Sequence[float]]],
-) -> Iterator[Batch]:
-    """Yield the batch of a group, cut to a multiple of `size_multiple`. The remaining samples start the next batch."""
-    places = groups.pop(value).places
-    size = rules.whole(len(places))
-    yield places[:size]
-    for place in places[size:]:
-        groups.setdefault(value, _Open()).add(place, *seen[place])
+class _Group(_Open):
+    """The samples of a value: full batches, and one that is being filled.
+
+    Args:
+        key: decides when the value is chosen.
+    """
+
+    def __init__(self, key: int) -> None:
+        super().__init__()
+        self.full: deque[list[Entry]] = deque()
+        self.weight = 0.0
+        """What all samples of the value have cost so far."""
+        self._key = key
+        self._first = -1
+        self._waits: list[float] = []
+
+    def close(self, rules: WindowRules) -> None:
+        """End the batch, cut to a multiple of `size_multiple`. The remaining samples start the next one."""
+        size = rules.whole(len(self.items))
+        self.full.append(self.items[:size])
+        rest, self.items = self.items[size:], []
+        self.largest, self.total, self.sums = 0.0, 0.0, ()
+        for entry in rest:
+            self.add(entry, entry[0], entry[1])
+
+    def wait(self, turn: int) -> float:
+        """Return -log(u) / w of a turn."""
+        at = turn - self._first
+        if not 0 <= at < len(self._waits):
+            self._first, at = turn, 0
+            numbers = (random64_array(self._key, turn, _AHEAD) >> np.uint64(11)) * 2.0**-53
+            self._waits = (-np.log1p(-numbers)).tolist()
+        return self._waits[at] / self.weight
 
 
 def _rank(value: Hashable) -> tuple[int, float, str]:

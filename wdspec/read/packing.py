@@ -49,8 +49,8 @@ def build_window_collate(
         made = collate(samples, place) if pack is None else join_samples(samples, pack)
         if isinstance(made, dict) and isinstance(samples, CostedSamples):
             costs = samples.costs
-            made[SIZE] = len(samples)
-            made[COST] = sum(costs) if pack or not batch.padded else len(costs) * max(costs)
+            made[SIZE] = len(costs)
+            made[COST] = sum(costs) if pack or not batch.padded else len(costs) * max(costs, default=0)
         if pack and entries is not None:
             return tuple(made[entry] for entry in entries)
         return made

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 from wdspec.base.errors import ShardError
 from wdspec.planning.draws import Draws, ScheduledDraws
+from wdspec.planning.keys import key64
 from wdspec.planning.order import ReleaseOrder
-from wdspec.planning.passes import Pass, PassSegment
+from wdspec.planning.passes import Pass, PassSegment, WindowedPass
 from wdspec.read.shard import Piece
 from wdspec.read.transform import LiveSource, Process, Sample
+from wdspec.read.windows import Candidate, PlannedBatch, WindowPlanner, give, weigh
 from wdspec.spec.language.values import MASK
 from wdspec.storage.ahead import Ahead
 from wdspec.stores.local import LocalFiles
@@ -228,12 +231,92 @@ class PassSlot:
         self._samples, self._next = iter(()), -1
 
 
+class WindowPassSlot:
+    """The batches of slot (c, k) in a pass, planned from windows by what samples cost: a `Slot`.
+
+    Like `PassSlot`, it has no state. A slot that has run dry gives empty batches: one sample with a false `__mask__`,
+    whose packed fields are empty.
+    """
+
+    def __init__(
+        self,
+        planner: WindowPlanner,
+        reading: PassReading,
+        finite: WindowedPass,
+        first: Callable[[], Sample],
+        seed: int,
+        rank: int,
+        worker: int,
+    ) -> None:
+        self._planner, self._reading, self._first = planner, reading, first
+        self._slot = finite.topology.slot(rank, worker)
+        self._range, self._ends = finite.slot_range(rank, worker), finite.ends[self._slot]
+        self._key = key64(seed, "window", self._slot)
+        self._packed = () if planner.batch.pack is None else planner.batch.pack.fields
+        self._next = -1
+        self._batches: Iterator[PlannedBatch] = iter(())
+
+    def take(self, m: int) -> list[Sample]:
+        """Return the samples of the m-th batch of the slot, each with `__mask__`."""
+        if m != self._next:
+            self._batches = self._plan(m)
+        self._next = m + 1
+        samples = give(next(self._batches, []), self._packed[0] if self._packed else None)
+        for sample in samples:
+            sample[MASK] = True
+        if self._ends and m == self._ends[-1] - 1:
+            for source in self._reading.sources:
+                source.budget.passes += 1
+        if not samples:
+            padding = {**self._first(), MASK: False}
+            samples.append(padding | {name: padding[name][:0] for name in self._packed if name in padding})
+        return samples
+
+    def measure(self) -> list[tuple[list[float], float]]:
+        """Return the costs of the samples of each batch of the first window, and its weight for `balance`."""
+        return [weigh(batch) for batch in islice(self._plan(0), *self._ends[:1]) if batch]
+
+    def _plan(self, m: int) -> Iterator[PlannedBatch]:
+        """Yield the batches of the slot from the m-th on."""
+        size, ends = self._planner.batch.window, (0, *self._ends)
+        first = bisect_right(self._ends, m)
+        positions = self._reading.samples(*self._range, first * size, self._slot)
+        for window in range(first, len(self._ends)):
+            found = cast("list[Candidate | None]", list(islice(positions, size)))
+            samples = [each for each in found if each is not None]
+            batches = list(self._planner.plan(samples, key64(self._key, window), ends[window]))
+            planned = ends[window + 1] - ends[window]
+            if len(batches) > planned:
+                raise ShardError(
+                    "samples have other costs than when the pass was planned; write `stats` again with `wdspec stats "
+                    "SPEC`, and do not change shards while they are read"
+                )
+            batches += [[]] * (planned - len(batches))  # for samples that can no longer be read
+            yield from islice(batches, max(0, m - ends[window]), None)
+
+    def skip(self, m: int) -> None:
+        """Raise: `skip_steps` refuses to skip steps of a pass."""
+        raise AssertionError("a pass yields every sample once")
+
+    def draw_by(self, draws: Draws | ScheduledDraws) -> None:
+        """Raise: `checked_shares` refuses to set shares in a pass."""
+        raise AssertionError("a pass has no draws")
+
+    def pack(self) -> bytes:
+        """Return nothing, as there is no state."""
+        return b""
+
+    def close(self) -> None:
+        """Close the open shard."""
+        self._batches, self._next = iter(()), -1
+
+
 class FirstSample:
     """The first sample of a pass, to pad batches without samples. It is read when first needed."""
 
     def __init__(self, finite: Pass, sources: Sequence[LiveSource]) -> None:
         # With separate budgets, as the slot of these positions counts its own skips.
-        separate = [replace(source, budget=source.budget.without_log()) for source in sources]
+        separate = [replace(source, budget=source.budget.without_log(), wrap=None) for source in sources]
         self._reading = PassReading(finite, separate)
         self._sample: Sample | None = None
 

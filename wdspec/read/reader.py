@@ -10,10 +10,11 @@ from itertools import chain, cycle
 from wdspec.base.errors import UsageError
 from wdspec.fields import memory
 from wdspec.planning.draws import Draws, ScheduledDraws
+from wdspec.planning.passes import Pass, WindowedPass
 from wdspec.planning.plan import Batching, Plan
 from wdspec.planning.shares import ScheduleSegment
 from wdspec.read.budget import Budget, PackedCounts
-from wdspec.read.pass_slot import FirstSample, PassReading, PassSlot
+from wdspec.read.pass_slot import FirstSample, PassReading, PassSlot, WindowPassSlot
 from wdspec.read.slot import EndlessSlot, Slot
 from wdspec.read.stage import StagedSlot
 from wdspec.read.transform import LiveSource, Sample, SourceParts, UserFunctions
@@ -167,7 +168,8 @@ class Reader:
 
     def measure_windows(self) -> list[list[tuple[list[float], float]]]:
         """Return for each canonical rank the batches of the first window of its first slot (`WindowSlot.measure`)."""
-        return [slot.measure() for slot in self._row(0).values() if isinstance(slot, WindowSlot)]
+        slots = self._row(0).values()
+        return [slot.measure() for slot in slots if isinstance(slot, (WindowSlot, WindowPassSlot))]
 
     def counts(self) -> dict[int, PackedCounts]:
         """Return the counts by number of the source, of the sources that changed since the last call."""
@@ -239,8 +241,7 @@ class Reader:
         """Return the function that opens slot (c, k) from its state: endless, after a stage, or of a pass."""
         sources = self._sources
         if plan.finite is not None:
-            reading, first = PassReading(plan.finite, sources), FirstSample(plan.finite, sources)
-            return lambda rank, worker, state: PassSlot(reading, first, rank, worker)
+            return self._pass_opener(plan.finite)
         draws, stage = plan.draws(), self._stage
 
         def open_endless(rank: int, worker: int, state: bytes | None) -> EndlessSlot:
@@ -260,6 +261,14 @@ class Reader:
             self._functions.generators,
             state,
         )
+
+    def _pass_opener(self, finite: Pass) -> Callable[[int, int, bytes | None], Slot]:
+        """Return the function that opens slot (c, k) of a pass."""
+        reading, first = PassReading(finite, self._sources), FirstSample(finite, self._sources)
+        if self._planner is not None and isinstance(finite, WindowedPass):
+            given = self._planner, reading, finite, first, self.plan.seed
+            return lambda rank, worker, state: WindowPassSlot(*given, rank, worker)
+        return lambda rank, worker, state: PassSlot(reading, first, rank, worker)
 
     def _window_opener(
         self, planner: WindowPlanner, open_endless: Callable[[int, int, bytes | None], EndlessSlot]

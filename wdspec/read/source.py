@@ -160,6 +160,11 @@ def write_last(packed: bytearray, last: int) -> None:
     _LAST.pack_into(packed, _LAST_AT, last)
 
 
+def pack_place(turn: int, ordinal: int, last: int) -> bytes:
+    """Return a packed `StreamState` without lanes and stretches."""
+    return _LAYOUT.pack(turn, ordinal, last, 0, 0, 0)
+
+
 def pack_slot(states: list[StreamState]) -> bytes:
     """Return the state of one slot: the states of its sources in the order of the plan."""
     return b"".join(map(StreamState.pack, states))

@@ -277,6 +277,12 @@ class Transform:
         """Whether any step is a user function, which may draw random numbers."""
         return self.select is not None or bool(self.maps) or bool(self.fields.rules.functions)
 
+    @property
+    def only_decodes(self) -> bool:
+        """Whether samples are decoded without drawing numbers, and nothing else is done to them."""
+        later = self.has_functions or self.tags or self.expect or self.keep is not None or self.need
+        return not later and self.scaling is None and not self.fields.rules.draw
+
     def build(
         self,
         budget: Budget,

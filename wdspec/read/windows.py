@@ -14,33 +14,33 @@ from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from operator import itemgetter
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
 from wdspec.base.errors import FieldError, UsageError, WdspecError
 from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.decode import one_line
-from wdspec.fields.measures import Measures
+from wdspec.fields.measures import Measures, Reader
+from wdspec.fields.samples import MAX_LAYOUTS
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.keys import key64
 from wdspec.planning.plan import Plan
 from wdspec.planning.windows import (
     Piece,
-    WindowRules,
     balance,
-    concatenate,
-    cut_long,
     gather_groups,
+    max_cost_of,
     permute,
-    plan_window,
+    plan_batches,
+    rules_of,
 )
 from wdspec.read.budget import Budget
 from wdspec.read.slot import EndlessSlot
-from wdspec.read.source import SIZE, StreamState, unpack_slot
+from wdspec.read.source import SIZE, StreamState, pack_place, unpack_slot
 from wdspec.read.transform import Process, Sample, SourceParts
-from wdspec.spec.language.batch import Batch
-from wdspec.spec.language.expressions import Expression, parse_expression
+from wdspec.spec.language.batch import Batch, Packing
+from wdspec.spec.language.expressions import parse_expression, parse_together
 from wdspec.spec.spec import Spec
 
 _BARREN = 20
@@ -50,27 +50,27 @@ _NOTED = 8
 """One window of so many has the costs of its samples counted, besides the first one of each slot."""
 
 
-class Candidate(NamedTuple):
-    """A sample of a window that is not decoded yet."""
+@dataclass(frozen=True, eq=False)
+class Finish:
+    """What is still to be done to samples of a window. Compared by identity, as each batch asks for those of it."""
 
-    cost: float
-    sums: tuple[float, ...]
-    """Its part of each of the `limits`."""
-    weight: float
-    """Its part of `balance`."""
-    value: Hashable
-    """Its value of `group_by`."""
-    is_long: bool
-    """Whether it exceeds the limits alone."""
-    process: Process
-    """Decodes it."""
-    raw: Sample
-    ordinal: int
+    process: Process | None
+    """Decodes it; None if measuring has already decoded all of it."""
     budget: Budget
 
 
-PlannedBatch = list[tuple[Candidate, Piece | None]]
-"""The samples of a batch, each with the piece of it that a packed row has; None for the whole sample."""
+Candidate = tuple[float, Sequence[float], float, Hashable, Sample, Finish, int]
+"""A sample of a window: its cost; its part of each of the `limits`, and of `balance`; its value of `group_by`; the raw
+sample; what is still to be done to it; and its ordinal.
+
+A plain tuple, as each sample gets one: a named tuple takes four times as long.
+"""
+COST, SUMS, SAMPLE, FINISH = (itemgetter(place) for place in (0, 1, 4, 5))
+PlannedBatch = list[Candidate]
+
+_NONE: tuple[float, ...] = ()
+_ABSENT = object()
+"""Stands for the cost of a sample that `missing: skip` leaves out."""
 
 
 def _keep(sample: Sample, ordinal: int) -> Sample:
@@ -89,84 +89,103 @@ class _Meter:
 
     def __init__(self, planner: WindowPlanner, parts: SourceParts) -> None:
         batch, pack, self._text = planner.batch, planner.batch.pack, planner.cost
+        self._parts = parts
         self.function = None
         if self._text is not None and batch.is_by_function:
             self.function = import_function(self._text, "batch.cost", planner.folder)
             check_arguments(self.function, f"batch.cost: {self._text}", 1)
         texts = ["1" if self._text is None or self.function else self._text, *batch.limits]
-        texts += [each for each in (batch.balance, batch.group_by) if each is not None]
-        expressions = [parse_expression(text, planner.costs) for text in texts]
-        paths = list(dict.fromkeys(path for each in expressions for path in each.paths))
-        required = {path for each in expressions for path in each.paths if path not in each.optional}
-        self._cuts = batch.cuts_samples
+        self._is_plain = len(texts) == 1 and batch.balance is None and batch.group_by is None
+        """Whether the cost is the only thing to measure."""
+        if self._is_plain:
+            expression = parse_expression(texts[0], planner.costs)
+        else:
+            texts += [batch.balance or "0", batch.group_by or "none"]
+            expression = parse_together(texts, planner.costs)
+        self._evaluate = None if expression.source == "v0" else expression.evaluate
         self._measure = Measures(
-            parts.transform.fields, paths, frozenset(paths) - required, parts.transform.tags, not self._cuts
+            parts.transform.fields,
+            expression.paths,
+            expression.optional,
+            parts.transform.tags,
+            not batch.cuts_samples,
         )
-        evaluators = [_evaluator(each, [paths.index(path) for path in each.paths]) for each in expressions]
-        self._cost, *rest = evaluators
-        self._sums = list(zip(rest, batch.limits, strict=False))
-        self._value = rest.pop() if batch.group_by is not None else None
-        self._weight = rest.pop() if batch.balance is not None else None
-        self._balance = batch.balance
+        self._limits, self._balance = tuple(batch.limits), batch.balance
         self._multiple = pack.pad_to_multiple_of if pack else 1
-        self._most, self._rules, self._overlong = planner.max_cost, planner.rules, batch.overlong
-        self._alone = self._rules.capacity
+        self._most, self._rules = max_cost_of(batch), rules_of(batch)
+        self._cuts, self._overlong = batch.cuts_samples, batch.overlong
 
     def chooser(self, budget: Budget, process: Process) -> Callable[..., Any]:
         """Return the function from raw samples (and, with `_keep`, decoded ones) to `Candidate`s.
 
         It runs once for every sample.
         """
-        measure, of_cost, function, text = self._measure, self._cost, self.function, self._text
-        multiple, alone, cuts, overlong = self._multiple, self._alone, self._cuts, self._overlong
-        has_more = bool(self._sums) or self._weight is not None or self._value is not None
-        more: tuple[tuple[float, ...], float, Hashable] = (), 0, None
+        layouts: dict[tuple[str, ...], tuple[Reader, Finish]] = {}
+        later, done = Finish(None if process is _keep else process, budget), Finish(None, budget)
+        only_decodes = self._parts.transform.only_decodes
+        is_plain, function = self._is_plain, self.function
+        is_exact = self._multiple == 1 and not self._limits and self._balance is None
+        """Whether an integer up to the limit needs no further check."""
+        most = min(self._rules.capacity, _LIMIT)
 
-        def choose(raw: Sample, ordinal: int, sample: Sample | None = None) -> Any:
+        def study(names: tuple[str, ...]) -> tuple[Reader, Finish]:
+            if len(layouts) > MAX_LAYOUTS:
+                layouts.clear()
+            read, is_whole = self._measure.study(names, self._evaluate, _ABSENT)
+            layouts[names] = read, done if is_whole and only_decodes else later
+            return layouts[names]
+
+        def choose(raw: Sample, ordinal: int, sample: Sample | None = None) -> Candidate | None:
             try:
-                values = measure(raw)
-                if values is None:
+                names = tuple(raw)
+                try:
+                    read, finish = layouts[names]
+                except KeyError:
+                    read, finish = study(names)
+                found = read(raw)
+                if found is _ABSENT:
                     budget.dropped["missing"] += 1
                     return None
-                cost = of_cost(values) if function is None else function(sample)
-                if cost.__class__ is not int or not 0 < cost <= _LIMIT:
-                    cost = _checked(cost, text)
-                if multiple > 1:
-                    cost = -(-cost // multiple) * multiple
-                is_long = cost > alone
-                sums, weight, value = more
-                if has_more:
-                    sums, weight, value = self._measure_more(values)
-                    is_long = is_long or not self._rules.fits(1, cost, cost, sums)
-                if is_long and cuts:
-                    is_long = False
-                elif is_long and overlong == "error":
-                    raise FieldError(self._describe_long(cost))
+                sums, weight, value = _NONE, 0, None
+                if is_plain:
+                    cost = found
+                else:
+                    cost, *sums, weight, value = found
+                    hash(value)
+                if function is not None:
+                    cost = function(sample)
+                if cost.__class__ is not int or not 0 < cost <= most or not is_exact:
+                    cost = self._weigh(cost, sums, weight)
             except Exception as error:
                 known = isinstance(error, WdspecError)
                 named = error if known else FieldError(f"cannot measure the sample: {one_line(error)}")
                 budget(named, "decode", url=raw["__url__"], key=raw["__key__"])
                 return None
-            if is_long and overlong == "drop":
+            if cost is None:
                 budget.dropped["overlong"] += 1
                 return None
-            return Candidate(cost, sums, weight, value, is_long, process, sample or raw, ordinal, budget)
+            return cost, sums, weight, value, sample or raw, finish, ordinal
 
         return choose
 
-    def _measure_more(self, values: Sequence[Any]) -> tuple[tuple[float, ...], float, Hashable]:
-        """Return the sums, the weight, and the value of a sample."""
-        sums = tuple([_checked(of(values), text, 0) for of, text in self._sums])
-        weight = 0 if self._weight is None else _checked(self._weight(values), self._balance, 0)
-        value = None if self._value is None else self._value(values)
-        hash(value)
-        return sums, weight, value
+    def _weigh(self, cost: Any, sums: Sequence[Any], weight: Any) -> float | None:
+        """Return a cost, perhaps padded; None for a sample to drop. Raises FieldError if it cannot be used."""
+        for each, text in zip(sums, self._limits, strict=True):
+            _check(each, text, 0)
+        _check(weight, self._balance, 0)
+        _check(cost, self._text)
+        if self._multiple > 1:
+            cost = -(-cost // self._multiple) * self._multiple
+        is_long = not self._cuts and not self._rules.fits(1, cost, cost, sums)
+        if is_long and self._overlong == "error":
+            raise FieldError(self._describe_long(cost))
+        return None if is_long and self._overlong == "drop" else cost
 
     def _describe_long(self, cost: float) -> str:
         """Return the message for a sample that exceeds the limits alone."""
         limits = (
             f"`max_cost` is {self._most:g}"
-            if self._most and cost > self._alone
+            if self._most and cost > self._rules.capacity
             else "one of the `limits` is less"
         )
         return f"the sample costs {cost:g}, and {limits}; raise it, or set `overlong: drop` or `alone`"
@@ -199,25 +218,6 @@ class WindowPlanner:
             return f"fields[{pack.fields[0]!r}].length"
         return self.batch.cost
 
-    @property
-    def rules(self) -> WindowRules:
-        """The limits of a batch."""
-        batch, pack = self.batch, self.batch.pack
-        return WindowRules(
-            inf if self.max_cost is None else self.max_cost,
-            batch.padded and pack is None,
-            batch.size or batch.max_size,
-            batch.size_multiple,
-            tuple(batch.limits.values()),
-            pack is not None and pack.method == "in_order",
-        )
-
-    @property
-    def max_cost(self) -> float | None:
-        """The limit of a batch: by default, the length of a packed row."""
-        batch = self.batch
-        return batch.pack.length if batch.max_cost is None and batch.pack else batch.max_cost
-
     def choose(self, parts: SourceParts, budget: Budget, process: Process) -> Process:
         """Return the function from raw samples of a source to `Candidate`s, in place of decoding them."""
         meter = _Meter(self, parts)
@@ -229,83 +229,133 @@ class WindowPlanner:
             sample = process(raw, ordinal)
             if sample is None:
                 return None
-            chosen = choose(raw, ordinal, sample)
-            budget.delivered -= chosen is None
-            return chosen
+            budget.delivered -= 1  # it is counted when its batch is given
+            return choose(raw, ordinal, sample)
 
         return decode_and_choose
 
-    def plan(self, candidates: Iterator[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
+    def plan(self, samples: Sequence[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
         """Yield the batches of a window, in the order in which they are given.
 
         Args:
-            candidates: the samples of the window.
+            samples: the samples of the window.
             key: decides the order of the batches.
             turn: the turn of the slot at which the window starts.
         """
-        if self.batch.group_by is not None:
-            yield from self._gather(candidates)
-            return
-        samples = list(candidates)
         if self.notes_costs and not (turn and key % _NOTED):
             self._note_costs(samples)
-        rules, most = self.rules, self.max_cost
-        rows = self._cut_rows(samples, int(most)) if self.batch.cuts_samples and most is not None else None
-        if rows is not None:
-            batches = rows
-        else:
-            whole = [each for each in samples if not each.is_long]
-            costs = np.array([each.cost for each in whole], dtype=np.float64)
-            sums = np.array([each.sums for each in whole] if rules.limits else [], dtype=np.float64)
-            planned = plan_window(costs, sums.reshape(len(whole), len(rules.limits)), rules)
-            batches = [[(whole[at], None) for at in batch] for batch in planned]
-            batches += [[(each, None)] for each in samples if each.is_long]
+        count, limits = len(samples), len(self.batch.limits)
+        costs = np.array(list(map(COST, samples)), dtype=np.float64)
+        sums = np.array(list(map(SUMS, samples)) if limits else [], dtype=np.float64).reshape(count, limits)
+        pieces, batches = plan_batches(costs, sums, self.batch)
+        if pieces is not None:
+            assert self.batch.pack is not None, "only packed samples are cut"
+            samples = [_cut(samples[piece[0]], piece, self.batch.pack) for piece in pieces]
         if self.batch.balance:
-            order = balance([_weight(batch) for batch in batches], turn)
+            order = balance([sum(samples[at][2] for at in batch) for batch in batches], turn)
         else:
             order = permute(len(batches), key)
-        yield from (batches[number] for number in order)
+        for number in order:
+            yield [samples[at] for at in batches[number]]
+
+    def gather(self, samples: Iterator[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
+        """Yield the batches of a window of `group_wait` samples, while it is read.
+
+        Args:
+            samples: the samples of the window.
+            key: decides which group comes at a turn, the same in all slots of a step.
+            turn: the turn of the slot at which the window starts.
+        """
+
+        def drop(left: Sequence[Candidate]) -> None:
+            for each in left:
+                each[5].budget.dropped["incomplete"] += 1
+
+        batch = self.batch
+        return gather_groups(samples, rules_of(batch), batch.incomplete, drop, batch.window, key, turn)
 
     def _note_costs(self, samples: Sequence[Candidate]) -> None:
         """Count what the samples of a window cost, truncated if they will be."""
-        most = self.max_cost if self.batch.overlong == "truncate" and self.max_cost is not None else inf
+        limit = max_cost_of(self.batch)
+        most = limit if self.batch.overlong == "truncate" and limit is not None else inf
         for each in samples:
-            cost, budget = min(each.cost, most), each.budget
+            cost, budget = min(each[0], most), each[5].budget
             budget.measured += 1
             budget.measured_cost += cost
             budget.measured_squares += cost * cost
 
-    def _cut_rows(self, samples: Sequence[Candidate], most: int) -> list[PlannedBatch] | None:
-        """Return the rows of a window whose samples are cut; None if none is."""
-        batch, pack = self.batch, self.batch.pack
-        assert pack is not None, "only packed samples are cut"
-        lengths = [int(each.cost) for each in samples]
-        if pack.method == "concatenate":
-            return [[(samples[piece[0]], piece) for piece in row] for row in concatenate(lengths, most)]
-        if max(lengths, default=0) <= most:
+
+def _cut(whole: Candidate, piece: Piece, pack: Packing) -> Candidate:
+    """Return a candidate for a part of a sample."""
+    cost, sums, weight, value, raw, finish, ordinal = whole
+    _, start, stop = piece
+    if (start, stop) == (0, cost) and finish.process is not None:
+        process = finish.process
+    else:
+        process = _cutting(finish, int(cost), start, stop, pack)
+    return float(stop - start), sums, weight, value, raw, Finish(process, finish.budget), ordinal
+
+
+def _cutting(finish: Finish, length: int, start: int, stop: int, pack: Packing) -> Process:
+    """Return the function that decodes a sample of a length, and cuts its packed fields."""
+    budget = finish.budget
+
+    def process(raw: Sample, ordinal: int) -> Sample | None:
+        sample = raw if finish.process is None else finish.process(raw, ordinal)
+        if sample is None:
             return None
-        if batch.overlong == "truncate":
-            pieces: list[Piece] = [(place, 0, min(length, most)) for place, length in enumerate(lengths)]
-        else:
-            pieces = cut_long(lengths, most)
-        costs = np.array([stop - start for _, start, stop in pieces], dtype=np.float64)
-        planned = plan_window(costs, np.zeros((len(pieces), 0)), self.rules)
-        return [[(samples[pieces[at][0]], pieces[at]) for at in row] for row in planned]
+        cut = dict(sample)
+        for name in pack.fields:
+            if name in sample and len(sample[name]) != length:
+                error = FieldError(
+                    f"`{name}` has {len(sample[name])} elements, but the sample costs {length}; to cut samples, "
+                    "`batch.cost` must be the length of what is packed",
+                    source=sample.get("__source__"),
+                )
+                budget(error, "decode", url=sample.get("__url__"), key=sample.get("__key__"), field=name)
+                return None
+            if name in sample:
+                cut[name] = sample[name][start:stop]
+        return cut
 
-    def _gather(self, candidates: Iterator[Candidate]) -> Iterator[PlannedBatch]:
-        waiting: dict[int, Candidate] = {}
+    return process
 
-        def note() -> Iterator[tuple[Hashable, float, Sequence[float]]]:
-            for place, each in enumerate(candidates):
-                waiting[place] = each
-                yield each.value, each.cost, each.sums
 
-        def drop(places: Sequence[int]) -> None:
-            for place in places:
-                waiting.pop(place).budget.dropped["incomplete"] += 1
+def weigh(batch: PlannedBatch) -> tuple[list[float], float]:
+    """Return the costs of the samples of a batch, and its weight for `balance`."""
+    return list(map(COST, batch)), sum(each[2] for each in batch)
 
-        for places in gather_groups(note(), self.rules, self.batch.incomplete, drop):
-            yield [(waiting.pop(place), None) for place in places]
+
+def give(batch: PlannedBatch, packed: str | None) -> CostedSamples:
+    """Return the samples of a batch, decoded. Those that cannot be decoded are left out.
+
+    Args:
+        packed: the field whose elements are counted; None without packing.
+    """
+    finishes = set(map(FINISH, batch))
+    if any(finish.process for finish in finishes):
+        batch = list(_decode(batch))
+    samples = CostedSamples(map(SAMPLE, batch))
+    samples.costs = list(map(COST, batch))
+    for finish in finishes:
+        costs = samples.costs
+        if len(finishes) > 1:
+            costs = [each[0] for each in batch if each[5] is finish]
+        finish.budget.cost += sum(costs)
+        if finish.process is None:  # otherwise, it counts them
+            finish.budget.delivered += len(costs)
+        if packed is not None:
+            own = (each[4] for each in batch if each[5] is finish)
+            finish.budget.tokens += sum(_length(sample.get(packed)) for sample in own)
+    return samples
+
+
+def _decode(batch: PlannedBatch) -> Iterator[Candidate]:
+    """Yield the candidates of a batch, decoded. Those that cannot be decoded are left out."""
+    for cost, sums, weight, value, raw, finish, ordinal in batch:
+        sample = raw if finish.process is None else finish.process(raw, ordinal)
+        if sample is not None:
+            yield cost, sums, weight, value, sample, finish, ordinal
 
 
 def _length(value: Any) -> int:
@@ -316,29 +366,10 @@ def _length(value: Any) -> int:
         return 0
 
 
-def _weight(batch: PlannedBatch) -> float:
-    return sum(each.weight for each, _ in batch)
-
-
-def _evaluator(expression: Expression, places: Sequence[int]) -> Callable[[Sequence[Any]], Any]:
-    """Return the function from all values that were read to the value of an expression."""
-    if expression.source == "v0":
-        return itemgetter(places[0])
-    evaluate = expression.evaluate
-    match places:
-        case []:
-            constant = evaluate()
-            return lambda values: constant
-        case [place]:
-            return lambda values: evaluate(values[place])
-        case _:
-            return lambda values: evaluate(*[values[place] for place in places])
-
-
-def _checked(value: Any, text: str | None, least: float = 1e-12) -> float:
-    """Return a cost. Raises FieldError for what is not a number of the right size."""
+def _check(value: Any, text: str | None, least: float = 1e-12) -> None:
+    """Raise FieldError for a cost that is not a number of the right size."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= _LIMIT:
-        return value
+        return
     what = f"{value!r:.40}" if isinstance(value, (int, float)) else f"a {type(value).__name__}, {value!r:.40}"
     raise FieldError(
         f"`{text}` is {what}; it must be a finite number {'above 0' if least else 'of at least 0'}"
@@ -373,6 +404,8 @@ class WindowSlot:
         """The state of the slot before the window."""
         self._planner, self._draws_at = planner, draws_at
         self._key = key64(plan.seed, "window", plan.topology.slot(rank, worker))
+        self._step_key = key64(plan.seed, "groups", worker)
+        """The same in all slots of a step."""
         self._worker, self._workers = worker, plan.topology.workers
         self._window, self._given, self._turn = point.turn, point.ordinal, point.last
         """The number of the window, how many of its batches were given, and the turn at which it started."""
@@ -381,27 +414,14 @@ class WindowSlot:
 
     def take(self, m: int) -> list[Sample]:
         """Return the samples of the next batch, the slot's m-th. Those that cannot be decoded are left out."""
-        while True:
-            samples, costs = CostedSamples(), []
-            for each, piece in self._next(m):
-                if piece is None:
-                    sample, cost = each.process(each.raw, each.ordinal), each.cost
-                else:
-                    sample, cost = self._cut(each, piece), float(piece[2] - piece[1])
-                if sample is not None:
-                    samples.append(sample)
-                    costs.append(cost)
-                    each.budget.cost += cost
-                    if self._packed is not None:
-                        each.budget.tokens += _length(sample.get(self._packed))
-            if samples:
-                samples.costs = costs
-                return samples
+        while not (samples := give(self._next(m), self._packed)):
+            pass
+        return samples
 
     def skip(self, m: int) -> None:
         """Move past the m-th batch of the slot without decoding its samples."""
-        for each, _ in self._next(m):
-            each.budget.dropped["skip"] += 1
+        for each in self._next(m):
+            each[5].budget.dropped["skip"] += 1
 
     def draw_by(self, draws: Draws | ScheduledDraws) -> None:
         """Do nothing: `draws_at` knows the shares that were set. They apply from the next window on."""
@@ -409,7 +429,7 @@ class WindowSlot:
     def pack(self) -> bytes:
         """Return the state after the last batch taken."""
         turn = self._turn if self._given else -1
-        return self._start + StreamState(self._window, self._given, turn).pack()
+        return self._start + pack_place(self._window, self._given, turn)
 
     def close(self) -> None:
         """Close all open shards."""
@@ -419,10 +439,7 @@ class WindowSlot:
         """Return the costs of the samples of each batch of the first window, and its weight for `balance`."""
         self._open(0)
         assert self._batches is not None, "it was opened"
-        return [
-            ([each.cost if piece is None else piece[2] - piece[1] for each, piece in batch], _weight(batch))
-            for batch in self._batches
-        ]
+        return list(map(weigh, self._batches))
 
     def _next(self, m: int) -> PlannedBatch:
         """Return the next batch, the slot's m-th."""
@@ -447,28 +464,9 @@ class WindowSlot:
         """Start the window at a turn of the slot."""
         self._turn = turn
         self._slot.draw_by(self._draws_at(turn * self._workers + self._worker))
-        candidates = cast("Iterator[Candidate]", self._slot.samples(self._window))
-        self._batches = self._planner.plan(candidates, key64(self._key, self._window), turn)
-
-    def _cut(self, candidate: Candidate, piece: Piece) -> Sample | None:
-        """Return a part of a decoded sample."""
-        sample = candidate.process(candidate.raw, candidate.ordinal)
-        if sample is None:
-            return None
-        pack = self._planner.batch.pack
-        assert pack is not None, "only packed samples are cut"
-        cut = dict(sample)
-        for name in pack.fields:
-            if name in sample and len(sample[name]) != candidate.cost:
-                error = FieldError(
-                    f"`{name}` has {len(sample[name])} elements, but the sample costs {candidate.cost:g}; to cut "
-                    "samples, `batch.cost` must be the length of what is packed",
-                    source=sample.get("__source__"),
-                )
-                candidate.budget(
-                    error, "decode", url=sample.get("__url__"), key=sample.get("__key__"), field=name
-                )
-                return None
-            if name in sample:
-                cut[name] = sample[name][piece[1] : piece[2]]
-        return cut
+        if self._planner.batch.group_by is not None:
+            found = cast("Iterator[Candidate]", self._slot.samples(self._window))
+            self._batches = self._planner.gather(found, self._step_key, turn)
+        else:
+            window = cast("list[Candidate]", self._slot.take(self._window))
+            self._batches = self._planner.plan(window, key64(self._key, self._window), turn)

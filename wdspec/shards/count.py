@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from itertools import repeat
 from typing import Any
 
@@ -12,9 +14,10 @@ from wdspec.base.progress import progress
 from wdspec.planning.passes import ShardCount, SourceCount, pass_order
 from wdspec.read.budget import Budget
 from wdspec.read.shard import Piece, ShardOpener
-from wdspec.read.transform import SourceParts
+from wdspec.read.transform import Process, SourceParts, UserFunctions
+from wdspec.read.windows import WindowPlanner
 from wdspec.shards.lock import find_measured
-from wdspec.spec.measurements import MeasuredShard, Measurements
+from wdspec.spec.measurements import MeasuredShard, Measurements, costing_of
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 
@@ -49,7 +52,7 @@ def count_samples(
                 counts[source.name] = SourceCount.of(())
                 continue
             known = measurements if measurements and measurements.of(spec, source) else None
-            if source.samples is not None and len(listed) == 1 and known is None:
+            if source.samples is not None and len(listed) == 1 and known is None and not has_windows(spec):
                 count = SourceCount.of([ShardCount(source.samples)])
             else:
                 count = SourceCount.of(
@@ -74,6 +77,10 @@ def _count_shards(
 ) -> Iterator[ShardCount]:
     """Yield the counts of shards in the order of the pass, up to the shard with sample number `most`."""
     order = pass_order(spec.seed, source.name, len(listed), source.order)
+    planner = WindowPlanner.of(spec) if has_windows(spec) else None
+    same_costs = (
+        measurements is not None and costing_of(spec, source) == measurements.sources[source.name].costing
+    )
     budget = Budget(parts.errors, source.name).without_log()  # readers count and log these errors
     turns: Iterable[ShardUrl] = (listed[order.entry(0, turn).shard] for turn in range(len(listed)))
     measured: Iterator[MeasuredShard | None] = repeat(None)
@@ -84,11 +91,17 @@ def _count_shards(
     for shard, known in zip(turns, measured, strict=False):
         if most is not None and total >= most:
             break
-        if known is None or not known.samples:  # an empty shard, or errors, which are not measured
+        costs = array("d", known.costs) if known is not None and known.costs and same_costs else None
+        if known is None or not known.samples or (planner and costs is None):
+            # It is empty, has errors, which are not measured, or is measured in another way.
             count = count_shard(parts.open, shard, budget)
             changed += known is None
+            if planner is not None and count.samples:
+                process = parts.transform.build(budget, spec.seed, 0, UserFunctions(), parts.open)
+                costs = measure_costs(parts, shard, planner, process, budget, count.samples)
         else:
             count = ShardCount(known.samples, known.marks, frozenset(known.lost))
+        count = count._replace(costs=costs)
         total += count.samples
         yield count
         advance()
@@ -97,6 +110,40 @@ def _count_shards(
             f"{changed:,} of {len(listed):,} shards of `{source.name}` have changed since `stats` was written, so they "
             "were counted again; `wdspec stats SPEC` measures them"
         )
+
+
+def has_windows(spec: Spec) -> bool:
+    """Whether the batches of a spec are planned from windows."""
+    return spec.batch is not None and spec.batch.has_windows
+
+
+def measure_costs(
+    parts: SourceParts,
+    shard: ShardUrl,
+    planner: WindowPlanner,
+    process: Process,
+    budget: Budget,
+    count: int,
+    lent: AbstractContextManager[object] | None = None,
+) -> array[float]:
+    """Return what each of the `count` samples of a shard costs, NaN for those that are in no batch.
+
+    Raises:
+        WdspecError: a sample cannot be read or measured, and the policy is to raise.
+    """
+    measure: Callable[[dict[str, Any], int], Any] = planner.choose(parts, budget, process)
+    is_kept = parts.build_choice(budget)
+    costs = array("d", [math.nan]) * count
+    with closing(
+        parts.open(Piece(shard), on_error=lambda error: budget(error, "shard", url=shard.text))
+    ) as samples:
+        for raw in samples:
+            if is_kept(raw):
+                with lent or nullcontext():
+                    found = measure(raw, samples.next_index - 1)
+                if found is not None:
+                    costs[samples.next_index - 1] = found[0]
+    return costs
 
 
 def count_shard(

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import version
 from itertools import combinations, product
+from math import isnan, nan
 from typing import Any
 
 from wdspec.base.errors import UsageError
@@ -114,14 +115,20 @@ def decoding_of(spec: Spec, source: Source) -> str:
 
 
 def costing_of(spec: Spec, source: Source) -> str:
-    """A digest of what a sample of a source costs; empty if no shares need it."""
-    if spec.batch is None or not any(mix.shares_in == "cost" for mix in _mixes_of(spec)):
+    """A digest of what a sample of a source costs; empty if neither shares nor a pass need it."""
+    if spec.batch is None or not spec.batch.has_windows:
+        return ""
+    keys = {"cost", "pack"}
+    if spec.is_pass:  # it also needs to know which samples are dropped
+        keys |= {"max_cost", "overlong"}
+    elif not any(mix.shares_in == "cost" for mix in _mixes_of(spec)):
         return ""
     values = [
         reading_of_shards(spec, source),
         source.model_dump(mode="json", include=_DECODING | _later_keys(source)),
         spec.model_dump(mode="json", include={"costs"}),
-        spec.batch.model_dump(mode="json", include={"cost", "pack"}),
+        spec.batch.model_dump(mode="json", include=keys),
+        *([source.missing, source.select] if spec.is_pass else ()),
     ]
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
 
@@ -171,6 +178,8 @@ class MeasuredShard:
     """See `ShardCount`."""
     cost: tuple[float, int] | None = None
     """The cost of its samples by `batch.cost`, and how many could be measured, if this was asked for."""
+    costs: Sequence[float] = ()
+    """For a pass by cost, what each sample costs; NaN for those that are in no batch."""
 
     def as_json(self) -> dict[str, Any]:
         values = {
@@ -183,6 +192,7 @@ class MeasuredShard:
             "marks": self.marks,
             "lost": self.lost,
             "cost": self.cost,
+            "costs": [None if isnan(each) else int(each) if each % 1 == 0 else each for each in self.costs],
         }
         return {key: value for key, value in values.items() if value or key in ("samples", "bytes")}
 
@@ -198,6 +208,7 @@ class MeasuredShard:
             tuple((_count(index), _count(offset)) for index, offset in values.get("marks", ())),
             tuple(map(_count, values.get("lost", ()))),
             _cost(values.get("cost")),
+            tuple(nan if each is None else _positive(each) for each in values.get("costs", ())),
         )
 
 

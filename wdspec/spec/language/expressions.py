@@ -111,6 +111,14 @@ def parse_expression(text: str, named: Mapping[str, str] | None = None) -> Expre
     return Expression(text, tuple(reader.paths), frozenset(reader.paths) - reader.required, source)
 
 
+def parse_together(texts: Sequence[str], named: Mapping[str, str] | None = None) -> Expression:
+    """Parse expressions into one whose value is the tuple of their values. Raises as `parse_expression`."""
+    reader = _Reader(named or {})
+    sources = [reader.read(text, (), is_alone=True) for text in texts]
+    text, source = ", ".join(texts), "".join(f"{each}, " for each in sources)
+    return Expression(text, tuple(reader.paths), frozenset(reader.paths) - reader.required, f"({source})")
+
+
 class _Reader:
     """Reads the nodes of an expression, and writes them as Python again."""
 
@@ -124,8 +132,8 @@ class _Reader:
         self.paths: dict[Path, str] = {}
         self.required: set[Path] = set()
 
-    def read(self, text: str, around: tuple[str, ...]) -> str:
-        self._length += len(text)
+    def read(self, text: str, around: tuple[str, ...], is_alone: bool = False) -> str:
+        self._length = len(text) + (0 if is_alone else self._length)
         if self._length > MOST_CHARACTERS:
             raise ExpressionError(f"an expression has at most {MOST_CHARACTERS:,} characters")
         try:

@@ -1,0 +1,161 @@
+"""Batches by cost, packing and groups, compared with plain batches of the same mean size: fill, planning, throughput.
+
+    python -m benchmarks.batch_costs            # two minutes
+    python -m benchmarks.batch_costs --quick    # checks that it runs
+
+Throughput is processor time of one process, in turns with plain batches: the median of the ratios of pairs.
+Both read the same shards and collate in the same way, so the ratio is what measuring and planning take. A packed row is
+compared with plain batches whose function of `collate` joins the same samples to a row without padding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import wdspec
+
+LENGTHS = {"web": (5.8, 1.1), "chat": (6.5, 1.0), "long": (7.5, 0.9)}
+"""Parameters of log-normal lengths, in tokens."""
+ROW, WINDOW, MOST = 8192, 1000, 4096
+"""Length of a packed row; samples of a window; the longest sample of a shard."""
+
+
+def join(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """Collate plain samples to a row: what a packed batch has, without padding and without a plan."""
+    columns = {name: [sample[name] for sample in samples] for name in samples[0]}
+    arrays = [torch.from_numpy(values) for values in columns["npy"]]
+    columns["npy"] = torch.cat(arrays)[None]
+    columns["position_ids"] = torch.cat([torch.arange(len(values)) for values in arrays])[None]
+    columns["cu_seqlens"] = torch.tensor(
+        [0, *np.cumsum([len(values) for values in arrays])], dtype=torch.int32
+    )
+    return columns
+
+
+def write_shards(folder: Path, shards: int, samples: int) -> None:
+    """Write shards of texts, arrays of tokens and JSON, of log-normal lengths."""
+    draw = np.random.default_rng(1)
+    for shard in range(shards):
+        writers = {
+            kind: wdspec.ShardWriter(f"{folder}/{kind}-{shard}-%d.tar", verbose=0)
+            for kind in ("txt", "npy", "json")
+        }
+        lengths = np.clip(draw.lognormal(6.5, 1.0, samples), 16, MOST).astype(int)
+        for number, length in enumerate(lengths.tolist()):
+            array = io.BytesIO()
+            np.save(array, np.arange(length, dtype=np.int64))
+            text = "a sentence of words, " * (length // 21 + 1)
+            facts = {"text": text[:length], "lang": int(draw.integers(8)), "n": length}
+            values = {
+                "txt": text[:length].encode(),
+                "npy": array.getvalue(),
+                "json": json.dumps(facts).encode(),
+            }
+            for kind, writer in writers.items():
+                writer.write({"__key__": f"{shard}-{number:06d}", kind: values[kind]})
+        for writer in writers.values():
+            writer.close()
+
+
+ROWS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "text, padded": (
+        "txt",
+        {"cost": "txt.length", "max_cost": 32768, "collate": {"txt": "list"}},
+        {"collate": {"txt": "list"}},
+    ),
+    "text, sums": (
+        "txt",
+        {"cost": "txt.length", "max_cost": 32768, "padded": False, "collate": {"txt": "list"}},
+        {"collate": {"txt": "list"}},
+    ),
+    "text, groups": (
+        "txt",
+        {"size": 32, "group_by": "ceil(txt.length / 500)", "incomplete": "merge", "collate": {"txt": "list"}},
+        {"collate": {"txt": "list"}},
+    ),
+    "JSON, by a number in it": ("json", {"cost": "json.n", "max_cost": 32768}, {}),
+    "JSON, groups": ("json", {"size": 32, "group_by": "json.lang"}, {}),
+    "arrays, padded": (
+        "npy",
+        {"cost": "npy.length", "max_cost": 32768, "collate": {"npy": "pad"}},
+        {"collate": {"npy": "pad"}},
+    ),
+    "arrays, packed": (
+        "npy",
+        {
+            "pack": {
+                "fields": "npy",
+                "length": ROW,
+                "position_ids": "position_ids",
+                "cu_seqlens": "cu_seqlens",
+            }
+        },
+        {"collate": "benchmarks.batch_costs:join"},
+    ),
+}
+"""Name → the fields of the shards, the batches by cost, and the plain ones."""
+
+
+def spec_of(folder: Path, fields: str, batch: dict[str, Any]) -> dict[str, Any]:
+    return {"dataset": [{"name": "a", "shards": f"{folder}/{fields}-*.tar"}], "batch": batch}
+
+
+def spend(batches: Iterator[dict[str, Any]], samples: int) -> float:
+    """Return the processor time per sample of reading at least so many samples, in seconds."""
+    seen, start = 0, time.process_time()
+    while seen < samples:
+        seen += len(next(batches)["__key__"])
+    return (time.process_time() - start) / seen
+
+
+def compare(
+    folder: Path, fields: str, by_cost: dict[str, Any], plain: dict[str, Any], samples: int, pairs: int
+) -> list[float]:
+    """Return processor time per sample of plain batches and of those by cost, in µs, and the median ratio of pairs."""
+    with wdspec.loader(spec_of(folder, fields, by_cost), num_workers=0) as costed:
+        batches = iter(costed)
+        sizes = [len(next(batches)["__key__"]) for _ in range(200)]
+        size = max(1, round(sum(sizes) / len(sizes)))
+        with wdspec.loader(spec_of(folder, fields, {"size": size, **plain}), num_workers=0) as even:
+            others = iter(even)
+            spend(others, samples), spend(batches, samples)
+            spent = [(spend(others, samples), spend(batches, samples)) for _ in range(pairs)]
+    ratios = sorted(a / b for a, b in spent)
+    return [
+        *(1e6 * float(np.median(column)) for column in zip(*spent, strict=True)),
+        ratios[len(ratios) // 2],
+        size,
+    ]
+
+
+def main() -> None:
+    """Print the tables."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--quick", action="store_true")
+    options.add_argument("--rows", nargs="*", help="texts in the names of the rows to run")
+    found = options.parse_args()
+    samples, pairs = (200, 1) if found.quick else (8000, 9)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_shards(folder, 2, 2000 if not found.quick else 500)
+        print("throughput                 size  plain µs  by cost µs  ratio")
+        for row, (fields, by_cost, plain) in ROWS.items():
+            if found.rows and not any(text in row for text in found.rows):
+                continue
+            before, after, ratio, size = compare(folder, fields, by_cost, plain, samples, pairs)
+            print(f"{row:26} {size:4} {before:9.2f} {after:11.2f} {ratio:6.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""`epoch: pass` with batches by cost: each sample comes once, on any number of ranks, and after a resume."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from io import BytesIO
+from itertools import chain
+
+import numpy as np
+import pytest
+from shardmaking import write_shard
+
+import wdspec
+from wdspec.jobs.engine import LocalEngine
+from wdspec.jobs.stats import StatsJob
+
+LENGTHS = {}
+
+
+def array(length: int) -> bytes:
+    out = BytesIO()
+    np.save(out, np.arange(length))
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("passes")
+    draw = random.Random(1)
+    for source, count in (("a", 61), ("b", 23)):
+        for shard in range(3):
+            samples = []
+            for number in range(count + shard):
+                key = f"{source}{shard}{number:03d}"
+                LENGTHS[key] = min(300, max(1, round(draw.lognormvariate(4, 0.8))))
+                fields = {"npy": array(LENGTHS[key]), "json": json.dumps({"n": LENGTHS[key]}).encode()}
+                samples.append((key, fields))
+            write_shard(folder / f"{source}-{shard}.tar", samples)
+    return folder
+
+
+KINDS = {
+    "padded": {"cost": "json.n", "max_cost": 800, "window": 40, "collate": {"npy": "pad"}},
+    "sums": {"cost": "npy.length", "max_cost": 500, "padded": False, "collate": {"npy": "pad"}},
+    "balanced": {"cost": "json.n", "max_cost": 900, "balance": "json.n", "window": 30, "ragged": "list"},
+    "dropped": {"cost": "json.n", "max_cost": 90, "overlong": "drop", "window": 25, "ragged": "list"},
+    "alone": {"cost": "json.n", "max_cost": 90, "overlong": "alone", "window": 25, "ragged": "list"},
+    "packed": {"window": 30, "pack": {"fields": "npy", "length": 320}},
+    "split": {"window": 30, "pack": {"fields": "npy", "length": 64}, "overlong": "split"},
+    "concatenated": {"window": 30, "pack": {"fields": "npy", "length": 64, "method": "concatenate"}},
+}
+
+
+def spec_of(folder, batch, ranks=6, workers=2, **more):
+    sources = [{"name": name, "shards": f"{folder}/{name}-{{0..2}}.tar"} for name in "ab"]
+    elastic = {"ranks": ranks, "workers": workers}
+    return {"dataset": sources, "elastic": elastic, "batch": batch, "epoch": "pass", **more}
+
+
+def read(spec, ranks=1, state=None, stop=None, workers=0):
+    """The batches of each step over all ranks, and the merged state."""
+    canonical = spec["elastic"]["ranks"] // ranks
+    loaders = [wdspec.loader(spec, num_workers=workers, rank=rank, world_size=ranks) for rank in range(ranks)]
+    try:
+        for loader in loaders if state is not None else ():
+            loader.load_state_dict(state)
+        iterators = [iter(loader) for loader in loaders]
+        steps = []
+        while stop is None or len(steps) < stop:
+            step = [batch for each in iterators for _ in range(canonical) if (batch := next(each, None))]
+            if not step:
+                break
+            assert len(step) == spec["elastic"]["ranks"], "every canonical rank gives a batch"
+            steps.append(step)
+        return steps, wdspec.merge_states([loader.state_dict() for loader in loaders])
+    finally:
+        for loader in loaders:
+            loader.close()
+
+
+def keys_of(batch):
+    """The keys of the samples of a batch, without padding."""
+    return tuple(key for key, is_real in zip(batch["__key__"], batch["__mask__"], strict=True) if is_real)
+
+
+def all_keys(steps):
+    return [[keys_of(batch) for batch in step] for step in steps]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pass_gives_every_sample_exactly_once(folder, kind):
+    batch = KINDS[kind]
+    steps, _ = read(spec_of(folder, batch))
+    keys = Counter(key for step in all_keys(steps) for keys in step for key in keys)
+    if kind == "dropped":
+        assert keys == Counter({key: 1 for key, length in LENGTHS.items() if length <= 90})
+    elif kind in ("split", "concatenated"):
+        assert set(keys) == set(LENGTHS)
+        assert sum(batch["__tokens__"] for batch in chain(*steps)) == sum(LENGTHS.values())
+    else:
+        assert keys == Counter(dict.fromkeys(LENGTHS, 1))
+    for made in chain(*steps):
+        assert made["__size__"] == len(keys_of(made))
+        if not made["__size__"]:
+            assert made["__cost__"] == 0
+            assert list(made["__mask__"]) == [False]
+            assert made.get("__tokens__", 0) == 0
+        elif kind != "alone":
+            assert made["__cost__"] <= batch.get("max_cost", batch.get("pack", {}).get("length"))
+    assert any(made["__size__"] for made in steps[-1]), "the pass ends when the last slot runs dry"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_pass_resumes_on_other_ranks(folder, seed):
+    draw = random.Random(seed)
+    spec = spec_of(folder, KINDS[draw.choice(list(KINDS))], seed=seed)
+    steps = all_keys(read(spec)[0])
+    for first, second, third in ((6, 3, 2), (2, 6, 1), (1, 2, 6)):
+        one = draw.randrange(1, len(steps))
+        two = draw.randrange(one, len(steps) + 1)
+        before, state = read(spec, first, stop=one)
+        middle, state = read(spec, second, json.loads(json.dumps(state)), stop=two - one)
+        after, _ = read(spec, third, state) if two < len(steps) else ([], None)
+        assert all_keys([*before, *middle, *after]) == steps
+
+
+def test_workers_change_nothing(folder):
+    spec = spec_of(folder, KINDS["padded"], 2, 2)
+    assert all_keys(read(spec, workers=2)[0]) == all_keys(read(spec)[0])
+
+
+def test_the_next_pass_is_the_same(folder):
+    with wdspec.loader(spec_of(folder, KINDS["packed"], 1, 1), num_workers=0) as loader:
+        first = [keys_of(batch) for batch in loader]
+        assert [keys_of(batch) for batch in loader] == first
+        assert len(loader) == len(first)
+
+
+def test_costs_in_stats_are_not_measured_again(folder, tmp_path, monkeypatch):
+    spec = spec_of(folder, KINDS["padded"], stats=str(tmp_path / "stats.json"))
+    expected = all_keys(read(spec_of(folder, KINDS["padded"]))[0])
+    StatsJob(wdspec.load(spec), spec["stats"]).run(LocalEngine(0))
+    monkeypatch.setattr("wdspec.shards.count.measure_costs", None)
+    assert all_keys(read(spec)[0]) == expected
+    with pytest.raises(TypeError):  # another cost has to be measured
+        read({**spec, "batch": {**KINDS["padded"], "cost": "json.n + 1"}})
+
+
+def test_more_batches_than_were_planned_are_an_error(folder, tmp_path):
+    spec = spec_of(folder, KINDS["padded"], 1, 1, stats=str(tmp_path / "stats.json"))
+    StatsJob(wdspec.load(spec), spec["stats"]).run(LocalEngine(0))
+    stats = json.loads((tmp_path / "stats.json").read_text())
+    for of_source in stats["shards"].values():
+        for shard in of_source.values():
+            shard["costs"] = [1] * len(shard["costs"])
+    (tmp_path / "stats.json").write_text(json.dumps(stats))
+    with pytest.raises(wdspec.ShardError, match="other costs than when the pass was planned"):
+        read(spec)
+
+
+@pytest.mark.parametrize(
+    ("batch", "more", "message"),
+    [
+        ({"size": 4, "group_by": "json.n"}, {}, "`epoch: pass` and `group_by`"),
+        ({**KINDS["padded"], "limits": {"json.n": 500}}, {}, "`epoch: pass` and `limits`"),
+        (KINDS["padded"], {"epoch": {"pass": "drop"}}, "a remainder to drop"),
+        (KINDS["padded"], {"limit": 100}, "a `limit`"),
+    ],
+)
+def test_passes_that_are_refused(folder, batch, more, message):
+    with pytest.raises(wdspec.SpecError, match=message):
+        wdspec.load(spec_of(folder, batch) | more)
+
+
+def test_a_cost_that_cannot_be_measured_is_found_before_the_pass(folder):
+    with pytest.raises(wdspec.FieldError, match="there is no `nothing` in it"):
+        read(spec_of(folder, {**KINDS["padded"], "cost": "json.nothing"}))
