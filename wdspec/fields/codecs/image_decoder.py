@@ -33,6 +33,7 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from wdspec.base.errors import UsageError
 from wdspec.fields import memory
+from wdspec.fields.codecs.color_jitter import ColorJitter
 from wdspec.fields.codecs.framing import Framing, Size
 from wdspec.fields.codecs.resizing import NEAREST, Fit, resize
 from wdspec.fields.scale import MAX_PIXELS, Numbers, scaled_size
@@ -364,6 +365,7 @@ class ImageDecoder:
         self._reduces = option_values(spec).get("dct_scaling", True) and not nearest
         self._fast = self._container != "pil" and "pillow" not in options
         self._hflip: float = option_values(spec).get("hflip", 0)
+        self._jitter = None if nearest else ColorJitter.of(spec)  # labels have no colours
         self._normalization: Normalization | None = option_values(spec).get("normalize")
         self._is_fixed = self._framing is not None and self._framing.is_fixed
 
@@ -386,6 +388,8 @@ class ImageDecoder:
                 )
             if numbers(_FLIP) < self._hflip:
                 values = values[:, ::-1]
+        if self._jitter is not None:
+            values = self._jitter(values, 255 if values.dtype == np.uint8 else 65535, numbers)
         return self._finish(values)
 
     def _pixels(self, data: bytes, factor: float | None, numbers: Numbers | None) -> Array:

@@ -84,6 +84,22 @@ def _probability(text: str) -> float:
     return number if 0 < number <= 1 else _bad(text, "a probability such as `0.5`")
 
 
+def _factors(text: str) -> tuple[float, float]:
+    """`0.4` for 0.6 to 1.4, or a range."""
+    wanted = "how far a factor may be from 1, such as `0.4`, or its range, such as `0.6..1.4`"
+    if ".." in text:
+        return _range(text)
+    if not re.fullmatch(_NUMBER, text) or not _number(text):
+        _bad(text, wanted)
+    return max(0.0, 1 - _number(text)), 1 + _number(text)
+
+
+def _turns(text: str) -> tuple[float, float]:
+    """`0.1` for -0.1 to 0.1 of a turn."""
+    number = _number(text) if re.fullmatch(_NUMBER, text) else 0
+    return (-number, number) if 0 < number <= 0.5 else _bad(text, "a part of a turn up to 0.5, such as `0.1`")
+
+
 def _normalization(text: str) -> Normalization:
     """`imagenet`, or means and deviations: `0.5..0.5`, `0.5/0.4/0.3..0.2/0.2/0.1`."""
     if text in NORMALIZATIONS:
@@ -122,13 +138,24 @@ FRAMING: Mapping[str, Callable[[str], Any]] = {
 """Options that resize images, with the functions that read their values; all but the last three are torchvision's."""
 REDUCING: Mapping[str, Callable[[str], Any]] = {"dct_scaling": _boolean}
 """Whether JPEGs are decoded at a smaller size if they will be resized."""
-FINISHING: Mapping[str, Callable[[str], Any]] = {"hflip": _probability, "normalize": _normalization}
+COLORING: Mapping[str, Callable[[str], Any]] = {
+    "brightness": _factors,
+    "contrast": _factors,
+    "saturation": _factors,
+    "hue": _turns,
+}
+"""Options that change colours, which are torchvision's."""
+FINISHING: Mapping[str, Callable[[str], Any]] = {
+    "hflip": _probability,
+    **COLORING,
+    "normalize": _normalization,
+}
 """What happens to images after they are resized."""
 CLIPPING: Mapping[str, Callable[[str], Any]] = {"frames": _count, "fps": _rate, "clip": _seconds}
 """Which frames of a video are taken."""
 VALUED = {**FRAMING, **REDUCING, **FINISHING, **CLIPPING}
 """Options that need a value; all others have none."""
-DRAWING = frozenset({"random_resized_crop", "hflip", "clip"})
+DRAWING = frozenset({"random_resized_crop", "hflip", *COLORING, "clip"})
 """Options with random numbers, which depend on the sample's place in the order."""
 
 
@@ -159,6 +186,9 @@ def option_values(name: str) -> dict[str, Any]:
         raise ValueError(
             "`bucket` goes by the size in the header of a file; turn images when you write the shards"
         )
+    for option in ("saturation", "hue"):
+        if option in values and name.partition("+")[0] in _GREYS:
+            raise ValueError(f"`{option}` changes colours, which `{name.partition('+')[0]}` does not have")
     if "normalize" in values:
         channels = _FLOATS.get(name.partition("+")[0])
         if channels is None or len(values["normalize"][0]) not in (1, channels):
@@ -175,6 +205,7 @@ def shown_option(option: str) -> str:
 
 _FLOATS = {"rgb": 3, "torchrgb": 3, "torch": 3, "l": 1, "torchl": 1}
 """Decoders of floats without alpha → their channels."""
+_GREYS = frozenset({"l8", "l16", "l", "torchl8", "torchl", "pill"})
 _EXAMPLES = {
     "resize": "256",
     "center_crop": "224",
@@ -188,6 +219,10 @@ _EXAMPLES = {
     "step": "64",
     "dct_scaling": "false",
     "hflip": "0.5",
+    "brightness": "0.4",
+    "contrast": "0.4",
+    "saturation": "0.4",
+    "hue": "0.1",
     "normalize": "imagenet",
     "frames": "8",
     "fps": "2",
