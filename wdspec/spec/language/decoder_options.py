@@ -186,6 +186,11 @@ def option_values(name: str) -> dict[str, Any]:
         raise ValueError(
             "`bucket` goes by the size in the header of a file; turn images when you write the shards"
         )
+    if "roi_decoding" in name.split("+"):
+        if "random_resized_crop" not in values and ("center_crop" not in values or "resize" in values):
+            raise ValueError("`roi_decoding` needs `random_resized_crop`, or `center_crop` without `resize`")
+        if "pillow" in name.split("+"):
+            raise ValueError("`pillow` cannot decode a part of an image; remove it, or `roi_decoding`")
     for option in ("saturation", "hue"):
         if option in values and name.partition("+")[0] in _GREYS:
             raise ValueError(f"`{option}` changes colours, which `{name.partition('+')[0]}` does not have")
