@@ -112,7 +112,7 @@ def test_workers_and_threads_read_the_same(tmp_path):
 
 def test_a_missing_library_is_an_error_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", None)
-    monkeypatch.setattr("wdspec.fields.codecs.regions._decoders.value", type("Own", (), {})())
+    monkeypatch.setattr("wdspec.fields.codecs.nvimgcodec._own.value", type("Own", (), {})())
     with pytest.raises(UsageError, match=r"`roi_decoding` needs nvidia.*\[roi\]"):
         ImageDecoder("rgb8+roi_decoding+center_crop=20")(photo((90, 80)))
 

@@ -31,12 +31,13 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
-from wdspec.base.errors import UsageError
+from wdspec.base.errors import FieldError, UsageError
 from wdspec.fields import memory
 from wdspec.fields.codecs.color_jitter import ColorJitter
 from wdspec.fields.codecs.framing import Framing, Size
-from wdspec.fields.codecs.regions import Box, read_region
-from wdspec.fields.codecs.resizing import NEAREST, Fit, resize
+from wdspec.fields.codecs.nvimgcodec import Box, read_region
+from wdspec.fields.codecs.resizing import NEAREST, Fit, Steps, resize
+from wdspec.fields.deferred import EncodedImage, is_deferred
 from wdspec.fields.scale import MAX_PIXELS, Numbers, scaled_size
 from wdspec.spec.language.decoder_options import Normalization, option_values
 from wdspec.spec.language.decoders import BY_NAME, IMAGE_FORMATS, split_decoder
@@ -396,6 +397,7 @@ class ImageDecoder:
         self._hflip: float = option_values(spec).get("hflip", 0)
         self._jitter = None if nearest else ColorJitter.of(spec)  # labels have no colours
         self._normalization: Normalization | None = option_values(spec).get("normalize")
+        self._device: str | None = option_values(spec).get("device")
         self._is_fixed = self._framing is not None and self._framing.is_fixed
 
     def __call__(self, data: bytes, factor: float | None = None, numbers: Numbers | None = None) -> Any:
@@ -408,24 +410,84 @@ class ImageDecoder:
             Exception: errors of Pillow, and ValueError for an image or result of more than `scale.MAX_PIXELS` pixels,
                 for samples whose range is not defined, and if it is not an image.
         """
-        values = self._pixels(data, factor, numbers)
-        if self._hflip:
-            if numbers is None:
-                raise UsageError(
-                    "`hflip` needs random numbers, which only samples of a spec have; otherwise use a transform of a "
-                    "library"
-                )
-            if numbers(_FLIP) < self._hflip:
-                values = values[:, ::-1]
+        if self._device is not None and is_deferred(self.field):
+            return self._defer(data, factor, numbers)
+        values = self._pixels(data, partial(self._fits, factor=factor, numbers=numbers))
+        if self._is_flipped(numbers):
+            values = values[:, ::-1]
         if self._jitter is not None:
             values = self._jitter(values, 255 if values.dtype == np.uint8 else 65535, numbers)
         return self._finish(values)
 
-    def _pixels(self, data: bytes, factor: float | None, numbers: Numbers | None) -> Array:
+    def _is_flipped(self, numbers: Numbers | None) -> bool:
+        if not self._hflip:
+            return False
+        if numbers is None:
+            raise UsageError(
+                "`hflip` needs random numbers, which only samples of a spec have; otherwise use a transform of a "
+                "library"
+            )
+        return numbers(_FLIP) < self._hflip
+
+    def _defer(self, data: bytes, factor: float | None, numbers: Numbers | None) -> EncodedImage:
+        """Return an image that the training process decodes."""
+        size = image_size(data, self.extension)
+        fits = self._fits(size, factor, numbers)
+        box = fits[0].crop if fits and fits[0].crop is not None and _is_inside(fits[0].crop, size) else None
+        return EncodedImage(data, Steps(fits, self._is_flipped(numbers), box), self)
+
+    def decode_batch(self, files: Sequence[bytes], steps: Sequence[Steps], keys: Sequence[str]) -> Any:
+        """Return the batch of images that were deferred: a tensor on the device of the decoder.
+
+        Args:
+            keys: of the samples, for messages.
+
+        Raises:
+            FieldError: an image cannot be decoded.
+        """
+        import torch
+
+        def read(at: int) -> Array:
+            try:
+                values = self._pixels(files[at], lambda size: steps[at].fits)
+            except Exception as cause:
+                message = f"cannot decode image {at + 1} of a batch: {type(cause).__name__}: {cause}"
+                raise FieldError(message, key=keys[at] if keys else None, field=self.field) from cause
+            return values[:, ::-1] if steps[at].is_flipped else values
+
+        if self._device == "cpu":
+            rows = memory.Rows(len(files))
+            with rows:
+                values = [self._finish(read(at)) for at in range(len(files))]
+            return torch.from_numpy(rows.take_batch(values))
+        if not torch.cuda.is_available():
+            raise UsageError(
+                "`device=cuda` in `decode` needs a GPU, and torch finds none (`torch.cuda.is_available()`); remove the "
+                "option, or write `device=cpu`"
+            )
+        from wdspec.fields.codecs.on_device import read_batch
+
+        device = torch.device("cuda", torch.cuda.current_device())
+        return self.finish_batch(read_batch(files, steps, self._mode, device, read))
+
+    def finish_batch(self, pixels: Any) -> Any:
+        """Return a tensor of pixels, NCHW as float32 from 0 to 255, as the batch that `_finish` would give."""
+        torch = importlib.import_module("torch")
+        if self._dtype == "uint8":
+            pixels = pixels.to(torch.uint8)
+        else:
+            pixels = pixels / 255
+            if self._normalization is not None:
+                means, deviations = (pixels.new_tensor(each).view(-1, 1, 1) for each in self._normalization)
+                pixels = (pixels - means) / deviations
+        if self._mode == "L":
+            return pixels[:, 0]
+        return pixels if self._container == "torch" else pixels.permute(0, 2, 3, 1).contiguous()
+
+    def _pixels(self, data: bytes, fits_of: Callable[[Size], list[Fit]]) -> Array:
         """Return the pixels after resizing, HW or HWC: bytes, or 16 bits as floats in 0..65535."""
         # Only JPEGs with EXIF may have to be rotated. Searching takes 1 µs for 10 KB.
         as_stored = not (self._upright and b"Exif\0" in data)
-        fits_of = partial(self._fits, factor=factor, numbers=numbers)
         reduction = None
         if as_stored and (self._reduces or self._crops):
             reduction = Reduction(fits_of, self._reduces, self._crops)

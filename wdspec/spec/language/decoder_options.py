@@ -10,6 +10,7 @@ MOST_SIDE = 8192
 """The longest side that images can be resized to, in pixels."""
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box")
 RESIZERS = ("torch", "pillow")
+DEVICES = ("cuda", "cpu")
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:/[0-9]+(?:\.[0-9]+)?)?"
 
 Sides = int | tuple[int, int]
@@ -77,6 +78,10 @@ def _resizer(text: str) -> str:
 
 def _boolean(text: str) -> bool:
     return text == "true" if text in ("true", "false") else _bad(text, "`true` or `false`")
+
+
+def _device(text: str) -> str:
+    return text if text in DEVICES else _bad(text, f"one of {', '.join(DEVICES)}")
 
 
 def _probability(text: str) -> float:
@@ -149,6 +154,7 @@ FINISHING: Mapping[str, Callable[[str], Any]] = {
     "hflip": _probability,
     **COLORING,
     "normalize": _normalization,
+    "device": _device,
 }
 """What happens to images after they are resized."""
 CLIPPING: Mapping[str, Callable[[str], Any]] = {"frames": _count, "fps": _rate, "clip": _seconds}
@@ -191,6 +197,8 @@ def option_values(name: str) -> dict[str, Any]:
             raise ValueError("`roi_decoding` needs `random_resized_crop`, or `center_crop` without `resize`")
         if "pillow" in name.split("+"):
             raise ValueError("`pillow` cannot decode a part of an image; remove it, or `roi_decoding`")
+    if "device" in values:
+        _check_device(name, values)
     for option in ("saturation", "hue"):
         if option in values and name.partition("+")[0] in _GREYS:
             raise ValueError(f"`{option}` changes colours, which `{name.partition('+')[0]}` does not have")
@@ -229,10 +237,32 @@ _EXAMPLES = {
     "saturation": "0.4",
     "hue": "0.1",
     "normalize": "imagenet",
+    "device": "cuda",
     "frames": "8",
     "fps": "2",
     "clip": "2s",
 }
+
+
+def _check_device(name: str, values: Mapping[str, Any]) -> None:
+    """Refuse what is not decoded in the training process."""
+    base, *options = name.split("+")
+    if base not in (*_FLOATS, "l8", "rgb8", "torchl8", "torchrgb8"):
+        raise ValueError(
+            "`device` needs arrays or tensors of 8 bits or floats, without alpha: `rgb8`, `torchrgb`"
+        )
+    if not (
+        values.keys() & {"random_resized_crop", "center_crop"} or isinstance(values.get("resize"), tuple)
+    ):
+        raise ValueError("`device` needs images of one size: `random_resized_crop=224`, or `resize=224x224`")
+    others = [*COLORING, "upright", "pillow", "roi_decoding", "bucket", "resizer"]
+    for option in others:
+        if option in values or option in options:
+            raise ValueError(f"`device` does not have `{option}`; remove one of them")
+    if values.get("interpolation", "bilinear") not in ("bilinear", "bicubic") or not values.get(
+        "antialias", True
+    ):
+        raise ValueError("`device` resizes by bilinear or bicubic, with antialiasing")
 
 
 def _check_together(values: Mapping[str, Any]) -> None:
