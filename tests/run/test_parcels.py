@@ -436,6 +436,21 @@ def test_batches_equal_those_that_are_stacked_by_copying(pictures, variant, monk
             assert flat(one) == flat(other)
 
 
+def test_functions_in_map_work_in_the_memory_of_the_batch(pictures, monkeypatch, tmp_path):
+    (tmp_path / "in_place.py").write_text(
+        "places = []\n"
+        "def darken(image):\n    places.append(image.data_ptr())\n    return image.floor_divide_(2)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with wdspec.loader({**pictures, "map": {"jpg": "in_place:darken"}}, num_workers=0) as loader:
+        images = next(iter(loader))["jpg"]
+    from in_place import places
+
+    assert [image.data_ptr() for image in images] == places[: len(images)]
+    with wdspec.loader(pictures, num_workers=0) as loader:
+        assert torch.equal(images, next(iter(loader))["jpg"] // 2)
+
+
 def flat(value):
     """A value in a form that can be compared."""
     if isinstance(value, dict):

@@ -101,6 +101,9 @@ class Rows:
         others: fields that are not stacked.
     """
 
+    is_sent = False
+    """Whether a worker process of a loader fills the batches, and sends them."""
+
     def __init__(self, count: int = 0, others: frozenset[str] = frozenset()) -> None:
         self.pool = Pool()
         self._count, self._others = count, others
@@ -122,7 +125,7 @@ class Rows:
         Args:
             wrap: makes the value of the array, without a copy.
         """
-        if not self._count or field in self._others:
+        if not self.stacks(field):
             return None
         key = field, shape, dtype, wrap
         if key not in self._batches or len(self._batches[key][1]) == self._count:
@@ -131,6 +134,10 @@ class Rows:
         row = memory[len(rows)]
         rows.append(wrap(row))
         return row, rows[-1]
+
+    def stacks(self, field: str) -> bool:
+        """Whether a field is stacked."""
+        return bool(self._count) and field not in self._others
 
     def take_batch(self, values: list[Any]) -> Array | None:
         """Return the array that these values are the consecutive rows of, once; None if they are not."""

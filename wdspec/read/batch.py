@@ -16,6 +16,7 @@ import torch
 
 from wdspec.base.errors import FieldError, SpecError
 from wdspec.fields import memory
+from wdspec.fields.deferred import EncodedImage, gather
 from wdspec.planning.keys import key64, random64
 from wdspec.read.padding import as_tensors, describe, pad
 from wdspec.read.randomness import GlobalGenerators
@@ -198,7 +199,7 @@ def stack(values: list[Any]) -> Any:
                 return torch.from_numpy(stacked.astype(stacked.dtype.newbyteorder("="), copy=False))
             except TypeError:  # a type that torch does not have, such as long double
                 return values
-    return values
+    return gather(values) if kind is EncodedImage else values
 
 
 def _stack_tensors(values: list[torch.Tensor]) -> torch.Tensor:

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 from wdspec.base.process import PerProcess
+from wdspec.fields.deferred import EncodedImages
 from wdspec.fields.memory import LARGE, Array, Block, Pool
 
 INLINE = LARGE
@@ -59,6 +60,8 @@ class Parcel:
         self._opened: tuple[Any] | None = None
         self.size = len(self._data) + pickler.shared
         """Size in bytes, including shared memory."""
+        self.is_encoded = pickler.is_encoded
+        """Whether it has images that the receiver is to decode."""
 
     def open(self) -> Any:
         """Return the value; call it once, since shared memory is handed over."""
@@ -228,9 +231,12 @@ class _Pickler(ForkingPickler):
     """Bytes of tensors in shared memory."""
     blocks: tuple[_SharedBlock, ...] = ()
     """The blocks that were lent."""
+    is_encoded = False
+    """Whether there are images to decode."""
 
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
+            self.is_encoded |= isinstance(value, EncodedImages)
             return NotImplemented
         if type(value) is torch.Tensor and (value.is_conj() or value.is_neg()):
             # torch would send the memory without the flag that it holds the conjugate or negative.

@@ -28,6 +28,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from wdspec.base.errors import WdspecError
 from wdspec.base.process import memory_peak
+from wdspec.fields.deferred import decode_item
 from wdspec.planning.shares import ScheduleSegment
 from wdspec.read.reader import Reader
 from wdspec.run.parcels import Parcel, ring
@@ -95,14 +96,22 @@ class Delivery:
 
     def pin_memory(self) -> Delivery:
         """Return a copy with open parcels in page-locked memory; torch calls this, and does not look into objects."""
-        steps = [open_parcel(parcel) for parcel in self.parcels]
-        pinned = [(pin_memory(items), states) for items, states in steps]
-        return replace(self, parcels=pinned, opened_size=self.size)
+        # Images that are decoded on a GPU have nothing to pin.
+        left = [parcel for parcel in self.parcels if isinstance(parcel, Parcel) and parcel.is_encoded]
+        pinned = [parcel if parcel in left else _pin_step(open_parcel(parcel)) for parcel in self.parcels]
+        return replace(self, parcels=pinned, opened_size=self.size - sum(parcel.size for parcel in left))
 
 
 def open_parcel(parcel: Parcel | Step) -> Step:
-    """Return the items of a batch and the states after it."""
-    return parcel.open() if isinstance(parcel, Parcel) else parcel
+    """Return the items of a batch, with all images decoded, and the states after it."""
+    if not isinstance(parcel, Parcel):
+        return parcel
+    items, states = parcel.open()
+    return [decode_item(item) for item in items] if parcel.is_encoded else items, states
+
+
+def _pin_step(step: Step) -> Step:
+    return pin_memory(step[0]), step[1]
 
 
 class Pace:
@@ -225,7 +234,7 @@ class TaskReader(Dataset[Any]):
         if self._reader is None:
             self._reader, self._number = self.run.reader(), secrets.randbits(64)
             if get_worker_info() is not None:
-                self._reader.rows.pool = ring.value
+                self._reader.rows.pool, self._reader.rows.is_sent = ring.value, True
         if task.slots is not None:
             self._reader.restore(task.slots)
         self._reader.draw_by(task.segments)

@@ -15,7 +15,7 @@ simplejpeg.
 JPEGs that will be smaller are decoded at a half, a quarter or an eighth of their size, unless `dct_scaling=false`.
 libjpeg computes such an image from some of the frequencies of each block, which is faster than to compute all pixels
 and average them. The result is then resized to the same size as before; the mean difference is less than one grey level
-(docs/decoders.md has numbers).
+(docs/decoders.md has numbers). With `roi_decoding`, only the crop is decoded of JPEGs that are not reduced.
 """
 
 from __future__ import annotations
@@ -31,34 +31,58 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
-from wdspec.base.errors import UsageError
+from wdspec.base.errors import FieldError, UsageError
 from wdspec.fields import memory
+from wdspec.fields.codecs.color_jitter import ColorJitter
 from wdspec.fields.codecs.framing import Framing, Size
-from wdspec.fields.codecs.resizing import NEAREST, Fit, resize
+from wdspec.fields.codecs.nvimgcodec import Box, read_region
+from wdspec.fields.codecs.resizing import NEAREST, Fit, Steps, resize
+from wdspec.fields.deferred import EncodedImage, is_deferred
 from wdspec.fields.scale import MAX_PIXELS, Numbers, scaled_size
 from wdspec.spec.language.decoder_options import Normalization, option_values
 from wdspec.spec.language.decoders import BY_NAME, IMAGE_FORMATS, split_decoder
 
+MOST_OF_IMAGE = 0.5
+"""A larger part of an image is not decoded alone, which would take as long as all of it."""
 SPARE = 1.5
 """A reduced image is at least this many times as large as the result; otherwise the difference is visible."""
 
 
 class Reduction:
-    """How much to reduce an image while it is decoded, and the remaining steps. Both depend on the size of the image.
+    """How much of an image to decode, and the remaining steps. Both depend on the size of the image.
 
     Args:
         fits: the steps for an image of a size (width, height).
+        scales: whether it may be decoded at a smaller size.
+        crops: whether only a part of it may be decoded.
     """
 
-    def __init__(self, fits: Callable[[Size], list[Fit]]) -> None:
-        self._fits = fits
+    def __init__(self, fits: Callable[[Size], list[Fit]], scales: bool = True, crops: bool = False) -> None:
+        self._fits, self._scales, self._crops = fits, scales, crops
         self.fits: list[Fit] | None = None
-        """The steps for the reduced image; None while its size is not known."""
+        """The steps for what is decoded; None while the size of the image is not known."""
 
     def __call__(self, size: Size) -> int:
-        """Return 1, 2, 4 or 8, for an image of a size (width, height)."""
-        by, self.fits = choose_reduction(size, self._fits(size))
+        """Return by how much to reduce an image of a size (width, height): 1, 2, 4 or 8."""
+        fits = self._fits(size)
+        by, self.fits = choose_reduction(size, fits) if self._scales else (1, fits)
         return by
+
+    def read_part(self, data: bytes, mode: str, size: Size) -> Array | None:
+        """Return the only part of a JPEG that is needed, as `read_jpeg` does; None if all of it has to be decoded."""
+        if not self._crops or not self.fits or mode not in ("L", "RGB"):
+            return None
+        crop, most = self.fits[0].crop, size[0] * size[1] * MOST_OF_IMAGE
+        if crop is None or not _is_inside(crop, size) or (crop[2] - crop[0]) * (crop[3] - crop[1]) > most:
+            return None
+        values = read_region(data, mode, crop)
+        if values is not None:
+            self.fits = [replace(self.fits[0], crop=None), *self.fits[1:]]
+        return values
+
+
+def _is_inside(box: Box, size: Size) -> bool:
+    return box[0] >= 0 and box[1] >= 0 and box[2] <= size[0] and box[3] <= size[1]
 
 
 def reduced_size(size: Size, by: int) -> Size:
@@ -232,7 +256,7 @@ def read_jpeg(data: bytes, mode: str, reduction: Reduction | None = None) -> Arr
 
     Args:
         mode: ``L``, ``RGB`` or ``RGBA``.
-        reduction: decides how much to reduce the image.
+        reduction: decides how much of the image to decode.
     """
     module = simplejpeg()
     if module is None or not data.startswith(b"\xff\xd8\xff"):
@@ -247,11 +271,17 @@ def read_jpeg(data: bytes, mode: str, reduction: Reduction | None = None) -> Arr
                 return None
             mode = "GRAY"
         by = 1 if reduction is None else reduction((width, height))
+        if reduction is not None and by == 1:
+            part = reduction.read_part(data, "L" if mode == "GRAY" else mode, (width, height))
+            if part is not None:
+                return part
         wide, high = reduced_size((width, height), by)
         values: Array = module.decode_jpeg(data, mode, min_height=high, min_width=wide, min_factor=by)
         if values.shape[:2] != (high, wide):
             return None
         return values.reshape(high, wide) if mode == "GRAY" else values
+    except UsageError:
+        raise
     except (ValueError, RuntimeError, OverflowError):
         return None
 
@@ -362,9 +392,12 @@ class ImageDecoder:
         self._framing = Framing.of(spec)
         self._upright = "upright" in options
         self._reduces = option_values(spec).get("dct_scaling", True) and not nearest
+        self._crops = "roi_decoding" in options
         self._fast = self._container != "pil" and "pillow" not in options
         self._hflip: float = option_values(spec).get("hflip", 0)
+        self._jitter = None if nearest else ColorJitter.of(spec)  # labels have no colours
         self._normalization: Normalization | None = option_values(spec).get("normalize")
+        self._device: str | None = option_values(spec).get("device")
         self._is_fixed = self._framing is not None and self._framing.is_fixed
 
     def __call__(self, data: bytes, factor: float | None = None, numbers: Numbers | None = None) -> Any:
@@ -377,23 +410,87 @@ class ImageDecoder:
             Exception: errors of Pillow, and ValueError for an image or result of more than `scale.MAX_PIXELS` pixels,
                 for samples whose range is not defined, and if it is not an image.
         """
-        values = self._pixels(data, factor, numbers)
-        if self._hflip:
-            if numbers is None:
-                raise UsageError(
-                    "`hflip` needs random numbers, which only samples of a spec have; otherwise use a transform of a "
-                    "library"
-                )
-            if numbers(_FLIP) < self._hflip:
-                values = values[:, ::-1]
+        if self._device is not None and is_deferred(self.field):
+            return self._defer(data, factor, numbers)
+        values = self._pixels(data, partial(self._fits, factor=factor, numbers=numbers))
+        if self._is_flipped(numbers):
+            values = values[:, ::-1]
+        if self._jitter is not None:
+            values = self._jitter(values, 255 if values.dtype == np.uint8 else 65535, numbers)
         return self._finish(values)
 
-    def _pixels(self, data: bytes, factor: float | None, numbers: Numbers | None) -> Array:
+    def _is_flipped(self, numbers: Numbers | None) -> bool:
+        if not self._hflip:
+            return False
+        if numbers is None:
+            raise UsageError(
+                "`hflip` needs random numbers, which only samples of a spec have; otherwise use a transform of a "
+                "library"
+            )
+        return numbers(_FLIP) < self._hflip
+
+    def _defer(self, data: bytes, factor: float | None, numbers: Numbers | None) -> EncodedImage:
+        """Return an image that the training process decodes."""
+        size = image_size(data, self.extension)
+        fits = self._fits(size, factor, numbers)
+        box = fits[0].crop if fits and fits[0].crop is not None and _is_inside(fits[0].crop, size) else None
+        return EncodedImage(data, Steps(fits, self._is_flipped(numbers), box), self)
+
+    def decode_batch(self, files: Sequence[bytes], steps: Sequence[Steps], keys: Sequence[str]) -> Any:
+        """Return the batch of images that were deferred: a tensor on the device of the decoder.
+
+        Args:
+            keys: of the samples, for messages.
+
+        Raises:
+            FieldError: an image cannot be decoded.
+        """
+        import torch
+
+        def read(at: int) -> Array:
+            try:
+                values = self._pixels(files[at], lambda size: steps[at].fits)
+            except Exception as cause:
+                message = f"cannot decode image {at + 1} of a batch: {type(cause).__name__}: {cause}"
+                raise FieldError(message, key=keys[at] if keys else None, field=self.field) from cause
+            return values[:, ::-1] if steps[at].is_flipped else values
+
+        if self._device == "cpu":
+            rows = memory.Rows(len(files))
+            with rows:
+                values = [self._finish(read(at)) for at in range(len(files))]
+            return torch.from_numpy(rows.take_batch(values))
+        if not torch.cuda.is_available():
+            raise UsageError(
+                "`device=cuda` in `decode` needs a GPU, and torch finds none (`torch.cuda.is_available()`); remove the "
+                "option, or write `device=cpu`"
+            )
+        from wdspec.fields.codecs.on_device import read_batch
+
+        device = torch.device("cuda", torch.cuda.current_device())
+        return self.finish_batch(read_batch(files, steps, self._mode, device, read))
+
+    def finish_batch(self, pixels: Any) -> Any:
+        """Return a tensor of pixels, NCHW as float32 from 0 to 255, as the batch that `_finish` would give."""
+        torch = importlib.import_module("torch")
+        if self._dtype == "uint8":
+            pixels = pixels.to(torch.uint8)
+        else:
+            pixels = pixels / 255
+            if self._normalization is not None:
+                means, deviations = (pixels.new_tensor(each).view(-1, 1, 1) for each in self._normalization)
+                pixels = (pixels - means) / deviations
+        if self._mode == "L":
+            return pixels[:, 0]
+        return pixels if self._container == "torch" else pixels.permute(0, 2, 3, 1).contiguous()
+
+    def _pixels(self, data: bytes, fits_of: Callable[[Size], list[Fit]]) -> Array:
         """Return the pixels after resizing, HW or HWC: bytes, or 16 bits as floats in 0..65535."""
         # Only JPEGs with EXIF may have to be rotated. Searching takes 1 µs for 10 KB.
         as_stored = not (self._upright and b"Exif\0" in data)
-        fits_of = partial(self._fits, factor=factor, numbers=numbers)
-        reduction = Reduction(fits_of) if self._reduces and as_stored else None
+        reduction = None
+        if as_stored and (self._reduces or self._crops):
+            reduction = Reduction(fits_of, self._reduces, self._crops)
         if self._fast and as_stored:
             values = read_jpeg(data, self._mode, reduction)
             if values is not None:

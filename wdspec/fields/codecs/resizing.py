@@ -107,6 +107,15 @@ class Fit:
         return image.transform(self.size, Image.Transform.EXTENT, whole, kind)
 
 
+class Steps(NamedTuple):
+    """What to do with an image that is decoded later."""
+
+    fits: list[Fit]
+    is_flipped: bool
+    box: tuple[int, int, int, int] | None
+    """The crop of the first step if it is within the image, so that no more has to be decoded."""
+
+
 def resize(values: Array, fits: Sequence[Fit], nearest: bool = False) -> Array:
     """Return pixels after all steps: bytes, HW or HWC, or floats, HW."""
     for fit in fits:

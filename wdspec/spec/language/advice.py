@@ -90,8 +90,12 @@ ADVICE = _by_word(
             "images are resized when they are decoded: `decode: rgb8+resize=256+center_crop=224`, or "
             "`rgb8+random_resized_crop=224`; docs/transforms.md"
         ),
-        "normalize normalise augment augmentation augmentations flip hflip vflip horizontal_flip vertical_flip "
-        "rotate rotation jitter color_jitter blur grayscale mean std": (
+        "normalize normalise hflip horizontal_flip jitter color_jitter brightness contrast saturation hue mean std": (
+            "images are flipped, recolored and normalized when they are decoded: "
+            "`decode: torchrgb+hflip=0.5+brightness=0.4+normalize=imagenet`; other transforms are functions in `map`; "
+            "docs/transforms.md"
+        ),
+        "augment augmentation augmentations flip vflip vertical_flip rotate rotation blur grayscale": (
             "a transform is a function in `map`: `decode: torchrgb` and `map: {image: [{call: "
             '"torchvision.transforms.v2:RandomHorizontalFlip"}]}`; docs/transforms.md'
         ),

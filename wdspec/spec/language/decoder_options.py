@@ -10,6 +10,7 @@ MOST_SIDE = 8192
 """The longest side that images can be resized to, in pixels."""
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box")
 RESIZERS = ("torch", "pillow")
+DEVICES = ("cuda", "cpu")
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:/[0-9]+(?:\.[0-9]+)?)?"
 
 Sides = int | tuple[int, int]
@@ -79,9 +80,29 @@ def _boolean(text: str) -> bool:
     return text == "true" if text in ("true", "false") else _bad(text, "`true` or `false`")
 
 
+def _device(text: str) -> str:
+    return text if text in DEVICES else _bad(text, f"one of {', '.join(DEVICES)}")
+
+
 def _probability(text: str) -> float:
     number = _number(text) if re.fullmatch(_NUMBER, text) else 0
     return number if 0 < number <= 1 else _bad(text, "a probability such as `0.5`")
+
+
+def _factors(text: str) -> tuple[float, float]:
+    """`0.4` for 0.6 to 1.4, or a range."""
+    wanted = "how far a factor may be from 1, such as `0.4`, or its range, such as `0.6..1.4`"
+    if ".." in text:
+        return _range(text)
+    if not re.fullmatch(_NUMBER, text) or not _number(text):
+        _bad(text, wanted)
+    return max(0.0, 1 - _number(text)), 1 + _number(text)
+
+
+def _turns(text: str) -> tuple[float, float]:
+    """`0.1` for -0.1 to 0.1 of a turn."""
+    number = _number(text) if re.fullmatch(_NUMBER, text) else 0
+    return (-number, number) if 0 < number <= 0.5 else _bad(text, "a part of a turn up to 0.5, such as `0.1`")
 
 
 def _normalization(text: str) -> Normalization:
@@ -122,13 +143,25 @@ FRAMING: Mapping[str, Callable[[str], Any]] = {
 """Options that resize images, with the functions that read their values; all but the last three are torchvision's."""
 REDUCING: Mapping[str, Callable[[str], Any]] = {"dct_scaling": _boolean}
 """Whether JPEGs are decoded at a smaller size if they will be resized."""
-FINISHING: Mapping[str, Callable[[str], Any]] = {"hflip": _probability, "normalize": _normalization}
+COLORING: Mapping[str, Callable[[str], Any]] = {
+    "brightness": _factors,
+    "contrast": _factors,
+    "saturation": _factors,
+    "hue": _turns,
+}
+"""Options that change colours, which are torchvision's."""
+FINISHING: Mapping[str, Callable[[str], Any]] = {
+    "hflip": _probability,
+    **COLORING,
+    "normalize": _normalization,
+    "device": _device,
+}
 """What happens to images after they are resized."""
 CLIPPING: Mapping[str, Callable[[str], Any]] = {"frames": _count, "fps": _rate, "clip": _seconds}
 """Which frames of a video are taken."""
 VALUED = {**FRAMING, **REDUCING, **FINISHING, **CLIPPING}
 """Options that need a value; all others have none."""
-DRAWING = frozenset({"random_resized_crop", "hflip", "clip"})
+DRAWING = frozenset({"random_resized_crop", "hflip", *COLORING, "clip"})
 """Options with random numbers, which depend on the sample's place in the order."""
 
 
@@ -159,6 +192,16 @@ def option_values(name: str) -> dict[str, Any]:
         raise ValueError(
             "`bucket` goes by the size in the header of a file; turn images when you write the shards"
         )
+    if "roi_decoding" in name.split("+"):
+        if "random_resized_crop" not in values and ("center_crop" not in values or "resize" in values):
+            raise ValueError("`roi_decoding` needs `random_resized_crop`, or `center_crop` without `resize`")
+        if "pillow" in name.split("+"):
+            raise ValueError("`pillow` cannot decode a part of an image; remove it, or `roi_decoding`")
+    if "device" in values:
+        _check_device(name, values)
+    for option in ("saturation", "hue"):
+        if option in values and name.partition("+")[0] in _GREYS:
+            raise ValueError(f"`{option}` changes colours, which `{name.partition('+')[0]}` does not have")
     if "normalize" in values:
         channels = _FLOATS.get(name.partition("+")[0])
         if channels is None or len(values["normalize"][0]) not in (1, channels):
@@ -175,6 +218,7 @@ def shown_option(option: str) -> str:
 
 _FLOATS = {"rgb": 3, "torchrgb": 3, "torch": 3, "l": 1, "torchl": 1}
 """Decoders of floats without alpha → their channels."""
+_GREYS = frozenset({"l8", "l16", "l", "torchl8", "torchl", "pill"})
 _EXAMPLES = {
     "resize": "256",
     "center_crop": "224",
@@ -188,11 +232,37 @@ _EXAMPLES = {
     "step": "64",
     "dct_scaling": "false",
     "hflip": "0.5",
+    "brightness": "0.4",
+    "contrast": "0.4",
+    "saturation": "0.4",
+    "hue": "0.1",
     "normalize": "imagenet",
+    "device": "cuda",
     "frames": "8",
     "fps": "2",
     "clip": "2s",
 }
+
+
+def _check_device(name: str, values: Mapping[str, Any]) -> None:
+    """Refuse what is not decoded in the training process."""
+    base, *options = name.split("+")
+    if base not in (*_FLOATS, "l8", "rgb8", "torchl8", "torchrgb8"):
+        raise ValueError(
+            "`device` needs arrays or tensors of 8 bits or floats, without alpha: `rgb8`, `torchrgb`"
+        )
+    if not (
+        values.keys() & {"random_resized_crop", "center_crop"} or isinstance(values.get("resize"), tuple)
+    ):
+        raise ValueError("`device` needs images of one size: `random_resized_crop=224`, or `resize=224x224`")
+    others = [*COLORING, "upright", "pillow", "roi_decoding", "bucket", "resizer"]
+    for option in others:
+        if option in values or option in options:
+            raise ValueError(f"`device` does not have `{option}`; remove one of them")
+    if values.get("interpolation", "bilinear") not in ("bilinear", "bicubic") or not values.get(
+        "antialias", True
+    ):
+        raise ValueError("`device` resizes by bilinear or bicubic, with antialiasing")
 
 
 def _check_together(values: Mapping[str, Any]) -> None:

@@ -247,6 +247,7 @@ def _images() -> Iterator[DecoderRow]:
         "pil": {"": "uint8"},
     }.items():
         prefix = "" if container == "numpy" else container
+        needs = {"torch": "torch"} if container == "torch" else {}
         for mark, dtype in dtypes.items():
             for mode in ("L", "RGB", "RGBA"):
                 name = f"{prefix}{mode.lower()}{mark}"
@@ -260,10 +261,11 @@ def _images() -> Iterator[DecoderRow]:
                     extensions=tuple(sorted(FORMAT_OF)),
                     column="image",
                     writes=tuple(name for name in sorted(IMAGE_FIELDS) if name not in _NOT_WRITTEN),
-                    needs={"torch": "torch"} if container == "torch" else {},
+                    needs=needs,
                     options={
                         "upright": {},
                         "pillow": {},
+                        "roi_decoding": {"nvidia.nvimgcodec": "roi", **needs},
                         **{option: {} for option in (*FRAMING, *REDUCING, *FINISHING)},
                     },
                     made=True,
@@ -472,8 +474,15 @@ def require_libraries(name: str) -> None:
     """
     base, options = split_decoder(name)
     for module in BY_NAME[base].libraries(options) if base in BY_NAME else ():
-        if find_spec(module) is None:
+        if not _is_installed(module):
             raise absent(module, f"`decode: {name}`")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False
 
 
 def absent(name: str, user: str, cause: BaseException | None = None) -> UsageError:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from wdspec.spec.build import Composition
 from wdspec.spec.language.decoder_options import option_values
-from wdspec.spec.language.decoders import BY_NAME, RAW, ImageSpec
+from wdspec.spec.language.decoders import BY_NAME, RAW, ImageSpec, split_decoder
 from wdspec.spec.language.values import SUFFIXES
 from wdspec.spec.rules.fields import (
     MAGIC,
@@ -163,10 +163,7 @@ def _is_collated(field: str, source: Source, spec: Spec) -> bool:
     batch = spec.batch
     if batch is None:
         return True
-    names = {call.field for call in (*source.map, *spec.map)}
-    names.update(batch.ragged if isinstance(batch.ragged, tuple) else ())
-    collated = batch.collate.fields if batch.collate else {}
-    names.update(name for name, how in collated.items() if how.way != "stack")
+    names = {call.field for call in (*source.map, *spec.map)} | _collated_fields(spec)
     return field in names or any(new in names for new, olds in source.rename.items() if field in olds)
 
 
@@ -226,6 +223,92 @@ def unlike_images(composition: Composition) -> Findings:
                 hint = "use one decoder with the same options for both"
                 yield Finding(leaf.node.value_or_self("decode"), message, hint)
                 return
+
+
+_BATCH = "batch: 8\n"
+_ON_GPU = "dataset:\n  - {shards: a.tar, extensions: jpg cls, decode: {jpg: rgb8+resize=32x32+device=cuda}}\n"
+
+
+@rule(
+    "E360",
+    "images for a device that are not stacked",
+    "With `device`, workers send encoded images, and the loader decodes a batch of them at once. So it needs `batch`, "
+    "which stacks the images: without `stage`, without batches by cost, and without a function or `ragged` for them.",
+    keys="decode",
+    bad=_ON_GPU,
+    good=_BATCH + _ON_GPU,
+)
+def unstacked_on_device(composition: Composition) -> Findings:
+    """Sources with images for a device, if batches do not stack them."""
+    spec = composition.spec
+    if composition.bad & {"batch", "stage"}:
+        return
+    for leaf, source in right_sources(composition, "extensions", "rename", "decode"):
+        fields = _fields_on_device(source)
+        if fields and (_is_made_otherwise(spec) or fields & _collated_fields(spec)):
+            hint = "add `batch`" if spec.batch is None else "let the batch stack the images"
+            at = leaf.node.value_or_self("decode")
+            yield Finding(at, "`device` needs a batch that stacks the images", f"{hint}, or remove `device`")
+
+
+@rule(
+    "E361",
+    "a function of images that are not decoded yet",
+    "With `device`, images are decoded after workers have sent them. So functions in `select` and `map`, and `expect`, "
+    "which workers run, cannot use the pixels. Name the field that a function changes, and transform the batch in the "
+    "training loop.",
+    keys="decode",
+    bad="map: package.module:function\n" + _BATCH + _ON_GPU,
+    good="map: {cls: package.module:function}\n" + _BATCH + _ON_GPU,
+)
+def functions_before_device(composition: Composition) -> Findings:
+    """Sources with images for a device, and functions that get them before."""
+    spec = composition.spec
+    for leaf, source in right_sources(composition, "decode", "map", "select", "expect"):
+        fields = _fields_on_device(source)
+        calls = [call for call in (*source.map, *spec.map) if call.field is None or call.field in fields]
+        functions = [source.select] * bool(source.select) + [call.call for call in calls]
+        expected = source.expect is not None and fields & source.expect.fields.keys()
+        if fields and (functions or expected):
+            who = f"`{functions[0]}` gets" if functions else "`expect` checks"
+            hint = "name the field that a function changes (`map: {txt: …}`), or remove `device`"
+            at = leaf.node.value_or_self("decode")
+            yield Finding(at, f"{who} images before they are decoded, because of `device`", hint)
+
+
+def _fields_on_device(source: Source) -> set[str]:
+    """The keys of `decode` with `device`; `*` for the decoder of the whole sample."""
+    if source.decode is None:
+        return set()
+    found = {field for field, name in source.decode.fields.items() if _has_device(name)}
+    return found | {"*" for name in source.decode.names if _has_device(name)}
+
+
+def _has_device(decoder: str) -> bool:
+    return "device" in split_decoder(decoder)[1]
+
+
+def _is_made_otherwise(spec: Spec) -> bool:
+    """Whether batches are not made by stacking a known number of samples."""
+    batch = spec.batch
+    return (
+        batch is None
+        or spec.stage is not None
+        or batch.group_by is not None
+        or (batch.size is None and batch.global_size is None)
+        or batch.ragged == "list"
+        or bool(batch.collate and batch.collate.call)
+    )
+
+
+def _collated_fields(spec: Spec) -> set[str]:
+    """The fields that `ragged` and `collate` name, other than to stack them."""
+    batch = spec.batch
+    if batch is None:
+        return set()
+    fields = {} if batch.collate is None else batch.collate.fields
+    listed = batch.ragged if isinstance(batch.ragged, tuple) else ()
+    return {*listed, *(name for name, how in fields.items() if how.way != "stack")}
 
 
 def _stacks(spec: Spec) -> bool:

@@ -1,0 +1,109 @@
+"""Images that workers leave encoded, for the training process to decode: `device` in `decode`.
+
+Workers send the bytes of the files and what was drawn for each image. So large images cross from process to process in
+a tenth of their size, and a GPU can decode a whole batch at once. `open_parcel` decodes them there; without worker
+processes, collating does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from wdspec.fields import memory
+
+
+class BatchDecoder(Protocol):
+    """Decodes images that were left encoded."""
+
+    def decode_batch(self, files: Sequence[bytes], steps: Sequence[Any], keys: Sequence[str]) -> Any:
+        """Return the batch as a tensor on the device of the decoder.
+
+        Args:
+            files: the encoded images.
+            steps: what to do with each.
+            keys: of the samples, for messages.
+
+        Raises:
+            FieldError: an image cannot be decoded.
+        """
+        ...
+
+
+class EncodedImage(NamedTuple):
+    """An image of a sample."""
+
+    data: bytes
+    steps: Any
+    """What the decoder is to do with it, as it was drawn."""
+    decoder: BatchDecoder
+
+
+@dataclass(frozen=True)
+class EncodedImages:
+    """The images of a batch. Pickled as a parcel, the bytes are in shared memory."""
+
+    data: Any
+    """A tensor of all bytes."""
+    ends: list[int]
+    """Where each file ends, after a 0."""
+    steps: list[Any]
+    decoder: BatchDecoder
+
+    @classmethod
+    def of(cls, images: Sequence[EncodedImage]) -> EncodedImages:
+        """Gather the images of a batch, where they can be sent from."""
+        import torch
+
+        ends = [0, *np.cumsum([len(image.data) for image in images]).tolist()]
+        data = memory.empty((ends[-1],), np.uint8)
+        for image, (start, end) in zip(images, pairwise(ends), strict=True):
+            data[start:end] = np.frombuffer(image.data, np.uint8)
+        return cls(torch.from_numpy(data), ends, [image.steps for image in images], images[0].decoder)
+
+    def decode(self, keys: Sequence[str]) -> Any:
+        """Return the batch as a tensor. See `BatchDecoder.decode_batch`."""
+        whole = self.data.numpy()
+        files = [whole[start:end].tobytes() for start, end in pairwise(self.ends)]
+        return self.decoder.decode_batch(files, self.steps, keys)
+
+
+def gather(images: Sequence[EncodedImage]) -> Any:
+    """Return the images of a batch: in a worker process to be sent, else decoded.
+
+    Raises:
+        FieldError: an image cannot be decoded.
+    """
+    rows = memory.current.last
+    if rows is not None and rows.is_sent:
+        return EncodedImages.of(images)
+    return images[0].decoder.decode_batch(
+        [image.data for image in images], [image.steps for image in images], ()
+    )
+
+
+def is_deferred(field: str) -> bool:
+    """Whether images of a field stay encoded in the batch that this thread is reading.
+
+    Not in the workers of DataLoaders of others, which have no GPU and send batches to nobody that decodes.
+    """
+    from torch.utils.data import get_worker_info
+
+    rows = memory.current.rows
+    return rows is not None and rows.stacks(field) and (rows.is_sent or get_worker_info() is None)
+
+
+def decode_item(item: Any) -> Any:
+    """Return an item of a loader with its images decoded. Raises as `EncodedImages.decode`."""
+    if isinstance(item, dict):
+        keys = item.get("__key__", ())
+        return {name: _decode(value, keys) for name, value in item.items()}
+    return tuple(_decode(value, ()) for value in item)
+
+
+def _decode(value: Any, keys: Sequence[str]) -> Any:
+    return value.decode(keys) if isinstance(value, EncodedImages) else value
