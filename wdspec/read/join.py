@@ -354,7 +354,7 @@ class JoinedSamples(RawSamples):
             count = len(raw)
             raw |= other
             if len(raw) != count + len(other) - shared:
-                raw = dict(islice(raw.items(), count))  # noqa: PLW2901 - as it was, for the error
+                raw = dict(islice(raw.items(), count))  # as it was, for the error
                 break
             raw["__url__"] = url
             key = raw["__key__"]
