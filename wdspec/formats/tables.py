@@ -273,6 +273,7 @@ class TableSamples(RawSamples):
         stem = stem_of(str(self._constants.get("__url__", "")))
         self._stem = f"{stem}/" if stem else ""
         self._table: Table | None = None
+        self._kinds: Mapping[str, str] | None = None
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         # Samples come from lists, without a call for each; how many are left in a list says where reading is.
@@ -307,6 +308,7 @@ class TableSamples(RawSamples):
         try:
             table = self._table = self._open()
             columns = Columns(table.schema, self._field_of, self._constants)
+            self._kinds = columns.kinds
             self._check(table, columns)
         except GeneratorExit:  # at exit, the names below may be gone
             raise
@@ -322,10 +324,10 @@ class TableSamples(RawSamples):
         except ShardError as error:
             self._report_end(error, offset=self.next_offset)
 
-    @property
     def kinds(self) -> Mapping[str, str]:
-        """What the columns that are read are: see `Columns.kinds`. Raises ShardError if this is not a table."""
-        return Columns(self._open().schema, self._field_of, self._constants).kinds
+        if self._kinds is None:
+            self._kinds = Columns(self._open().schema, self._field_of, self._constants).kinds
+        return self._kinds
 
     def close(self) -> None:
         if self._table is not None:
@@ -365,7 +367,7 @@ class TableSamples(RawSamples):
                 code="D123",
             )
         if self._like is not None and self._field_of is not no_field and (first := self._like()) is not None:
-            _compare_kinds(columns.kinds, *first, self._takes_all)
+            compare_kinds(columns.kinds, *first, self._takes_all)
 
     def _group(
         self, table: Table, columns: Columns, number: int, start: int
@@ -457,7 +459,7 @@ def _integers(numbers: range) -> Any:
     return pa.array(numbers, pa.int64())
 
 
-def _compare_kinds(kinds: Mapping[str, str], url: str, first: Mapping[str, str], takes_all: bool) -> None:
+def compare_kinds(kinds: Mapping[str, str], url: str, first: Mapping[str, str], takes_all: bool) -> None:
     """Raise ShardError if columns have other values than in the first shard of the source."""
     for name, kind in kinds.items():
         if name in first and first[name] != kind and "nulls" not in (kind, first[name]):

@@ -12,7 +12,7 @@ offset in the state, the partner at the place of the first key that it has. Memo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain, islice, repeat
 from typing import Any, Protocol
@@ -418,6 +418,9 @@ class JoinedSamples(RawSamples):
     @property
     def compression(self) -> Compression | None:
         return self._shard.compression
+
+    def kinds(self) -> Mapping[str, str] | None:
+        return self._shard.kinds()
 
     @property
     def extra(self) -> int:
