@@ -1,6 +1,7 @@
 """Shards of Parquet and Arrow: every value as plain pyarrow reads it, exact resumption, and errors with their place."""
 
 import io
+import json
 import random
 import re
 import subprocess
@@ -10,6 +11,7 @@ import textwrap
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commandline import within
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tables import KINDS, mixed_table, pack, plain_samples, reader
@@ -329,3 +331,105 @@ def test_columns_that_the_spec_does_not_deliver_are_not_compared_with_the_first_
         pq.write_table(pa.table(rows), tmp_path / f"p-{shard}.parquet")
     spec = {"dataset": [{"shards": f"{tmp_path}/p-{{0..2}}.parquet", "shuffle": 0}], "epoch": 30, **choice}
     assert sum(1 for _ in wdspec.compile(spec)) == 30
+
+
+def write(path, **columns):
+    pq.write_table(pa.table(columns), path)
+
+
+def test_check_reports_each_set_of_columns_once(tmp_path):
+    for n in range(6):
+        write(tmp_path / f"a-{n}.parquet", n=range(5), text=["x"] * 5)
+    for n in (2, 4):
+        write(tmp_path / f"a-{n}.parquet", n=["1"] * 5, text=["x"] * 5)
+    write(tmp_path / "a-5.parquet", n=range(5))
+    (tmp_path / "s.yaml").write_text(f"dataset:\n  - {{name: a, shards: '{tmp_path}/a-{{0..5}}.parquet'}}\n")
+    out, _ = within("check", "s.yaml", "--all", "--format", "json", folder=tmp_path, code=1)
+    problems = [each for each in json.loads(out)["problems"] if each["code"] == "D228"]
+    assert [each["shard"][-11:] for each in problems] == ["a-2.parquet", "a-5.parquet"]
+    assert problems[0]["message"].startswith(
+        "2 shards from this one on have other columns: the column 'n' has text"
+    )
+    assert "no column 'text'" in problems[1]["message"]
+
+
+def test_columns_of_cached_copies_are_compared_too(tmp_path, nginx):
+    (nginx.root / "kinds").mkdir()
+    write(nginx.root / "kinds" / "a-0.parquet", n=range(5))
+    write(nginx.root / "kinds" / "a-1.parquet", n=["1"] * 5)
+    source = {"shards": f"{nginx.url}/kinds/a-{{0..1}}.parquet", "order": "sequential", "shuffle": 0}
+    spec = {"dataset": [source], "cache": str(tmp_path), "epoch": 10}
+    for _ in range(2):
+        with pytest.raises(ShardError, match="'n' has text here, but integers in the first shard"):
+            list(wdspec.compile(spec))
+
+
+def cut(data):
+    del data[len(data) // 2 :]
+
+
+def break_page(data):
+    damage(data, 1)
+
+
+def break_footer(data):
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    data[start + 2 : start + 40] = bytes(38)
+
+
+MATRIX = {
+    # what happens to the second file of two, the code, the rows that are left with `errors: skip`
+    "a page": (break_page, "D121", 90),
+    "the footer": (break_footer, "D121", 50),
+    "a truncated file": (cut, "D107", 50),
+    "an empty file": (lambda data: data.clear(), "D103", 50),
+    "another type": (pack(pa.table({"n": ["x"] * 50, "text": ["x"] * 50})), "D123", 50),
+    "a missing column": (pack(pa.table({"n": range(50)})), "D123", 50),
+    "a row of nulls": (pack(pa.table({"n": [*range(49), None], "text": [*texts(49), None]})), "D122", 99),
+    "no rows": (
+        pack(pa.table({"n": pa.array([], pa.int64()), "text": pa.array([], pa.string())})),
+        "D105",
+        50,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_what_is_wrong_with_a_file_is_an_error_with_its_place_or_a_counted_skip(case, tmp_path):
+    change, code, left = MATRIX[case]
+    data = bytearray(pack(pa.table({"n": range(50), "text": texts(50)}), rows=10, write_page_checksum=True))
+    (tmp_path / "a-0.parquet").write_bytes(data)
+    if isinstance(change, bytes):
+        data = change
+    else:
+        change(data)
+    (tmp_path / "a-1.parquet").write_bytes(data)
+    source = {"name": "a", "shards": f"{tmp_path}/a-{{0..1}}.parquet", "order": "sequential", "shuffle": 0}
+    with pytest.raises(wdspec.WdspecError) as caught:
+        for _ in zip(range(100), wdspec.compile({"dataset": [source]}), strict=False):
+            pass
+    assert (caught.value.code, caught.value.place["url"]) == (code, f"{tmp_path}/a-1.parquet")
+    spec = {"dataset": [{**source, "errors": "skip"}], "epoch": left + 1, "batch": 1}
+    with wdspec.loader(spec, num_workers=0) as loader:
+        numbers = [int(batch["n"][0]) for batch in loader]
+        counts = loader.stats().sources["a"]
+    assert (numbers[:50], numbers[-1]) == ([*range(50)], 0), "the last one is of the next pass"
+    assert sum(counts.skipped.values()) == 1
+
+
+def test_a_file_that_is_replaced_while_a_run_is_interrupted_is_an_error(tmp_path):
+    """Of the same size and number of rows, but with other row groups. A file that is open keeps its old bytes."""
+    path = tmp_path / "a-0.parquet"
+    path.write_bytes(pack(pa.table({"n": range(50), "text": texts(50)}), rows=10))
+    source = {"shards": str(path), "order": "sequential", "shuffle": 0}
+    dataset = wdspec.compile({"dataset": [source]})
+    for _ in zip(range(25), dataset, strict=False):
+        pass
+    state = dataset.state_dict()
+    dataset.close()
+    path.write_bytes(pack(pa.table({"n": range(50), "text": texts(50)}), rows=25))
+    dataset = wdspec.compile({"dataset": [source]})
+    dataset.load_state_dict(state)
+    with pytest.raises(ShardError) as caught:
+        next(iter(dataset))
+    assert (caught.value.code, caught.value.place["url"]) == ("D123", str(path))

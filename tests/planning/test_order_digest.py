@@ -11,6 +11,7 @@ from shardmaking import write_shard
 
 import wdspec
 from wdspec.planning.digest import IN_PLAN, IN_SOURCE, describe_order, describe_samples, differences, digest
+from wdspec.shards.shards import list_shards
 from wdspec.spec.language.effects import Affects, AffectsOrder, AffectsSamples, declared_keys
 from wdspec.spec.language.values import Model
 from wdspec.spec.spec import Source, Spec
@@ -328,7 +329,7 @@ def described(spec: dict[str, Any]) -> tuple[str, str]:
     loaded = wdspec.load(spec)
     # no cluster is asked: it would have to serve the shards
     local = {**spec, "aistore": None, "dataset": [{**each, "aistore": None} for each in spec["dataset"]]}
-    order = describe_order(loaded, wdspec.plan(local))
+    order = describe_order(loaded, wdspec.plan(local), list_shards(wdspec.load(local)).files)
     json.dumps(order)  # plain
     return digest(order), describe_samples(loaded)
 

@@ -217,7 +217,7 @@ def test_a_state_does_not_fit_a_table_with_other_rows_but_one_elsewhere_in_anoth
     write_table(table, {key: {**row, "score": -1.0} for key, row in ROWS.items()})
     os.utime(table, ns=(2, 2))
     dataset = wdspec.compile(spec)
-    with pytest.raises(wdspec.UsageError, match="a table of `lookup` other rows"):
+    with pytest.raises(wdspec.UsageError, match=r"files\.lookup: a table has other rows"):
         dataset.load_state_dict(state)
     dataset.close()
 

@@ -133,7 +133,7 @@ def test_a_sample_that_cannot_be_encoded_leaves_no_trace(tmp_path):
     ("key", "said"),
     [
         ("a/b.c", "would be read as 'a/b'"),
-        ("", "is not the name of a file"),
+        ("", "give each sample its own text"),
         ("a/", "is not the name of a file"),
         ("/a", "absolute path"),
         ("a/../../b", "leaves its folder"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from typing import Any, BinaryIO
@@ -104,6 +104,9 @@ class CopySamples(RawSamples):
     @property
     def compression(self) -> Compression | None:
         return None if self._samples is None else self._samples.compression
+
+    def kinds(self) -> Mapping[str, str] | None:
+        return None if self._samples is None else self._samples.kinds()
 
     def close(self) -> None:
         if self._samples is not None:

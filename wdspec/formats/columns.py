@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import pairwise, repeat
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,23 +99,22 @@ class Columns:
         Returns:
             The samples, and whether each has all fields.
         """
-        names = ["__key__", *self._constants]
-        values: list[Any] = [[f"{stem}{row}" for row in rows], *map(repeat, self._constants.values())]
+        keys: list[Any] = [f"{stem}{row}" for row in rows]
+        values: dict[str, list[Any]] = {"__key__": keys}
         has_holes = False
         for column in self._columns:
             array = batch.column(column.name)
             found = _convert(column, array)
             if column.stored == "__key__":
                 found = [_key_of(value) for value in found]
-                values[0] = found
-            else:
-                names.append(column.stored)
-                values.append(found)
+            values[column.stored] = found
             has_holes = has_holes or bool(array.null_count) or Fault in map(type, found)
-        # All in C: this is most of what a short row costs.
-        samples: list[dict[str, Any] | Fault] = list(
-            map(dict, map(zip, repeat(names), zip(*values, strict=False)))
-        )
+        # Copies of one dict, filled column by column: half the time of making each from its row.
+        template: dict[str, Any] = {"__key__": "", **self._constants, **dict.fromkeys(values)}
+        samples: list[Any] = [template.copy() for _ in rows]
+        for name, found in values.items():
+            for sample, value in zip(samples, found, strict=True):
+                sample[name] = value
         return ([self._fill(sample) for sample in samples], False) if has_holes else (samples, True)
 
     def _fill(self, sample: Any) -> dict[str, Any] | Fault:

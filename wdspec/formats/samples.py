@@ -69,6 +69,14 @@ class RawSamples(ABC):
         """The compression of the shard, as recognized by its first bytes."""
         return self._file.compression if isinstance(self._file, DecompressedFile) else None
 
+    def kinds(self) -> Mapping[str, str] | None:
+        """Return what the columns that are read are, by name (`Columns.kinds`); None for formats without columns.
+
+        Raises:
+            ShardError: this is not a table.
+        """
+        return None
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()

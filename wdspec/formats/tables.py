@@ -11,7 +11,9 @@ import io
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import length_hint
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 from wdspec.base.errors import ShardError, UsageError
@@ -25,7 +27,10 @@ _PIECE = 64 * 1024 * 1024
 BATCH_BYTES = 4 * 1024 * 1024
 """The size of the rows that are converted at once, about."""
 BATCH_ROWS = 4096
-"""The limit of rows that are converted at once."""
+"""The limit of rows that are read at once."""
+SLICE_ROWS = 256
+"""The limit of rows that become Python values at once: few enough that they are used while they are in the processor's
+cache, although several shards are read in turn."""
 
 
 _NO_VALUE = (
@@ -207,6 +212,28 @@ class SplicedRanges(RawStream):
         super().close()
 
 
+class _Run(NamedTuple):
+    """Samples that are yielded one after the other."""
+
+    samples: Iterator[dict[str, Any]]
+    """Of a list, so that it knows how many are left."""
+    rows: range
+    """Their rows."""
+    offset: int
+    """Of their group."""
+    following: int
+    """The offset of the next group, or the size of the file."""
+    end: int
+    """The row after the group."""
+
+    def offset_after(self, count: int) -> int:
+        """The offset of the sample after `count` ones."""
+        return self.offset if self.rows[count - 1] + 1 < self.end else self.following
+
+
+_NO_RUN = _Run(iter([]), range(0), 0, 0, 0)
+
+
 class TableSamples(RawSamples):
     """The samples of one table: a row is a sample, a column is a field.
 
@@ -246,12 +273,42 @@ class TableSamples(RawSamples):
         stem = stem_of(str(self._constants.get("__url__", "")))
         self._stem = f"{stem}/" if stem else ""
         self._table: Table | None = None
+        self._kinds: Mapping[str, str] | None = None
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        # Samples come from lists, without a call for each; how many are left in a list says where reading is.
+        return chain.from_iterable(self._runs())
+
+    @property
+    def next_offset(self) -> int:
+        """After each sample: the offset of the group of the next one."""
+        return self._offset if not (taken := self._taken) else self._run.offset_after(taken)
+
+    @next_offset.setter
+    def next_offset(self, offset: int) -> None:
+        self._offset, self._run = offset, _NO_RUN
+
+    @property
+    def next_index(self) -> int:
+        """After each sample: the row of the next one."""
+        return self._index if not (taken := self._taken) else self._run.rows[taken - 1] + 1
+
+    @next_index.setter
+    def next_index(self, index: int) -> None:
+        self._index, self._run = index, _NO_RUN
+
+    @property
+    def _taken(self) -> int:
+        """The number of samples taken from the current run."""
+        return len(self._run.rows) - length_hint(self._run.samples)
+
+    def _runs(self) -> Iterator[Iterator[dict[str, Any]]]:
+        """Yield the samples in runs, of limited size."""
         start = self.next_index
         try:
             table = self._table = self._open()
             columns = Columns(table.schema, self._field_of, self._constants)
+            self._kinds = columns.kinds
             self._check(table, columns)
         except GeneratorExit:  # at exit, the names below may be gone
             raise
@@ -267,10 +324,10 @@ class TableSamples(RawSamples):
         except ShardError as error:
             self._report_end(error, offset=self.next_offset)
 
-    @property
     def kinds(self) -> Mapping[str, str]:
-        """What the columns that are read are: see `Columns.kinds`. Raises ShardError if this is not a table."""
-        return Columns(self._open().schema, self._field_of, self._constants).kinds
+        if self._kinds is None:
+            self._kinds = Columns(self._open().schema, self._field_of, self._constants).kinds
+        return self._kinds
 
     def close(self) -> None:
         if self._table is not None:
@@ -310,10 +367,12 @@ class TableSamples(RawSamples):
                 code="D123",
             )
         if self._like is not None and self._field_of is not no_field and (first := self._like()) is not None:
-            _compare_kinds(columns.kinds, *first, self._takes_all)
+            compare_kinds(columns.kinds, *first, self._takes_all)
 
-    def _group(self, table: Table, columns: Columns, number: int, start: int) -> Iterator[dict[str, Any]]:
-        """Yield the samples of a group from a row on."""
+    def _group(
+        self, table: Table, columns: Columns, number: int, start: int
+    ) -> Iterator[Iterator[dict[str, Any]]]:
+        """Yield the samples of a group from a row on, in runs."""
         group = table.groups[number]
         end = group.first + group.rows
         later = table.groups[number + 1 :]
@@ -343,31 +402,41 @@ class TableSamples(RawSamples):
                 else:
                     batch = batch.slice(first - at)
             at += rows
-            samples, are_whole = columns.samples(batch, wanted, self._stem)
-            if are_whole:
-                last = samples.pop() if samples and wanted[-1] + 1 == end else None
-                self.next_offset = group.offset
-                for row, sample in zip(wanted, samples, strict=False):  # one less, if the last is kept back
-                    self.next_index = row + 1
-                    yield cast(dict[str, Any], sample)
-                if last is not None:
-                    self.next_offset, self.next_index = following, end
-                    yield cast(dict[str, Any], last)
-                continue
-            for row, sample in zip(wanted, samples, strict=True):
-                if isinstance(sample, dict) and len(sample) < self._fewest and columns.paths:
-                    sample = Fault(_NO_VALUE)
-                if isinstance(sample, Fault):
-                    self._report(
-                        ShardError(f"row {row}: {sample.message}", code="D122"),
-                        offset=group.offset,
-                        key=f"{self._stem}{row}",
-                    )
-                    continue
-                self.next_index = row + 1
-                self.next_offset = group.offset if row + 1 < end else following
-                yield sample
+            for start_at in range(0, len(wanted), SLICE_ROWS):
+                part = wanted[start_at : start_at + SLICE_ROWS]
+                sliced = None if batch is None else batch.slice(start_at, SLICE_ROWS)
+                samples, are_whole = columns.samples(sliced, part, self._stem)
+                if are_whole:
+                    run = iter(cast(list[dict[str, Any]], samples))
+                    self._run = _Run(run, part, group.offset, following, end)
+                    yield run
+                    self._offset, self._index, self._run = self.next_offset, self.next_index, _NO_RUN
+                else:
+                    pairs = zip(part, samples, strict=True)
+                    yield self._with_holes(pairs, group, following, bool(columns.paths))
         self.next_offset, self.next_index = following, end
+
+    def _with_holes(
+        self,
+        samples: Iterable[tuple[int, dict[str, Any] | Fault]],
+        group: Group,
+        following: int,
+        has_columns: bool,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the samples of some rows, and report those that cannot be read."""
+        for row, sample in samples:
+            if isinstance(sample, dict) and len(sample) < self._fewest and has_columns:
+                sample = Fault(_NO_VALUE)
+            if isinstance(sample, Fault):
+                self._report(
+                    ShardError(f"row {row}: {sample.message}", code="D122"),
+                    offset=group.offset,
+                    key=f"{self._stem}{row}",
+                )
+                continue
+            self.next_index = row + 1
+            self.next_offset = group.offset if row + 1 < group.first + group.rows else following
+            yield sample
 
     def _lose(self, table: Table, number: int, at: int, start: int, why: str) -> None:
         """Report the rest of a group that cannot be read, unless another reader reads its samples."""
@@ -390,7 +459,7 @@ def _integers(numbers: range) -> Any:
     return pa.array(numbers, pa.int64())
 
 
-def _compare_kinds(kinds: Mapping[str, str], url: str, first: Mapping[str, str], takes_all: bool) -> None:
+def compare_kinds(kinds: Mapping[str, str], url: str, first: Mapping[str, str], takes_all: bool) -> None:
     """Raise ShardError if columns have other values than in the first shard of the source."""
     for name, kind in kinds.items():
         if name in first and first[name] != kind and "nulls" not in (kind, first[name]):

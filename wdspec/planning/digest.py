@@ -67,6 +67,14 @@ IN_SOURCE = {
 }
 """Maps a key of a source to an entry of the source's description. Its name is the key of the whole description."""
 
+_NAMED = {
+    "keys": "its files have other keys",
+    "exclude": "its files have other keys",
+    "join": "it has other shards",
+    "lookup": "a table has other rows",
+}
+"""What changed, if a digest of files that a key of a source names has changed."""
+
 NO_FILES: Mapping[str, Mapping[str, str]] = {}
 _SAMPLES_OF_SOURCE = ("decode", "rename", "map", "scale", "scaleprob", "tags")
 _SAMPLES_OF_SPEC = ("map", "fields", "to_tuple")
@@ -132,12 +140,12 @@ def digest_windows(description: dict[str, Any]) -> str:
 
 
 def digest_shards(shards: Sequence[ShardUrl]) -> str:
-    """Return the number of shards and a hash of their URLs as written, and one of `join` and `lookup`, with colons."""
+    """Return the number of shards and a hash of their URLs as written, with a colon."""
     if isinstance(shards, UrlSequence) and len(shards) > EXPAND_UP_TO:
         text = repr([(getattr(run.texts, "pattern", run.texts), run.prefix) for run in shards.parts])
     else:
         text = "\n".join(shards.texts() if isinstance(shards, UrlSequence) else (s.text for s in shards))
-    return f"{len(shards)}:{_hash(text)}{getattr(shards, 'mark', '')}"
+    return f"{len(shards)}:{_hash(text)}"
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
@@ -153,13 +161,12 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
                 yield from differences(old[name], new[name], place)
     elif old != new:
         if path.endswith(".shards"):
-            (was, *before), (now, *after) = str(old).split(":"), str(new).split(":")
-            changed = "but different ones"
-            if before[:1] == after[:1]:
-                changed = "but `join` has other shards, or a table of `lookup` other rows"
+            was, now = str(old).partition(":")[0], str(new).partition(":")[0]
             yield f"{path}: " + (
-                f"was {was} shards, now {now}" if was != now else f"still {now} shards, {changed}"
+                f"was {was} shards, now {now}" if was != now else f"still {now} shards, but different ones"
             )
+        elif path.rpartition(".")[0].endswith(".files"):
+            yield f"{path}: {_NAMED[path.rpartition('.')[2]]}"
         else:
             yield f"{path}: was {json.dumps(old)}, now {json.dumps(new)}"
 

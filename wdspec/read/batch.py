@@ -222,12 +222,12 @@ def strict_column(field: str, values: list[Any], samples: Sequence[dict[str, Any
     Raises:
         FieldError: numbers, arrays, tensors or images that do not stack.
     """
-    column = stack(values)
-    if column is not values:
-        return column
     kinds = set(map(type, values))
     if kinds <= _LISTED:
         return values
+    column = stack(values)
+    if column is not values:
+        return column
     if tuple in kinds:
         return _parts(field, values, samples, strict_column)
     if any(map(_should_stack, values)):

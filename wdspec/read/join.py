@@ -12,8 +12,9 @@ offset in the state, the partner at the place of the first key that it has. Memo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import chain, islice, repeat
 from typing import Any, Protocol
 
 from wdspec.base.errors import ShardError, WdspecError
@@ -307,14 +308,71 @@ class JoinedSamples(RawSamples):
         self._shard, self._partners, self._lookups = shard, partners, lookups
         self._url, self._report_to = url, on_error
         self._constants = {"__url__": url, **({"__source__": source} if source else {})}
-        self.next_offset, self.next_index = shard.next_offset, shard.next_index
         self.is_copy = shard.is_copy
+        self._raws: Iterator[Sample] = iter(())
+        self._place = shard.next_offset, shard.next_index
+        """Where the shard was before the sample that is merged."""
 
     def __iter__(self) -> Iterator[Sample]:
+        self._raws = iter(self._shard)
+        alone = self._partners[0] if len(self._partners) == 1 and not self._lookups else None
+        if alone is None or not alone.is_aligned or alone.keys is not None:
+            return self._merge_all()
+        return chain(self._merge_aligned(alone), self._merge_all())
+
+    @property
+    def next_offset(self) -> int:
+        """After each yield: as of the shard."""
+        return self._shard.next_offset
+
+    @next_offset.setter
+    def next_offset(self, offset: int) -> None:
+        self._shard.next_offset = offset
+
+    @property
+    def next_index(self) -> int:
+        """After each yield: as of the shard."""
+        return self._shard.next_index
+
+    @next_index.setter
+    def next_index(self, index: int) -> None:
+        self._shard.next_index = index
+
+    def _merge_aligned(self, partner: Partner) -> Iterator[Sample]:
+        """Yield samples as long as each meets its only partner, and nothing has to be reported.
+
+        `_merge_all` does the same; this costs half as much, which counts for small samples.
+        """
+        shard, url, required, key = self._shard, self._url, partner.required, ""
+        (offset, index), shared = self._place, len(self._constants) + 1
+        others = map(next, repeat(partner.samples), repeat(None))
+        for raw, other in zip(self._raws, others, strict=False):
+            if other is None or other["__key__"] != raw["__key__"] or partner.loose:
+                break
+            if required and not required <= other.keys():
+                break
+            count = len(raw)
+            raw |= other
+            if len(raw) != count + len(other) - shared:
+                raw = dict(islice(raw.items(), count))  # as it was, for the error
+                break
+            raw["__url__"] = url
+            key = raw["__key__"]
+            yield raw
+            offset, index = shard.next_offset, shard.next_index
+        else:
+            return
+        self._place, partner.last_key = (offset, index), key
+        self._raws = chain([raw], self._raws)
+        if other is not None:
+            partner.samples = chain([other], partner.samples)
+
+    def _merge_all(self) -> Iterator[Sample]:
+        """Yield the samples that are left."""
         shard, partners, lookups, url = self._shard, self._partners, self._lookups, self._url
-        offset, index = shard.next_offset, shard.next_index
+        offset, index = self._place
         shared = len(self._constants) + 1
-        for raw in shard:
+        for raw in self._raws:
             key = raw["__key__"]
             try:
                 for partner in partners:
@@ -349,18 +407,20 @@ class JoinedSamples(RawSamples):
                     self.broken = error
                 self._report_to(error)
             else:
-                self.next_offset, self.next_index = shard.next_offset, shard.next_index
                 yield raw
             if self.broken is not None:
                 return
             offset, index = shard.next_offset, shard.next_index
-        self.next_offset, self.next_index, self.broken = shard.next_offset, shard.next_index, shard.broken
+        self.broken = shard.broken
         for partner in partners:
             self._report_all(partner.finish())
 
     @property
     def compression(self) -> Compression | None:
         return self._shard.compression
+
+    def kinds(self) -> Mapping[str, str] | None:
+        return self._shard.kinds()
 
     @property
     def extra(self) -> int:

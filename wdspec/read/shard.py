@@ -309,7 +309,7 @@ class ShardOpener:
                 contextlib.suppress(ShardError),
                 closing(self.samples(Piece(first), str, _raise, self.ahead())) as samples,
             ):
-                kinds = getattr(samples, "kinds", None)
+                kinds = samples.kinds()
                 known[place] = None if kinds is None else (first.text, kinds)
         return known[place]
 

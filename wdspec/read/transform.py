@@ -353,9 +353,10 @@ class Transform:
     ) -> list[tuple[SkipCause, Callable[[Any, int], Sample | None]]]:
         """Return the steps in order, each with the cause under which its errors are counted."""
         fields, scaling, dropped = self.fields, self.scaling, budget.dropped
+        is_same = scaling is None and not fields.rules.draw
 
         def decode(raw: Sample, ordinal: int) -> Sample | None:
-            if scaling is None and not fields.rules.draw:
+            if is_same:
                 sample = fields(raw)
             else:
                 numbers = partial(uniform, random64(key, ordinal))

@@ -30,6 +30,9 @@ from wdspec.urls.urls import UrlSequence
 LockLike = str | os.PathLike[str] | None
 """A file that `wdspec lock` wrote, to read exactly its shards without listing any."""
 
+_NAMING = ("where", "subset", "only_keys", "exclude", "join", "lookup")
+"""Keys of a source that choose samples, or name more than its shards."""
+
 
 @dataclass(frozen=True)
 class Shards:
@@ -46,7 +49,7 @@ class Shards:
     selections: Mapping[str, Selection] = field(default_factory=dict)
     """Source name -> which of its samples are kept, for sources that do not keep all."""
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Source name -> key of the spec -> digest of the files that it names, for sources whose order depends on them."""
+    """Source name -> key of the spec -> digest of what it names besides the shards: files of keys, partners, tables."""
     lock: LockLike = None
     """The absolute path of the lock that the lists are from."""
 
@@ -105,7 +108,7 @@ def list_shards(
         _compare_with_measurements(spec, lists)
     local = frozenset(name for name, listed in lists.items() if are_local(listed, storages[name]))
     shards = Shards(lists, with_surveyed_caches(storages, lists), local, lock=lock and os.path.abspath(lock))
-    if any(source.where or source.subset or source.only_keys or source.exclude for source in spec.sources):
+    if any(getattr(source, key) for source in spec.sources for key in _NAMING):
         shards = _select(spec, shards)
     if not (spec.is_pass and counts_samples):
         return shards
@@ -113,13 +116,13 @@ def list_shards(
 
 
 def _select(spec: Spec, shards: Shards) -> Shards:
-    """Return the shards with the selections of the sources. Their lists of keys are read."""
+    """Return the shards with the selections of the sources, and digests of what they name. Lists of keys are read."""
     selections, files = {}, {}
     for source in spec.sources:
         lists, digests = read_key_lists(source, shards.storages[source.name])
         if source.where or source.subset or any(each is not None for each in lists):
             selections[source.name] = Selection.of(spec, source, lists)
-        if digests:
+        if digests := {**digests, **shards.lists[source.name].digests}:
             files[source.name] = digests
     return replace(shards, selections=selections, files=files)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
@@ -69,6 +70,9 @@ LARGEST = 4 * 1024 * 1024
 
 _PINS = {"GCSFileSystem": ("generation", "generation")}
 """File systems that can request one version of an object: the name of the version, and of the argument."""
+
+_COMMIT = re.compile(r"^[^@]*@[0-9a-f]{40}/")
+"""Paths at a commit of the Hugging Face Hub: what it says of them never changes, and is not requested for each file."""
 
 
 class FsspecStore(KeyStore):
@@ -281,7 +285,8 @@ def _list(location: str, levels: int | None, settings: StoreSettings) -> list[st
 
 def _info(system: Any, path: str, retry_policy: RetryPolicy) -> Mapping[str, Any]:
     if not system.async_impl:
-        system.invalidate_cache()
+        if not _COMMIT.search(path):
+            system.invalidate_cache()
         return cast(Mapping[str, Any], system.info(path))
     from fsspec.asyn import sync
 

@@ -11,7 +11,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple, cast, overload
 from urllib.parse import quote, unquote
@@ -326,6 +325,11 @@ class UrlSequence(Sequence[ShardUrl]):
         """The texts of all shards; this is several times as fast as one by one."""
         return [run.prefix + text for run in self.parts for text in _all(run.texts)]
 
+    @property
+    def digests(self) -> dict[str, str]:
+        """Key of the spec -> a hash of what it names, besides the shards; see `JoinedUrls`."""
+        return {}
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, UrlSequence) or len(self) != len(other):
             return False
@@ -357,12 +361,20 @@ class JoinedUrls(UrlSequence):
         super().__init__(parts)
         self.joins, self.tables = tuple(joins), tuple(tables)
 
-    @cached_property
-    def mark(self) -> str:
-        """A hash of the URLs of the partners as written, and of the rows of the tables, after a colon."""
-        texts = ["\n".join(each.texts()) for each in self.joins]
-        text = "\n\n".join([*texts, *(table.digest for table in self.tables)])
-        return f":{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+    @property
+    def digests(self) -> dict[str, str]:
+        """Key of the spec -> a hash of the URLs of the partners as written, or of the rows of the tables."""
+        named = {
+            "join": ["\n".join(each.texts()) for each in self.joins],
+            "lookup": [table.digest for table in self.tables],
+        }
+        return {
+            key: hashlib.blake2b(
+                "\n\n".join(texts).encode("utf-8", "surrogatepass"), digest_size=16
+            ).hexdigest()
+            for key, texts in named.items()
+            if texts
+        }
 
     @overload
     def __getitem__(self, index: int) -> ShardUrl: ...
@@ -379,7 +391,7 @@ class JoinedUrls(UrlSequence):
         return map(self.__getitem__, range(len(self)))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, JoinedUrls) and self.mark == other.mark and super().__eq__(other)
+        return isinstance(other, JoinedUrls) and self.digests == other.digests and super().__eq__(other)
 
     def __hash__(self) -> int:
         return super().__hash__()

@@ -10,7 +10,7 @@ import numpy as np
 from wdspec.base.errors import FieldError, UsageError
 from wdspec.fields.encode import Encode, EncodeSample, make_encoder
 from wdspec.spec.language.decoders import WRITTEN_BY, library
-from wdspec.write.writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields
+from wdspec.write.writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields, key_of
 
 GROUP_BYTES = 64 * 1024 * 1024
 """The size of a row group, about, before compression."""
@@ -92,11 +92,7 @@ class ParquetWriter(SampleWriter):
         check_fields(sample)
         if self._encodes_all:
             sample = self._encode(sample)
-        key = sample.get("__key__")
-        if not isinstance(key, str) or not key:
-            raise FieldError(
-                f"`__key__` is {key!r:.60}; give each sample its own text, such as '000042'", key=key
-            )
+        key = key_of(sample)
         row: dict[str, Any] = {"__key__": key}
         for field in sorted(sample):
             if field[:1] == "_" and (not self._keep_meta or field in OF_THE_READER):
@@ -124,16 +120,14 @@ class ParquetWriter(SampleWriter):
         self._types.update(types)
         return Packed(key, _Row(row))  # type: ignore[arg-type]  # only its length is used
 
-    def put(self, packed: Packed) -> int:
+    def _store(self, packed: Packed) -> None:
+        self._check_open()
         row: Any = packed.data
-        self._note_key(packed.key)
         self._rows.append(row.values)
         self._held += len(row)
         self._total += len(row)
-        self.count += 1
         if self._held >= GROUP_BYTES or len(self._rows) >= GROUP_ROWS:
             self._flush()
-        return len(row)
 
     def close(self) -> None:
         if self._open and not self._failed:

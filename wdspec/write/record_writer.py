@@ -10,7 +10,7 @@ from wdspec.fields.codecs.text import write_json
 from wdspec.fields.encode import Encode, EncodeSample, make_encoder
 from wdspec.spec.language.decoders import library
 from wdspec.spec.language.values import Format
-from wdspec.write.writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields
+from wdspec.write.writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields, key_of
 
 _PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
 
@@ -68,12 +68,7 @@ class RecordWriter(SampleWriter):
         check_fields(sample)
         if self._encodes_all:
             sample = self._encode(sample)
-        key = sample.get("__key__")
-        if not isinstance(key, str) or not key:
-            raise FieldError(
-                f"`__key__` is {key!r:.60}; give each sample its own text, such as '000042'",
-                key=key,
-            )
+        key = key_of(sample)
         record: dict[str, Any] = {"__key__": key}
         others: dict[str, Any] = {"__key__": key}
         for field in sorted(sample):

@@ -16,7 +16,7 @@ from wdspec.formats.blocks import BLOCK
 from wdspec.formats.tar.headers import NAME, ZERO_BLOCK, byte_sum, to_text
 from wdspec.formats.tar.reader import splitter
 from wdspec.spec.language.samples import KeyRule
-from wdspec.write.writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields
+from wdspec.write.writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields, key_of
 
 KeySplit = Literal["first_dot", "last_dot"]
 TarFormat = Literal["auto", "ustar", "gnu", "pax"]
@@ -49,19 +49,12 @@ class MemberNames:
         self._split = splitter(KeyRule(kind=rule))
         self._suffixes: dict[str, bytes] = {}
 
-    def key(self, key: object) -> bytes:
+    def key(self, key: str) -> bytes:
         """Return the key of a sample as the first part of the names of its members.
 
         Raises:
-            FieldError: the key is not a str, or not a relative path that readers would accept.
+            FieldError: the key is not a relative path that readers would accept.
         """
-        if not isinstance(key, str):
-            seen = (
-                "the sample has no `__key__`"
-                if key is None
-                else f"`__key__` is {key!r:.60}, which is not a str"
-            )
-            raise FieldError(f"{seen}; give each sample its own text, such as '000042'")
         name = key.encode("utf-8", "surrogateescape")
         reason = self._objection(key, name)
         if reason:
@@ -189,7 +182,7 @@ class TarWriter(SampleWriter):
     def pack(self, sample: Mapping[str, Any]) -> Packed:
         check_fields(sample)
         sample = encoded = self._encode(sample)
-        key = self._names.key(sample.get("__key__"))
+        key = self._names.key(key_of(sample))
         header, suffix_of = self._headers.header, self._names.suffix
         pieces: list[bytes] = []
         lowered: set[str] = set()

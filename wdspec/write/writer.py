@@ -81,19 +81,18 @@ class SampleWriter(ABC):
     def put(self, packed: Packed) -> int:
         """Write a sample that `pack` has packed; see `write`."""
         if packed.key in self._keys:
-            raise _repeated(packed.key)
-        self._write(packed.data)
+            raise FieldError(
+                "this shard already has a sample with the same key; give each sample its own, such as a number",
+                key=packed.key,
+            )
+        self._store(packed)
         self._keys.add(packed.key)
         self.count += 1
         return len(packed.data)
 
-    def _note_key(self, key: str) -> None:
-        """Note the key of a sample that is written later. Raises FieldError if it was written before."""
-        if not self._open:
-            raise UsageError("the writer is closed; open a new one")
-        if key in self._keys:
-            raise _repeated(key)
-        self._keys.add(key)
+    def _store(self, packed: Packed) -> None:
+        """Write a sample whose key is new, or hold it."""
+        self._write(packed.data)
 
     @property
     def size(self) -> int:
@@ -140,10 +139,13 @@ class SampleWriter(ABC):
             self._open = False
             self._output.abort()
 
-    def _write(self, data: bytes) -> None:
-        """Write bytes. If that fails, discard the shard, as it is not known how much was written."""
+    def _check_open(self) -> None:
         if not self._open:
             raise UsageError("the writer is closed; open a new one")
+
+    def _write(self, data: bytes) -> None:
+        """Write bytes. If that fails, discard the shard, as it is not known how much was written."""
+        self._check_open()
         try:
             packed = self._compressor.compress(data) if self._compressor else data
             if packed:
@@ -186,13 +188,6 @@ class SampleWriter(ABC):
             )
 
 
-def _repeated(key: str) -> FieldError:
-    return FieldError(
-        "this shard already has a sample with the same key; give each sample its own, such as a number",
-        key=key,
-    )
-
-
 _unclosed: WeakSet[SampleWriter] = WeakSet()
 
 
@@ -202,6 +197,16 @@ def _report_losses() -> None:
     for writer in list(_unclosed):
         if not writer.is_of_parent:
             writer.report_loss()
+
+
+def key_of(sample: Mapping[str, Any]) -> str:
+    """Return the key of a sample. Raises FieldError if it has none, or one that is not a text."""
+    key = sample.get("__key__")
+    if isinstance(key, str) and key:
+        return key
+    found = "the sample has no `__key__`" if key is None else f"`__key__` is {key!r:.60}"
+    found += "" if key is None or isinstance(key, str) else ", which is not a str"
+    raise FieldError(f"{found}; give each sample its own text, such as '000042'", key=key)
 
 
 def check_fields(sample: Mapping[str, Any]) -> None:

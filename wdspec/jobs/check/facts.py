@@ -194,6 +194,8 @@ class SampleFacts(BaseModel):
     """Uncompressed bytes read."""
     layouts: Kinds = Field(default_factory=dict)
     """Counts by the names of the fields, joined by spaces."""
+    columns: Kinds = Field(default_factory=dict)
+    """Counts of shards by the columns of a table that are read, as JSON; nothing for other formats."""
     classes: Kinds = Field(default_factory=dict)
     """Counts by number and name of the class, joined by a space, of samples that have both."""
     fields: dict[str, FieldFacts] = Field(default_factory=dict)
@@ -205,6 +207,7 @@ class SampleFacts(BaseModel):
         self.dropped += other.dropped
         self.bytes += other.bytes
         merge(self.layouts, other.layouts)
+        merge(self.columns, other.columns)
         merge(self.classes, other.classes, MOST_CLASSES)
         for name, facts in other.fields.items():
             self.fields.setdefault(name, FieldFacts()).add(facts)

@@ -29,6 +29,7 @@ from wdspec.urls.urls import ShardUrl
 
 JUDGEMENTS: tuple[Judgement, ...] = (
     judge_sources.mixed_fields,
+    judge_sources.odd_columns,
     judge_samples.repeated_keys,
     judge_samples.repeated_contents,
     judge_samples.similar_images,

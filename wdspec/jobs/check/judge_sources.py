@@ -1,13 +1,14 @@
 """Judgements on shards and fields.
 
 Shards: their number and size (D311, D214, D215, W512), and whether they are sorted (D307). Fields: samples with
-different fields (D303), images of different modes and sizes (D305, D306), outlying classes (D310) and classes with
-several names (D313), and values that cannot be batched (D210).
+different fields (D303), tables with different columns (D228), images of different modes and sizes (D305, D306),
+outlying classes (D310) and classes with several names (D313), and values that cannot be batched (D210).
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from fractions import Fraction
 from statistics import median
 from typing import Any
 
-from wdspec.base.errors import FieldError, WdspecError
+from wdspec.base.errors import FieldError, ShardError, WdspecError
+from wdspec.formats.tables import compare_kinds
 from wdspec.jobs.check.facts import (
     CLASS_NAMES,
     MOST_EXAMPLES,
@@ -178,6 +180,23 @@ def mixed_fields(collection: CheckedData) -> Iterator[DataProblem]:
                 "`extensions`, or set `missing` for these samples"
             )
             yield DataProblem.at("D303", message, source.name, seen.first)
+
+
+def odd_columns(collection: CheckedData) -> Iterator[DataProblem]:
+    """One problem for each set of columns that reading refuses after the one of the first shard."""
+    for source in collection.own:
+        takes_all = source.parts.open.fields.naming.takes_all
+        found = list(source.facts.columns.items())
+        for columns, seen in found[1:]:
+            usual, first = found[0]
+            try:
+                compare_kinds(json.loads(columns), first.first.shard, json.loads(usual), takes_all)
+            except ShardError as error:
+                shards = (
+                    "the shard has" if seen.times == 1 else f"{seen.times:,} shards from this one on have"
+                )
+                message = f"{shards} other columns: {error.message}"
+                yield DataProblem("D228", message, source.name, seen.first.shard)
 
 
 def odd_images(collection: CheckedData) -> Iterator[DataProblem]:

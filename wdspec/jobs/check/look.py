@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from wdspec.formats.samples import RawSamples
 from wdspec.formats.tar.headers import read_header, to_text
 from wdspec.formats.tar.members import member_at
 from wdspec.formats.tar.reader import splitter
-from wdspec.jobs.check.facts import DataProblem, SampleFacts, SamplePlace, ShardFacts
+from wdspec.jobs.check.facts import DataProblem, SampleFacts, SamplePlace, Seen, ShardFacts
 from wdspec.jobs.check.values import SampleWatch
 from wdspec.jobs.job import ReadTask
 from wdspec.read.budget import Budget, code_of, is_mistake
@@ -168,6 +169,10 @@ class _Reading:
                     self._compare_name(opened.compression)
                 process = self._read(opened, watch, process, torn)
             watch.facts.bytes = opened.next_offset
+            with suppress(ShardError):  # was reported above
+                if (kinds := opened.kinds()) is not None and not resumed:
+                    columns = json.dumps(dict(kinds), ensure_ascii=False)
+                    watch.facts.columns[columns] = Seen(1, watch.place(0, 0, ""))
             broken = opened.broken
             if isinstance(opened, JoinedSamples) and opened.extra:
                 seen = f"its partners in `join` have {opened.extra:,} samples that the shard lacks, which are not read"

@@ -1,0 +1,135 @@
+"""Datasets of the Hugging Face Hub, read by the real huggingface_hub from a server with the Hub's documented API.
+
+The API: https://huggingface.co/docs/hub/api and https://huggingface.co/.well-known/openapi.json; redirects of
+`resolve`: https://huggingface.co/docs/xet/file-id. See `servers/hub.py`.
+"""
+
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commandline import within
+from servers.hub import Hub
+
+import wdspec
+from wdspec.base.process import KeyedValues
+from wdspec.stores import filesystems
+
+pytest.importorskip("huggingface_hub")
+TOKEN = "hf_" + "aVerySecretTokenOfTheTests"
+
+
+def parquet(first, rows=40):
+    """A file with texts, and a larger column that no test needs."""
+    file = io.BytesIO()
+    numbers = range(first, first + rows)
+    table = pa.table({"text": [f"text {n}" for n in numbers], "big": [f"{n}" * 5000 for n in numbers]})
+    pq.write_table(table, file, row_group_size=10, compression="none", use_dictionary=False)
+    return file.getvalue()
+
+
+FILES = {f"data/train-{n}.parquet": parquet(100 * n) for n in range(5)}
+OTHERS = {"README.md": b"about", "data/test-0.parquet": parquet(900), "old/train-0.parquet": parquet(950)}
+TEXTS = [f"text {100 * shard + n}" for shard in range(5) for n in range(40)]
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    with Hub(TOKEN) as running:
+        running.commit({**FILES, **OTHERS}, "main", "v1")
+        monkeypatch.setenv("HF_ENDPOINT", running.url)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+        import huggingface_hub.constants
+        from huggingface_hub import HfFileSystem
+
+        # Read from the environment when it is imported, which another test may have done.
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", running.url)
+        monkeypatch.setattr(
+            huggingface_hub.constants,
+            "HUGGINGFACE_CO_URL_TEMPLATE",
+            running.url + "/{repo_id}/resolve/{revision}/{filename}",
+        )
+        monkeypatch.setattr(filesystems._systems, "value", KeyedValues())
+        HfFileSystem.clear_instance_cache()
+        yield running
+
+
+def spec_of(revision="", **source):
+    place = f"hf://datasets/{Hub.repo}{revision}/data/train-*.parquet"
+    source = {
+        "name": "a",
+        "shards": place,
+        "extensions": "text",
+        "order": "sequential",
+        "shuffle": 0,
+        **source,
+    }
+    return {"dataset": [source], "epoch": len(TEXTS)}
+
+
+@pytest.mark.parametrize("revision", ["", "@main", "@v1"])
+def test_a_glob_is_listed_and_read_in_order(hub, revision):
+    assert [sample["text"] for sample in wdspec.compile(spec_of(revision))] == TEXTS
+
+
+def test_files_are_read_by_ranges_after_a_redirect(hub):
+    samples = wdspec.compile(spec_of())
+    assert next(iter(samples))["text"] == "text 0"
+    samples.close()
+    paths = [(path, asked) for _, path, asked in hub.asked]
+    assert any("/resolve/" in path for path, _ in paths)
+    assert all(asked for path, asked in paths if path.startswith("/bytes/"))
+
+
+def test_a_run_resumes_within_a_file(hub):
+    dataset = wdspec.compile(spec_of())
+    samples = iter(dataset)
+    for _ in range(115):
+        next(samples)
+    state = json.loads(json.dumps(dataset.state_dict()))
+    dataset.close()
+    dataset = wdspec.compile(spec_of())
+    dataset.load_state_dict(state)
+    assert [sample["text"] for sample in dataset] == TEXTS[115:]
+
+
+def test_a_lock_has_the_files_and_notices_a_new_commit(hub, tmp_path):
+    (tmp_path / "s.yaml").write_text(json.dumps(spec_of("@main")))
+    logged_in = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN}
+    within("lock", "s.yaml", folder=tmp_path, **logged_in)
+    within("lock", "s.yaml", "--check", folder=tmp_path, **logged_in)
+    hub.commit({**FILES, **OTHERS, "data/train-1.parquet": parquet(5000)}, "main")
+    out, _ = within("lock", "s.yaml", "--check", folder=tmp_path, code=1, **logged_in)
+    assert "train-1.parquet" in out
+    assert "train-2.parquet" not in out
+
+
+def test_files_of_a_commit_never_change_and_are_looked_up_once(hub):
+    sha = hub.references["main"]
+    samples = iter(wdspec.compile(spec_of(f"@{sha}")))
+    first = [next(samples)["text"] for _ in range(20)]
+    hub.commit({}, "main")
+    hub.asked.clear()
+    assert first + [next(samples)["text"] for _ in range(180)] == TEXTS
+    assert not [path for _, path, _ in hub.asked if path.startswith("/api/")]
+
+
+def test_what_is_missing_is_an_error_with_its_name(hub):
+    with pytest.raises(wdspec.WdspecError, match="v9"):
+        next(iter(wdspec.compile(spec_of("@v9"))))
+    with pytest.raises(wdspec.WdspecError, match="nothing-"):
+        next(iter(wdspec.compile(spec_of(shards=f"hf://datasets/{Hub.repo}/data/nothing-*.parquet"))))
+
+
+def test_a_token_of_the_environment_is_not_shown(hub):
+    hub.token = "another"
+    with pytest.raises(wdspec.WdspecError) as caught:
+        next(iter(wdspec.compile(spec_of())))
+    assert "HF_TOKEN" in str(caught.value)
+    seen, error = str(caught.value), caught.value.__cause__
+    while error is not None:
+        seen, error = seen + str(error), error.__cause__ or error.__context__
+    assert TOKEN not in seen

@@ -1,0 +1,77 @@
+"""Token files from real servers: each byte is requested once, and a resumed run requests the rest of a file."""
+
+import re
+
+import numpy as np
+import pytest
+from servers.stores import put, use
+
+import wdspec
+from wdspec.testing import assert_resumable
+
+LENGTH, SAMPLES = 2048, 1500
+SIZE = 2 * LENGTH * SAMPLES
+IDS = np.random.default_rng(0).integers(0, 50_000, LENGTH * SAMPLES, "u2")
+
+
+def spec_of(shards):
+    """The samples of the first of four files; the next ones are fetched ahead."""
+    options = {"length": LENGTH, "dtype": "uint16"}
+    source = {"name": "a", "shards": shards, "order": "sequential", "shuffle": 0, "tokens": options}
+    return {"dataset": [source], "epoch": SAMPLES}
+
+
+def sent(nginx, since):
+    """The bytes that the server has sent of the first file, for each request."""
+    lines = (line for line in nginx.requests()[since:] if "ids-0" in line)
+    return [int(re.search(r'" 20[06] (\d+) ', line)[1]) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def shards(nginx):
+    for number in range(4):
+        (nginx.root / f"ids-{number}.bin").write_bytes(IDS.tobytes())
+    return f"{nginx.url}/ids-{{0..3}}.bin"
+
+
+def test_a_file_is_requested_once_and_read_as_numpy_reads_it(nginx, shards):
+    before = len(nginx.requests())
+    found = np.concatenate([sample["tokens"] for sample in wdspec.compile(spec_of(shards))])
+    assert np.array_equal(found, IDS)
+    assert sum(sent(nginx, before)) == SIZE
+
+
+@pytest.mark.parametrize("place", [0.5, 0.9])
+def test_a_resumed_run_requests_the_rest_of_the_file(nginx, shards, place):
+    """The request that opens the file is cut off after what the connection holds."""
+    dataset = wdspec.compile(spec_of(shards))
+    samples = iter(dataset)
+    for _ in range(int(SAMPLES * place)):
+        next(samples)
+    state = dataset.state_dict()
+    dataset.close()
+    before, dataset = len(nginx.requests()), wdspec.compile(spec_of(shards))
+    dataset.load_state_dict(state)
+    rest = np.concatenate([sample["tokens"] for sample in dataset])
+    assert np.array_equal(rest, IDS[int(SAMPLES * place) * LENGTH :])
+    opened, requested = sent(nginx, before)
+    assert opened < SIZE
+    assert requested == SIZE - int(SAMPLES * place) * 2 * LENGTH
+
+
+def test_a_pass_of_remote_files_has_each_sample_once(shards):
+    spec = {**spec_of(shards), "epoch": "pass", "batch": 100}
+    with wdspec.loader(spec, num_workers=0) as loader:
+        keys = [key for batch in loader for key in batch["__key__"]]
+    assert len(set(keys)) == 4 * SAMPLES
+
+
+def test_s3_gives_the_same_samples_and_resumes_exactly(s3, monkeypatch):
+    use(s3, monkeypatch)
+    for number in range(2):
+        put(s3, f"ids-{number}.bin", IDS[: 20 * LENGTH].tobytes())
+    spec = {**spec_of(f"{s3.root}ids-{{0..1}}.bin"), "batch": 10, "epoch": 40}
+    with wdspec.loader(spec, num_workers=0) as loader:
+        found = np.concatenate([batch["tokens"].numpy().ravel() for batch in loader])
+    assert np.array_equal(found, np.tile(IDS[: 20 * LENGTH], 2))
+    assert_resumable(lambda: wdspec.loader(spec, num_workers=0))
