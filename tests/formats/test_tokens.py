@@ -156,7 +156,8 @@ def test_specs_read_token_files_with_other_sources_and_resume(tmp_path):
         batch = next(iter(loader))
     assert (tuple(batch["tokens"].shape), str(batch["tokens"].dtype)) == ((6, 16), "torch.int64")
     assert batch["__source__"].count("web") == 4
-    assert_resumable(lambda: wdspec.loader(spec, num_workers=2))
+    assert_resumable(lambda: wdspec.loader(spec, num_workers=0))
+    assert_resumable(lambda: wdspec.loader(spec, num_workers=2), stops=[3, 14])
     for source in spec["dataset"]:
         del source["weight"]
     spec["epoch"] = "pass"

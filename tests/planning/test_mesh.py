@@ -71,6 +71,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long  # four processes that import torch
 def test_peers_along_other_dimensions_read_the_same_and_count_once(tmp_path):
     script = tmp_path / "mesh.py"
     script.write_text(SCRIPT)
