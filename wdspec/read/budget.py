@@ -98,17 +98,27 @@ class Budget:
         """Skips by code (`code_of`)."""
         self.dropped: Counter[str] = Counter()
         """Samples dropped as the spec says (`select`, `missing: skip`, `skip`), by cause; these are not errors."""
+        self.tallies: dict[str, list[int]] = {}  # more of them; a list of one number is faster to count with
         self.delivered = self.passes = self.shards = self.copies = self.bytes = 0
         self.cost = self.tokens = self.measured = self.measured_cost = self.measured_squares = 0
         """See `PackedCounts`."""
+
+    def tally(self, cause: str) -> list[int]:
+        """Return the list of one number that counts the samples that a cause drops; nothing else counts them."""
+        return self.tallies.setdefault(cause, [0])
+
+    @property
+    def all_dropped(self) -> Counter[str]:
+        """All samples dropped as the spec says, by cause."""
+        return self.dropped + Counter({cause: tally[0] for cause, tally in list(self.tallies.items())})
 
     @property
     def counts(self) -> PackedCounts:
         """All counts of the source in this process."""
         return (
             self.delivered,
-            dict(self.dropped) if self.dropped else None,
-            dict(self.skipped) if self.skipped else None,
+            dict(self.all_dropped if self.tallies else self.dropped) or None,
+            dict(self.skipped) or None,
             self.passes,
             self.shards,
             self.copies,

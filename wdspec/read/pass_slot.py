@@ -252,7 +252,7 @@ class FirstSample:
             self._sample = next((sample for sample in found if sample is not None), None)
             if self._sample is None:
                 budgets = [source.budget for source in reading.sources]
-                dropped = sum((budget.dropped + budget.skipped for budget in budgets), Counter())
+                dropped = sum((budget.all_dropped + budget.skipped for budget in budgets), Counter())
                 causes = ", ".join(f"{cause} {n}" for cause, n in dropped.items())
                 raise ShardError(
                     f"all {reading.finite.samples:,} samples of the pass were dropped or skipped ({causes}); check "

@@ -59,7 +59,6 @@ class Selection:
             budget: counts the samples that are left out, by key of the spec, and handles errors.
             read_again: returns a sample that cannot be measured as the store has it, if it was read from a cached copy.
         """
-        dropped = budget.dropped
 
         def recover(error: Exception, cause: str, raw: RawSample) -> bool:
             stored = None if read_again is None else read_again(raw, error)
@@ -73,6 +72,8 @@ class Selection:
             return False
 
         def choose_by(cause: str, keeps: Choose, rest: Choose | None) -> Choose:
+            tally = budget.tally(cause)
+
             def choose(raw: RawSample) -> bool:
                 try:
                     kept = keeps(raw)
@@ -80,14 +81,16 @@ class Selection:
                     return recover(error, cause, raw)
                 if kept:
                     return True if rest is None else rest(raw)
-                dropped[cause] += 1
+                tally[0] += 1
                 return False
 
             return choose
 
         chosen: Choose | None = None
         for cause, keeps in reversed(self._tests(fields, tags or {})):
-            chosen = choose_by(cause, keeps, chosen)
+            test = choose_by(cause, keeps, chosen)
+            part = self.subset if cause == "subset" and self.subset and self.subset.of is None else None
+            chosen = test if part is None else _choose_keys(part, budget.tally(cause), chosen, test)
         assert chosen is not None, "a selection has a test"
         return chosen
 
@@ -110,19 +113,51 @@ KeyLists = tuple[Container[str] | None, Container[str] | None]
 """The keys of `keys` and of `exclude`; None without such a list."""
 
 
-def _subset_test(subset: Subset, fields: SampleFields, tags: dict[str, Any]) -> Choose:
+def _bounds(subset: Subset) -> tuple[int, int, int]:
+    """Return the first hash of a part, the one after its last, and the CRC to start with."""
     first, stop = (int(end * 2**64) for end in subset.part)
-    start = crc32(str(subset.seed).encode()) if subset.seed else 0
+    return first, stop, crc32(str(subset.seed).encode()) if subset.seed else 0
+
+
+def _choose_keys(subset: Subset, tally: list[int], rest: Choose | None, slowly: Choose) -> Choose:
+    """Return the function that keeps the samples whose keys are in a part, with all steps in one.
+
+    Args:
+        subset: the part.
+        tally: counts the samples that are left out.
+        rest: the tests that follow.
+        slowly: does the same for keys that are not Unicode.
+    """
+    bounds = _bounds(subset)
+
+    # Defaults are read faster than the variables of an enclosing function: a tenth of the time.
+    def choose(
+        raw: RawSample,
+        crc32: Callable[[bytes, int], int] = crc32,
+        golden: int = GOLDEN,
+        mask: int = MASK,
+        first: int = bounds[0],
+        stop: int = bounds[1],
+        start: int = bounds[2],
+        tally: list[int] = tally,
+        rest: Choose | None = rest,
+    ) -> bool:
+        try:
+            number = crc32(raw["__key__"].encode(), start)
+        except UnicodeEncodeError:
+            return slowly(raw)
+        if first <= (number ^ number >> 16) * golden & mask < stop:  # `hash_part`, without the call
+            return True if rest is None else rest(raw)
+        tally[0] += 1
+        return False
+
+    return choose
+
+
+def _subset_test(subset: Subset, fields: SampleFields, tags: dict[str, Any]) -> Choose:
+    first, stop, start = _bounds(subset)
     if subset.of is None:
-
-        def of_key(raw: RawSample) -> bool:  # `hash_part`, without the call
-            try:
-                number = crc32(raw["__key__"].encode(), start)
-            except UnicodeEncodeError:
-                number = crc32(raw["__key__"].encode("utf-8", "surrogateescape"), start)
-            return first <= (number ^ number >> 16) * GOLDEN & MASK < stop
-
-        return of_key
+        return lambda raw: first <= hash_part(raw["__key__"], start) < stop
     expression = parse_expression(subset.of)
     measure = Measures(fields, expression.paths, constants=tags, keeps_decoded=True)
 

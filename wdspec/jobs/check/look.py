@@ -113,7 +113,7 @@ class _Reading:
             facts.samples = watch.finish()
             facts.keys, facts.contents, facts.looks = watch.hashes()
             facts.samples.samples = len(facts.keys)
-            facts.samples.dropped = sum(budget.dropped.values())
+            facts.samples.dropped = sum(budget.all_dropped.values())
             if self._members is not None:
                 self._members.file.close()
 
