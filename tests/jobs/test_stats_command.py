@@ -382,7 +382,7 @@ def test_a_pass_with_a_limit_asks_about_no_more_shards_than_it_needs_and_marks_a
     expected = Listed.of(wdspec.load("s.yaml", overrides={"stats": None})).counts
     measure()
     assert Listed.of(wdspec.load("s.yaml")).counts == expected
-    assert expected["a"].marks
+    assert any(shard.marks for shard in expected["a"].shards.values())
 
 
 def test_a_pass_counts_by_itself_where_the_file_is_gone(folder):

@@ -37,6 +37,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ),
     (A + "    lookup: {table: scores, fields: x}\n", [("E343", 3, 21)]),
     (A + "    lookup: {table: a.csv, fields: x, rename: {z: y}}\n", [("E344", 3, 39)]),
+    (A + "    repeat: 2.5\n", [("E345", 3, 5)]),
     (A + "    lookup: {table: a.csv, fields: x, on: json.id + 1}\n", [("E203", 3, 43)]),
     (A + "    lookup: scores.csv\n", [("E202", 3, 13)]),
     (A + "    lookup: {table: a.csv}\n", [("E206", 3, 13)]),

@@ -25,7 +25,7 @@ from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, measure_
 from wdspec.read.budget import Budget
 from wdspec.read.shard import Piece
 from wdspec.read.windows import WindowPlanner
-from wdspec.shards.count import count_shard
+from wdspec.shards.count import KeepingCount, count_shard
 from wdspec.shards.lock import check_harmless, find_measured, place_of
 from wdspec.shards.shards import list_shards
 from wdspec.spec.measurements import (
@@ -36,6 +36,7 @@ from wdspec.spec.measurements import (
     Spread,
     costing_of,
     decoding_of,
+    keeping_of,
     reading_of_shards,
 )
 from wdspec.spec.spec import Source, Spec
@@ -56,6 +57,8 @@ class MeasureTask(ReadTask):
     """Whether to decode its samples too, as in training."""
     planner: WindowPlanner | None = None
     """Measures what its samples cost, if that is needed."""
+    counts_kept: bool = False
+    """Whether to count the samples that the selection of the source keeps."""
 
 
 class Fault(NamedTuple):
@@ -89,6 +92,10 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         self._shards = list_shards(spec.of(spec.sources), counts_samples=False)
         self._known: dict[str, dict[str, MeasuredShard]] = {}
         self._costing = {source.name: costing_of(spec, source) for source in spec.sources}
+        files = self._shards.files
+        self._keeping = {
+            source.name: keeping_of(spec, source, files.get(source.name, {})) for source in spec.sources
+        }
         planner = WindowPlanner.of(spec) if any(self._costing.values()) else None
         self._decoding: dict[str, str] = {}
         """How values are decoded, for the sources whose values are measured."""
@@ -103,7 +110,11 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             spec,
             self._shards,
             self._shards.parts(spec),
-            lambda source, number, shard: {"lengths": source.name in self._decoding, "planner": planner},
+            lambda source, number, shard: {
+                "lengths": source.name in self._decoding,
+                "planner": planner,
+                "counts_kept": bool(self._keeping[source.name]),
+            },
         )
         self.tasks: Sequence[MeasureTask] = [
             task for task in tasks if task.shard.text not in self._known[task.source]
@@ -121,7 +132,8 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         if lengths or has_lengths:
             self._decoding[source.name] = decoding
         has_cost = then is not None and then.costing == self._costing[source.name]
-        if before is None or then is None or (lengths and not has_lengths) or not has_cost:
+        has_kept = then is not None and self._keeping[source.name] in ("", then.keeping)
+        if before is None or then is None or (lengths and not has_lengths) or not (has_cost and has_kept):
             return
         found = find_measured(before, self._spec, source, self._shards.storages[source.name], shards)
         title = f"asking about {source.name}"
@@ -184,7 +196,14 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             _pool_fields(shard.lengths for shard in shards.values()),
             self._decoding.get(source.name, ""),
             *self._mean_cost(source.name, shards),
+            *self._count_kept(source.name, shards),
         )
+
+    def _count_kept(self, name: str, shards: Mapping[str, MeasuredShard]) -> tuple[int | None, str]:
+        if not self._keeping[name]:
+            return None, ""
+        counts = (shard.samples if shard.kept is None else shard.kept[0] for shard in shards.values())
+        return sum(counts), self._keeping[name]
 
     def _mean_cost(self, name: str, shards: Mapping[str, MeasuredShard]) -> tuple[float | None, str]:
         costs = [shard.cost for shard in shards.values() if shard.cost is not None]
@@ -214,6 +233,8 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         stat = bare.storage.stat(task.shard)
     sizes = _Sizes()
     count = count_shard(bare, task.shard, Budget(parts.errors, task.source).without_log(), sizes.take)
+    if task.counts_kept:
+        count = KeepingCount(parts).read(task.shard, count)
     lengths = _measure_lengths(task) if task.lengths else {}
     return MeasuredShard(
         count.samples,
@@ -225,6 +246,8 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         count.marks,
         tuple(sorted(count.lost)),
         None if task.planner is None else _measure_cost(task, task.planner),
+        count.kept,
+        count.again,
     )
 
 

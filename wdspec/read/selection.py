@@ -7,7 +7,8 @@ shuffle buffer and use up no draw.
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 from zlib import crc32
 
@@ -43,6 +44,18 @@ class Selection:
     def of(cls, spec: Spec, source: Source, lists: KeyLists) -> Selection:
         """Return the selection of a source, with the keys of `keys` and `exclude`."""
         return cls(source.where, tuple(spec.costs.items()), source.subset, *lists)
+
+    @property
+    def by_key(self) -> Selection | None:
+        """The part of it that needs no more than the keys of samples; None if there is none."""
+        subset = None if self.subset is None or self.subset.of is not None else self.subset
+        return _or_none(replace(self, where=None, subset=subset))
+
+    @property
+    def by_value(self) -> Selection | None:
+        """The part of it that reads the files of samples; None if there is none."""
+        subset = None if self.subset is None or self.subset.of is None else self.subset
+        return _or_none(replace(self, subset=subset, keys=None, exclude=None))
 
     def build(
         self,
@@ -107,6 +120,26 @@ class Selection:
         if self.where is not None:
             tests.append(("where", _where_test(self.where, dict(self.costs), fields, tags)))
         return tests
+
+
+def _or_none(selection: Selection) -> Selection | None:
+    tests = (selection.where, selection.subset, selection.keys, selection.exclude)
+    return None if all(each is None for each in tests) else selection
+
+
+def part_again(source: Source) -> Subset | None:
+    """Return the part of a source that `repeat` reads once more than the rest; None if it is a whole number.
+
+    It is the start of the samples that `subset` keeps, or of all, by the hash of their keys.
+    """
+    part = source.copies % 1
+    if not part:
+        return None
+    subset = source.subset
+    if subset is None or subset.of is not None:
+        return Subset(part=(Decimal(0), part))
+    first, stop = subset.part
+    return Subset(part=(first, first + part * (stop - first)), seed=subset.seed)
 
 
 KeyLists = tuple[Container[str] | None, Container[str] | None]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import repeat
-from typing import Any
+from typing import Any, Literal
 
 from wdspec.base.errors import ShardError, UsageError, warn_user
 from wdspec.base.progress import progress
-from wdspec.planning.passes import ShardCount, SourceCount, pass_order
+from wdspec.planning.digest import NO_FILES
+from wdspec.planning.passes import KeptCount, ShardCount, SourceCount, pass_order
 from wdspec.read.budget import Budget
+from wdspec.read.selection import Selection
 from wdspec.read.shard import Piece, ShardOpener
 from wdspec.read.transform import SourceParts
 from wdspec.shards.lock import find_measured
-from wdspec.spec.measurements import MeasuredShard, Measurements
+from wdspec.spec.measurements import MeasuredShard, Measurements, keeping_of
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 
@@ -28,6 +32,7 @@ def count_samples(
     shards: Mapping[str, Sequence[ShardUrl]],
     parts: Mapping[str, SourceParts],
     measurements: Measurements | None = None,
+    files: Mapping[str, Mapping[str, str]] = NO_FILES,
 ) -> dict[str, SourceCount]:
     """Count the samples of a spec with `epoch: pass`: source name -> counts.
 
@@ -35,10 +40,20 @@ def count_samples(
     number is found when it is read). Shards that `wdspec stats` measured are only opened, with a warning, if they have
     changed since. With `limit`, shards after the last sample are not opened and count as empty.
 
+    Samples that `subset`, `keys` and `exclude` leave out do not count, nor those that `where` leaves out if `stats` has
+    counted them.
+
+    Args:
+        spec: the spec.
+        shards: the shards of its sources.
+        parts: how to read them.
+        measurements: the content of its `stats` file.
+        files: digests of the files that its selections name, as in `Shards`.
+
     Raises:
         ShardError: a shard cannot be read, or is damaged. Under `errors: skip`, damaged samples are recorded instead,
             and so are the errors of a shard without a readable sample, unless they exceed the budget by themselves.
-        UsageError: a source has no samples.
+        UsageError: a source has no samples, or its selection keeps none.
     """
     counts: dict[str, SourceCount] = {}
     left = spec.limit
@@ -49,18 +64,41 @@ def count_samples(
                 counts[source.name] = SourceCount.of(())
                 continue
             known = measurements if measurements and measurements.of(spec, source) else None
-            if source.samples is not None and len(listed) == 1 and known is None:
-                count = SourceCount.of([ShardCount(source.samples)])
+            part = parts[source.name]
+            counted, selection = _choose_counted(spec, source, part, known, files.get(source.name, {}))
+            needs_keys = selection is not None or part.again is not None
+            if source.samples is not None and len(listed) == 1 and known is None and not needs_keys:
+                found: Iterable[ShardCount] = [ShardCount(source.samples)]
             else:
-                count = SourceCount.of(
-                    _count_shards(spec, source, listed, parts[source.name], left, bar.advance, known)
-                )
-                if not count.samples:
-                    raise UsageError("the source's shards hold no samples", source=source.name)
+                part = part.with_selection(selection)
+                found = _count_shards(spec, source, listed, part, left, bar.advance, known, counted == "all")
+            count = SourceCount.of(found, int(source.copies), part.again is not None, counted)
+            if not count.samples:
+                why = "the source's shards hold no samples"
+                if needs_keys:
+                    why += ", or none that `where`, `subset`, `keys`, `exclude` and `repeat` keep"
+                raise UsageError(why, source=source.name)
             counts[source.name] = count
             if left is not None:
                 left -= count.samples
     return counts
+
+
+def _choose_counted(
+    spec: Spec,
+    source: Source,
+    parts: SourceParts,
+    measurements: Measurements | None,
+    files: Mapping[str, str],
+) -> tuple[Literal["", "keys", "all"], Selection | None]:
+    """Return what part of a selection is counted: all if `stats` has done so, otherwise what keys alone decide."""
+    selection = parts.selection
+    if selection is None:
+        return "", None
+    measured = None if measurements is None else measurements.of(spec, source)
+    if measured is not None and measured.keeping and measured.keeping == keeping_of(spec, source, files):
+        return "all", selection
+    return ("", None) if selection.by_key is None else ("keys", selection.by_key)
 
 
 def _count_shards(
@@ -71,12 +109,18 @@ def _count_shards(
     most: int | None,
     advance: Callable[[], None],
     measurements: Measurements | None,
+    has_kept: bool,
 ) -> Iterator[ShardCount]:
-    """Yield the counts of shards in the order of the pass, up to the shard with sample number `most`."""
+    """Yield the counts of shards in the order of the pass, up to the shard with sample number `most`.
+
+    Args:
+        has_kept: whether the measurements say what the selection of `parts` keeps.
+    """
     order = pass_order(spec.seed, source.name, len(listed), source.order)
     budget = Budget(parts.errors, source.name).without_log()  # readers count and log these errors
     turns: Iterable[ShardUrl] = (listed[order.entry(0, turn).shard] for turn in range(len(listed)))
     measured: Iterator[MeasuredShard | None] = repeat(None)
+    needs_keys = parts.selection is not None or parts.again is not None
     if measurements is not None:
         turns = list(turns)
         measured = find_measured(measurements, spec, source, parts.open.storage, turns)
@@ -85,11 +129,17 @@ def _count_shards(
         if most is not None and total >= most:
             break
         if known is None or not known.samples:  # an empty shard, or errors, which are not measured
-            count = count_shard(parts.open, shard, budget)
+            keeping = KeepingCount(parts) if needs_keys and not has_kept else None
+            count = count_shard(parts.open, shard, budget, keeping=keeping)
             changed += known is None
         else:
             count = ShardCount(known.samples, known.marks, frozenset(known.lost))
-        total += count.samples
+        if has_kept and known is not None:
+            kept, again = (each and KeptCount(*each) for each in (known.kept, known.again))
+            count = count._replace(kept=kept, again=again)
+        elif needs_keys and count.kept is count.again is None and count.samples:
+            count = KeepingCount(parts).read(shard, count)
+        total += count.positions * int(source.copies) + (count.again.samples if count.again else 0)
         yield count
         advance()
     if measurements is not None and changed:
@@ -99,11 +149,60 @@ def _count_shards(
         )
 
 
+class KeepingCount:
+    """Counts the samples of a shard that the selection of a source keeps.
+
+    Args:
+        parts: how to read the source, with the selection.
+    """
+
+    def __init__(self, parts: SourceParts) -> None:
+        self._parts = parts
+        self._budget = Budget(parts.errors, parts.open.source).without_log()
+        self._choose, self._choose_again = parts.choices(self._budget)
+        self._kept, self._again = array("q"), array("q")
+        """Indices of the samples that are kept, and of those in `again`."""
+
+    def take(self, raw: dict[str, Any], index: int) -> None:
+        """Count a raw sample, of which the selection needs no more than what is there."""
+        if self._choose(raw):
+            self._kept.append(index)
+            if self._parts.again is not None and self._choose_again(raw):
+                self._again.append(index)
+
+    def read(self, shard: ShardUrl, count: ShardCount) -> ShardCount:
+        """Read what the selection needs of a shard, and return its count with `kept` and `again`.
+
+        Raises:
+            WdspecError: the shard cannot be read, or the selection cannot be evaluated.
+        """
+        parts = self._parts
+        needs_values = parts.selection is not None and parts.selection.by_value is not None
+        opener, budget = parts.open if needs_values else parts.open.headers, self._budget
+        opened = opener(Piece(shard), on_error=lambda error: budget(error, "shard", url=shard.text))
+        with closing(opened):
+            for raw in opened:
+                self.take(raw, opened.next_index - 1)
+        return self.complete(count)
+
+    def complete(self, count: ShardCount) -> ShardCount:
+        """Return the count of a shard with `kept` and `again`, after all its samples were taken."""
+
+        def place(indices: array[int]) -> KeptCount:
+            return KeptCount(len(indices), tuple(bisect_left(indices, index) for index, _ in count.marks))
+
+        return count._replace(
+            kept=None if self._parts.selection is None else place(self._kept),
+            again=None if self._parts.again is None else place(self._again),
+        )
+
+
 def count_shard(
     opener: ShardOpener,
     shard: ShardUrl,
     budget: Budget,
     seen: Callable[[dict[str, Any]], None] | None = None,
+    keeping: KeepingCount | None = None,
 ) -> ShardCount:
     """Count the samples of one shard.
 
@@ -112,6 +211,7 @@ def count_shard(
         shard: the shard to count.
         budget: decides which errors to skip.
         seen: called with each sample, a dict of suffix with its dot -> file whose `len` is the size.
+        keeping: counts the samples that are kept by their keys; not with `seen`.
 
     Raises:
         ShardError: the shard is damaged and the policy is to raise; or no sample can be read, which no reader would
@@ -142,6 +242,8 @@ def count_shard(
             if seen is not None:
                 seen(sample)
             following = opened.next_index
+            if keeping is not None:
+                keeping.take(sample, following - 1)
             if following - index > 1:
                 lost.update(range(index, following - 1))
             index = following
@@ -155,7 +257,8 @@ def count_shard(
         for cause in errors:
             budget(cause, "shard", url=shard.text)
         return ShardCount(0, errors=tuple(errors))
-    return ShardCount(index, tuple(marks), frozenset(lost))
+    count = ShardCount(index, tuple(marks), frozenset(lost))
+    return count if keeping is None else keeping.complete(count)
 
 
 def _name_suffixes(suffix: str) -> str:

@@ -38,12 +38,16 @@ _NOT_READING = {
     "bytes",
     "max_passes",
     "on_exhausted",
+    "repeat",
 }
 """Keys of a source that do not affect the content of samples."""
 _LATER = frozenset({"where", "subset", "only_keys", "exclude", "join", "lookup", "tokens"})
 """Keys of a source that choose, add or cut samples. They are left out of digests if they are not set."""
 _DECODING = {"extensions", "rename", "decode", "scale", "scaleprob", "map", "tags"}
 """Keys of a source by which its samples have other decoded values; keys that drop samples belong to them, too."""
+
+_KEEPING = {"where", "subset", "only_keys", "exclude", "extensions", "rename", "decode", "tags"}
+"""Keys of a source on which its selection depends."""
 
 
 def reading_of(spec: Spec, source: Source) -> str:
@@ -113,6 +117,29 @@ def decoding_of(spec: Spec, source: Source) -> str:
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
 
 
+def keeping_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
+    """A digest of what chooses samples of a source; empty if nothing does, or if that depends on other shards.
+
+    Args:
+        spec: the spec.
+        source: the source.
+        files: digests of the files that the selection of the source names.
+    """
+    part = source.copies % 1
+    if not (part or source.where or source.subset or source.only_keys or source.exclude):
+        return ""
+    if source.join or source.lookup:
+        return ""
+    values = [
+        reading_of_shards(spec, source),
+        source.model_dump(mode="json", include=_KEEPING),
+        spec.model_dump(mode="json", include={"costs"}),
+        str(part),
+        dict(files),
+    ]
+    return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
+
+
 def costing_of(spec: Spec, source: Source) -> str:
     """A digest of what a sample of a source costs; empty if no shares need it."""
     if spec.batch is None or not any(mix.shares_in == "cost" for mix in _mixes_of(spec)):
@@ -149,6 +176,10 @@ class Spread:
     """One for each of `LEVELS`."""
 
 
+Kept = tuple[int, tuple[int, ...]]
+"""The numbers of a `KeptCount`."""
+
+
 @dataclass(frozen=True)
 class MeasuredShard:
     """What is known from the headers of a shard."""
@@ -171,6 +202,10 @@ class MeasuredShard:
     """See `ShardCount`."""
     cost: tuple[float, int] | None = None
     """The cost of its samples by `batch.cost`, and how many could be measured, if this was asked for."""
+    kept: Kept | None = None
+    """See `ShardCount`."""
+    again: Kept | None = None
+    """See `ShardCount`."""
 
     def as_json(self) -> dict[str, Any]:
         values = {
@@ -183,6 +218,8 @@ class MeasuredShard:
             "marks": self.marks,
             "lost": self.lost,
             "cost": self.cost,
+            "kept": self.kept,
+            "again": self.again,
         }
         return {key: value for key, value in values.items() if value or key in ("samples", "bytes")}
 
@@ -198,6 +235,8 @@ class MeasuredShard:
             tuple((_count(index), _count(offset)) for index, offset in values.get("marks", ())),
             tuple(map(_count, values.get("lost", ()))),
             _cost(values.get("cost")),
+            _kept(values.get("kept")),
+            _kept(values.get("again")),
         )
 
 
@@ -229,6 +268,10 @@ class MeasuredSource:
     """Mean cost of a sample, if it was measured."""
     costing: str = ""
     """Digest of the options that decide what a sample costs (`costing_of`), if it was measured."""
+    kept: int | None = None
+    """Samples in the measured shards that the selection of the source keeps, if they were counted."""
+    keeping: str = ""
+    """Digest of what decides which samples are kept (`keeping_of`), if they were counted."""
 
     @property
     def is_whole(self) -> bool:
@@ -249,6 +292,7 @@ class MeasuredSource:
                 {"lengths": spreads_as_json(self.lengths), "decoding": self.decoding} if self.decoding else {}
             ),
             **({"cost": self.cost, "costing": self.costing} if self.costing else {}),
+            **({"kept": self.kept, "keeping": self.keeping} if self.keeping else {}),
         }
 
     @classmethod
@@ -266,6 +310,8 @@ class MeasuredSource:
             str(values.get("decoding", "")),
             None if values.get("cost") is None else _positive(values["cost"]),
             str(values.get("costing", "")),
+            None if values.get("kept") is None else _count(values["kept"]),
+            str(values.get("keeping", "")),
         )
 
 
@@ -434,6 +480,13 @@ def _positive(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e16:
         raise ValueError(f"{value!r:.40} is not a cost")
     return value
+
+
+def _kept(value: Any) -> Kept | None:
+    if value is None:
+        return None
+    samples, before = value
+    return _count(samples), tuple(map(_count, before))
 
 
 def _cost(value: Any) -> tuple[float, int] | None:

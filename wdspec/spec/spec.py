@@ -5,6 +5,7 @@ docstring instead) is filled in by the loader.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SkipValidation
@@ -56,7 +57,7 @@ from wdspec.spec.language.samples import (
     Scale,
     StageOrNone,
 )
-from wdspec.spec.language.selection import SubsetOrNone
+from wdspec.spec.language.selection import Repeat, SubsetOrNone
 from wdspec.spec.language.steps import SkippedSteps, StepRanges
 from wdspec.spec.language.values import (
     SUFFIXES,
@@ -220,6 +221,11 @@ class SourceOptions(Model):
         description="What happens before the first global batch that would exceed `max_passes`: an `error`; `drop` "
         "continues with the other sources, by their shares; `stop` ends the run, on all ranks at the same step.",
     )
+    repeat: AffectsOrder[Repeat | None] = Field(
+        None,
+        description="With `epoch: pass`, how often each sample of the source is read: `2.5` reads all of them twice, "
+        "and half of them, always the same, a third time.",
+    )
     bytes: AffectsOrder[Size | None] = Field(
         None,
         description="Bytes of all files in its shards, uncompressed: a number, or text such as `1.2TB`; by default the "
@@ -298,6 +304,11 @@ class Source(Discreet, SourceOptions):
             yield self
             for source in self.dataset:
                 yield from source.mixes
+
+    @property
+    def copies(self) -> Decimal:
+        """How often a pass reads each sample (`repeat`)."""
+        return Decimal(1) if self.repeat is None else self.repeat
 
     @property
     def drops(self) -> frozenset[str]:
