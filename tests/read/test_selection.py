@@ -352,3 +352,90 @@ class TestFilesOfKeys:
         assert not list(temporary.rglob("*.partial"))
         assert "29999" in tables[3]
         assert "30000" not in tables[3]
+
+
+def write_large(path, order, count=40, size=140_000):
+    """Samples with a large picture; `order` is that of their files."""
+    samples = []
+    for number in range(count):
+        files = {
+            "json": json.dumps({"score": number}).encode(),
+            "jpg": bytes([number]) * size,
+            "txt": b"t%d" % number,
+        }
+        samples.append((f"k{number:03d}", {name: files[name] for name in order}))
+    write_shard(path, samples)
+
+
+LARGE = {
+    "score": ({"where": "json.score in [3, 13, 23, 33]"}, lambda n: n % 10 == 3),
+    "and text": (
+        {"where": "json.score in [3, 13, 23, 33] and txt.length > 2"},
+        lambda n: n % 10 == 3 and n > 9,
+    ),
+    "default": ({"where": "default(json.score, 0) in [3, 13, 23, 33]"}, lambda n: n % 10 == 3),
+    "subset": ({"subset": "20%"}, lambda n: part_of(f"k{n:03d}") < 0.2),
+    "of": (
+        {"subset": {"of": "json.score", "part": "50%"}, "where": "txt.length == 3"},
+        lambda n: part_of(str(n)) < 0.5 and n > 9,
+    ),
+    "keys": ({"keys": ["k003", "k005", "k039"], "where": "json.score != 5"}, lambda n: n in (3, 39)),
+    "rename": (
+        {"where": "facts.score in [3, 13, 23, 33]", "rename": {"facts": "json"}},
+        lambda n: n % 10 == 3,
+    ),
+    "choice": (
+        {"where": "a.score in [3, 13, 23, 33]", "rename": {"a": "meta.json;json"}},
+        lambda n: n % 10 == 3,
+    ),
+}
+BY_KEY, WITH_JSON_FIRST = {"subset", "keys"}, {"score", "default", "rename"}
+
+
+def part_of(text):
+    crc = crc32(text.encode())
+    return (crc ^ crc >> 16) * 0x9E3779B97F4A7C15 % 2**64 / 2**64
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("large")
+    for order in ("json-jpg-txt", "jpg-json-txt", "txt-jpg-json"):
+        write_large(folder / f"{order}.tar", order.split("-"))
+    return folder
+
+
+@pytest.mark.parametrize("order", ["json-jpg-txt", "jpg-json-txt", "txt-jpg-json"])
+@pytest.mark.parametrize("case", LARGE)
+@pytest.mark.parametrize("extensions", [None, "jpg txt"])
+def test_large_files_of_samples_that_are_left_out_are_not_read(large, order, case, extensions):
+    """What comes does not depend on whether they are read, nor on whether only `where` reads the JSON."""
+    keys, keeps = LARGE[case]
+    if extensions is not None and "rename" in keys:
+        return
+    asks = {} if extensions is None else {"extensions": extensions}
+    spec = {"dataset": [{"name": "a", "shards": f"{large}/{order}.tar", **keys, **asks}], "epoch": "pass"}
+    with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+        found = [sample for sample in loader if sample["__mask__"]]
+        counts = loader.stats().sources["a"]
+    assert [sample["__key__"] for sample in found] == [f"k{n:03d}" for n in range(40) if keeps(n)]
+    for sample in found:
+        number = int(sample["__key__"][1:])
+        assert sample["jpg"] == bytes([number]) * 140_000
+        assert sample["txt"] == f"t{number}"
+        assert ("json" in sample) == (extensions is None and "rename" not in keys)
+    is_early = case in BY_KEY or (case in WITH_JSON_FIRST and order.startswith("json"))
+    assert (counts.bytes < 40 * 140_000 / 2) == is_early
+
+
+def test_a_join_and_an_endless_stream_skip_large_files_too(tmp_path):
+    write_large(tmp_path / "a.tar", ("json", "jpg"))
+    write_shard(tmp_path / "b.tar", [(f"k{number:03d}", {"cap": b"c%d" % number}) for number in range(40)])
+    source = {"name": "a", "shards": f"{tmp_path}/a.tar", "join": [{"shards": f"{tmp_path}/b.tar"}]}
+    source |= {"extensions": "jpg cap", "where": "json.score >= 36", "shuffle": 0}
+    spec = {"dataset": [source], "epoch": 4, "batch": 1}
+    with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+        batches = list(loader)
+        assert [batch["cap"] for batch in batches] == [[b"c%d" % number] for number in range(36, 40)]
+        assert "json" not in batches[0]
+        assert loader.stats().sources["a"].bytes < 40 * 140_000 / 2

@@ -269,9 +269,10 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A + "    where: 'json.a >'\n", [("E330", 3, 13)]),
     (A + "    where: 1 < 2\n", [("E330", 3, 12)]),
     (
-        A + "    extensions: jpg\n    where: json.a > 1 and jpg.widht > 2\n",
+        A + "    extensions: jpg;png\n    where: png.a > 1 and jpg.widht > 2\n",
         [("E316", 4, 12), ("E316", 4, 12)],
     ),
+    (A + "    extensions: jpg json\n    where: jsn.a > 1\n", [("W392", 4, 12)]),
     (A + "    keys: []\n", [("E214", 3, 11)]),
     (
         "splits:\n  train: {dataset: [{shards: 'a-{000..090}.tar'}]}\n"

@@ -158,7 +158,7 @@ def measure_selection(parts: SourceParts, source: Source, shards: UrlSequence) -
     places = _spread(len(shards), MOST_SELECTED_SHARDS)
     for place in places:
         with closing(
-            parts.open(Piece(shards[place]), on_error=lambda error: budget(error, "shard"))
+            parts.selecting(Piece(shards[place]), on_error=lambda error: budget(error, "shard"))
         ) as samples:
             for raw in islice(samples, MOST_SELECTED // len(places)):
                 looked_at += 1

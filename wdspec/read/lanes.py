@@ -55,7 +55,7 @@ class Lanes:
     ) -> None:
         self._order, self._shards = source.plan.order, source.plan.shards
         self._slot = slot
-        self._open_shard = source.parts.open
+        self._open_shard = source.parts.selecting if source.parts.selection else source.parts.open
         self._ahead = source.parts.open.ahead()
         self._budget = source.budget
         self._choose = source.parts.selection and source.parts.build_choice(source.budget)

@@ -238,7 +238,7 @@ class PassReading:
             errors.clear()
 
         try:
-            opened = live.parts.open(
+            opened = live.parts.selecting(
                 Piece(shards[0], offset=offset, index=index, shards=plan.shards),
                 on_error=errors.append,
                 ahead=ahead,

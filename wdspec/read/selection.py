@@ -107,8 +107,46 @@ class Selection:
         assert chosen is not None, "a selection has a test"
         return chosen
 
+    def build_early(self, fields: SampleFields, tags: dict[str, Any]) -> Choose | None:
+        """Return the function that says of the first files of a raw sample that it will be left out, whatever follows.
+
+        Returns:
+            None if no test can be made early. The function never raises: faults are found when the sample is complete.
+        """
+        by_key = [test for cause, test in self.by_key._tests(fields, tags)] if self.by_key else []
+        by_value: list[tuple[frozenset[str], Choose]] = []
+        if self.by_value is not None:
+            lenient = fields.with_naming(fields.naming.lenient)
+            subset = self.by_value.subset
+            for cause, test in self.by_value._tests(lenient, tags):
+                text = self.where if subset is None or cause == "where" else subset.of
+                assert text is not None, "a test by values has an expression"
+                names = parse_expression(text, dict(self.costs) if cause == "where" else {}).fields
+                files = [fields.naming.only_file_of(name) for name in names if name not in tags]
+                if any(file is None for file in files):
+                    break
+                by_value.append((frozenset(filter(None, files)), test))
+        if not by_key and not by_value:
+            return None
+
+        def leaves_out(raw: RawSample) -> bool:
+            try:
+                if not all(test(raw) for test in by_key):
+                    return True
+                for files, test in by_value:
+                    if not files <= raw.keys():
+                        return False
+                    if not test(raw):
+                        return True
+            except Exception:  # the complete sample raises it again
+                return False
+            return False
+
+        return leaves_out
+
     def _tests(self, fields: SampleFields, tags: dict[str, Any]) -> list[tuple[str, Choose]]:
         """Return the key and the test of each part of the selection, the cheapest first."""
+        fields = fields.with_naming(fields.naming.of_selection) if fields.naming.asides else fields
         tests: list[tuple[str, Choose]] = []
         keys, exclude, subset = self.keys, self.exclude, self.subset
         if keys is not None:

@@ -82,6 +82,8 @@ class ShardOpener:
     """Whether to read only headers: samples have no fields, or the sizes of the requested fields."""
     parts: tuple[tuple[JoinOptions, ...], tuple[LookupOptions, ...]] = ((), ())
     """The `join` and the `lookup` of the source: how partners are read, and what is looked up."""
+    leaves_out: Callable[[dict[str, Any]], bool] | None = None
+    """See `TarSamples`."""
 
     def __call__(
         self,
@@ -146,6 +148,7 @@ class ShardOpener:
                     key_rule=self.key,
                     lenient_end=self.lenient_end,
                     only_sizes=self.is_by_headers,
+                    leaves_out=self.leaves_out,
                     **options,
                 )
             else:
@@ -225,7 +228,9 @@ class ShardOpener:
         only_keys: bool = False,
     ) -> RawSamples:
         """Open a partner of a shard; see `OpenPart`."""
-        opener = replace(self, format=options.format, may_be_empty=True, is_by_headers=only_keys)
+        opener = replace(
+            self, format=options.format, may_be_empty=True, is_by_headers=only_keys, leaves_out=None
+        )
         wanted = no_field if only_keys else options.field_of(field_of)
         piece = Piece(shard, stride, residue, offset, index)
         return opener.samples(piece, wanted, on_error, ahead, on_read, whole)

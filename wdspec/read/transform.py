@@ -534,6 +534,7 @@ class SourceParts:
             allow=spec.allow,
             required=demand.required,
             only=demand.only,
+            asides=source.asides(spec.costs) if source.where or source.subset else frozenset(),
             secure=storage.environment.secure,
             folder=spec.folder,
         )
@@ -562,7 +563,7 @@ class SourceParts:
             parts=(source.join, source.lookup),
             tokens=source.tokens,
         )
-        again = source.repeat and part_again(source)
+        again = part_again(source) if source.repeat else None
         return cls(opener, transform, source.errors, source.drops_decoded, selection, again)
 
     def build_choice(self, budget: Budget) -> Choose:
@@ -571,6 +572,14 @@ class SourceParts:
             return lambda raw: True
         fields, tags = self.transform.fields, self.transform.tags
         return self.selection.build(fields, dict(tags or {}), budget, self.open.read_from_store)
+
+    @property
+    def selecting(self) -> ShardOpener:
+        """What opens shards for a reader that leaves out samples by the selection: it does not read all of them."""
+        if self.selection is None or any(lookup.asks_for for lookup in self.open.parts[1]):
+            return self.open  # a lookup may need the rest of a sample
+        early = self.selection.build_early(self.transform.fields, dict(self.transform.tags or {}))
+        return replace(self.open, leaves_out=early)
 
     def with_selection(self, selection: Selection | None) -> SourceParts:
         """Return the parts with another selection."""

@@ -178,7 +178,7 @@ class KeepingCount:
         """
         parts = self._parts
         needs_values = parts.selection is not None and parts.selection.by_value is not None
-        opener, budget = parts.open if needs_values else parts.open.headers, self._budget
+        opener, budget = parts.selecting if needs_values else parts.open.headers, self._budget
         opened = opener(Piece(shard), on_error=lambda error: budget(error, "shard", url=shard.text))
         with closing(opened):
             for raw in opened:

@@ -6,6 +6,7 @@ docstring instead) is filled in by the loader.
 
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SkipValidation
@@ -340,6 +341,25 @@ class Source(Discreet, SourceOptions):
         if self.subset is not None and self.subset.of is not None:
             texts.append(self.subset.of)
         return tuple(field for text in texts for field in parse_expression(text, costs).fields)
+
+    def asides(self, costs: Mapping[str, str]) -> frozenset[str]:
+        """The files that `where` and `subset` read and `extensions` does not ask for: they are not delivered.
+
+        Args:
+            costs: the named expressions of the spec.
+        """
+        if self.extensions is None:
+            return frozenset()
+        columns = (name for lookup in self.lookup for name in lookup.names)
+        olds = (old for each in self.rename.values() for old in each)
+        known = {*self.tags, *self.rename, *columns, *olds}
+        spellings = [spelling.lower() for entry in self.extensions for spelling in entry.split(";")]
+        names = (name for name in self.selecting_fields(costs) if name == name.lower() and name[:2] != "__")
+        return frozenset(
+            name
+            for name in names
+            if name not in known and not any(fnmatchcase(name, spelling) for spelling in spellings)
+        )
 
 
 class Spec(Discreet):

@@ -383,9 +383,34 @@ def selecting_fields(composition: Composition) -> Findings:
         expression = parse_expression(text, named)
         fields = visible_fields(source.model_copy(update={"map": ()}))
         if fields is not None:
+            asides = source.asides(named)
             needed = [str(path[0]) for path in expression.paths if path not in expression.optional]
+            needed = [name for name in needed if name not in asides]
             yield from find_absent(at, dict.fromkeys(needed), {leaf.name: fields})
         yield from find_unmeasurable(at, expression, [(leaf, source)])
+
+
+@rule(
+    "W392",
+    "a field of where that looks like another one",
+    "`where` and `subset` may read a file that `extensions` does not ask for; it is read for them alone. If its name "
+    "is nearly that of a field, it is probably misspelled, and the run would end with its first sample.",
+    keys="where subset",
+    bad="dataset:\n  - {shards: a.tar, extensions: jpg json, where: jsn.score > 1}\n",
+    good="dataset:\n  - {shards: a.tar, extensions: jpg, where: json.score > 1}\n",
+)
+def misspelt_asides(composition: Composition) -> Findings:
+    """Files that only `where` or `subset` reads, and whose names are close to those of fields."""
+    for leaf, source, key, at, text in _selecting(composition):
+        named = composition.spec.costs if key == "where" and "costs" not in composition.bad else {}
+        is_wrong = leaf.bad.intersection(("extensions", "rename", "lookup", "tags"))
+        fields = field_names(source)
+        if is_wrong or fields is None or any(True for _ in unreadable(at, text, named)):
+            continue
+        used = parse_expression(text, named).fields
+        for name in dict.fromkeys(name for name in used if name in source.asides(named)):
+            if (hint := did_you_mean(name, fields)) is not None:
+                yield Finding(at, f"`{name[:60]}` is not among the fields of `{leaf.name}`", hint)
 
 
 @rule("E316", keys="expect")
