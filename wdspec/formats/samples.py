@@ -98,7 +98,11 @@ class RawSamples(ABC):
 
 
 def no_field(name: str) -> None:
-    """Want no field: the `field_of` for counting samples."""
+    """Want no field: the `field_of` for counting samples. Tables do not read the column of keys then."""
+
+
+def only_key(name: str) -> None:
+    """Want no field, but the key of each sample: another `field_of`."""
 
 
 class Unread:

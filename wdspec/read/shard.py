@@ -18,7 +18,7 @@ from wdspec.fields.samples import SampleFields
 from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompress
 from wdspec.formats.readers import READERS, FetchAhead, Surroundings, seeks
-from wdspec.formats.samples import RawSamples, no_field
+from wdspec.formats.samples import RawSamples, no_field, only_key
 from wdspec.formats.tar.reader import TarSamples
 from wdspec.read.join import JoinedSamples, Partner
 from wdspec.spec.language.joins import JoinOptions, LookupOptions
@@ -231,7 +231,7 @@ class ShardOpener:
         opener = replace(
             self, format=options.format, may_be_empty=True, is_by_headers=only_keys, leaves_out=None
         )
-        wanted = no_field if only_keys else options.field_of(field_of)
+        wanted = only_key if only_keys else options.field_of(field_of)
         piece = Piece(shard, stride, residue, offset, index)
         return opener.samples(piece, wanted, on_error, ahead, on_read, whole)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from wdspec.base.errors import ShardError, UsageError, warn_user
 from wdspec.base.progress import progress
+from wdspec.formats.samples import no_field, only_key
 from wdspec.planning.digest import NO_FILES
 from wdspec.planning.passes import KeptCount, ShardCount, SourceCount, pass_order
 from wdspec.read.budget import Budget
@@ -178,9 +179,16 @@ class KeepingCount:
         """
         parts = self._parts
         needs_values = parts.selection is not None and parts.selection.by_value is not None
-        opener, budget = parts.selecting if needs_values else parts.open.headers, self._budget
-        opened = opener(Piece(shard), on_error=lambda error: budget(error, "shard", url=shard.text))
-        with closing(opened):
+        headers, budget = parts.open.headers, self._budget
+
+        def on_error(error: ShardError) -> None:
+            budget(error, "shard", url=shard.text)
+
+        with closing(
+            parts.selecting(Piece(shard), on_error=on_error)
+            if needs_values
+            else headers.samples(Piece(shard), only_key, on_error, headers.ahead())
+        ) as opened:
             for raw in opened:
                 self.take(raw, opened.next_index - 1)
         return self.complete(count)
@@ -229,11 +237,8 @@ def count_shard(
     lost: set[int] = set()
     try:
         headers = opener.headers
-        opened = (
-            headers(Piece(shard), on_error=on_error)
-            if seen is None
-            else headers.samples(Piece(shard), _name_suffixes, on_error, headers.ahead())
-        )
+        wanted = _name_suffixes if seen is not None else no_field if keeping is None else only_key
+        opened = headers.samples(Piece(shard), wanted, on_error, headers.ahead())
     except ShardError as error:
         budget(error, "shard", url=shard.text)
         return ShardCount(0, errors=(error.with_traceback(None),))  # without the frames that read it
