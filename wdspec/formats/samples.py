@@ -31,6 +31,8 @@ class RawSamples(ABC):
 
     is_copy = False
     """Whether it reads a complete cached copy of the shard."""
+    unjoined = 0
+    """Samples of partners (`join`) that the shard lacks, once it was read from start to end."""
     broken: ShardError | None = None
     """The error by which the rest of the shard is lost, if it was reported and not raised."""
     _refusal: BaseException | None = None

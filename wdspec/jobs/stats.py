@@ -23,10 +23,10 @@ from wdspec.formats.samples import Unread
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, measure_rate, read_earlier
 from wdspec.read.budget import Budget
-from wdspec.read.shard import Piece
+from wdspec.read.shard import Piece, ShardOpener
 from wdspec.read.windows import WindowPlanner
 from wdspec.shards.count import KeepingCount, count_shard
-from wdspec.shards.lock import check_harmless, find_measured, place_of
+from wdspec.shards.lock import check_harmless, digest_partners, find_measured, place_of
 from wdspec.shards.shards import list_shards
 from wdspec.spec.measurements import (
     LEVELS,
@@ -227,12 +227,16 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
     """Measure one shard. It is not cached, since headers are a small part of its bytes."""
     parts = task.parts
     bare = replace(parts.open, storage=replace(parts.open.storage, cache=None))
-    stat = ObjectStat()
+    stat, beside = ObjectStat(), None
     # Ask before reading: a change in between is found next time. Reading reports errors, as `errors` applies there.
     with suppress(ShardError):
         stat = bare.storage.stat(task.shard)
+        beside = digest_partners(task.shard, bare.storage)
     sizes = _Sizes()
-    count = count_shard(bare, task.shard, Budget(parts.errors, task.source).without_log(), sizes.take)
+    budget = Budget(parts.errors, task.source).without_log()
+    count = count_shard(bare, task.shard, budget, sizes.take)
+    if any(parts.open.parts):
+        _measure_joined(task, bare, budget, sizes)
     if task.counts_kept:
         count = KeepingCount(parts).read(task.shard, count)
     lengths = _measure_lengths(task) if task.lengths else {}
@@ -248,7 +252,39 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         None if task.planner is None else _measure_cost(task, task.planner),
         count.kept,
         count.again,
+        beside,
     )
+
+
+def _measure_joined(task: MeasureTask, opener: ShardOpener, budget: Budget, sizes: _Sizes) -> None:
+    """Add the sizes of the files of partners (`join`) that the samples of a shard get, and of values of tables."""
+    shard, url = task.shard, task.shard.text
+    joins, lookups = opener.parts
+
+    def on_error(error: ShardError) -> None:
+        budget(error, "shard", url=url)
+
+    for options, partner in zip(joins, shard.partners, strict=True):
+        of_partner = replace(opener.headers, format=options.format, may_be_empty=True, parts=((), ()))
+        wanted = options.field_of(str.lower)
+
+        def name_field(suffix: str, wanted: Callable[[str], str | None] = wanted) -> str | None:
+            name = wanted(suffix)
+            return None if name is None else f".{name}"
+
+        with closing(of_partner.samples(Piece(partner), name_field, on_error, of_partner.ahead())) as samples:
+            for sample in samples:
+                if sample["__key__"] in sizes.keys:
+                    sizes.take_fields(sample)
+    if lookups:
+        with closing(opener.only_tables(Piece(shard), on_error)) as samples:
+            columns = {name for options in lookups for name in options.names}
+            for sample in samples:
+                for name in sample.keys() & columns:
+                    value = sample[name]
+                    size = 8 if isinstance(value, (int, float)) else _size_of(value)
+                    if size is not None:
+                        sizes.columns.add(name.lower(), size)
 
 
 def _measure_cost(task: MeasureTask, planner: WindowPlanner) -> tuple[float, int] | None:
@@ -295,21 +331,32 @@ class _Sizes:
 
     def __init__(self) -> None:
         self.columns = _Columns()
+        self.keys: set[str] = set()
         self.total = 0
+        """Bytes of the files in the shard itself."""
 
     def take(self, sample: dict[str, Any]) -> None:
-        """Add the sizes of one sample, which has a dot before each suffix."""
+        """Add the sizes of one sample of the shard, which has a dot before each suffix."""
+        self.keys.add(sample["__key__"])
+        self.total += self.take_fields(sample)
+
+    def take_fields(self, sample: dict[str, Any]) -> int:
+        """Add the sizes of some fields, which have a dot before their names, and return their sum."""
+        total = 0
         for name, value in sample.items():
-            if name[0] != ".":
-                continue
-            if type(value) is str:  # in a record
-                size = len(value.encode("utf-8", "surrogatepass"))
-            elif isinstance(value, (bytes, Unread)):
-                size = len(value)
-            else:
-                continue
-            self.total += size
-            self.columns.add(name[1:].lower(), size)
+            if name[0] == "." and (size := _size_of(value)) is not None:
+                total += size
+                self.columns.add(name[1:].lower(), size)
+        return total
+
+
+def _size_of(value: Any) -> int | None:
+    """The bytes of a file, a text or an array; None for numbers, lists and maps."""
+    if type(value) is str:  # in a record
+        return len(value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, (bytes, Unread)):
+        return len(value)
+    return value.nbytes if isinstance(value, (np.ndarray, np.generic)) else None
 
 
 def _measure_lengths(task: MeasureTask) -> dict[str, Spread]:

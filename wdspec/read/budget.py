@@ -70,11 +70,24 @@ _NO_SKIP = (
 )
 
 PackedCounts = tuple[
-    int, "dict[str, int] | None", "dict[str, int] | None", int, int, int, int, float, int, int, float, float
+    int,
+    "dict[str, int] | None",
+    "dict[str, int] | None",
+    int,
+    int,
+    int,
+    int,
+    float,
+    int,
+    int,
+    float,
+    float,
+    int,
 ]
 """Samples delivered; samples dropped, by cause; skips, by code; passes; shards opened; how many of these were
 cached copies; bytes read; of batches by cost: what their samples cost, and the tokens of packed rows; and of some of
-the windows that they were planned from: the number of samples, the sum of their costs, and the sum of their squares.
+the windows that they were planned from: the number of samples, the sum of their costs, and the sum of their squares;
+samples of partners that their shards lack.
 
 A plain tuple, as it is sent with batches: a named tuple takes four times as long.
 """
@@ -99,7 +112,7 @@ class Budget:
         self.dropped: Counter[str] = Counter()
         """Samples dropped as the spec says (`select`, `missing: skip`, `skip`), by cause; these are not errors."""
         self.tallies: dict[str, list[int]] = {}  # more of them; a list of one number is faster to count with
-        self.delivered = self.passes = self.shards = self.copies = self.bytes = 0
+        self.delivered = self.passes = self.shards = self.copies = self.bytes = self.unjoined = 0
         self.cost = self.tokens = self.measured = self.measured_cost = self.measured_squares = 0
         """See `PackedCounts`."""
 
@@ -128,6 +141,7 @@ class Budget:
             self.measured,
             self.measured_cost,
             self.measured_squares,
+            self.unjoined,
         )
 
     def note_opened(self, is_copy: bool) -> None:

@@ -169,6 +169,7 @@ class Lanes:
         lane = self._lanes[place]
         assert lane.shard is not None, "only an open lane ends"
         lane.shard.close()
+        self._budget.unjoined += lane.shard.unjoined
         is_replaced = len(self._lanes) - closed <= self._width and self._has_turns
         if is_replaced:
             self._lanes[place] = self._new_lane()

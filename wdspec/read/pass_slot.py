@@ -160,6 +160,7 @@ class PassReading:
                         report()
                     yield raw
                     at += 1
+            self.sources[source].budget.unjoined += opened.unjoined if not first else 0
             if at < stop:
                 if not errors:
                     errors.append(ShardError(_FEWER.format(opened.next_index, length)))
@@ -209,6 +210,7 @@ class PassReading:
                 report()
                 known = 0
                 yield raw
+            self.sources[source].budget.unjoined += opened.unjoined if not first else 0
             if at < stop:
                 if not errors:
                     errors.append(ShardError(_FEWER.format(at, length)))

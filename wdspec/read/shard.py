@@ -118,6 +118,12 @@ class ShardOpener:
         """An opener of the same shards that reads only headers: samples have no fields."""
         return replace(self, is_by_headers=True)
 
+    def only_tables(self, piece: Piece, on_error: Callable[[ShardError], None]) -> RawSamples:
+        """Open a part of a shard, with the values of its tables, and no files but those that these ask for."""
+        bare = replace(self, parts=((), self.parts[1]))
+        whole = replace(piece, shard=piece.shard._replace(partners=()))
+        return bare._join(whole, only_key, on_error, bare.ahead(), None)
+
     def samples(
         self,
         piece: Piece,

@@ -46,7 +46,7 @@ _LATER = frozenset({"where", "subset", "only_keys", "exclude", "join", "lookup",
 _DECODING = {"extensions", "rename", "decode", "scale", "scaleprob", "map", "tags"}
 """Keys of a source by which its samples have other decoded values; keys that drop samples belong to them, too."""
 
-_KEEPING = {"where", "subset", "only_keys", "exclude", "extensions", "rename", "decode", "tags"}
+_KEEPING = {"where", "subset", "only_keys", "exclude", "extensions", "rename", "decode", "tags", "join"}
 """Keys of a source on which its selection depends."""
 
 
@@ -118,7 +118,7 @@ def decoding_of(spec: Spec, source: Source) -> str:
 
 
 def keeping_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
-    """A digest of what chooses samples of a source; empty if nothing does, or if that depends on other shards.
+    """A digest of what chooses samples of a source; empty if nothing does, or if that may depend on a table.
 
     Args:
         spec: the spec.
@@ -128,7 +128,7 @@ def keeping_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
     part = source.copies % 1
     if not (part or source.where or source.subset or source.only_keys or source.exclude):
         return ""
-    if source.join or source.lookup:
+    if source.lookup:
         return ""
     values = [
         reading_of_shards(spec, source),
@@ -206,6 +206,8 @@ class MeasuredShard:
     """See `ShardCount`."""
     again: Kept | None = None
     """See `ShardCount`."""
+    beside: str | None = None
+    """A digest of the partners of the shard (`join`): where they are, their sizes and validators."""
 
     def as_json(self) -> dict[str, Any]:
         values = {
@@ -220,6 +222,7 @@ class MeasuredShard:
             "cost": self.cost,
             "kept": self.kept,
             "again": self.again,
+            "beside": self.beside,
         }
         return {key: value for key, value in values.items() if value or key in ("samples", "bytes")}
 
@@ -237,6 +240,7 @@ class MeasuredShard:
             _cost(values.get("cost")),
             _kept(values.get("kept")),
             _kept(values.get("again")),
+            values.get("beside"),
         )
 
 

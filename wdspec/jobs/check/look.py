@@ -20,7 +20,6 @@ from wdspec.jobs.check.facts import DataProblem, SampleFacts, SamplePlace, Shard
 from wdspec.jobs.check.values import SampleWatch
 from wdspec.jobs.job import ReadTask
 from wdspec.read.budget import Budget, code_of, is_mistake
-from wdspec.read.join import JoinedSamples
 from wdspec.read.shard import Piece
 from wdspec.read.transform import Process
 from wdspec.spec.language.options import Errors
@@ -168,8 +167,9 @@ class _Reading:
                 process = self._read(opened, watch, process, torn)
             watch.facts.bytes = opened.next_offset
             broken = opened.broken
-            if isinstance(opened, JoinedSamples) and opened.extra:
-                seen = f"its partners in `join` have {opened.extra:,} samples that the shard lacks, which are not read"
+            if opened.unjoined:
+                more = f"{opened.unjoined:,} samples that the shard lacks, which are not read"
+                seen = f"its partners in `join` have {more}"
                 self._add(DataProblem("D319", seen, look.source, self.url))
             if broken is None or resumed == MOST_RESUMED or broken.place.get("url", self.url) != self.url:
                 return
