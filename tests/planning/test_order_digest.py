@@ -276,6 +276,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "source subset": ({"subset": "10%"}, {"subset": "20%"}),
     "source keys": ({}, {"keys": ["a"]}),
     "source exclude": ({"exclude": ["a"]}, {"exclude": ["a", "b"]}),
+    "source keys_of": ({"keys": ["a"]}, {"keys": ["a"], "keys_of": "txt"}),
     "source select": ({}, {"select": "m:f"}),
     "source shuffle": ({}, {"shuffle": 10}),
     "source order": ({}, {"order": "sequential"}),

@@ -7,6 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from zlib import crc32
 
+import numpy as np
 import pytest
 from shardmaking import write_shard
 
@@ -439,3 +440,56 @@ def test_a_join_and_an_endless_stream_skip_large_files_too(tmp_path):
         assert [batch["cap"] for batch in batches] == [[b"c%d" % number] for number in range(36, 40)]
         assert "json" not in batches[0]
         assert loader.stats().sources["a"].bytes < 40 * 140_000 / 2
+
+
+UIDS = ["139e4a9b22a614771f06c700a8ebe150", "6e356964a967af455c8016b75d691203", "f" * 32, "0" * 31 + "7"]
+
+
+@pytest.mark.parametrize("key", ["keys", "exclude"])
+@pytest.mark.parametrize("form", ["datacomp", "texts", "bytes", "lines"])
+def test_lists_of_other_values_than_keys_such_as_the_uids_of_datacomp(tmp_path, key, form):
+    """The uids of DataComp are pairs of `u8`: numpy.array([(int(uid[:16], 16), int(uid[16:], 16)), …], "u8,u8")."""
+    known = UIDS[:2] if form == "lines" else UIDS[1:]
+    path = tmp_path / ("uids.txt" if form == "lines" else "uids.npy")
+    if form == "lines":
+        path.write_text("\n".join(known))
+    elif form == "datacomp":
+        pairs = np.array([(int(uid[:16], 16), int(uid[16:32], 16)) for uid in known], np.dtype("u8,u8"))
+        pairs.sort()
+        np.save(path, pairs)
+    else:
+        np.save(path, np.array(known, "S" if form == "bytes" else "U"))
+    samples = [
+        (f"{n:08d}", {"json": json.dumps({"uid": uid}).encode(), "jpg": b"x"}) for n, uid in enumerate(UIDS)
+    ]
+    write_shard(tmp_path / "a.tar", samples)
+    source = {
+        "name": "a",
+        "shards": f"{tmp_path}/a.tar",
+        key: f"@{path}",
+        "keys_of": "json.uid",
+        "extensions": "jpg",
+    }
+    spec = {"dataset": [source], "epoch": "pass"}
+    with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+        found = [sample["__key__"] for sample in loader if sample["__mask__"]]
+    assert found == [f"{n:08d}" for n, uid in enumerate(UIDS) if (uid in known) == (key == "keys")]
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros(3), "type float64"),
+        (np.zeros((3, 2), "u8"), r"shape \(3, 2\)"),
+        (b"no array", "not an array of numpy"),
+    ],
+)
+def test_arrays_that_are_no_keys(tmp_path, array, message):
+    write_shard(tmp_path / "a.tar", [("a", {"txt": b"x"})])
+    if isinstance(array, bytes):
+        (tmp_path / "uids.npy").write_bytes(array)
+    else:
+        np.save(tmp_path / "uids.npy", array)
+    spec = {"dataset": [{"shards": f"{tmp_path}/a.tar", "keys": f"@{tmp_path}/uids.npy"}]}
+    with pytest.raises(wdspec.ShardError, match=message):
+        wdspec.plan(spec)

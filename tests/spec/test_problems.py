@@ -272,8 +272,10 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
         A + "    extensions: jpg;png\n    where: png.a > 1 and jpg.widht > 2\n",
         [("E316", 4, 12), ("E316", 4, 12)],
     ),
-    (A + "    extensions: jpg json\n    where: jsn.a > 1\n", [("W392", 4, 12)]),
+    (A + "    extensions: jpg json\n    where: josn.a > 1\n", [("W392", 4, 12)]),
     (A + "    keys: []\n", [("E214", 3, 11)]),
+    (A + "    keys_of: json.uid\n", [("E206", 3, 5)]),
+    (A + "    exclude: [a]\n    keys_of: json.uid + 1\n", [("E330", 4, 14)]),
     (
         "splits:\n  train: {dataset: [{shards: 'a-{000..090}.tar'}]}\n"
         "  val: {dataset: [{shards: 'a-{090..099}.tar'}]}\n",

@@ -39,23 +39,27 @@ class Selection:
     keys: Container[str] | None = None
     """The keys to keep; None keeps all."""
     exclude: Container[str] | None = None
+    keys_of: str | None = None
+    """The value that `keys` and `exclude` list; None for the keys of samples."""
 
     @classmethod
     def of(cls, spec: Spec, source: Source, lists: KeyLists) -> Selection:
         """Return the selection of a source, with the keys of `keys` and `exclude`."""
-        return cls(source.where, tuple(spec.costs.items()), source.subset, *lists)
+        return cls(source.where, tuple(spec.costs.items()), source.subset, *lists, source.keys_of)
 
     @property
     def by_key(self) -> Selection | None:
         """The part of it that needs no more than the keys of samples; None if there is none."""
         subset = None if self.subset is None or self.subset.of is not None else self.subset
-        return _or_none(replace(self, where=None, subset=subset))
+        keys, exclude = (None, None) if self.keys_of else (self.keys, self.exclude)
+        return _or_none(replace(self, where=None, subset=subset, keys=keys, exclude=exclude))
 
     @property
     def by_value(self) -> Selection | None:
         """The part of it that reads the files of samples; None if there is none."""
         subset = None if self.subset is None or self.subset.of is None else self.subset
-        return _or_none(replace(self, subset=subset, keys=None, exclude=None))
+        keys, exclude = (self.keys, self.exclude) if self.keys_of else (None, None)
+        return _or_none(replace(self, subset=subset, keys=keys, exclude=exclude))
 
     def build(
         self,
@@ -119,7 +123,9 @@ class Selection:
             lenient = fields.with_naming(fields.naming.lenient)
             subset = self.by_value.subset
             for cause, test in self.by_value._tests(lenient, tags):
-                text = self.where if subset is None or cause == "where" else subset.of
+                text = self.where if cause == "where" else self.keys_of
+                if cause == "subset" and subset is not None:
+                    text = subset.of
                 assert text is not None, "a test by values has an expression"
                 names = parse_expression(text, dict(self.costs) if cause == "where" else {}).fields
                 files = [fields.naming.only_file_of(name) for name in names if name not in tags]
@@ -149,10 +155,17 @@ class Selection:
         fields = fields.with_naming(fields.naming.of_selection) if fields.naming.asides else fields
         tests: list[tuple[str, Choose]] = []
         keys, exclude, subset = self.keys, self.exclude, self.subset
-        if keys is not None:
-            tests.append(("keys", lambda raw: raw["__key__"] in keys))
-        if exclude is not None:
-            tests.append(("exclude", lambda raw: raw["__key__"] not in exclude))
+        if self.keys_of is not None and not (keys is exclude is None):
+            read = _text_of(self.keys_of, f"keys_of: {self.keys_of}", fields, tags)
+            if keys is not None:
+                tests.append(("keys", lambda raw: (text := read(raw)) is None or text in keys))
+            if exclude is not None:
+                tests.append(("exclude", lambda raw: (text := read(raw)) is None or text not in exclude))
+        elif keys is not None or exclude is not None:
+            if keys is not None:
+                tests.append(("keys", lambda raw: raw["__key__"] in keys))
+            if exclude is not None:
+                tests.append(("exclude", lambda raw: raw["__key__"] not in exclude))
         if subset is not None:
             tests.append(("subset", _subset_test(subset, fields, tags)))
         if self.where is not None:
@@ -229,19 +242,26 @@ def _subset_test(subset: Subset, fields: SampleFields, tags: dict[str, Any]) -> 
     first, stop, start = _bounds(subset)
     if subset.of is None:
         return lambda raw: first <= hash_part(raw["__key__"], start) < stop
-    expression = parse_expression(subset.of)
-    measure = Measures(fields, expression.paths, constants=tags, keeps_decoded=True)
+    read = _text_of(subset.of, f"subset: {{of: {subset.of}}}", fields, tags)
+    return lambda raw: (text := read(raw)) is None or first <= hash_part(text, start) < stop
 
-    def of_value(raw: RawSample) -> bool:
+
+def _text_of(
+    path: str, key: str, fields: SampleFields, tags: dict[str, Any]
+) -> Callable[[RawSample], str | None]:
+    """Return the function that reads a text or an integer of a raw sample; None if `missing: skip` drops it later."""
+    measure = Measures(fields, parse_expression(path).paths, constants=tags, keeps_decoded=True)
+
+    def read(raw: RawSample) -> str | None:
         values = measure(raw)
         if values is None:
-            return True  # `missing: skip` drops it later
+            return None
         (value,) = values
         if not isinstance(value, (str, int)):
-            raise FieldError(f"`subset: {{of: {subset.of}}}` is {value!r:.40}; it must be text or an integer")
-        return first <= hash_part(str(value), start) < stop
+            raise FieldError(f"`{key}` is {value!r:.40}; it must be text or an integer")
+        return str(value)
 
-    return of_value
+    return read
 
 
 def hash_part(text: str, start: int = 0) -> int:

@@ -534,7 +534,7 @@ class SourceParts:
             allow=spec.allow,
             required=demand.required,
             only=demand.only,
-            asides=source.asides(spec.costs) if source.where or source.subset else frozenset(),
+            asides=source.asides(spec.costs) if selection else frozenset(),
             secure=storage.environment.secure,
             folder=spec.folder,
         )

@@ -41,12 +41,23 @@ _NOT_READING = {
     "repeat",
 }
 """Keys of a source that do not affect the content of samples."""
-_LATER = frozenset({"where", "subset", "only_keys", "exclude", "join", "lookup", "tokens"})
+_LATER = frozenset({"where", "subset", "only_keys", "exclude", "keys_of", "join", "lookup", "tokens"})
 """Keys of a source that choose, add or cut samples. They are left out of digests if they are not set."""
 _DECODING = {"extensions", "rename", "decode", "scale", "scaleprob", "map", "tags"}
 """Keys of a source by which its samples have other decoded values; keys that drop samples belong to them, too."""
 
-_KEEPING = {"where", "subset", "only_keys", "exclude", "extensions", "rename", "decode", "tags", "join"}
+_KEEPING = {
+    "where",
+    "subset",
+    "only_keys",
+    "exclude",
+    "keys_of",
+    "extensions",
+    "rename",
+    "decode",
+    "tags",
+    "join",
+}
 """Keys of a source on which its selection depends."""
 
 

@@ -163,6 +163,11 @@ class SourceOptions(Model):
         None,
         description="Samples with these keys are left out: a list of keys, or `@file.txt` with one key per line.",
     )
+    keys_of: AffectsOrder[Text | None] = Field(
+        None,
+        description="What `keys` and `exclude` list, if it is not the keys of samples: a field, or a value in it, such "
+        "as `json.uid`.",
+    )
     select: Annotated[AffectsOrder[CallableName | None], Drops()] = Field(
         None, description="A function, `package.module:function`: only samples for which it is true are kept."
     )
@@ -337,10 +342,8 @@ class Source(Discreet, SourceOptions):
         Args:
             costs: the named expressions of the spec.
         """
-        texts = [] if self.where is None else [self.where]
-        if self.subset is not None and self.subset.of is not None:
-            texts.append(self.subset.of)
-        return tuple(field for text in texts for field in parse_expression(text, costs).fields)
+        texts = (self.where, self.keys_of, self.subset and self.subset.of)
+        return tuple(field for text in texts if text for field in parse_expression(text, costs).fields)
 
     def asides(self, costs: Mapping[str, str]) -> frozenset[str]:
         """The files that `where` and `subset` read and `extensions` does not ask for: they are not delivered.
