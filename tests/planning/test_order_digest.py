@@ -272,10 +272,12 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
         {"samples": 9, "max_passes": 4},
         {"samples": 9, "max_passes": 4, "on_exhausted": "drop"},
     ),
+    "source repeat": ({"repeat": 2}, {"repeat": 2.5}),
     "source where": ({"where": "txt.length > 1"}, {"where": "txt.length > 2"}),
     "source subset": ({"subset": "10%"}, {"subset": "20%"}),
     "source keys": ({}, {"keys": ["a"]}),
     "source exclude": ({"exclude": ["a"]}, {"exclude": ["a", "b"]}),
+    "source keys_of": ({"keys": ["a"]}, {"keys": ["a"], "keys_of": "txt"}),
     "source select": ({}, {"select": "m:f"}),
     "source shuffle": ({}, {"shuffle": 10}),
     "source order": ({}, {"order": "sequential"}),
@@ -357,6 +359,8 @@ def made(name: str, change: Any) -> dict[str, Any]:
     if key.startswith("mix."):
         mix = {} if change == "nested" else {"mix": change}
         return {**BASE, "dataset": [{"name": "in", "dataset": [a, b], **mix}]}
+    if key == "repeat":
+        return {**BASE, "epoch": "pass", "dataset": [a | change, b]}
     if key in ("samples", "bytes"):
         return {**BASE, "mix": {"by": key}, "dataset": [a | {key: change}, b | {key: 9}]}
     if key in ("probability", "weight"):

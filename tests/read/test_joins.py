@@ -400,3 +400,19 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 
     def log_message(self, *arguments):
         """Say nothing."""
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_partners_in_tables_with_gaps_are_found_by_their_keys(tmp_path, suffix):
+    write_shard(tmp_path / "a.tar", [(f"k{n}", {"cls": b"%d" % n}) for n in range(12)])
+    rows = [{"__key__": f"k{n}", "caption": f"c{n}"} for n in range(12) if n % 3]
+    if suffix == "jsonl":
+        (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pq = pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pytest.importorskip("pyarrow").Table.from_pylist(rows), tmp_path / "b.parquet")
+    join = {"shards": f"{tmp_path}/b.{suffix}", "missing": "skip", "fields": "caption"}
+    spec = {"dataset": [{"shards": f"{tmp_path}/a.tar", "join": [join]}], "epoch": "pass"}
+    with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+        found = [(each["__key__"], each["caption"]) for each in loader if each["__mask__"]]
+    assert sorted(found) == sorted((row["__key__"], row["caption"]) for row in rows)

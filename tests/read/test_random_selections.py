@@ -3,11 +3,16 @@
 import json
 import random
 from collections import Counter
+from decimal import Decimal
+from itertools import islice
 from zlib import crc32
 
 import pytest
 from runs import read_ranks
 from shardmaking import write_shard
+
+import wdspec
+from wdspec.formats.tar import reader
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -23,6 +28,11 @@ def facts_of(source, number):
 
 def key_of(source, number):
     return f"{source}{number:04d}"
+
+
+@pytest.fixture(autouse=True)
+def small_files_are_large(monkeypatch):
+    monkeypatch.setattr(reader, "_LARGE", 10_000)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +53,8 @@ def folder(tmp_path_factory):
             samples, captions = [], []
             for number in numbers:
                 about, label = json.dumps(facts_of(source, number)).encode(), b"%d" % (number % 7)
-                samples.append((key_of(source, number), {"cls": label, **({"json": about} if whole else {})}))
+                files = {"cls": label, **({"json": about, "bin": bytes(20_000)} if whole else {})}
+                samples.append((key_of(source, number), files))
                 captions.append((key_of(source, number), {"json": about}))
             write_shard(folder / f"{source}-{shard}.tar", samples)
             if not whole:
@@ -98,6 +109,8 @@ def draw_spec(folder, draw):
             entry["join"] = [
                 {"shards": f"{folder}/about-{{0..{SHARDS - 1}}}.tar", "missing": "skip", "fields": "json"}
             ]
+        if draw.random() < 0.5:
+            entry["extensions"] = "bin cls" if source == "b" else "cls"  # the JSON is for the selection alone
         entry |= {"weight": draw.randint(1, 4), "shuffle": draw.choice([0, 1, 20, 200])}
         sources.append(entry)
         allowed[source] = kept
@@ -138,9 +151,73 @@ def check(folder, number):
     return steps
 
 
+def copies(keys, key):
+    """How often a pass gives a sample of a source with these keys of the spec."""
+    whole, part = divmod(Decimal(str(keys["repeat"])), 1)
+    first, stop, seed = Decimal(0), Decimal(1), 0
+    if "subset" in keys and "of" not in keys["subset"]:
+        first, stop = (Decimal(end.rstrip("%")) / 100 for end in keys["subset"]["part"])
+        seed = keys["subset"]["seed"]
+    crc = crc32(key.encode(), crc32(str(seed).encode()) if seed else 0)
+    place = (crc ^ (crc >> 16)) * 0x9E3779B97F4A7C15 % 2**64
+    return int(whole) + (int(first * 2**64) <= place < int((first + part * (stop - first)) * 2**64))
+
+
+def check_pass(folder, number):
+    """Compare a random spec with `epoch: pass` and `repeat` with Python, and with itself resumed."""
+    draw = random.Random(number)
+    spec, allowed = draw_spec(folder, draw)
+    spec |= {"epoch": "pass", "to_tuple": "__key__ __mask__"}
+    del spec["fields"]
+    expected = Counter()
+    for source in spec["dataset"]:
+        del source["weight"]
+        source["repeat"] = draw.choice([0.5, 1, 1.25, 2, 2.5])
+        expected += Counter({key: copies(source, key) for key in allowed[source["name"]]})
+    if not expected:
+        return
+
+    def read(world, steps, state=None):
+        loaders = [wdspec.loader(spec, num_workers=0, rank=rank, world_size=world) for rank in range(world)]
+        for loader in loaders if state is not None else ():
+            loader.load_state_dict(state)
+        parts = [list(islice(loader, steps)) for loader in loaders]
+        found = [
+            [pair for keys, masks in step for pair in zip(keys, masks.tolist(), strict=True)]
+            for step in zip(*parts, strict=True)
+        ]
+        state = wdspec.merge_states([loader.state_dict() for loader in loaders])
+        for loader in loaders:
+            loader.close()
+        return found, state
+
+    if not all(set(expected) & allowed[source["name"]] for source in spec["dataset"]):
+        with pytest.raises(wdspec.UsageError, match="or none that"):
+            read(1, None)
+        return
+    whole, _ = read(1, None)
+    assert Counter(key for step in whole for key, is_real in step if is_real) == expected, spec
+    if len(whole) > 1:
+        begin, state = read(draw.choice(TOPOLOGIES), at := draw.randrange(1, len(whole)))
+        end, _ = read(draw.choice(TOPOLOGIES), len(whole) - at, state)
+        assert begin + end == whole, spec
+
+
 @pytest.mark.parametrize("number", range(4))
 def test_random_selections_are_exact_and_elastic(folder, number):
     check(folder, number)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_random_passes_are_exact_and_elastic(folder, number):
+    check_pass(folder, number)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(100, 300, 10))
+def test_many_random_passes_are_exact_and_elastic(folder, first):
+    for number in range(first, first + 10):
+        check_pass(folder, number)
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from zlib import crc32
 
+import numpy as np
 import pytest
 from shardmaking import write_shard
 
@@ -352,3 +353,143 @@ class TestFilesOfKeys:
         assert not list(temporary.rglob("*.partial"))
         assert "29999" in tables[3]
         assert "30000" not in tables[3]
+
+
+def write_large(path, order, count=40, size=140_000):
+    """Samples with a large picture; `order` is that of their files."""
+    samples = []
+    for number in range(count):
+        files = {
+            "json": json.dumps({"score": number}).encode(),
+            "jpg": bytes([number]) * size,
+            "txt": b"t%d" % number,
+        }
+        samples.append((f"k{number:03d}", {name: files[name] for name in order}))
+    write_shard(path, samples)
+
+
+LARGE = {
+    "score": ({"where": "json.score in [3, 13, 23, 33]"}, lambda n: n % 10 == 3),
+    "and text": (
+        {"where": "json.score in [3, 13, 23, 33] and txt.length > 2"},
+        lambda n: n % 10 == 3 and n > 9,
+    ),
+    "default": ({"where": "default(json.score, 0) in [3, 13, 23, 33]"}, lambda n: n % 10 == 3),
+    "subset": ({"subset": "20%"}, lambda n: part_of(f"k{n:03d}") < 0.2),
+    "of": (
+        {"subset": {"of": "json.score", "part": "50%"}, "where": "txt.length == 3"},
+        lambda n: part_of(str(n)) < 0.5 and n > 9,
+    ),
+    "keys": ({"keys": ["k003", "k005", "k039"], "where": "json.score != 5"}, lambda n: n in (3, 39)),
+    "rename": (
+        {"where": "facts.score in [3, 13, 23, 33]", "rename": {"facts": "json"}},
+        lambda n: n % 10 == 3,
+    ),
+    "choice": (
+        {"where": "a.score in [3, 13, 23, 33]", "rename": {"a": "meta.json;json"}},
+        lambda n: n % 10 == 3,
+    ),
+}
+BY_KEY, WITH_JSON_FIRST = {"subset", "keys"}, {"score", "default", "rename"}
+
+
+def part_of(text):
+    crc = crc32(text.encode())
+    return (crc ^ crc >> 16) * 0x9E3779B97F4A7C15 % 2**64 / 2**64
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("large")
+    for order in ("json-jpg-txt", "jpg-json-txt", "txt-jpg-json"):
+        write_large(folder / f"{order}.tar", order.split("-"))
+    return folder
+
+
+@pytest.mark.parametrize("order", ["json-jpg-txt", "jpg-json-txt", "txt-jpg-json"])
+@pytest.mark.parametrize("case", LARGE)
+@pytest.mark.parametrize("extensions", [None, "jpg txt"])
+def test_large_files_of_samples_that_are_left_out_are_not_read(large, order, case, extensions):
+    """What comes does not depend on whether they are read, nor on whether only `where` reads the JSON."""
+    keys, keeps = LARGE[case]
+    if extensions is not None and "rename" in keys:
+        return
+    asks = {} if extensions is None else {"extensions": extensions}
+    spec = {"dataset": [{"name": "a", "shards": f"{large}/{order}.tar", **keys, **asks}], "epoch": "pass"}
+    with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+        found = [sample for sample in loader if sample["__mask__"]]
+        counts = loader.stats().sources["a"]
+    assert [sample["__key__"] for sample in found] == [f"k{n:03d}" for n in range(40) if keeps(n)]
+    for sample in found:
+        number = int(sample["__key__"][1:])
+        assert sample["jpg"] == bytes([number]) * 140_000
+        assert sample["txt"] == f"t{number}"
+        assert ("json" in sample) == (extensions is None and "rename" not in keys)
+    is_early = case in BY_KEY or (case in WITH_JSON_FIRST and order.startswith("json"))
+    assert (counts.bytes < 40 * 140_000 / 2) == is_early
+
+
+def test_a_join_and_an_endless_stream_skip_large_files_too(tmp_path):
+    write_large(tmp_path / "a.tar", ("json", "jpg"))
+    write_shard(tmp_path / "b.tar", [(f"k{number:03d}", {"cap": b"c%d" % number}) for number in range(40)])
+    source = {"name": "a", "shards": f"{tmp_path}/a.tar", "join": [{"shards": f"{tmp_path}/b.tar"}]}
+    source |= {"extensions": "jpg cap", "where": "json.score >= 36", "shuffle": 0}
+    spec = {"dataset": [source], "epoch": 4, "batch": 1}
+    with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+        batches = list(loader)
+        assert [batch["cap"] for batch in batches] == [[b"c%d" % number] for number in range(36, 40)]
+        assert "json" not in batches[0]
+        assert loader.stats().sources["a"].bytes < 40 * 140_000 / 2
+
+
+UIDS = ["139e4a9b22a614771f06c700a8ebe150", "6e356964a967af455c8016b75d691203", "f" * 32, "0" * 31 + "7"]
+
+
+@pytest.mark.parametrize("key", ["keys", "exclude"])
+@pytest.mark.parametrize("form", ["datacomp", "texts", "bytes", "lines"])
+def test_lists_of_other_values_than_keys_such_as_the_uids_of_datacomp(tmp_path, key, form):
+    """The uids of DataComp are pairs of `u8`: numpy.array([(int(uid[:16], 16), int(uid[16:], 16)), …], "u8,u8")."""
+    known = UIDS[:2] if form == "lines" else UIDS[1:]
+    path = tmp_path / ("uids.txt" if form == "lines" else "uids.npy")
+    if form == "lines":
+        path.write_text("\n".join(known))
+    elif form == "datacomp":
+        pairs = np.array([(int(uid[:16], 16), int(uid[16:32], 16)) for uid in known], np.dtype("u8,u8"))
+        pairs.sort()
+        np.save(path, pairs)
+    else:
+        np.save(path, np.array(known, "S" if form == "bytes" else "U"))
+    samples = [
+        (f"{n:08d}", {"json": json.dumps({"uid": uid}).encode(), "jpg": b"x"}) for n, uid in enumerate(UIDS)
+    ]
+    write_shard(tmp_path / "a.tar", samples)
+    source = {
+        "name": "a",
+        "shards": f"{tmp_path}/a.tar",
+        key: f"@{path}",
+        "keys_of": "json.uid",
+        "extensions": "jpg",
+    }
+    spec = {"dataset": [source], "epoch": "pass"}
+    with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+        found = [sample["__key__"] for sample in loader if sample["__mask__"]]
+    assert found == [f"{n:08d}" for n, uid in enumerate(UIDS) if (uid in known) == (key == "keys")]
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros(3), "type float64"),
+        (np.zeros((3, 2), "u8"), r"shape \(3, 2\)"),
+        (b"no array", "not an array of numpy"),
+    ],
+)
+def test_arrays_that_are_no_keys(tmp_path, array, message):
+    write_shard(tmp_path / "a.tar", [("a", {"txt": b"x"})])
+    if isinstance(array, bytes):
+        (tmp_path / "uids.npy").write_bytes(array)
+    else:
+        np.save(tmp_path / "uids.npy", array)
+    spec = {"dataset": [{"shards": f"{tmp_path}/a.tar", "keys": f"@{tmp_path}/uids.npy"}]}
+    with pytest.raises(wdspec.ShardError, match=message):
+        wdspec.plan(spec)

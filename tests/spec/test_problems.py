@@ -37,6 +37,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ),
     (A + "    lookup: {table: scores, fields: x}\n", [("E343", 3, 21)]),
     (A + "    lookup: {table: a.csv, fields: x, rename: {z: y}}\n", [("E344", 3, 39)]),
+    (A + "    repeat: 2.5\n", [("E345", 3, 5)]),
     (A + "    lookup: {table: a.csv, fields: x, on: json.id + 1}\n", [("E203", 3, 43)]),
     (A + "    lookup: scores.csv\n", [("E202", 3, 13)]),
     (A + "    lookup: {table: a.csv}\n", [("E206", 3, 13)]),
@@ -268,10 +269,13 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A + "    where: 'json.a >'\n", [("E330", 3, 13)]),
     (A + "    where: 1 < 2\n", [("E330", 3, 12)]),
     (
-        A + "    extensions: jpg\n    where: json.a > 1 and jpg.widht > 2\n",
+        A + "    extensions: jpg;png\n    where: png.a > 1 and jpg.widht > 2\n",
         [("E316", 4, 12), ("E316", 4, 12)],
     ),
+    (A + "    extensions: jpg json\n    where: josn.a > 1\n", [("W392", 4, 12)]),
     (A + "    keys: []\n", [("E214", 3, 11)]),
+    (A + "    keys_of: json.uid\n", [("E206", 3, 5)]),
+    (A + "    exclude: [a]\n    keys_of: json.uid + 1\n", [("E330", 4, 14)]),
     (
         "splits:\n  train: {dataset: [{shards: 'a-{000..090}.tar'}]}\n"
         "  val: {dataset: [{shards: 'a-{090..099}.tar'}]}\n",

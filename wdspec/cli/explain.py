@@ -12,6 +12,7 @@ import click
 from wdspec.base.redaction import redacted_urls
 from wdspec.base.user_code import file_of_module
 from wdspec.cli import explain_facts, report
+from wdspec.cli.explain_data import KeptSamples
 from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
 from wdspec.spec.spec import Spec
@@ -133,9 +134,10 @@ def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
         yield "max_passes", f"`{gone.source}` is exhausted at batch {gone.start:,}: {then}"
     for each in explanation.active:
         if each.selected is not None:
-            part, looked_at = report.percent(each.selected.fraction), f"{each.selected.looked_at:,}"
-            shards = report.pluralize(each.selected.shards, "shard")
-            yield "selected", f"{part} of `{each.name}`, as counted in {looked_at} samples of {shards}"
+            yield (
+                "selected",
+                f"{report.percent(each.selected.fraction)} of `{each.name}`, {_count(each.selected)}",
+            )
     if spec.limit is not None:
         yield "limit", f"{spec.limit:,} samples"
     unknown = explanation.unmeasured
@@ -147,6 +149,13 @@ def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
     )
     buffers = f"{report.size(explanation.buffer_bytes)} in the buffers of its open shards"
     yield "memory", (held if explanation.held_bytes else "") + buffers + excluded
+
+
+def _count(selected: KeptSamples) -> str:
+    """Say what was looked at."""
+    looked_at = f"{selected.looked_at:,} samples of {report.pluralize(selected.shards, 'shard')}"
+    by = {"sample": "as counted in", "stats": "as `stats` counted in all", "count": "as counted in all"}
+    return f"{by[selected.by]} {looked_at}"
 
 
 def _windows(explanation: explain_facts.Explanation) -> str:

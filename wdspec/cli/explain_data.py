@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from wdspec.base.errors import UsageError, WdspecError, did_you_mean
 from wdspec.base.user_code import find_mistake
@@ -20,7 +20,9 @@ from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompress
 from wdspec.formats.tar.members import iter_members
 from wdspec.formats.tar.reader import splitter
+from wdspec.planning.passes import SourceCount
 from wdspec.read.budget import Budget
+from wdspec.read.selection import Selection
 from wdspec.read.shard import Piece
 from wdspec.read.transform import SourceParts
 from wdspec.shards.shards import Shards
@@ -32,7 +34,7 @@ from wdspec.spec.language.decoders import (
     split_decoder,
     split_packing,
 )
-from wdspec.spec.measurements import MeasuredSource
+from wdspec.spec.measurements import MeasuredSource, keeping_of
 from wdspec.spec.problems import list_names as quoted
 from wdspec.spec.rules.fields import decoders_of, field_names
 from wdspec.spec.spec import Source, Spec
@@ -135,6 +137,8 @@ class KeptSamples(NamedTuple):
     looked_at: int
     shards: int
     """Shards that were read, in part."""
+    by: Literal["sample", "stats", "count"] = "sample"
+    """Whether only some samples were read, or `stats` or counting for `epoch: pass` looked at all of them."""
 
     @property
     def fraction(self) -> float:
@@ -154,12 +158,40 @@ def measure_selection(parts: SourceParts, source: Source, shards: UrlSequence) -
     places = _spread(len(shards), MOST_SELECTED_SHARDS)
     for place in places:
         with closing(
-            parts.open(Piece(shards[place]), on_error=lambda error: budget(error, "shard"))
+            parts.selecting(Piece(shards[place]), on_error=lambda error: budget(error, "shard"))
         ) as samples:
             for raw in islice(samples, MOST_SELECTED // len(places)):
                 looked_at += 1
                 kept += choose(raw)
     return KeptSamples(kept, looked_at, len(places))
+
+
+def selection_in_stats(
+    totals: MeasuredSource | None, spec: Spec, source: Source, files: Mapping[str, str]
+) -> KeptSamples | None:
+    """Return what `stats` counted; None if it did not count this selection, or not in all shards.
+
+    Args:
+        totals: what `stats` measured.
+        spec: the spec.
+        source: the source.
+        files: digests of the files that its selection names.
+    """
+    if totals is None or totals.kept is None or not totals.is_whole:
+        return None
+    if totals.keeping != keeping_of(spec, source, files):
+        return None
+    return KeptSamples(totals.kept, totals.samples, totals.measured, "stats")
+
+
+def selection_in_pass(count: SourceCount | None, selection: Selection) -> KeptSamples | None:
+    """Return what counting for `epoch: pass` found; None if it did not count all that the selection leaves out."""
+    if count is None or not (count.counted == "all" or (count.counted and selection.by_value is None)):
+        return None
+    kept = count.of_a_copy
+    return KeptSamples(
+        kept, kept + count.uncounted, count.turns, "stats" if count.counted == "all" else "count"
+    )
 
 
 def _texts(suffixes: set[bytes]) -> frozenset[str]:

@@ -28,7 +28,7 @@ from wdspec.read.transform import SourceParts
 from wdspec.shards.shards import Shards, list_shards
 from wdspec.spec.language.samples import Call
 from wdspec.spec.language.selection import describe_fraction
-from wdspec.spec.measurements import Measurements
+from wdspec.spec.measurements import MeasuredSource, Measurements
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
@@ -369,7 +369,7 @@ def explain_spec(
             leaf = _plan_leaf(leaf, planned[source.name], plan, measured)
             if probe and source.name in shards.selections and not spec.functions["decode"]:
                 try:
-                    leaf = _select(leaf, source, shards, parts[source.name])
+                    leaf = _select(leaf, spec, source, shards, parts[source.name], totals)
                 except WdspecError as error:
                     advice.append(Advice("W502", str(error), source))
         leaves[source.name] = leaf
@@ -399,10 +399,26 @@ def explain_spec(
     )
 
 
-def _select(leaf: ExplainedSource, source: Source, shards: Shards, parts: SourceParts) -> ExplainedSource:
-    """Estimate how many samples of a source its selection keeps."""
+def _select(
+    leaf: ExplainedSource,
+    spec: Spec,
+    source: Source,
+    shards: Shards,
+    parts: SourceParts,
+    totals: MeasuredSource | None,
+) -> ExplainedSource:
+    """Find out, or estimate, how many samples of a source its selection keeps."""
+    count = None if shards.counts is None else shards.counts[source.name]
+    assert parts.selection is not None, "the source has a selection"
+    if (selected := explain_data.selection_in_pass(count, parts.selection)) is not None:
+        return replace(leaf, selected=selected, samples=selected.kept)
+    selected = explain_data.selection_in_stats(totals, spec, source, shards.files.get(source.name, {}))
+    if selected is not None:
+        return replace(leaf, selected=selected, samples=selected.kept, estimated=False)
     selected = explain_data.measure_selection(parts, source, shards.lists[source.name])
-    samples = None if leaf.samples is None else leaf.samples * selected.fraction
+    samples = leaf.samples
+    if samples is not None:
+        samples = (samples + (0 if count is None else count.uncounted)) * selected.fraction
     return replace(leaf, selected=selected, samples=samples, estimated=True)
 
 

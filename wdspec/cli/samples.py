@@ -59,7 +59,7 @@ def first_samples(
     columns = skip_columns(
         spec,
         LiveCount(lambda: sum(sum(list(budget.skipped.values())) for budget in budgets)),
-        LiveCount(lambda: sum(sum(list(budget.dropped.values())) for budget in budgets)),
+        LiveCount(lambda: sum(sum(budget.all_dropped.values()) for budget in budgets)),
     )
     try:
         with user_errors(), progress("samples", count, drawn=drawn and bool(columns), **columns) as bar:
@@ -71,7 +71,7 @@ def first_samples(
         reader.close()
         if skipped is not None:
             for budget in budgets:
-                skipped.update(budget.skipped + budget.dropped)
+                skipped.update(budget.skipped + budget.all_dropped)
 
 
 def first_batch(spec: Spec, step: int = 0) -> list[tuple[str, Any]]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from functools import cached_property
 
@@ -188,6 +188,40 @@ class Naming:
     """Fields from tables (`lookup`), which `extensions` does not choose among."""
     suffixes: Mapping[str, str] = field(default_factory=dict)
     """Fields that `join` renames → the suffix of their file, which chooses their decoder."""
+    asides = frozenset[str]()
+    """Files that only the selection reads."""
+
+    @property
+    def of_selection(self) -> Naming:
+        """The rules for the selection, which also sees the files that only it reads."""
+        return replace(self, columns=self.columns | self.asides)
+
+    @property
+    def lenient(self) -> Naming:
+        """The rules for a part of a sample: no field is missing."""
+        return replace(self, missing="none", required=())
+
+    def only_file_of(self, name: str) -> str | None:
+        """Return the name under which the reader keeps the only file that may become a field.
+
+        None if there may be several, or none.
+        """
+        if name in self.columns or name in self.suffixes:
+            return None
+        if name in self.asides:
+            return name
+        for olds in self.rename.values():
+            if name in olds and name not in self.rename:
+                return None
+        olds = self.rename.get(name, (name,))
+        if len(olds) != 1:
+            return None
+        (old,) = olds
+        if self.extensions.entries is None:
+            return old if old == old.lower() else None
+        entries = [entry for entry in self.extensions.entries if entry.name == old]
+        has_globs = any(spelling.glob for entry in self.extensions.entries for spelling in entry.spellings)
+        return old if len(entries) == 1 and len(entries[0].spellings) == 1 and not has_globs else None
 
     @property
     def takes_all(self) -> bool:
@@ -280,3 +314,14 @@ class Naming:
             code="D201",
             field=name,
         )
+
+
+@dataclass(frozen=True)
+class NamingWithAsides(Naming):
+    """The rules of a source whose selection reads files that `extensions` does not ask for."""
+
+    asides: frozenset[str] = frozenset()
+
+    def field_of(self, suffix: str) -> str | None:
+        name = super().field_of(suffix)
+        return suffix.lower() if name is None and suffix.lower() in self.asides else name

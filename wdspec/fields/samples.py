@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from wdspec.base.errors import FieldError, SpecError, WdspecError, warn_user
 from wdspec.base.user_code import secure_mode
 from wdspec.fields.decode import DecodeRules, FieldDecoder, one_line
-from wdspec.fields.extensions import Extensions, Naming, is_reserved, listed_fields
+from wdspec.fields.extensions import Extensions, Naming, NamingWithAsides, is_reserved, listed_fields
 from wdspec.fields.scale import Numbers
 from wdspec.spec.language.decoders import key_for
 
@@ -120,10 +121,15 @@ class SampleFields:
         allow: Sequence[str] = (),
         required: Sequence[str] = (),
         only: Sequence[str] | None = None,
+        asides: frozenset[str] = frozenset(),
         secure: bool | None = None,
         folder: str = "",
     ) -> SampleFields:
-        """Return the fields of a source of a spec with this `allow`; see the class for the other arguments."""
+        """Return the fields of a source of a spec with this `allow`; see the class for the other arguments.
+
+        Args:
+            asides: the files that only the selection of the source reads.
+        """
         decode = source.decode
         fields = cls(
             source.extensions,
@@ -139,9 +145,16 @@ class SampleFields:
             folder=folder,
         )
         fields.source = source.name
-        if source.join or source.lookup:
-            fields.naming = _with_parts(fields.naming, source)
+        if source.join or source.lookup or asides:
+            fields.naming = _with_parts(fields.naming, source, asides)
         return fields
+
+    def with_naming(self, naming: Naming) -> SampleFields:
+        """Return the fields with other names."""
+        other = copy(self)
+        other.__dict__.update(self.__getstate__())
+        other.naming = naming
+        return other
 
     def field_of(self, suffix: str) -> str | None:
         """Return the name under which the reader keeps a file of this suffix, or None if it is not read."""
@@ -264,10 +277,10 @@ class SampleFields:
         }
 
 
-def _with_parts(naming: Naming, source: Source) -> Naming:
-    """Return the names of a source with those of its joins and tables."""
+def _with_parts(naming: Naming, source: Source, asides: frozenset[str]) -> Naming:
+    """Return the names of a source with those of its joins and tables, and of files that only its selection reads."""
     return replace(
-        naming,
+        NamingWithAsides(**vars(naming), asides=asides) if asides else naming,
         columns=frozenset(name for lookup in source.lookup for name in lookup.names),
         suffixes={new: old for join in source.join for new, old in join.rename.items()},
     )

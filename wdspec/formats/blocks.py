@@ -31,7 +31,7 @@ class Blocks:
         on_read: called with the number of bytes of each piece that is read.
     """
 
-    __slots__ = ("_failure", "_on_read", "_process", "base", "buffer", "file", "seekable")
+    __slots__ = ("_end", "_failure", "_on_read", "_process", "base", "buffer", "chunk", "file", "seekable")
 
     def __init__(
         self, file: BinaryIO, offset: int = 0, on_read: Callable[[int], object] | None = None
@@ -40,8 +40,8 @@ class Blocks:
         self._on_read = on_read
         self._process = os.getpid()
         self.seekable = file.seekable()
-        self.buffer = b""
-        self.base = 0
+        self.buffer, self.base = b"", 0
+        self.chunk, self._end = CHUNK, 0  # bytes to read at a time; bytes that the shard has, at least
         self._failure: ShardError | None = None
         if offset:
             self.find(offset)
@@ -69,7 +69,7 @@ class Blocks:
             rest = b""
         # Each piece ends at the end of a block, so that headers are whole and pieces need not be joined.
         end = offset + len(rest)
-        wanted = max(CHUNK, size - len(rest))
+        wanted = max(self.chunk, size - len(rest))
         piece = self._read(wanted + -(end + wanted) % BLOCK, size - len(rest) if least is None else least)
         self.buffer = rest + piece if rest else piece
         self.base = offset
@@ -114,13 +114,11 @@ class Blocks:
         """Move the file to `offset`, after the window, which is then empty."""
         self.base += len(self.buffer)
         self.buffer = b""
-        if self.seekable and offset - self.base > CHUNK:
+        if self.seekable and offset - self.base > self.chunk:
             # Seeking past the end is not an error for the system, and would hide that data is missing.
-            end = self.seek(0, io.SEEK_END)
-            if offset <= end:
-                self.base = self.seek(offset)
-            else:
-                self.base = end
+            if offset > self._end:
+                self._end = self.seek(0, io.SEEK_END)
+            self.base = self.seek(min(offset, self._end))
         while self.base < offset:
             wanted = min(offset - self.base, CHUNK)
             piece = self._read(wanted, wanted)

@@ -31,6 +31,8 @@ class RawSamples(ABC):
 
     is_copy = False
     """Whether it reads a complete cached copy of the shard."""
+    unjoined = 0
+    """Samples of partners (`join`) that the shard lacks, once it was read from start to end."""
     broken: ShardError | None = None
     """The error by which the rest of the shard is lost, if it was reported and not raised."""
     _refusal: BaseException | None = None
@@ -106,7 +108,11 @@ class RawSamples(ABC):
 
 
 def no_field(name: str) -> None:
-    """Want no field: the `field_of` for counting samples."""
+    """Want no field: the `field_of` for counting samples. Tables do not read the column of keys then."""
+
+
+def only_key(name: str) -> None:
+    """Want no field, but the key of each sample: another `field_of`."""
 
 
 class Unread:

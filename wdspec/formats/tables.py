@@ -21,7 +21,7 @@ from wdspec.base.files import RawStream
 from wdspec.formats.blocks import REFETCH
 from wdspec.formats.columns import Columns, Fault
 from wdspec.formats.compression import stem_of
-from wdspec.formats.samples import RawSamples, no_field
+from wdspec.formats.samples import RawSamples, no_field, only_key
 
 _PIECE = 64 * 1024 * 1024
 BATCH_BYTES = 4 * 1024 * 1024
@@ -267,8 +267,8 @@ class TableSamples(RawSamples):
     ) -> None:
         super().__init__(file, **options)
         self._open_table, self._fetch_ahead, self._like = open_table, fetch_ahead, like
-        self._takes_all = takes_all
-        self._fewest = 1 + len(self._constants) + takes_all
+        self._takes_all = takes_all and self._field_of is not only_key
+        self._fewest = 1 + len(self._constants) + self._takes_all
         """The number of entries of a sample without fields, or of one with a field."""
         stem = stem_of(str(self._constants.get("__url__", "")))
         self._stem = f"{stem}/" if stem else ""

@@ -165,7 +165,7 @@ def process_shard(task: ProcessTask) -> ShardDone:
     except WdspecError as error:
         error.at(source=task.source, url=task.shard.text)
         raise
-    dropped, skipped = sum(budget.dropped.values()), sum(budget.skipped.values())
+    dropped, skipped = sum(budget.all_dropped.values()), sum(budget.skipped.values())
     return ShardDone(writer.count, dropped, skipped, writer.size, time.monotonic() - started)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 import warnings
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -23,9 +23,10 @@ from wdspec.formats.samples import Unread
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, measure_rate, read_earlier
 from wdspec.read.budget import Budget
+from wdspec.read.shard import Piece, ShardOpener
 from wdspec.read.windows import WindowPlanner
-from wdspec.shards.count import count_shard, measure_costs
-from wdspec.shards.lock import check_harmless, find_measured, place_of
+from wdspec.shards.count import KeepingCount, count_shard, measure_costs
+from wdspec.shards.lock import check_harmless, digest_partners, find_measured, place_of
 from wdspec.shards.shards import list_shards
 from wdspec.spec.measurements import (
     LEVELS,
@@ -35,6 +36,7 @@ from wdspec.spec.measurements import (
     Spread,
     costing_of,
     decoding_of,
+    keeping_of,
     reading_of_shards,
 )
 from wdspec.spec.spec import Source, Spec
@@ -57,6 +59,8 @@ class MeasureTask(ReadTask):
     """Measures what its samples cost, if that is needed."""
     keeps_costs: bool = False
     """Whether the cost of each sample is needed."""
+    counts_kept: bool = False
+    """Whether to count the samples that the selection of the source keeps."""
 
 
 class Fault(NamedTuple):
@@ -90,6 +94,10 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         self._shards = list_shards(spec.of(spec.sources), counts_samples=False)
         self._known: dict[str, dict[str, MeasuredShard]] = {}
         self._costing = {source.name: costing_of(spec, source) for source in spec.sources}
+        files = self._shards.files
+        self._keeping = {
+            source.name: keeping_of(spec, source, files.get(source.name, {})) for source in spec.sources
+        }
         planner = WindowPlanner.of(spec) if any(self._costing.values()) else None
         self._decoding: dict[str, str] = {}
         """How values are decoded, for the sources whose values are measured."""
@@ -108,6 +116,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
                 "lengths": source.name in self._decoding,
                 "planner": planner,
                 "keeps_costs": spec.is_pass,
+                "counts_kept": bool(self._keeping[source.name]),
             },
         )
         self.tasks: Sequence[MeasureTask] = [
@@ -126,7 +135,8 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         if lengths or has_lengths:
             self._decoding[source.name] = decoding
         has_cost = then is not None and then.costing == self._costing[source.name]
-        if before is None or then is None or (lengths and not has_lengths) or not has_cost:
+        has_kept = then is not None and self._keeping[source.name] in ("", then.keeping)
+        if before is None or then is None or (lengths and not has_lengths) or not (has_cost and has_kept):
             return
         found = find_measured(before, self._spec, source, self._shards.storages[source.name], shards)
         title = f"asking about {source.name}"
@@ -189,7 +199,14 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             _pool_fields(shard.lengths for shard in shards.values()),
             self._decoding.get(source.name, ""),
             *self._mean_cost(source.name, shards),
+            *self._count_kept(source.name, shards),
         )
+
+    def _count_kept(self, name: str, shards: Mapping[str, MeasuredShard]) -> tuple[int | None, str]:
+        if not self._keeping[name]:
+            return None, ""
+        counts = (shard.samples if shard.kept is None else shard.kept[0] for shard in shards.values())
+        return sum(counts), self._keeping[name]
 
     def _mean_cost(self, name: str, shards: Mapping[str, MeasuredShard]) -> tuple[float | None, str]:
         costs = [shard.cost for shard in shards.values() if shard.cost is not None]
@@ -213,12 +230,18 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
     """Measure one shard. It is not cached, since headers are a small part of its bytes."""
     parts = task.parts
     bare = replace(parts.open, storage=replace(parts.open.storage, cache=None))
-    stat = ObjectStat()
+    stat, beside = ObjectStat(), None
     # Ask before reading: a change in between is found next time. Reading reports errors, as `errors` applies there.
     with suppress(ShardError):
         stat = bare.storage.stat(task.shard)
+        beside = digest_partners(task.shard, bare.storage)
     sizes = _Sizes()
-    count = count_shard(bare, task.shard, Budget(parts.errors, task.source).without_log(), sizes.take)
+    budget = Budget(parts.errors, task.source).without_log()
+    count = count_shard(bare, task.shard, budget, sizes.take)
+    if any(parts.open.parts):
+        _measure_joined(task, bare, budget, sizes)
+    if task.counts_kept:
+        count = KeepingCount(parts).read(task.shard, count)
     lengths = _measure_lengths(task) if task.lengths else {}
     costs = None if task.planner is None else _measure_costs(task, task.planner, count.samples)
     measured = [each for each in costs or () if each == each]  # not NaN
@@ -233,7 +256,41 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         tuple(sorted(count.lost)),
         (sum(measured), len(measured)) if measured else None,
         costs if costs and task.keeps_costs else (),
+        count.kept,
+        count.again,
+        beside,
     )
+
+
+def _measure_joined(task: MeasureTask, opener: ShardOpener, budget: Budget, sizes: _Sizes) -> None:
+    """Add the sizes of the files of partners (`join`) that the samples of a shard get, and of values of tables."""
+    shard, url = task.shard, task.shard.text
+    joins, lookups = opener.parts
+
+    def on_error(error: ShardError) -> None:
+        budget(error, "shard", url=url)
+
+    for options, partner in zip(joins, shard.partners, strict=True):
+        of_partner = replace(opener.headers, format=options.format, may_be_empty=True, parts=((), ()))
+        wanted = options.field_of(str.lower)
+
+        def name_field(suffix: str, wanted: Callable[[str], str | None] = wanted) -> str | None:
+            name = wanted(suffix)
+            return None if name is None else f".{name}"
+
+        with closing(of_partner.samples(Piece(partner), name_field, on_error, of_partner.ahead())) as samples:
+            for sample in samples:
+                if sample["__key__"] in sizes.keys:
+                    sizes.take_fields(sample)
+    if lookups:
+        with closing(opener.only_tables(Piece(shard), on_error)) as samples:
+            columns = {name for options in lookups for name in options.names}
+            for sample in samples:
+                for name in sample.keys() & columns:
+                    value = sample[name]
+                    size = 8 if isinstance(value, (int, float)) else _size_of(value)
+                    if size is not None:
+                        sizes.columns.add(name.lower(), size)
 
 
 def _measure_costs(task: MeasureTask, planner: WindowPlanner, count: int) -> array[float]:
@@ -267,21 +324,32 @@ class _Sizes:
 
     def __init__(self) -> None:
         self.columns = _Columns()
+        self.keys: set[str] = set()
         self.total = 0
+        """Bytes of the files in the shard itself."""
 
     def take(self, sample: dict[str, Any]) -> None:
-        """Add the sizes of one sample, which has a dot before each suffix."""
+        """Add the sizes of one sample of the shard, which has a dot before each suffix."""
+        self.keys.add(sample["__key__"])
+        self.total += self.take_fields(sample)
+
+    def take_fields(self, sample: dict[str, Any]) -> int:
+        """Add the sizes of some fields, which have a dot before their names, and return their sum."""
+        total = 0
         for name, value in sample.items():
-            if name[0] != ".":
-                continue
-            if type(value) is str:  # in a record
-                size = len(value.encode("utf-8", "surrogatepass"))
-            elif isinstance(value, (bytes, Unread)):
-                size = len(value)
-            else:
-                continue
-            self.total += size
-            self.columns.add(name[1:].lower(), size)
+            if name[0] == "." and (size := _size_of(value)) is not None:
+                total += size
+                self.columns.add(name[1:].lower(), size)
+        return total
+
+
+def _size_of(value: Any) -> int | None:
+    """The bytes of a file, a text or an array; None for numbers, lists and maps."""
+    if type(value) is str:  # in a record
+        return len(value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, (bytes, Unread)):
+        return len(value)
+    return value.nbytes if isinstance(value, (np.ndarray, np.generic)) else None
 
 
 def _measure_lengths(task: MeasureTask) -> dict[str, Spread]:

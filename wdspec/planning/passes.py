@@ -1,5 +1,8 @@
 """`epoch: pass`: every sample is read once, at a fixed position that depends only on the counts of samples.
 
+With `repeat: 2.5`, the positions of a source are those of two copies of it, and of a part of a third one. Samples that
+are known to be left out when samples are counted have no position.
+
     positions:  0 1 2 3 4 5 6 7 8 | 9 10 …  M-1 | pads        sources end to end by name, in each shard after shard
     slots:      (0,0)  (0,1)  | (1,0)  (1,1)                  each a run of whole batches, b samples a batch
 
@@ -12,10 +15,11 @@ does not move other samples.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -32,6 +36,14 @@ MOST_PADDED = 10
 included. Collated padding takes as much memory as samples."""
 
 
+class KeptCount(NamedTuple):
+    """How many samples of a shard have positions, if some have none."""
+
+    samples: int
+    before: tuple[int, ...] = ()
+    """For each of the `marks` of the shard, how many of them come before it."""
+
+
 class ShardCount(NamedTuple):
     """The result of counting one shard."""
 
@@ -43,67 +55,141 @@ class ShardCount(NamedTuple):
     """Indices of damaged samples."""
     errors: tuple[ShardError, ...] = ()
     """The errors of a shard without a readable sample, if the policy skips them."""
+    kept: KeptCount | None = None
+    """The samples that the selection of the source keeps, if it was counted; otherwise all have positions."""
+    again: KeptCount | None = None
+    """Those of them that are in the part of `repeat` after the whole copies, if there is one."""
+
     costs: array[float] | None = None
     """What each sample costs, NaN for those that are in no batch; None if batches are not by cost."""
+
+    @property
+    def positions(self) -> int:
+        """Number of positions in a whole copy."""
+        return self.samples if self.kept is None else self.kept.samples
 
 
 @dataclass(frozen=True)
 class SourceCount:
-    """The sample counts of one source by turn: a pass reads its n-th shard at turn n."""
+    """The sample counts of one source by turn: a pass reads its n-th shard at turn n, and again in each copy."""
 
     ends: array[int]
-    """For each turn, the number of samples in its shard and all shards before it."""
-    marks: Mapping[int, tuple[tuple[int, int], ...]]
-    """By turn; turns without marks are left out."""
-    lost: Mapping[int, frozenset[int]]
-    """By turn; turns without lost samples are left out."""
-    errors: Mapping[int, tuple[ShardError, ...]]
-    """Errors of shards without a readable sample, by turn. Such a shard has no positions, so the slot that reads the
-    sample before it reports them."""
+    """For each turn, the number of positions in its shard and all shards before it."""
+    shards: Mapping[int, ShardCount]
+    """By turn of the first copy. Those with nothing to say besides their samples are left out."""
+    turns: int = 0
+    """Turns of a copy."""
+    copies: int = 1
+    """The number of whole copies. A part of another one may follow."""
+    counted: Literal["", "keys", "all"] = ""
+    """What part of the selection of the source was counted: samples that it leaves out have no positions."""
     costs: array[float] = field(default_factory=lambda: array("d"), repr=False)
-    """The costs of all samples, if batches are by cost."""
+    """The costs at all positions, if batches are by cost."""
 
     @classmethod
-    def of(cls, shards: Iterable[ShardCount]) -> SourceCount:
-        """Combine the counts of shards, in the order of reading."""
-        ends, marks, lost, errors, total = array("q"), {}, {}, {}, 0
-        costs = array("d")
+    def of(
+        cls,
+        shards: Iterable[ShardCount],
+        copies: int = 1,
+        part: bool = False,
+        counted: Literal["", "keys", "all"] = "",
+    ) -> SourceCount:
+        """Combine the counts of shards, in the order of reading.
+
+        Args:
+            shards: the counts.
+            copies: the number of whole copies.
+            part: whether a part of another copy follows.
+            counted: what part of the selection was counted.
+        """
+        lengths, known = array("q"), {}
+        parts, costs = array("q"), array("d")
         for turn, shard in enumerate(shards):
-            total += shard.samples
-            ends.append(total)
-            if shard.marks:
-                marks[turn] = shard.marks
-            if shard.lost:
-                lost[turn] = shard.lost
-            if shard.errors:
-                errors[turn] = shard.errors
+            lengths.append(shard.positions)
+            parts.append(0 if shard.again is None else shard.again.samples)
             if shard.costs is not None:
                 costs.extend(shard.costs)
-        return cls(ends, marks, lost, errors, costs)
+                shard = shard._replace(costs=None)
+            if shard[1:] != _NOTHING_ELSE:
+                known[turn] = shard
+        every = lengths * copies + (parts if part else array("q"))
+        return cls(array("q", accumulate(every)), known, len(lengths), copies, counted, costs * copies)
 
     @property
     def samples(self) -> int:
-        """Number of samples of the source."""
+        """Number of positions of the source."""
         return self.ends[-1] if self.ends else 0
 
+    @property
+    def of_a_copy(self) -> int:
+        """Number of positions of a whole copy, whether there is one or not."""
+        if self.copies:
+            return self.start(self.turns)
+        return sum(shard.positions for shard in self.shards.values())
+
+    @property
+    def uncounted(self) -> int:
+        """Number of samples that the counted part of the selection leaves out."""
+        return sum(shard.samples - shard.positions for shard in self.shards.values())
+
+    def place(self, turn: int) -> int:
+        """Return the place in the order of shards of the one that is read at a turn."""
+        return turn % self.turns
+
+    def is_part(self, turn: int) -> bool:
+        """Whether a turn is in the part of a copy after the whole ones."""
+        return turn >= self.turns * self.copies
+
+    def has_all(self, turn: int) -> bool:
+        """Whether every sample of a turn's shard has a position."""
+        return not self.counted and not self.is_part(turn)
+
     def length(self, turn: int) -> int:
-        """Return the number of samples in a turn's shard."""
+        """Return the number of positions in a turn's shard."""
         return self.ends[turn] - self.start(turn)
 
     def find(self, position: int) -> tuple[int, int]:
-        """Return (turn, index in the shard) of the sample at a position of the source."""
+        """Return (turn, number of positions before it in the shard) of a position of the source."""
         turn = bisect_right(self.ends, position)
         return turn, position - self.start(turn)
 
     def start(self, turn: int) -> int:
-        """Return the position of the first sample of a turn's shard."""
+        """Return the first position of a turn's shard."""
         return self.ends[turn - 1] if turn else 0
+
+    def lost(self, turn: int) -> frozenset[int]:
+        """Return the indices of the damaged samples in a turn's shard."""
+        return self._shard(turn).lost
+
+    def errors(self, turn: int) -> tuple[ShardError, ...]:
+        """Return the errors of a turn's shard, if it has no readable sample.
+
+        Such a shard has no positions, so the slot that reads the sample before it reports them, once for all copies.
+        """
+        return self._shard(turn).errors if turn < self.turns else ()
 
     def mark(self, turn: int, index: int) -> tuple[int, int]:
         """Return (index, byte offset) of the last mark in a turn's shard at or before a sample."""
-        marks = self.marks.get(turn, ())
+        marks = self._shard(turn).marks
         at = bisect_right(marks, (index, 1 << 63))
         return marks[at - 1] if at else (0, 0)
+
+    def mark_before(self, turn: int, position: int) -> tuple[int, int, int]:
+        """Return (positions before it, index, byte offset) of the last mark before a position of a turn's shard.
+
+        It is before the position by at least one, unless it is the start of the shard.
+        """
+        shard = self._shard(turn)
+        kept = shard.again if self.is_part(turn) else shard.kept
+        at = 0 if kept is None else bisect_left(kept.before, position)
+        return (kept.before[at - 1], *shard.marks[at - 1]) if kept is not None and at else (0, 0, 0)
+
+    def _shard(self, turn: int) -> ShardCount:
+        place = self.place(turn)
+        return self.shards[place] if place in self.shards else ShardCount(0)
+
+
+_NOTHING_ELSE = ShardCount(0)[1:]
 
 
 class PassSegment(NamedTuple):

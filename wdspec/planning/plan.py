@@ -210,7 +210,9 @@ class Plan:
             source, count = self.sources[segment.source], self.finite.counts[segment.source]
             first, last = count.find(segment.first)[0], count.find(segment.stop - 1)[0]
             turns = range(first, min(last + 1, first + most))
-            read[source.name] = [source.shards[source.order.entry(0, turn).shard] for turn in turns]
+            read[source.name] = [
+                source.shards[source.order.entry(0, count.place(turn)).shard] for turn in turns
+            ]
         return read
 
     def pass_start(self, batch: int) -> int:
@@ -320,7 +322,7 @@ def _plan_pass(
             delays=Delays(
                 spec.seed, source.name, 1 if batching.windowed else shuffle_size(source.shuffle, Fraction(1))
             ),
-            samples=count.samples,
+            samples=count.of_a_copy,
         )
         for source, count in zip(spec.sources_by_name, counted, strict=True)
     ]

@@ -70,11 +70,24 @@ _NO_SKIP = (
 )
 
 PackedCounts = tuple[
-    int, "dict[str, int] | None", "dict[str, int] | None", int, int, int, int, float, int, int, float, float
+    int,
+    "dict[str, int] | None",
+    "dict[str, int] | None",
+    int,
+    int,
+    int,
+    int,
+    float,
+    int,
+    int,
+    float,
+    float,
+    int,
 ]
 """Samples delivered; samples dropped, by cause; skips, by code; passes; shards opened; how many of these were
 cached copies; bytes read; of batches by cost: what their samples cost, and the tokens of packed rows; and of some of
-the windows that they were planned from: the number of samples, the sum of their costs, and the sum of their squares.
+the windows that they were planned from: the number of samples, the sum of their costs, and the sum of their squares;
+samples of partners that their shards lack.
 
 A plain tuple, as it is sent with batches: a named tuple takes four times as long.
 """
@@ -98,17 +111,27 @@ class Budget:
         """Skips by code (`code_of`)."""
         self.dropped: Counter[str] = Counter()
         """Samples dropped as the spec says (`select`, `missing: skip`, `skip`), by cause; these are not errors."""
-        self.delivered = self.passes = self.shards = self.copies = self.bytes = 0
+        self.tallies: dict[str, list[int]] = {}  # more of them; a list of one number is faster to count with
+        self.delivered = self.passes = self.shards = self.copies = self.bytes = self.unjoined = 0
         self.cost = self.tokens = self.measured = self.measured_cost = self.measured_squares = 0
         """See `PackedCounts`."""
+
+    def tally(self, cause: str) -> list[int]:
+        """Return the list of one number that counts the samples that a cause drops; nothing else counts them."""
+        return self.tallies.setdefault(cause, [0])
+
+    @property
+    def all_dropped(self) -> Counter[str]:
+        """All samples dropped as the spec says, by cause."""
+        return self.dropped + Counter({cause: tally[0] for cause, tally in list(self.tallies.items())})
 
     @property
     def counts(self) -> PackedCounts:
         """All counts of the source in this process."""
         return (
             self.delivered,
-            dict(self.dropped) if self.dropped else None,
-            dict(self.skipped) if self.skipped else None,
+            dict(self.all_dropped if self.tallies else self.dropped) or None,
+            dict(self.skipped) or None,
             self.passes,
             self.shards,
             self.copies,
@@ -118,6 +141,7 @@ class Budget:
             self.measured,
             self.measured_cost,
             self.measured_squares,
+            self.unjoined,
         )
 
     def note_opened(self, is_copy: bool) -> None:

@@ -71,7 +71,8 @@ class Partner:
     ) -> None:
         self.options, self.url = options, url
         self.required = frozenset(options.names if options.fields is not None else ())
-        self._open_part, self._stride = open_part, stride
+        self._open_part, self._stride, self._residue = open_part, stride, residue
+        self._is_start = is_start
         self.is_aligned = is_start
         """Whether each sample so far was at the same place as its partner."""
         self.faults: dict[str, ShardError] = {}
@@ -81,7 +82,8 @@ class Partner:
         self.fatal: ShardError | None = None
         """Why the rest cannot be read."""
         self.extra = 0
-        """The number of samples that the shard lacks, if the shard was read from start to end."""
+        """The number of samples that the shard lacks, if that was read from start to end. If others read parts of the
+        shard, their sum is the number."""
         self._rest: dict[str, ShardError] = {}
         """The ones of `faults` that no other slot reports, and that were not reported yet."""
         self._is_dead = False
@@ -176,8 +178,9 @@ class Partner:
         if self.is_aligned:
             self.extra = sum(1 for _ in self.samples)
             self._note_end()
-        elif self._stride == 1 and self._places is not None:
-            self.extra = len(self._places) - self._matches
+        elif self._is_start and self._places is not None:
+            mine = (index % self._stride == self._residue for _, index in self._places.values())
+            self.extra = sum(mine) - self._matches
         yield from self.take_loose()
         yield from self._rest.values()
         if self.is_aligned and self.fatal is not None:
@@ -256,7 +259,7 @@ class Partner:
             self._note_fatal(error.at(url=self.url))
         if self.last_key in places:
             self._found = places[self.last_key][1]
-            self._matches = self._found + 1
+            self._matches = (self._found - self._residue) // self._stride + 1
         return places
 
     def _note_end(self) -> None:
@@ -423,7 +426,7 @@ class JoinedSamples(RawSamples):
         return self._shard.kinds()
 
     @property
-    def extra(self) -> int:
+    def unjoined(self) -> int:  # type: ignore[override]  # others have none
         """The number of samples of partners that the shard lacks, once it was read from start to end."""
         return sum(partner.extra for partner in self._partners)
 

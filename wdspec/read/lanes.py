@@ -55,7 +55,7 @@ class Lanes:
     ) -> None:
         self._order, self._shards = source.plan.order, source.plan.shards
         self._slot = slot
-        self._open_shard = source.parts.open
+        self._open_shard = source.parts.selecting if source.parts.selection else source.parts.open
         self._ahead = source.parts.open.ahead()
         self._budget = source.budget
         self._choose = source.parts.selection and source.parts.build_choice(source.budget)
@@ -171,6 +171,7 @@ class Lanes:
         lane = self._lanes[place]
         assert lane.shard is not None, "only an open lane ends"
         lane.shard.close()
+        self._budget.unjoined += lane.shard.unjoined
         is_replaced = len(self._lanes) - closed <= self._width and self.next_turn <= self._last_turn
         if is_replaced:
             self._lanes[place] = self._new_lane()

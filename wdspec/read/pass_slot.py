@@ -11,10 +11,12 @@ from itertools import islice
 from typing import Any, cast
 
 from wdspec.base.errors import ShardError
+from wdspec.formats.samples import RawSamples
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.keys import key64
 from wdspec.planning.order import ReleaseOrder
 from wdspec.planning.passes import Pass, PassSegment, WindowedPass
+from wdspec.read.selection import Choose
 from wdspec.read.shard import Piece
 from wdspec.read.transform import LiveSource, Process, Sample
 from wdspec.read.windows import Candidate, PlannedBatch, WindowPlanner, give, weigh
@@ -34,6 +36,7 @@ class PassReading:
         self.finite = finite
         self.sources = sources
         self._process: dict[int, Process] = {}
+        self._choices: dict[tuple[int, bool], tuple[Choose, Choose]] = {}
 
     def samples(self, first: int, stop: int, at: int, slot: int) -> Iterator[Sample | None]:
         """Yield the samples of the positions first..stop-1, starting with number `at`; None in place of a lost sample.
@@ -71,11 +74,23 @@ class PassReading:
     def _process_of(self, source: int) -> Process:
         if source not in self._process:
             live = self.sources[source]
-            process = live.process(0)
-            self._process[source] = (
-                process if live.parts.selection is None else live.parts.choosing(process, live.budget)
-            )
+            parts, selection = live.parts, live.parts.selection
+            if selection is not None and (counted := self.finite.counts[source].counted):
+                parts = parts.with_selection(None if counted == "all" else selection.by_value)
+            self._process[source] = parts.choosing(live.process(0), live.budget)
         return self._process[source]
+
+    def _choices_of(self, source: int, is_part: bool) -> tuple[Choose, Choose]:
+        """Return what says which samples have positions, and the same without counting those that have none."""
+        if (source, is_part) not in self._choices:
+            live, counted = self.sources[source], self.finite.counts[source].counted
+            parts, selection = live.parts, live.parts.selection
+            if selection is not None and counted != "all":
+                parts = parts.with_selection(selection.by_key if counted else None)
+            budgets = live.budget, live.budget.without_log()
+            first, second = (parts.choices(budget)[is_part] for budget in budgets)
+            self._choices[source, is_part] = first, second
+        return self._choices[source, is_part]
 
     def _raw(self, segment: PassSegment) -> Iterator[Sample | None]:
         """Yield the raw samples of some positions of a source, one or None for each."""
@@ -88,7 +103,8 @@ class PassReading:
             while position < segment.stop:
                 until = min(segment.stop, count.ends[turn])
                 more = until < segment.stop
-                for raw in self._shard(segment.source, turn, index, index + until - position, ahead, more):
+                read = self._shard if count.has_all(turn) else self._kept_of_shard
+                for raw in read(segment.source, turn, index, index + until - position, ahead, more):
                     position += 1
                     if position == count.ends[turn]:
                         # Not after the sample, as it may be the last one that is read.
@@ -100,7 +116,7 @@ class PassReading:
         """Report the errors of the shards without a readable sample that come from a turn on, up to the next sample."""
         live, count = self.sources[source], self.finite.counts[source]
         while turn < len(count.ends) and not count.length(turn):
-            for error in count.errors.get(turn, ()):
+            for error in count.errors(turn):
                 live.budget(error, "shard", url=live.plan.shards[live.plan.order.entry(0, turn).shard].text)
             turn += 1
 
@@ -112,34 +128,14 @@ class PassReading:
         The slot that reads the lost samples reports the error. Before the last sample of the shard is yielded, it is
         checked that only the end follows, as nothing is read after it.
         """
-        live, count = self.sources[source], self.finite.counts[source]
-        plan, budget = live.plan, live.budget
+        count = self.finite.counts[source]
         if first == stop:
             return
-        shard = plan.shards[plan.order.entry(0, turn).shard]
-        lost, length = count.lost.get(turn, ()), count.length(turn)
+        lost, length = count.lost(turn), count.length(turn)
         index, offset = count.mark(turn, first)
         errors: list[ShardError] = []
-
-        def report() -> None:
-            for error in errors:
-                budget(error, "shard", url=shard.text)
-            errors.clear()
-
-        try:
-            opened = live.parts.open(
-                Piece(shard, offset=offset, index=index, shards=plan.shards),
-                on_error=errors.append,
-                ahead=ahead,
-                on_read=budget.note_bytes,
-            )
-            budget.note_opened(opened.is_copy)
-            if more:
-                turns = range(turn + 1, len(plan.shards))
-                ahead.expect(lambda count: (plan.shards[plan.order.entry(0, t).shard] for t in turns[:count]))
-        except ShardError as error:
-            errors.append(error)
-            report()
+        report, opened = self._open(source, turn, index, offset, ahead, more, errors)
+        if opened is None:
             yield from [None] * (stop - first)
             return
         with closing(opened):
@@ -167,11 +163,109 @@ class PassReading:
                         report()
                     yield raw
                     at += 1
+            self.sources[source].budget.unjoined += opened.unjoined if not first else 0
             if at < stop:
                 if not errors:
                     errors.append(ShardError(_FEWER.format(opened.next_index, length)))
                 report()
                 yield from [None] * (stop - at)
+
+    def _kept_of_shard(
+        self, source: int, turn: int, first: int, stop: int, ahead: Ahead | LocalFiles, more: bool
+    ) -> Iterator[Sample | None]:
+        """Do the same as `_shard` if only some of the samples have positions.
+
+        The slot that reads a sample with a position also counts those before it that have none, and reports their
+        errors; the one that reads the last sample does so up to the end.
+        """
+        count = self.finite.counts[source]
+        if first == stop:
+            return
+        choose, walk = self._choices_of(source, count.is_part(turn))
+        lost, length = count.lost(turn), count.length(turn)
+        at, index, offset = count.mark_before(turn, first)
+        errors: list[ShardError] = []
+        known = 0  # errors that were looked at
+        report, opened = self._open(source, turn, index, offset, ahead, more, errors)
+        if opened is None:
+            yield from [None] * (stop - first)
+            return
+        with closing(opened):
+            samples = iter(opened)
+            while at < stop and (raw := next(samples, None)) is not None:
+                if count.counted != "all":
+                    gone = sum(place not in lost for place in range(index, opened.next_index - 1))
+                    for _ in range(min(gone, _count_lost(errors[known:], walk), stop - at)):
+                        if at >= first:
+                            yield None
+                        at += 1
+                index, known = opened.next_index, len(errors)
+                if at >= stop or not (choose if at >= first else walk)(raw):
+                    continue
+                if at < first:
+                    errors.clear()  # errors before the first sample belong to another slot
+                    known = 0
+                    at += 1
+                    continue
+                at += 1
+                if at == length and any(choose(rest) for rest in samples):
+                    errors.append(ShardError(_MORE.format(length)))
+                report()
+                known = 0
+                yield raw
+            self.sources[source].budget.unjoined += opened.unjoined if not first else 0
+            if at < stop:
+                if not errors:
+                    errors.append(ShardError(_FEWER.format(at, length)))
+                report()
+                yield from [None] * (stop - max(at, first))
+
+    def _open(
+        self,
+        source: int,
+        turn: int,
+        index: int,
+        offset: int,
+        ahead: Ahead | LocalFiles,
+        more: bool,
+        errors: list[ShardError],
+    ) -> tuple[Callable[[], None], RawSamples | None]:
+        """Open a turn's shard, and return what reports and removes `errors`, and the samples; None if it cannot be."""
+        live, count = self.sources[source], self.finite.counts[source]
+        plan, budget = live.plan, live.budget
+        shard = plan.shards[plan.order.entry(0, count.place(turn)).shard]
+
+        def report() -> None:
+            for error in errors:
+                budget(error, "shard", url=shard.text)
+            errors.clear()
+
+        try:
+            opened = live.parts.selecting(
+                Piece(shard, offset=offset, index=index, shards=plan.shards),
+                on_error=errors.append,
+                ahead=ahead,
+                on_read=budget.note_bytes,
+            )
+            budget.note_opened(opened.is_copy)
+            if more:
+                turns = range(turn + 1, len(count.ends))
+                ahead.expect(
+                    lambda most: (
+                        plan.shards[plan.order.entry(0, count.place(t)).shard] for t in turns[:most]
+                    )
+                )
+        except ShardError as error:
+            errors.append(error)
+            report()
+            return report, None
+        return report, opened
+
+
+def _count_lost(errors: Sequence[ShardError], walk: Choose) -> int:
+    """Count the samples that have positions, but cannot be read: the errors have their keys."""
+    keys = [error.place.get("key") for error in errors]
+    return sum(key is not None and walk({"__key__": str(key), "__url__": ""}) for key in keys)
 
 
 class PassSlot:
@@ -332,7 +426,7 @@ class FirstSample:
             self._sample = next((sample for sample in found if sample is not None), None)
             if self._sample is None:
                 budgets = [source.budget for source in reading.sources]
-                dropped = sum((budget.dropped + budget.skipped for budget in budgets), Counter())
+                dropped = sum((budget.all_dropped + budget.skipped for budget in budgets), Counter())
                 causes = ", ".join(f"{cause} {n}" for cause, n in dropped.items())
                 raise ShardError(
                     f"all {reading.finite.samples:,} samples of the pass were dropped or skipped ({causes}); check "

@@ -18,7 +18,7 @@ from wdspec.fields.samples import SampleFields
 from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompress
 from wdspec.formats.readers import READERS, FetchAhead, Surroundings, seeks
-from wdspec.formats.samples import RawSamples, no_field
+from wdspec.formats.samples import RawSamples, no_field, only_key
 from wdspec.formats.tar.reader import TarSamples
 from wdspec.read.join import JoinedSamples, Partner
 from wdspec.spec.language.joins import JoinOptions, LookupOptions
@@ -82,6 +82,8 @@ class ShardOpener:
     """Whether to read only headers: samples have no fields, or the sizes of the requested fields."""
     parts: tuple[tuple[JoinOptions, ...], tuple[LookupOptions, ...]] = ((), ())
     """The `join` and the `lookup` of the source: how partners are read, and what is looked up."""
+    leaves_out: Callable[[dict[str, Any]], bool] | None = None
+    """See `TarSamples`."""
 
     def __call__(
         self,
@@ -116,6 +118,12 @@ class ShardOpener:
         """An opener of the same shards that reads only headers: samples have no fields."""
         return replace(self, is_by_headers=True)
 
+    def only_tables(self, piece: Piece, on_error: Callable[[ShardError], None]) -> RawSamples:
+        """Open a part of a shard, with the values of its tables, and no files but those that these ask for."""
+        bare = replace(self, parts=((), self.parts[1]))
+        whole = replace(piece, shard=piece.shard._replace(partners=()))
+        return bare._join(whole, only_key, on_error, bare.ahead(), None)
+
     def samples(
         self,
         piece: Piece,
@@ -146,6 +154,7 @@ class ShardOpener:
                     key_rule=self.key,
                     lenient_end=self.lenient_end,
                     only_sizes=self.is_by_headers,
+                    leaves_out=self.leaves_out,
                     **options,
                 )
             else:
@@ -225,8 +234,10 @@ class ShardOpener:
         only_keys: bool = False,
     ) -> RawSamples:
         """Open a partner of a shard; see `OpenPart`."""
-        opener = replace(self, format=options.format, may_be_empty=True, is_by_headers=only_keys)
-        wanted = no_field if only_keys else options.field_of(field_of)
+        opener = replace(
+            self, format=options.format, may_be_empty=True, is_by_headers=only_keys, leaves_out=None
+        )
+        wanted = only_key if only_keys else options.field_of(field_of)
         piece = Piece(shard, stride, residue, offset, index)
         return opener.samples(piece, wanted, on_error, ahead, on_read, whole)
 

@@ -430,7 +430,7 @@ class _EmptyPassWatch:
     def _count(self, turn: int) -> None:
         order, barren, budget = self._plan.order, self._barren, self._budget
         barren.add(order.entry(self._slot, turn)[1:])
-        causes = {**budget.dropped, **budget.skipped}
+        causes = {**budget.all_dropped, **budget.skipped}
         why = ", ".join(f"{name} {n}" for name, n in causes.items()) or "its shards have no samples"
         if len(barren) == order.per_pass:
             raise ShardError(

@@ -17,7 +17,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,11 +31,12 @@ from wdspec.planning.keys import key64, random64, uniform
 from wdspec.planning.plan import SourcePlan
 from wdspec.read.budget import Budget
 from wdspec.read.randomness import GlobalGenerators, current
-from wdspec.read.selection import Choose, Selection
+from wdspec.read.selection import Choose, Selection, part_again
 from wdspec.read.shard import ShardOpener
 from wdspec.spec.language.expect import ExpectedField
 from wdspec.spec.language.options import Errors
 from wdspec.spec.language.samples import Call
+from wdspec.spec.language.selection import Subset
 from wdspec.spec.language.values import SkipCause
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.storage import Storage
@@ -526,6 +527,8 @@ class SourceParts:
     """Whether samples must be decoded to know which of them are left out."""
     selection: Selection | None
     """Which raw samples are kept; None for all."""
+    again: Subset | None = None
+    """The part that a pass reads once more than the rest; None for none."""
 
     @classmethod
     def of(
@@ -538,6 +541,7 @@ class SourceParts:
             allow=spec.allow,
             required=demand.required,
             only=demand.only,
+            asides=source.asides(spec.costs) if selection else frozenset(),
             secure=storage.environment.secure,
             folder=spec.folder,
         )
@@ -566,7 +570,8 @@ class SourceParts:
             parts=(source.join, source.lookup),
             tokens=source.tokens,
         )
-        return cls(opener, transform, source.errors, source.drops_decoded, selection)
+        again = part_again(source) if source.repeat else None
+        return cls(opener, transform, source.errors, source.drops_decoded, selection, again)
 
     def build_choice(self, budget: Budget) -> Choose:
         """Return the function that says whether a raw sample is kept."""
@@ -575,10 +580,32 @@ class SourceParts:
         fields, tags = self.transform.fields, self.transform.tags
         return self.selection.build(fields, dict(tags or {}), budget, self.open.read_from_store)
 
+    @property
+    def selecting(self) -> ShardOpener:
+        """What opens shards for a reader that leaves out samples by the selection: it does not read all of them."""
+        if self.selection is None or any(lookup.asks_for for lookup in self.open.parts[1]):
+            return self.open  # a lookup may need the rest of a sample
+        early = self.selection.build_early(self.transform.fields, dict(self.transform.tags or {}))
+        return replace(self.open, leaves_out=early)
+
+    def with_selection(self, selection: Selection | None) -> SourceParts:
+        """Return the parts with another selection."""
+        return replace(self, selection=selection)
+
     def choosing(self, process: Process, budget: Budget) -> Process:
         """Return a function that calls `process` for the raw samples that are kept, and returns None for others."""
+        if self.selection is None:
+            return process
         choose = self.build_choice(budget)
         return lambda raw, ordinal: process(raw, ordinal) if choose(raw) else None
+
+    def choices(self, budget: Budget) -> tuple[Choose, Choose]:
+        """Return the functions that say whether a raw sample is kept, and whether it also is in `again`."""
+        choose = self.build_choice(budget)
+        if self.again is None:
+            return choose, choose
+        is_again = Selection(subset=self.again).build(self.transform.fields, None, budget.without_log())
+        return choose, lambda raw: choose(raw) and is_again(raw)
 
 
 @dataclass(frozen=True)

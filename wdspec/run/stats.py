@@ -46,6 +46,7 @@ class SourceCounts(NamedTuple):
     measured: int = 0
     measured_cost: float = 0
     measured_squares: float = 0
+    unjoined: int = 0
 
     def __add__(self, other: object) -> SourceCounts:
         if not isinstance(other, SourceCounts):
@@ -63,6 +64,7 @@ class SourceCounts(NamedTuple):
             self.measured + other.measured,
             self.measured_cost + other.measured_cost,
             self.measured_squares + other.measured_squares,
+            self.unjoined + other.unjoined,
         )
 
 
@@ -92,6 +94,9 @@ class SourceStats:
     """Its share of the cost of all sources; None if batches have no cost, or none was read."""
     planned_cost_share: float | None = None
     """What `cost_share` becomes if the samples cost what `mean_cost` says, with `mix: {shares_in: cost}`."""
+    unjoined: int = 0
+    """Samples of partners (`join`) that the source lacks, which are not read. They are counted in each pass, at the end
+    of a shard that was read from its start."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +203,7 @@ class Tally:
                     counts.tokens,
                     costs[number],
                     planned[number],
+                    counts.unjoined,
                 )
                 for number, name in enumerate(names)
                 for counts in [total.get(number, SourceCounts())]
@@ -276,6 +282,8 @@ def describe_stats(stats: RunStats) -> str:
     parts = [f"{stats.batches:,} batches, {waited:.0f} % waiting"]
     for name, source in stats.sources.items():
         left = {**source.dropped, **source.skipped}
+        if source.unjoined:
+            left["unjoined"] = source.unjoined
         parts.append(f"{name} {source.delivered:,}" + "".join(f", {kind} {n:,}" for kind, n in left.items()))
     return "; ".join(parts)
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from itertools import repeat
-from typing import Any
+from typing import Any, Literal
 
 from wdspec.base.errors import ShardError, UsageError, warn_user
 from wdspec.base.progress import progress
-from wdspec.planning.passes import ShardCount, SourceCount, pass_order
+from wdspec.formats.samples import no_field, only_key
+from wdspec.planning.digest import NO_FILES
+from wdspec.planning.passes import KeptCount, ShardCount, SourceCount, pass_order
 from wdspec.read.budget import Budget
+from wdspec.read.selection import Selection
 from wdspec.read.shard import Piece, ShardOpener
 from wdspec.read.transform import Process, SourceParts, UserFunctions
 from wdspec.read.windows import WindowPlanner
 from wdspec.shards.lock import find_measured
-from wdspec.spec.measurements import MeasuredShard, Measurements, costing_of
+from wdspec.spec.measurements import MeasuredShard, Measurements, costing_of, keeping_of
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 
@@ -31,6 +35,7 @@ def count_samples(
     shards: Mapping[str, Sequence[ShardUrl]],
     parts: Mapping[str, SourceParts],
     measurements: Measurements | None = None,
+    files: Mapping[str, Mapping[str, str]] = NO_FILES,
 ) -> dict[str, SourceCount]:
     """Count the samples of a spec with `epoch: pass`: source name -> counts.
 
@@ -38,10 +43,20 @@ def count_samples(
     number is found when it is read). Shards that `wdspec stats` measured are only opened, with a warning, if they have
     changed since. With `limit`, shards after the last sample are not opened and count as empty.
 
+    Samples that `subset`, `keys` and `exclude` leave out do not count, nor those that `where` leaves out if `stats` has
+    counted them.
+
+    Args:
+        spec: the spec.
+        shards: the shards of its sources.
+        parts: how to read them.
+        measurements: the content of its `stats` file.
+        files: digests of the files that its selections name, as in `Shards`.
+
     Raises:
         ShardError: a shard cannot be read, or is damaged. Under `errors: skip`, damaged samples are recorded instead,
             and so are the errors of a shard without a readable sample, unless they exceed the budget by themselves.
-        UsageError: a source has no samples.
+        UsageError: a source has no samples, or its selection keeps none.
     """
     counts: dict[str, SourceCount] = {}
     left = spec.limit
@@ -52,18 +67,48 @@ def count_samples(
                 counts[source.name] = SourceCount.of(())
                 continue
             known = measurements if measurements and measurements.of(spec, source) else None
-            if source.samples is not None and len(listed) == 1 and known is None and not has_windows(spec):
-                count = SourceCount.of([ShardCount(source.samples)])
-            else:
-                count = SourceCount.of(
-                    _count_shards(spec, source, listed, parts[source.name], left, bar.advance, known)
+            part, has_costs = parts[source.name], has_windows(spec)
+            counted, selection = _choose_counted(spec, source, part, known, files.get(source.name, {}))
+            needs_keys = not has_costs and (selection is not None or part.again is not None)
+            if has_costs and part.again is not None:
+                raise UsageError(
+                    f"batches by cost cannot read a part of the samples again in a pass (`repeat: {source.repeat:g}`); "
+                    "use a whole number",
+                    source=source.name,
                 )
-                if not count.samples:
-                    raise UsageError("the source's shards hold no samples", source=source.name)
+            is_known = source.samples is not None and len(listed) == 1 and known is None
+            if is_known and not needs_keys and not has_costs:
+                found: Iterable[ShardCount] = [ShardCount(source.samples or 0)]
+            else:
+                part = part if has_costs else part.with_selection(selection)
+                found = _count_shards(spec, source, listed, part, left, bar.advance, known, counted == "all")
+            count = SourceCount.of(found, int(source.copies), part.again is not None, counted)
+            if not count.samples:
+                why = "the source's shards hold no samples"
+                if needs_keys:
+                    why += ", or none that `where`, `subset`, `keys`, `exclude` and `repeat` keep"
+                raise UsageError(why, source=source.name)
             counts[source.name] = count
             if left is not None:
                 left -= count.samples
     return counts
+
+
+def _choose_counted(
+    spec: Spec,
+    source: Source,
+    parts: SourceParts,
+    measurements: Measurements | None,
+    files: Mapping[str, str],
+) -> tuple[Literal["", "keys", "all"], Selection | None]:
+    """Return what part of a selection is counted: all if `stats` has done so, otherwise what keys alone decide."""
+    selection = parts.selection
+    if selection is None or has_windows(spec):  # the costs say which samples are in a batch
+        return "", None
+    measured = None if measurements is None else measurements.of(spec, source)
+    if measured is not None and measured.keeping and measured.keeping == keeping_of(spec, source, files):
+        return "all", selection
+    return ("", None) if selection.by_key is None else ("keys", selection.by_key)
 
 
 def _count_shards(
@@ -74,8 +119,13 @@ def _count_shards(
     most: int | None,
     advance: Callable[[], None],
     measurements: Measurements | None,
+    has_kept: bool,
 ) -> Iterator[ShardCount]:
-    """Yield the counts of shards in the order of the pass, up to the shard with sample number `most`."""
+    """Yield the counts of shards in the order of the pass, up to the shard with sample number `most`.
+
+    Args:
+        has_kept: whether the measurements say what the selection of `parts` keeps.
+    """
     order = pass_order(spec.seed, source.name, len(listed), source.order)
     planner = WindowPlanner.of(spec) if has_windows(spec) else None
     same_costs = (
@@ -84,6 +134,7 @@ def _count_shards(
     budget = Budget(parts.errors, source.name).without_log()  # readers count and log these errors
     turns: Iterable[ShardUrl] = (listed[order.entry(0, turn).shard] for turn in range(len(listed)))
     measured: Iterator[MeasuredShard | None] = repeat(None)
+    needs_keys = planner is None and (parts.selection is not None or parts.again is not None)
     if measurements is not None:
         turns = list(turns)
         measured = find_measured(measurements, spec, source, parts.open.storage, turns)
@@ -94,15 +145,21 @@ def _count_shards(
         costs = array("d", known.costs) if known is not None and known.costs and same_costs else None
         if known is None or not known.samples or (planner and costs is None):
             # It is empty, has errors, which are not measured, or is measured in another way.
-            count = count_shard(parts.open, shard, budget)
+            keeping = KeepingCount(parts) if needs_keys and not has_kept else None
+            count = count_shard(parts.open, shard, budget, keeping=keeping)
             changed += known is None
             if planner is not None and count.samples:
                 process = parts.transform.build(budget, spec.seed, 0, UserFunctions(), parts.open)
                 costs = measure_costs(parts, shard, planner, process, budget, count.samples)
         else:
             count = ShardCount(known.samples, known.marks, frozenset(known.lost))
+        if has_kept and known is not None:
+            kept, again = (each and KeptCount(*each) for each in (known.kept, known.again))
+            count = count._replace(kept=kept, again=again)
+        elif needs_keys and count.kept is count.again is None and count.samples:
+            count = KeepingCount(parts).read(shard, count)
         count = count._replace(costs=costs)
-        total += count.samples
+        total += count.positions * int(source.copies) + (count.again.samples if count.again else 0)
         yield count
         advance()
     if measurements is not None and changed:
@@ -146,11 +203,67 @@ def measure_costs(
     return costs
 
 
+class KeepingCount:
+    """Counts the samples of a shard that the selection of a source keeps.
+
+    Args:
+        parts: how to read the source, with the selection.
+    """
+
+    def __init__(self, parts: SourceParts) -> None:
+        self._parts = parts
+        self._budget = Budget(parts.errors, parts.open.source).without_log()
+        self._choose, self._choose_again = parts.choices(self._budget)
+        self._kept, self._again = array("q"), array("q")
+        """Indices of the samples that are kept, and of those in `again`."""
+
+    def take(self, raw: dict[str, Any], index: int) -> None:
+        """Count a raw sample, of which the selection needs no more than what is there."""
+        if self._choose(raw):
+            self._kept.append(index)
+            if self._parts.again is not None and self._choose_again(raw):
+                self._again.append(index)
+
+    def read(self, shard: ShardUrl, count: ShardCount) -> ShardCount:
+        """Read what the selection needs of a shard, and return its count with `kept` and `again`.
+
+        Raises:
+            WdspecError: the shard cannot be read, or the selection cannot be evaluated.
+        """
+        parts = self._parts
+        needs_values = parts.selection is not None and parts.selection.by_value is not None
+        headers, budget = parts.open.headers, self._budget
+
+        def on_error(error: ShardError) -> None:
+            budget(error, "shard", url=shard.text)
+
+        with closing(
+            parts.selecting(Piece(shard), on_error=on_error)
+            if needs_values
+            else headers.samples(Piece(shard), only_key, on_error, headers.ahead())
+        ) as opened:
+            for raw in opened:
+                self.take(raw, opened.next_index - 1)
+        return self.complete(count)
+
+    def complete(self, count: ShardCount) -> ShardCount:
+        """Return the count of a shard with `kept` and `again`, after all its samples were taken."""
+
+        def place(indices: array[int]) -> KeptCount:
+            return KeptCount(len(indices), tuple(bisect_left(indices, index) for index, _ in count.marks))
+
+        return count._replace(
+            kept=None if self._parts.selection is None else place(self._kept),
+            again=None if self._parts.again is None else place(self._again),
+        )
+
+
 def count_shard(
     opener: ShardOpener,
     shard: ShardUrl,
     budget: Budget,
     seen: Callable[[dict[str, Any]], None] | None = None,
+    keeping: KeepingCount | None = None,
 ) -> ShardCount:
     """Count the samples of one shard.
 
@@ -159,6 +272,7 @@ def count_shard(
         shard: the shard to count.
         budget: decides which errors to skip.
         seen: called with each sample, a dict of suffix with its dot -> file whose `len` is the size.
+        keeping: counts the samples that are kept by their keys; not with `seen`.
 
     Raises:
         ShardError: the shard is damaged and the policy is to raise; or no sample can be read, which no reader would
@@ -176,11 +290,8 @@ def count_shard(
     lost: set[int] = set()
     try:
         headers = opener.headers
-        opened = (
-            headers(Piece(shard), on_error=on_error)
-            if seen is None
-            else headers.samples(Piece(shard), _name_suffixes, on_error, headers.ahead())
-        )
+        wanted = _name_suffixes if seen is not None else no_field if keeping is None else only_key
+        opened = headers.samples(Piece(shard), wanted, on_error, headers.ahead())
     except ShardError as error:
         budget(error, "shard", url=shard.text)
         return ShardCount(0, errors=(error.with_traceback(None),))  # without the frames that read it
@@ -189,6 +300,8 @@ def count_shard(
             if seen is not None:
                 seen(sample)
             following = opened.next_index
+            if keeping is not None:
+                keeping.take(sample, following - 1)
             if following - index > 1:
                 lost.update(range(index, following - 1))
             index = following
@@ -202,7 +315,8 @@ def count_shard(
         for cause in errors:
             budget(cause, "shard", url=shard.text)
         return ShardCount(0, errors=tuple(errors))
-    return ShardCount(index, tuple(marks), frozenset(lost))
+    count = ShardCount(index, tuple(marks), frozenset(lost))
+    return count if keeping is None else keeping.complete(count)
 
 
 def _name_suffixes(suffix: str) -> str:

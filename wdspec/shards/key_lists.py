@@ -11,6 +11,7 @@ import hashlib
 import io
 import mmap
 import os
+import re
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -128,7 +129,7 @@ class _KeyFile:
     storage: Storage
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the keys. Empty lines are ignored."""
+        """Yield the keys. Empty lines are ignored; an array (`.npy`) has one key in each element."""
         number = 0
         try:
             location = self.storage.resolve(ShardUrl(self.entry[1:], self.source.base)).location
@@ -137,6 +138,10 @@ class _KeyFile:
                 decompress(self.storage.open_location(location)) as raw,
                 io.BufferedReader(cast(io.RawIOBase, raw)) as file,
             ):
+                if re.search(r"\.npy(\.\w+)?$", self.entry.partition("?")[0], re.IGNORECASE):
+                    for key in _read_array(file):
+                        has_key = True
+                        yield key
                 for number in count(1):  # noqa: B007 - errors have it
                     line = file.readline(MAX_KEY + 1)
                     if not line:
@@ -158,6 +163,43 @@ class _KeyFile:
             raise translate_error(error, self.entry[1:]).at(
                 source=self.source.name, list=self.entry
             ) from None
+
+
+def _read_array(file: io.BufferedIOBase) -> Iterator[bytes]:
+    """Yield the elements of a one-dimensional array of texts, integers, or pairs of 64-bit numbers (DataComp's uids).
+
+    A pair is a text of 32 hexadecimal digits. Raises ShardError for other arrays.
+    """
+    try:
+        version = np.lib.format.read_magic(file)
+        reader = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = reader(file)
+    except ValueError as error:
+        raise ShardError(f"this is not an array of numpy: {error}") from None
+    names = dtype.names or ()
+    is_pair = [dtype[name] for name in names] == [np.dtype("u8")] * 2
+    if len(shape) != 1 or not (is_pair or dtype.kind in "SUiu"):
+        raise ShardError(
+            f"the array has the shape {shape} and the type {dtype}; keys are one-dimensional: texts, integers, or "
+            "pairs of `u8`, such as the uids of DataComp"
+        )
+    left = shape[0]
+    while left:
+        many = min(left, _AT_ONCE)
+        data = file.read(many * dtype.itemsize)
+        if len(data) < many * dtype.itemsize:
+            raise ShardError(f"truncated: the array should have {left:,} more elements")
+        left -= many
+        found = np.frombuffer(data, dtype)
+        if is_pair:
+            digits = np.stack([found[name] for name in names], axis=1).astype(">u8").tobytes().hex()
+            yield from (digits[at : at + 32].encode() for at in range(0, len(digits), 32))
+        elif dtype.kind == "S":
+            yield from filter(None, found.tolist())
+        else:
+            yield from (str(each).encode("utf-8", "surrogateescape") for each in found.tolist())
 
 
 def _find_table(digest: str, most: int, parts: Sequence[Iterator[bytes]]) -> KeyTable:

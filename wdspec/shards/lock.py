@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -318,6 +318,18 @@ def place_of_text(text: str, base: str, storage: Storage) -> str:
     return os.path.relpath(location, base) if inside else redacted_urls(location)
 
 
+def digest_partners(shard: ShardUrl, storage: Storage) -> str | None:
+    """Return a digest of the partners of a shard (`join`), from what the store says of them; None if it has none.
+
+    Raises:
+        ShardError: one is missing.
+    """
+    if not shard.partners:
+        return None
+    seen = [(partner.text, *astuple(storage.stat(partner))) for partner in shard.partners]
+    return hashlib.blake2b(repr(seen).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+
+
 def find_measured(
     measurements: Measurements, spec: Spec, source: Source, storage: Storage, shards: Iterable[ShardUrl]
 ) -> Iterator[MeasuredShard | None]:
@@ -336,6 +348,8 @@ def find_measured(
         if known is None:
             return None
         try:
+            if known.beside != digest_partners(shard, storage):
+                return None
             seen = storage.stat(shard)
         except ShardError:  # reported when it is read
             return None

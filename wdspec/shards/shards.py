@@ -110,9 +110,13 @@ def list_shards(
     shards = Shards(lists, with_surveyed_caches(storages, lists), local, lock=lock and os.path.abspath(lock))
     if any(getattr(source, key) for source in spec.sources for key in _NAMING):
         shards = _select(spec, shards)
-    if not (spec.is_pass and counts_samples):
-        return shards
-    return replace(shards, counts=count_samples(spec, lists, shards.parts(spec), read_measurements(spec)))
+    return _count(spec, shards) if spec.is_pass and counts_samples else shards
+
+
+def _count(spec: Spec, shards: Shards) -> Shards:
+    """Return the shards with the counts of their samples."""
+    measurements, parts = read_measurements(spec), shards.parts(spec)
+    return replace(shards, counts=count_samples(spec, shards.lists, parts, measurements, shards.files))
 
 
 def _select(spec: Spec, shards: Shards) -> Shards:

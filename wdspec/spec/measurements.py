@@ -39,12 +39,27 @@ _NOT_READING = {
     "bytes",
     "max_passes",
     "on_exhausted",
+    "repeat",
 }
 """Keys of a source that do not affect the content of samples."""
-_LATER = frozenset({"where", "subset", "only_keys", "exclude", "join", "lookup", "tokens"})
+_LATER = frozenset({"where", "subset", "only_keys", "exclude", "keys_of", "join", "lookup", "tokens"})
 """Keys of a source that choose, add or cut samples. They are left out of digests if they are not set."""
 _DECODING = {"extensions", "rename", "decode", "scale", "scaleprob", "map", "tags"}
 """Keys of a source by which its samples have other decoded values; keys that drop samples belong to them, too."""
+
+_KEEPING = {
+    "where",
+    "subset",
+    "only_keys",
+    "exclude",
+    "keys_of",
+    "extensions",
+    "rename",
+    "decode",
+    "tags",
+    "join",
+}
+"""Keys of a source on which its selection depends."""
 
 
 def reading_of(spec: Spec, source: Source) -> str:
@@ -114,6 +129,29 @@ def decoding_of(spec: Spec, source: Source) -> str:
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
 
 
+def keeping_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
+    """A digest of what chooses samples of a source; empty if nothing does, or if that may depend on a table.
+
+    Args:
+        spec: the spec.
+        source: the source.
+        files: digests of the files that the selection of the source names.
+    """
+    part = source.copies % 1
+    if not (part or source.where or source.subset or source.only_keys or source.exclude):
+        return ""
+    if source.lookup:
+        return ""
+    values = [
+        reading_of_shards(spec, source),
+        source.model_dump(mode="json", include=_KEEPING),
+        spec.model_dump(mode="json", include={"costs"}),
+        str(part),
+        dict(files),
+    ]
+    return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
+
+
 def costing_of(spec: Spec, source: Source) -> str:
     """A digest of what a sample of a source costs; empty if neither shares nor a pass need it."""
     if spec.batch is None or not spec.batch.has_windows:
@@ -156,6 +194,10 @@ class Spread:
     """One for each of `LEVELS`."""
 
 
+Kept = tuple[int, tuple[int, ...]]
+"""The numbers of a `KeptCount`."""
+
+
 @dataclass(frozen=True)
 class MeasuredShard:
     """What is known from the headers of a shard."""
@@ -180,6 +222,12 @@ class MeasuredShard:
     """The cost of its samples by `batch.cost`, and how many could be measured, if this was asked for."""
     costs: Sequence[float] = ()
     """For a pass by cost, what each sample costs; NaN for those that are in no batch."""
+    kept: Kept | None = None
+    """See `ShardCount`."""
+    again: Kept | None = None
+    """See `ShardCount`."""
+    beside: str | None = None
+    """A digest of the partners of the shard (`join`): where they are, their sizes and validators."""
 
     def as_json(self) -> dict[str, Any]:
         values = {
@@ -193,6 +241,9 @@ class MeasuredShard:
             "lost": self.lost,
             "cost": self.cost,
             "costs": [None if isnan(each) else int(each) if each % 1 == 0 else each for each in self.costs],
+            "kept": self.kept,
+            "again": self.again,
+            "beside": self.beside,
         }
         return {key: value for key, value in values.items() if value or key in ("samples", "bytes")}
 
@@ -209,6 +260,9 @@ class MeasuredShard:
             tuple(map(_count, values.get("lost", ()))),
             _cost(values.get("cost")),
             tuple(nan if each is None else _positive(each) for each in values.get("costs", ())),
+            _kept(values.get("kept")),
+            _kept(values.get("again")),
+            values.get("beside"),
         )
 
 
@@ -240,6 +294,10 @@ class MeasuredSource:
     """Mean cost of a sample, if it was measured."""
     costing: str = ""
     """Digest of the options that decide what a sample costs (`costing_of`), if it was measured."""
+    kept: int | None = None
+    """Samples in the measured shards that the selection of the source keeps, if they were counted."""
+    keeping: str = ""
+    """Digest of what decides which samples are kept (`keeping_of`), if they were counted."""
 
     @property
     def is_whole(self) -> bool:
@@ -260,6 +318,7 @@ class MeasuredSource:
                 {"lengths": spreads_as_json(self.lengths), "decoding": self.decoding} if self.decoding else {}
             ),
             **({"cost": self.cost, "costing": self.costing} if self.costing else {}),
+            **({"kept": self.kept, "keeping": self.keeping} if self.keeping else {}),
         }
 
     @classmethod
@@ -277,6 +336,8 @@ class MeasuredSource:
             str(values.get("decoding", "")),
             None if values.get("cost") is None else _positive(values["cost"]),
             str(values.get("costing", "")),
+            None if values.get("kept") is None else _count(values["kept"]),
+            str(values.get("keeping", "")),
         )
 
 
@@ -445,6 +506,13 @@ def _positive(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e16:
         raise ValueError(f"{value!r:.40} is not a cost")
     return value
+
+
+def _kept(value: Any) -> Kept | None:
+    if value is None:
+        return None
+    samples, before = value
+    return _count(samples), tuple(map(_count, before))
 
 
 def _cost(value: Any) -> tuple[float, int] | None:

@@ -5,6 +5,8 @@ docstring instead) is filled in by the loader.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SkipValidation
@@ -56,7 +58,7 @@ from wdspec.spec.language.samples import (
     Scale,
     StageOrNone,
 )
-from wdspec.spec.language.selection import SubsetOrNone
+from wdspec.spec.language.selection import Repeat, SubsetOrNone
 from wdspec.spec.language.steps import SkippedSteps, StepRanges
 from wdspec.spec.language.values import (
     SUFFIXES,
@@ -161,6 +163,11 @@ class SourceOptions(Model):
         None,
         description="Samples with these keys are left out: a list of keys, or `@file.txt` with one key per line.",
     )
+    keys_of: AffectsOrder[Text | None] = Field(
+        None,
+        description="What `keys` and `exclude` list, if it is not the keys of samples: a field, or a value in it, such "
+        "as `json.uid`.",
+    )
     select: Annotated[AffectsOrder[CallableName | None], Drops()] = Field(
         None, description="A function, `package.module:function`: only samples for which it is true are kept."
     )
@@ -219,6 +226,11 @@ class SourceOptions(Model):
         "error",
         description="What happens before the first global batch that would exceed `max_passes`: an `error`; `drop` "
         "continues with the other sources, by their shares; `stop` ends the run, on all ranks at the same step.",
+    )
+    repeat: AffectsOrder[Repeat | None] = Field(
+        None,
+        description="With `epoch: pass`, how often each sample of the source is read: `2.5` reads all of them twice, "
+        "and half of them, always the same, a third time.",
     )
     bytes: AffectsOrder[Size | None] = Field(
         None,
@@ -300,6 +312,11 @@ class Source(Discreet, SourceOptions):
                 yield from source.mixes
 
     @property
+    def copies(self) -> Decimal:
+        """How often a pass reads each sample (`repeat`)."""
+        return Decimal(1) if self.repeat is None else self.repeat
+
+    @property
     def drops(self) -> frozenset[str]:
         """How samples may be lost because of their content: `dropped` by a key such as `select`, `skipped` as errors.
 
@@ -325,10 +342,27 @@ class Source(Discreet, SourceOptions):
         Args:
             costs: the named expressions of the spec.
         """
-        texts = [] if self.where is None else [self.where]
-        if self.subset is not None and self.subset.of is not None:
-            texts.append(self.subset.of)
-        return tuple(field for text in texts for field in parse_expression(text, costs).fields)
+        texts = (self.where, self.keys_of, self.subset and self.subset.of)
+        return tuple(field for text in texts if text for field in parse_expression(text, costs).fields)
+
+    def asides(self, costs: Mapping[str, str]) -> frozenset[str]:
+        """The files that `where` and `subset` read and `extensions` does not ask for: they are not delivered.
+
+        Args:
+            costs: the named expressions of the spec.
+        """
+        if self.extensions is None:
+            return frozenset()
+        columns = (name for lookup in self.lookup for name in lookup.names)
+        olds = (old for each in self.rename.values() for old in each)
+        known = {*self.tags, *self.rename, *columns, *olds}
+        spellings = [spelling.lower() for entry in self.extensions for spelling in entry.split(";")]
+        names = (name for name in self.selecting_fields(costs) if name == name.lower() and name[:2] != "__")
+        return frozenset(
+            name
+            for name in names
+            if name not in known and not any(fnmatchcase(name, spelling) for spelling in spellings)
+        )
 
 
 class Spec(Discreet):

@@ -6,6 +6,7 @@ encoding.
 
 from __future__ import annotations
 
+import io
 import re
 import struct
 import warnings
@@ -14,7 +15,7 @@ from typing import Any, BinaryIO
 from zlib import adler32
 
 from wdspec.base.errors import ShardError, UrlError
-from wdspec.formats.blocks import BLOCK, REFETCH, Blocks
+from wdspec.formats.blocks import BLOCK, CHUNK, REFETCH, Blocks
 from wdspec.formats.samples import RawSamples, Unread, no_field
 from wdspec.formats.tar.headers import (
     BODILESS,
@@ -69,6 +70,8 @@ class TarSamples(RawSamples):
             `ShardWarning` instead of an error. Truncated data is still an error.
         only_sizes: whether to skip the data of members in the file. Data that is not in the window is replaced by an
             `Unread` of its size, and links always by one of no bytes.
+        leaves_out: says of a sample of which only the first files were read that it will be left out, so that the data
+            of large ones among its other files is not read: it is replaced as by `only_sizes`.
         options: of `RawSamples`. `field_of` is called once for each sequence of suffixes, spelled as in the file;
             members that are not needed are never read. With `offset`, a key that occurs again is noticed only if it
             occurred after the offset. `on_error` can continue after duplicates, keys that occur again, and links that
@@ -82,41 +85,40 @@ class TarSamples(RawSamples):
         key_rule: KeyRule = _FIRST_DOT,
         lenient_end: bool = False,
         only_sizes: bool = False,
+        leaves_out: Callable[[dict[str, Any]], bool] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(file, **options)
-        self._key_rule = key_rule
-        self._lenient_end = lenient_end
-        self._only_sizes = only_sizes
+        self._key_rule, self._lenient_end = key_rule, lenient_end
+        self._only_sizes, self._leaves_out = only_sizes, leaves_out
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         first = base = self.next_offset
         at, buffer, end = 0, b"", 0
         key: bytes | None = None
         try:
-            blocks = Blocks(self._file, base, self._on_read)
+            blocks, numbers = Blocks(self._file, base, self._on_read), _numbers
             take: Callable[[int, int], bytes | Unread] = Unread if self._only_sizes else blocks.take
+            is_out = self._leaves_out and LeanReading(blocks, self._leaves_out).leaves_out
             take_indirect = _unread if self._only_sizes else IndirectReader(blocks).read
-            numbers = _numbers
             split, dotted = splitter(self._key_rule), self._key_rule.kind != "regex"
             template = {"__key__": "", **self._constants}
             tree = SuffixTree(self._field_of, template)
             node = tree.root
             stride, residue = self._stride, self._residue
             runs = SampleRuns(split, tree.fields_of, template, stride, residue)
-            searched = b""  # the window that was searched for a run
             seen: set[bytes] = set()
             index = self.next_index - 1
             sample: dict[str, Any] = {}
-            mine = False  # whether the current sample will be yielded
+            # the window that was searched for a run; whether the current sample will be yielded
+            searched, mine = b"", False
             # The start of the names of members of the current sample, if this and a known suffix are sufficient to
             # recognize them: not with a regex, nor if `__x.y__` would be a meta file.
             prefix: bytes | None = None
             after_prefix = 0
             extended = -1  # offset of the first extended header before the member's own, if there is one
             # Members written by one program mostly have the same tail, so its sum and meaning are stored.
-            file_tail, file_sum = b"", 0
-            pax_tail, pax_sum = b"", 0
+            file_tail, file_sum, pax_tail, pax_sum = b"", 0, b"", 0
 
             while True:
                 if at + BLOCK > end:
@@ -217,7 +219,8 @@ class TarSamples(RawSamples):
                 else:
                     try:
                         if mine and field is not None:
-                            sample[field] = take(base + data, size)
+                            read = Unread if is_out and is_out(sample, size) else take
+                            sample[field] = read(base + data, size)
                         at = blocks.find(base + at)
                     except ShardError as error:
                         at = data - BLOCK
@@ -247,6 +250,37 @@ class TarSamples(RawSamples):
             raise
         except ShardError as error:
             self._report_end(error, offset=base + at, key=None if key is None else to_text(key))
+
+
+class LeanReading:
+    """Decides for each large file whether it is read, and how much of the shard to read at a time.
+
+    Between files that are not read, a window has room for little more than headers and small files.
+
+    Args:
+        blocks: the window.
+        leaves_out: as for `TarSamples`.
+    """
+
+    def __init__(self, blocks: Blocks, leaves_out: Callable[[dict[str, Any]], bool]) -> None:
+        self._blocks, self._leaves_out = blocks, leaves_out
+        # Others may ask a server for each piece.
+        self._skips = isinstance(getattr(blocks.file, "stream", blocks.file), io.FileIO)
+
+    def leaves_out(self, sample: dict[str, Any], size: int) -> bool:
+        """Return whether a file of a sample, which has the files before it, is not read."""
+        if size < _LARGE:
+            return False
+        is_out = self._leaves_out(sample)
+        if self._skips:
+            self._blocks.chunk = _LEAN if is_out else min(CHUNK, 2 * self._blocks.chunk)
+        return is_out
+
+
+_LARGE = 128 * 1024
+"""The least bytes of a file that is not read. To read 100 KB in large pieces takes as long as to seek past them."""
+_LEAN = 8 * 1024
+"""Bytes to read at a time after a sample that is left out."""
 
 
 def count_samples(file: BinaryIO, **options: Any) -> int:

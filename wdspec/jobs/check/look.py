@@ -22,7 +22,6 @@ from wdspec.jobs.check.facts import DataProblem, SampleFacts, SamplePlace, Seen,
 from wdspec.jobs.check.values import SampleWatch
 from wdspec.jobs.job import ReadTask
 from wdspec.read.budget import Budget, code_of, is_mistake
-from wdspec.read.join import JoinedSamples
 from wdspec.read.shard import Piece
 from wdspec.read.transform import Process
 from wdspec.spec.language.options import Errors
@@ -115,7 +114,7 @@ class _Reading:
             facts.samples = watch.finish()
             facts.keys, facts.contents, facts.looks = watch.hashes()
             facts.samples.samples = len(facts.keys)
-            facts.samples.dropped = sum(budget.dropped.values())
+            facts.samples.dropped = sum(budget.all_dropped.values())
             if self._members is not None:
                 self._members.file.close()
 
@@ -174,8 +173,9 @@ class _Reading:
                     columns = json.dumps(dict(kinds), ensure_ascii=False)
                     watch.facts.columns[columns] = Seen(1, watch.place(0, 0, ""))
             broken = opened.broken
-            if isinstance(opened, JoinedSamples) and opened.extra:
-                seen = f"its partners in `join` have {opened.extra:,} samples that the shard lacks, which are not read"
+            if opened.unjoined:
+                more = f"{opened.unjoined:,} samples that the shard lacks, which are not read"
+                seen = f"its partners in `join` have {more}"
                 self._add(DataProblem("D319", seen, look.source, self.url))
             if broken is None or resumed == MOST_RESUMED or broken.place.get("url", self.url) != self.url:
                 return

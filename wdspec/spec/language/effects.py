@@ -8,6 +8,7 @@ example that proves it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -148,7 +149,9 @@ def plain_value(value: Any) -> Any:
         return value.model_dump(mode="json")
     if isinstance(value, dict):
         return {key: plain_value(each) for key, each in value.items()}
-    return [plain_value(each) for each in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [plain_value(each) for each in value]
+    return f"{value.normalize():f}" if isinstance(value, Decimal) else value
 
 
 @cache

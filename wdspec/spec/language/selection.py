@@ -81,3 +81,24 @@ def read_subset(value: Any) -> Any:
 
 
 SubsetOrNone = Annotated[Subset, BeforeValidator(read_subset)] | None
+
+
+MOST_REPEATS = 1000
+
+
+def read_repeat(value: Any) -> Any:
+    """Read how often a pass reads each sample: above 0, at most `MOST_REPEATS`; exactly as it is written."""
+    if isinstance(value, Decimal):
+        return value
+    number = Decimal(str(values.read_number(value)))
+    if not 0 < number <= MOST_REPEATS:
+        hint = f"write a number above 0 and up to {MOST_REPEATS:,}, such as `2` or `2.5`"
+        values.refuse("E210", f"samples cannot be read {number:f} times in a pass", hint)
+    return number
+
+
+Repeat = Annotated[
+    Decimal,
+    BeforeValidator(read_repeat),
+    WithJsonSchema(values.real_form(exclusiveMinimum=0, maximum=MOST_REPEATS)),
+]

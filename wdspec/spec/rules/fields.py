@@ -350,9 +350,21 @@ def _selecting(composition: Composition) -> Iterator[tuple[Draft, Source, str, N
             yield leaf, source, "where", leaf.node.value_or_self("where"), source.where
         if source.subset is not None and source.subset.of is not None and "subset" not in leaf.bad:
             yield leaf, source, "subset", locate(leaf.node.value_or_self("subset"), ("of",)), source.subset.of
+        if source.keys_of is not None and "keys_of" not in leaf.bad:
+            yield leaf, source, "keys_of", leaf.node.value_or_self("keys_of"), source.keys_of
 
 
-@rule("E330", keys="where subset")
+@rule("E206", keys="keys_of")
+def unused_keys_of(composition: Composition) -> Findings:
+    """`keys_of` without a list of keys."""
+    for leaf, source in composition.models:
+        is_wrong = leaf.bad.intersection(("keys", "exclude"))
+        if source.keys_of is not None and source.only_keys is source.exclude is None and not is_wrong:
+            at = leaf.node.key_or_self("keys_of")
+            yield Finding(at, "`keys_of` needs `keys` or `exclude`", "add one")
+
+
+@rule("E330", keys="where subset keys_of")
 def unreadable_selections(composition: Composition) -> Findings:
     """Expressions of `where` and `subset` that are not in the grammar, or read no field."""
     for _, _, key, at, text in _selecting(composition):
@@ -365,14 +377,21 @@ def unreadable_selections(composition: Composition) -> Findings:
         if not expression.paths:
             message = "the expression reads no field, so it is the same for every sample"
             yield Finding(at, message, _SELECTING[key])
-        elif key == "subset" and expression.source != "v0":
-            yield Finding(at, "`of` is one field, or one value in it, not an expression", _SELECTING[key])
+        elif key != "where" and expression.source != "v0":
+            what = "of" if key == "subset" else key
+            yield Finding(
+                at, f"`{what}` is one field, or one value in it, not an expression", _SELECTING[key]
+            )
 
 
-_SELECTING = {"where": "write for example `json.score >= 0.5`", "subset": "write for example `of: json.user`"}
+_SELECTING = {
+    "where": "write for example `json.score >= 0.5`",
+    "subset": "write for example `of: json.user`",
+    "keys_of": "write for example `keys_of: json.uid`",
+}
 
 
-@rule("E316", keys="where subset")
+@rule("E316", keys="where subset keys_of")
 def selecting_fields(composition: Composition) -> Findings:
     """Fields in `where` and `subset`, which are read before `map`."""
     for leaf, source, key, at, text in _selecting(composition):
@@ -383,9 +402,35 @@ def selecting_fields(composition: Composition) -> Findings:
         expression = parse_expression(text, named)
         fields = visible_fields(source.model_copy(update={"map": ()}))
         if fields is not None:
+            asides = source.asides(named)
             needed = [str(path[0]) for path in expression.paths if path not in expression.optional]
+            needed = [name for name in needed if name not in asides]
             yield from find_absent(at, dict.fromkeys(needed), {leaf.name: fields})
         yield from find_unmeasurable(at, expression, [(leaf, source)])
+
+
+@rule(
+    "W392",
+    "a field of where that looks like another one",
+    "`where` and `subset` may read a file that `extensions` does not ask for; it is read for them alone. If its name "
+    "is nearly that of a field, it is probably misspelled, and the run would end with its first sample.",
+    keys="where subset keys_of",
+    bad="dataset:\n  - {shards: a.tar, extensions: jpg json, where: josn.score > 1}\n",
+    good="dataset:\n  - {shards: a.tar, extensions: jpg, where: json.score > 1}\n",
+)
+def misspelt_asides(composition: Composition) -> Findings:
+    """Files that only `where` or `subset` reads, and whose names are close to those of fields."""
+    for leaf, source, key, at, text in _selecting(composition):
+        named = composition.spec.costs if key == "where" and "costs" not in composition.bad else {}
+        is_wrong = leaf.bad.intersection(("extensions", "rename", "lookup", "tags"))
+        fields = field_names(source)
+        if is_wrong or fields is None or any(True for _ in unreadable(at, text, named)):
+            continue
+        used = parse_expression(text, named).fields
+        for name in dict.fromkeys(name for name in used if name in source.asides(named)):
+            is_known = name in BY_NAME or any(name in each.extensions for each in BY_NAME.values())
+            if not is_known and (hint := did_you_mean(name, fields)) is not None:
+                yield Finding(at, f"`{name[:60]}` is not among the fields of `{leaf.name}`", hint)
 
 
 @rule("E316", keys="expect")

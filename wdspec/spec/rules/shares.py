@@ -288,3 +288,23 @@ def uncountable_passes(composition: Composition) -> Findings:
                 f"`max_passes` cannot be combined with {why}",
                 "remove one",
             )
+
+
+@rule(
+    "E345",
+    "repeat without a pass",
+    "`repeat` says how often a pass reads each sample, so it needs `epoch: pass`. In an endless stream, shares say how "
+    "often a source is read: `upsample: 2.5` with `mix: {by: samples}`, or `weight`.",
+    keys="repeat epoch",
+    bad="dataset:\n  - {shards: a.tar, repeat: 2.5}\nepoch: 1000\n",
+    good="dataset:\n  - {shards: a.tar, repeat: 2.5}\nepoch: pass\n",
+)
+def repeats_in_a_stream(composition: Composition) -> Findings:
+    """Sources with `repeat` where there is no pass."""
+    if composition.spec.is_pass or "epoch" in composition.bad:
+        return
+    for leaf, source in composition.models:
+        if source.repeat is not None:
+            at = leaf.node.key_or_self("repeat")
+            hint = "write `epoch: pass`, or use `upsample` or `weight`"
+            yield Finding(at, "`repeat` needs `epoch: pass`", hint)
