@@ -12,7 +12,6 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from wdspec.convert.python_code import Code, keyword, name_of, parse_code
 from wdspec.convert.dialect import (
     Dialect,
     Given,
@@ -24,6 +23,7 @@ from wdspec.convert.dialect import (
     texts_in,
     with_text_keys,
 )
+from wdspec.convert.python_code import Code, keyword, name_of, parse_code
 from wdspec.urls.braces import Braces
 
 META = ".nv-meta"

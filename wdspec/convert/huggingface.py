@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from wdspec.convert.python_code import Code, keyword, name_of, parse_code
 from wdspec.convert.dialect import Dialect, Given, NewSpec, number, texts_in
+from wdspec.convert.python_code import Code, keyword, name_of, parse_code
 
 _MIXERS = ("interleave_datasets", "concatenate_datasets")
 _READABLE = ("webdataset", "json", "parquet", "arrow")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from wdspec.convert.python_code import Code, keyword, name_of, parse_code
 from wdspec.convert.dialect import Dialect, Given, NewSpec, number, texts_in
 from wdspec.convert.nemo import AUDIO, batches_by_cost
+from wdspec.convert.python_code import Code, keyword, name_of, parse_code
 
 _BUCKETS = ("DynamicBucketingSampler", "BucketingSampler")
 _SAMPLERS = (*_BUCKETS, "DynamicCutSampler", "SimpleCutSampler", "SingleCutSampler", "CutSampler")

@@ -6,8 +6,8 @@ import ast
 import re
 from typing import Any
 
-from wdspec.convert.python_code import Code, keyword, name_of, parse_code
 from wdspec.convert.dialect import Dialect, Given, NewSpec, number
+from wdspec.convert.python_code import Code, keyword, name_of, parse_code
 
 _SIDES = {
     "144p": (256, 144),

@@ -1,4 +1,4 @@
-dataset = dict(type="video_text", transform_name="resize_crop")
+dataset = dict(type="video_text", transform_name="resize_crop")  # noqa: C408
 bucket_config = {
     "256px": {1: (1.0, 50)},
     "768px": {1: (0.5, 11)},
