@@ -377,3 +377,13 @@ def test_what_a_selection_keeps_is_estimated_from_samples(tmp_path):
     assert "where json.score >= 75, subset 0% to 100%, exclude k075 x" in printed
     row = next(line for line in printed.splitlines() if line.startswith("a "))
     assert "~144" in row  # 24 % of 600
+
+
+def test_a_window_that_fills_no_batch_is_warned_of(folder):
+    write_shard(folder / "texts.tar", [(f"{number:03}", {"txt": b"x" * 10}) for number in range(200)])
+    batch = "{cost: txt.length, max_cost: 5000, window: WINDOW, collate: {txt: list}}"
+    for window, is_warned in ((50, True), (2000, False)):
+        text = f"batch: {batch}\ndataset: [{{name: a, shards: texts.tar}}]\nepoch: {{batches: 9}}\n"
+        (folder / "windows.yaml").write_text(text.replace("WINDOW", str(window)))
+        told = meaning("windows.yaml")
+        assert any("W398" in each and "raise `window`" in each for each in told["warnings"]) == is_warned

@@ -364,6 +364,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A + "    extensions: cls txt\n    rename: {cls: txt}\n", [("E321", 4, 19)]),
     ("map: [{cal: 'm:f'}]\n" + A, [("W378", 1, 8)]),
     ("batch: {size: 4, collate: {txt: pad}}\n" + A + "    extensions: txt\n", [("E319", 1, 33)]),
+    ("batch: {size: 64, group_by: cls, group_wait: 50}\n" + A, [("E355", 1, 46)]),
 ]
 ELSEWHERE = {
     "E002": "test_hostile_specs",
@@ -377,6 +378,7 @@ ELSEWHERE = {
     "W001": "test_hostile_specs",
     **{f"W50{number}": "cli/test_data_checks" for number in range(1, 9)},
     **{code: "checking/" for code in CODES if code.startswith("D")},
+    "W398": "cli/test_explain_command",
     "W511": "cli/test_simulate_command",
     "W512": "cli/test_simulate_command",
     "W513": "cli/test_explain_command",

@@ -283,6 +283,12 @@ class Explanation:
                 "shards read "
                 "faster"
             )
+        found = self.windows
+        if found is not None and found.fill is not None and found.batches < 2 and found.fill < 0.5:
+            yield (
+                f"W398 a window of {found.samples:,} samples costs {found.fill:.1%} of `max_cost`, so batches are "
+                "never full; raise `window`"
+            )
         workers = self.run.workers
         memory = explain_data.memory_of_machine()
         held = (self.held_bytes + self.buffer_bytes) * workers

@@ -335,7 +335,8 @@ class Batch(values.Model):
     )
     window: AffectsOrder[values.BatchSize] = Field(
         1000,
-        description="Number of samples of a slot whose batches are planned together. Batches do not cross windows.",
+        description="Number of samples of a slot whose batches are planned together. Batches do not cross windows. "
+        "With `group_by`, number of samples to hold, so that ranks can take the same group at the same step.",
     )
     overlong: AffectsOrder[Literal["error", "drop", "alone", "truncate", "split"]] = Field(
         "error",

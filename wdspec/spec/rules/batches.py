@@ -277,7 +277,7 @@ _ONLY_WITH = {
     "padded": ("cost",),
     "max_size": ("cost", "group_by"),
     "size_multiple": ("cost", "group_by"),
-    "window": ("cost", "pack"),
+    "window": ("cost", "pack", "group_by"),
     "overlong": ("cost", "pack"),
     "limits": ("cost", "pack", "group_by"),
     "balance": ("cost", "pack"),
@@ -443,6 +443,28 @@ def batches_of_two_kinds(composition: Composition) -> Findings:
             yield Finding(
                 node.value_or_self("max_cost"), message, f"write `max_cost: {pack.length}`, or leave it out"
             )
+
+
+@rule(
+    "E355",
+    "a window smaller than a batch",
+    "Batches do not cross windows, so a window has to hold the samples of several batches: `window` samples with "
+    "`cost`, and `group_wait` samples with `group_by`. Windows of ten batches and more fill them well.",
+    keys="window group_wait",
+    bad="batch: {cost: txt.length, max_cost: 4096, max_size: 64, window: 50}\ndataset:\n  - shards: a.tar\n",
+    good="batch: {cost: txt.length, max_cost: 4096, max_size: 64, window: 1000}\ndataset:\n  - shards: a.tar\n",
+)
+def small_windows(composition: Composition) -> Findings:
+    """A `window` below `max_size`, and a `group_wait` below `size` or `max_size`."""
+    batch = _windowed(composition)
+    if batch is None:
+        return
+    key = "window" if batch.group_by is None else "group_wait"
+    size, window = batch.size or batch.max_size, getattr(batch, key)
+    if size is not None and size > window and _is_set(batch, key):
+        node = composition.top.entries["batch"].value.value_or_self(key)
+        message = f"a window of {window:,} samples never fills a batch of {size:,}"
+        yield Finding(node, message, f"write `{key}: {10 * size}`, or lower the size")
 
 
 @rule(
