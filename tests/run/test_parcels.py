@@ -20,7 +20,7 @@ import wdspec
 from wdspec.fields.memory import MOST_BLOCKS, current
 from wdspec.read.padding import Padded
 from wdspec.run import tasks
-from wdspec.run.parcels import INLINE, Parcel, Ring, _received, forget_sender, ring
+from wdspec.run.parcels import INLINE, Parcel, Ring, _received, forget_sender, ring, share
 from wdspec.run.tasks import Delivery, Pace
 from wdspec.spec.load import load
 
@@ -169,6 +169,39 @@ def test_batches_delivered_together_equal_those_delivered_alone(spec, workers, m
         loader.load_state_dict(state)
         found += loader
     assert keys(found) == reference(spec, 1, workers, 0, BATCHES)
+
+
+def test_the_bytes_of_batches_delivered_together_are_in_shared_memory():
+    texts = [["text " * 40_000, number, torch.arange(number)] for number in range(6)]
+    for _ in range(3):
+        parcels = [Parcel(text) for text in texts]
+        large = Parcel(torch.zeros(INLINE, dtype=torch.uint8))
+        sending = Delivery([*parcels, large], shared=share([*parcels, large]))
+        sizes = [parcel.size for parcel in parcels]
+        data = pickle.dumps(sending)
+        assert len(data) < 10_000
+        arrived = pickle.loads(data)
+        del sending, parcels, large
+        assert [parcel.size for parcel in arrived.parcels[:-1]] == sizes
+        for (text, number, tensor), parcel in zip(texts, arrived.parcels, strict=False):
+            found = parcel.open()
+            assert found[:2] == [text, number]
+            assert torch.equal(found[2], tensor)
+        assert arrived.parcels[-1].open().sum() == 0
+        del arrived, parcel, found
+    assert len(ring.value.blocks) == 2  # both were used again
+    assert share([Parcel("small")]) is None
+
+
+def test_large_texts_are_the_same_with_workers(tmp_path):
+    samples = [(f"{i}", {"txt": b"%d " % i * 4000}) for i in range(40)]
+    write_shard(tmp_path / "a.tar", samples)
+    spec = {"dataset": [{"shards": f"{tmp_path}/a.tar"}], "batch": 8, "epoch": 320}
+    found = []
+    for workers in (0, 2):
+        with wdspec.loader({**spec, "elastic": {"ranks": 1, "workers": 2}}, num_workers=workers) as loader:
+            found.append(list(loader))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("raised", [wdspec.FieldError, ZeroDivisionError])

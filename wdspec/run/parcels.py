@@ -5,10 +5,11 @@ torch creates a file in shared memory and a descriptor for every tensor it sends
 0.1 ms and 512 KB 0.7 ms. So smaller tensors are sent as bytes. Each arrives with its own memory: keeping one keeps no
 other tensor alive.
 
-Larger tensors are in blocks of a `Ring`, shared memory that the sender uses again. torch sends the memory once, so it
-has no name in the file system that could remain; later only the number of the block is sent. Each tensor that arrives
-is a lease: when neither it nor a view of it is left, the receiver marks the block, and the sender may write to it
-again. A receiver that keeps its tensors gets new blocks, or torch's way if there are too many.
+Larger tensors, and what is sent together if it is as large, are in blocks of a `Ring`, shared memory that the sender
+uses again. torch sends the memory once, so it has no name in the file system that could remain; later only the number
+of the block is sent. Each tensor that arrives is a lease: when neither it nor a view of it is left, the receiver marks
+the block, and the sender may write to it again. A receiver that keeps its tensors gets new blocks, or torch's way if
+there are too many.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import os
 import pickle
 import secrets
 import weakref
+from collections.abc import Sequence
 from itertools import count
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+import numpy as np
 import torch
 
 from wdspec.base.process import PerProcess
@@ -56,7 +59,9 @@ class Parcel:
             for block in pickler.blocks:  # nobody receives these leases
                 block.give_up()
             raise
-        self._data = file.getvalue()
+        self._data: bytes | memoryview = file.getvalue()
+        self._start: int | None = None
+        """Where its bytes are in the memory of all that are sent together."""
         self._opened: tuple[Any] | None = None
         self.size = len(self._data) + pickler.shared
         """Size in bytes, including shared memory."""
@@ -69,8 +74,34 @@ class Parcel:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if self.size > len(self._data):
+        if self.size > len(self._data) and self._start is None:
             self._opened, self._data = (pickle.loads(self._data),), b""
+
+
+def share(parcels: Sequence[Parcel]) -> Parcel | None:
+    """Move the bytes of parcels that are sent together into lent memory; None if they are few, or no block is left.
+
+    A pipe would take them in pieces of 64 KiB, for each of which the receiver wakes up.
+    """
+    movable = [parcel for parcel in parcels if parcel.size == len(parcel._data)]
+    size = sum(parcel.size for parcel in movable)
+    memory = ring.value.take(size) if size >= INLINE else None
+    if memory is None:
+        return None
+    at = 0
+    for parcel in movable:
+        memory[at : at + parcel.size] = np.frombuffer(parcel._data, np.uint8)
+        parcel._data, parcel._start = b"", at
+        at += parcel.size
+    return Parcel(torch.from_numpy(memory))
+
+
+def place(parcels: Sequence[Parcel], shared: Parcel) -> None:
+    """Give parcels that arrived the bytes that `share` moved."""
+    memory = memoryview(shared.open().numpy())
+    for parcel in parcels:
+        if parcel._start is not None:
+            parcel._data = memory[parcel._start : parcel._start + parcel.size]
 
 
 class _SharedBlock(Block):

@@ -31,7 +31,7 @@ from wdspec.base.process import memory_peak
 from wdspec.fields.deferred import decode_item
 from wdspec.planning.shares import ScheduleSegment
 from wdspec.read.reader import Reader
-from wdspec.run.parcels import Parcel, ring
+from wdspec.run.parcels import Parcel, place, ring, share
 from wdspec.run.run import Run
 from wdspec.run.stats import Counts, Tally
 from wdspec.run.steps import Step, Work
@@ -88,6 +88,14 @@ class Delivery:
     """Requests to stores that the worker process has repeated so far."""
     has_skipped: bool = False
     """Whether some batches were skipped, so that `seconds` is not typical."""
+    shared: Parcel | None = None
+    """The bytes of parcels, in lent memory."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.shared is not None:
+            place([parcel for parcel in self.parcels if isinstance(parcel, Parcel)], self.shared)
+            self.__dict__["shared"] = None
 
     @property
     def size(self) -> int:
@@ -227,6 +235,7 @@ class TaskReader(Dataset[Any]):
             counts,
             retries=retry_count.value.retries if is_sent else 0,
             has_skipped=bool(task.skipped),
+            shared=share([parcel for parcel in parcels if isinstance(parcel, Parcel)]),
         )
 
     def _prepare(self, task: Task) -> Reader:
