@@ -232,15 +232,16 @@ def test_a_stream_that_cannot_seek_is_read_too(kind):
     samples.close()
 
 
-def test_memory_does_not_grow_with_the_row_group(tmp_path):
-    """One row group of 300 MB, uncompressed: pyarrow's `read_row_group` would hold all of it."""
-    with pq.ParquetWriter(tmp_path / "a.parquet", pa.schema({"a": pa.binary(), "n": pa.int64()}), compression="none",
-                          use_dictionary=False) as writer:  # fmt: skip
-        writer.write_table(
-            pa.table({"a": [n.to_bytes(4, "big") * 2500 for n in range(30_000)], "n": range(30_000)}),
-            row_group_size=30_000,
-        )
-    assert pq.ParquetFile(tmp_path / "a.parquet").metadata.num_row_groups == 1
+def write_one_row_group(path, rows, size, compression="none"):
+    """Write rows of some bytes and a number, into one row group."""
+    some = pa.array([n.to_bytes(4, "big") * (size // 4) for n in range(1000)], pa.binary())
+    table = pa.table({"a": pa.chunked_array([some] * (rows // 1000)), "n": range(rows)})
+    pq.write_table(table, path, row_group_size=rows, compression=compression, use_dictionary=False)
+    assert pq.ParquetFile(path).metadata.num_row_groups == 1
+
+
+def read_in_a_process(path):
+    """Return the number of rows, and by how many MB reading them let the memory of a process grow."""
     code = """
         import resource, sys, pyarrow as pa, numpy
         from wdspec.formats.tables import TableSamples
@@ -250,14 +251,27 @@ def test_memory_does_not_grow_with_the_row_group(tmp_path):
         print(count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start) // 1024)
     """
     output = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), tmp_path / "a.parquet"],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", textwrap.dedent(code), path], capture_output=True, text=True, check=True
     )
-    count, grown = map(int, output.stdout.split())
+    return tuple(map(int, output.stdout.split()))
+
+
+def test_memory_does_not_grow_with_the_row_group(tmp_path):
+    """One row group of 300 MB, uncompressed: pyarrow's `read_row_group` would hold all of it."""
+    write_one_row_group(tmp_path / "a.parquet", 30_000, 10_000)
+    count, grown = read_in_a_process(tmp_path / "a.parquet")
     assert count == 30_000
     assert grown < 80
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_row_group_of_more_than_2_gb_is_read_in_the_same_memory(tmp_path, compression):
+    """More than a 32-bit offset can address, so that pyarrow cannot hold the column in one array either."""
+    write_one_row_group(tmp_path / "a.parquet", 250_000, 10_000, compression)
+    count, grown = read_in_a_process(tmp_path / "a.parquet")
+    assert count == 250_000
+    assert grown < 80, f"{grown} MB"
 
 
 def test_a_loader_counts_what_it_skips(tmp_path):

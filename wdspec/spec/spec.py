@@ -87,8 +87,9 @@ def _suffixes(formats: Iterable[Format]) -> str:
     return ", ".join(f"`{suffix}`" for format in formats for suffix in SUFFIXES[format])
 
 
-_OF_RECORDS, _OF_TABLES = _suffixes(("cbor", "msgpack", "jsonl")), _suffixes(("parquet", "arrow"))
-_OF_TOKENS = _suffixes(("tokens",))
+_RECORDS: tuple[Format, ...] = ("cbor", "msgpack", "jsonl")
+_OF_RECORDS, _OF_TOKENS = _suffixes(_RECORDS), _suffixes(("tokens",))
+_OF_TABLES = _suffixes(each for each in SUFFIXES if each not in (*_RECORDS, "tar", "tokens"))
 
 
 class SourceOptions(Model):
