@@ -22,6 +22,7 @@ class Shard:
     """The samples (shard, 0), (shard, 1), …; sample n lies at offset 10·n."""
 
     is_copy = False
+    unjoined = 0
 
     def __init__(self, piece, samples):
         assert piece.offset == 10 * piece.index
