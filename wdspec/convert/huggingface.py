@@ -17,19 +17,19 @@ _MOST_NAMES = 1000
 
 
 def _recognises(given: Given) -> bool:
-    return any(f"{each}(" in given.text for each in _CALLS) and _tree(given.text) is not None
+    return any(f"{each}(" in given.text for each in _CALLS) and parse_python(given.text) is not None
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    reading = _Reading(_tree(given.text) or ast.Module([], []), new)
-    mixers = [call for call in reading.calls if _read_call(call) in _MIXERS]
+    reading = Reading(parse_python(given.text) or ast.Module([], []), new, _CALLS)
+    mixers = [call for call in reading.calls if read_call(call) in _MIXERS]
     inner = {id(each) for call in mixers for each in reading.members(call)}
     tops = [call for call in mixers if id(call) not in inner] or mixers
     if len(tops) > 1:
         new.note(f"of {len(tops)} mixtures in this file the first is converted")
     if tops:
         new.spec.update(reading.mixture(tops[0], top=True))
-    elif loads := [call for call in reading.calls if _read_call(call) == "load_dataset"]:
+    elif loads := [call for call in reading.calls if read_call(call) == "load_dataset"]:
         new.spec.update(reading.single(loads))
     else:
         new.note("the file calls neither load_dataset nor interleave_datasets nor concatenate_datasets")
@@ -38,9 +38,17 @@ def _convert(given: Given, new: NewSpec) -> None:
     )
 
 
-class _Reading:
-    def __init__(self, tree: ast.Module, new: NewSpec) -> None:
-        self._new = new
+class Reading:
+    """Finds the data sets that a Python file makes and mixes.
+
+    Args:
+        tree: the file.
+        new: the spec to fill.
+        makers: the names of the functions that make or mix data sets; other methods are looked through.
+    """
+
+    def __init__(self, tree: ast.Module, new: NewSpec, makers: tuple[str, ...]) -> None:
+        self._new, self._makers = new, makers
         self.calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
         self.calls.sort(key=lambda each: (each.lineno, each.col_offset))
         self._assigned: dict[str, ast.expr] = {}
@@ -54,7 +62,7 @@ class _Reading:
 
     def members(self, call: ast.Call) -> list[ast.expr]:
         """The data sets that a call mixes, each as the call that makes it."""
-        listed = call.args[0] if call.args else _keyword(call, "datasets")
+        listed = call.args[0] if call.args else keyword_of(call, "datasets")
         listed = self._led_back(listed) if listed is not None else None
         return (
             [self._led_back(each) for each in listed.elts]
@@ -70,10 +78,10 @@ class _Reading:
                 "the data sets of this mixture are made by code, which is not run; write `dataset:` by hand"
             )
         made: dict[str, Any] = {"dataset": dataset}
-        if _read_call(call) == "concatenate_datasets":
+        if read_call(call) == "concatenate_datasets":
             return made
-        given = call.args[1] if len(call.args) > 1 else _keyword(call, "probabilities")
-        shares = self._literal(given)
+        given = call.args[1] if len(call.args) > 1 else keyword_of(call, "probabilities")
+        shares = self.literal(given)
         if isinstance(shares, (list, tuple)) and len(shares) == len(dataset):
             key = "probability" if abs(sum(shares) - 1) < 1e-6 else "weight"
             for source, share in zip(dataset, shares, strict=True):
@@ -82,9 +90,9 @@ class _Reading:
             for source in dataset:
                 source["weight"] = 1
             made["mix"] = {"draw": "round_robin"}
-        if top and (seed := number(self._literal(_keyword(call, "seed")))) is not None:
+        if top and (seed := number(self.literal(keyword_of(call, "seed")))) is not None:
             made["seed"] = int(seed)
-        strategy = self._literal(_keyword(call, "stopping_strategy")) or "first_exhausted"
+        strategy = self.literal(keyword_of(call, "stopping_strategy")) or "first_exhausted"
         new.note(
             f"`stopping_strategy={strategy!r}` is not converted: sources repeat, and an epoch ends after a number of "
             "samples: `epoch: …`"
@@ -102,19 +110,19 @@ class _Reading:
 
     def _member(self, node: ast.expr) -> dict[str, Any]:
         new = self._new
-        if isinstance(node, ast.Call) and _read_call(node) in _MIXERS:
+        if isinstance(node, ast.Call) and read_call(node) in _MIXERS:
             return {"name": new.name("mix"), **self.mixture(node)}
-        if not isinstance(node, ast.Call) or _read_call(node) not in ("load_dataset", "from_generator"):
+        if not isinstance(node, ast.Call) or read_call(node) not in ("load_dataset", "from_generator"):
             new.note(
                 f"line {node.lineno}: the code that makes this data set was not found; correct its `shards`"
             )
             return new.source("unknown", "unknown.tar")
-        path = str(self._literal(node.args[0] if node.args else _keyword(node, "path")) or "unknown")
-        split, bracket, _ = str(self._literal(_keyword(node, "split")) or "train").partition("[")
-        files = self._literal(_keyword(node, "data_files"))
+        path = str(self.literal(node.args[0] if node.args else keyword_of(node, "path")) or "unknown")
+        split, bracket, _ = str(self.literal(keyword_of(node, "split")) or "train").partition("[")
+        files = self.literal(keyword_of(node, "data_files"))
         if isinstance(files, dict):
             files = files.get(split, next(iter(files.values()), None))
-        name = self._literal(node.args[1] if len(node.args) > 1 else _keyword(node, "name"))
+        name = self.literal(node.args[1] if len(node.args) > 1 else keyword_of(node, "name"))
         wanted = "-".join(str(each) for each in (path.rpartition("/")[2], name) if each)
         if bracket:
             new.note("a part of a split, as in `train[:10%]`, is not converted: use `limit`")
@@ -129,8 +137,8 @@ class _Reading:
         self, node: ast.Call, path: str, name: str, split: str, files: list[str]
     ) -> tuple[list[str], str]:
         """Return the files of a data set on the Hub, and a note about them."""
-        revision = self._literal(_keyword(node, "revision"))
-        folder = self._literal(_keyword(node, "data_dir"))
+        revision = self.literal(keyword_of(node, "revision"))
+        folder = self.literal(keyword_of(node, "data_dir"))
         root = f"hf://datasets/{path}{f'@{revision}' if revision else ''}"
         readable = "its files must be tar, JSON lines, Parquet or Arrow; correct `shards` if they are others"
         if files:
@@ -152,12 +160,13 @@ class _Reading:
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
-            and _read_call(node) not in _CALLS
+            and read_call(node) not in self._makers
         ):
             return self._led_back(node.func.value, depth + 1)
         return node
 
-    def _literal(self, node: ast.expr | None) -> Any:
+    def literal(self, node: ast.expr | None) -> Any:
+        """Return the value of an expression of literals and names; None for others."""
         try:
             return (
                 None if node is None else ast.literal_eval(_Named(self._assigned).visit(copy.deepcopy(node)))
@@ -187,18 +196,21 @@ class _Named(ast.NodeTransformer):
         return found
 
 
-def _tree(text: str) -> ast.Module | None:
+def parse_python(text: str) -> ast.Module | None:
+    """Parse a Python file; None if it is none."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
-def _read_call(call: ast.Call) -> str:
+def read_call(call: ast.Call) -> str:
+    """Return the name of the function that is called, without its module."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def _keyword(call: ast.Call, name: str) -> ast.expr | None:
+def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
+    """Return the keyword argument of a call; None if it has none of this name."""
     return next((each.value for each in call.keywords if each.arg == name), None)
 
 
