@@ -53,8 +53,9 @@ def stats(
     """Measure the shards of a spec by their headers: samples and bytes of each shard, sizes of its fields.
 
     Name the file in the spec as `stats: FILE`; then shares by samples or bytes (`mix: {by: samples}`), `explain` and
-    `epoch: pass` use it. If the file exists, only shards whose size, ETag or time has changed are read. Without
-    --split, each split gets its own file.
+    `epoch: pass` use it. What `where`, `subset`, `keys` and `exclude` keep is counted, too; the files that this
+    needs are read. If the file exists, only shards whose size, ETag or time has changed are read. Without --split, each
+    split gets its own file.
 
     Exit code: 1 if shards could not be measured; the others are saved.
     """
@@ -149,6 +150,8 @@ class StatsReport:
 
 
 def _sources(found: Measurements) -> Table:
+    selects = any(source.kept is not None for source in found.sources.values())
+
     def row(name: str, source: MeasuredSource) -> tuple[str, ...]:
         shards = found.shards[name].values()
         counts = [shard.samples for shard in shards]
@@ -156,12 +159,21 @@ def _sources(found: Measurements) -> Table:
             name,
             f"{source.measured:,}",
             f"{source.samples:,}",
+            *((f"{source.samples if source.kept is None else source.kept:,}",) if selects else ()),
             f"{sum(len(shard.lost) for shard in shards):,}",
             report.size(source.bytes),
             f"{report.number_range(min(counts), max(counts))} samples" if counts else "",
         )
 
-    headings = ("source", "shards>", "samples>", "damaged>", "bytes>", "a shard>")
+    headings = (
+        "source",
+        "shards>",
+        "samples>",
+        *(("kept>",) if selects else ()),
+        "damaged>",
+        "bytes>",
+        "a shard>",
+    )
     return Table(headings, [row(*each) for each in found.sources.items()])
 
 

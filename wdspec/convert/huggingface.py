@@ -22,7 +22,7 @@ def _recognises(given: Given) -> bool:
 def _convert(given: Given, new: NewSpec) -> None:
     reading = _Reading(parse_code(given.text) or ast.Module([], []), new)
     mixers = [call for call in reading.calls if name_of(call) in _MIXERS]
-    inner = {id(each) for call in mixers for each in reading.members(call)}
+    inner = {id(each) for call in mixers for each in reading.members(call, _CALLS)}
     tops = [call for call in mixers if id(call) not in inner] or mixers
     if len(tops) > 1:
         new.note(f"of {len(tops)} mixtures in this file the first is converted")
@@ -42,18 +42,8 @@ class _Reading(Code):
         super().__init__(tree)
         self._new = new
 
-    def members(self, call: ast.Call) -> list[ast.expr]:
-        """The data sets that a call mixes, each as the call that makes it."""
-        listed = call.args[0] if call.args else keyword(call, "datasets")
-        listed = self.trace(listed, _CALLS) if listed is not None else None
-        return (
-            [self.trace(each, _CALLS) for each in listed.elts]
-            if isinstance(listed, (ast.List, ast.Tuple))
-            else []
-        )
-
     def mixture(self, call: ast.Call, *, top: bool = False) -> dict[str, Any]:
-        new, found = self._new, self.members(call)
+        new, found = self._new, self.members(call, _CALLS)
         dataset = [self._member(each) for each in found]
         if not found:
             new.note(

@@ -8,10 +8,8 @@ from typing import Any
 from wdspec.convert.dialect import Dialect, Given, NewSpec, map_with, maps_in, number, texts_in
 
 _LINE = re.compile(r"[\w./+-]+,\s*[^\s,]+\.(?:npy|csv\.gz|jsonl\S*|tar\S*)")
-_NOT_SAID = {
-    "max_repetition_ratio": "`wdspec explain` shows how many passes there are over each source",
-    "max_source_fraction": "for a part of a source, list some of its shards",
-}
+_REPETITIONS = ("max_repetition_ratio", "max_repetitions", "max_repetition_factor")
+"""How often a source may be read; its name changed."""
 
 
 def _named_sources(given: Given) -> list[dict[Any, Any]]:
@@ -63,13 +61,29 @@ def _of_ratios(sources: list[dict[Any, Any]], new: NewSpec) -> list[dict[str, An
         source = new.source(str(each["source_name"]), paths or ["unknown.tar"], **{key: ratio})
         if not paths:
             new.note(f"{source['name']}: the file does not say where its shards are; correct `shards`")
-        new.note_keys(each, _NOT_SAID, source["name"])
+        _limit(each, source, new)
         made.append(source)
     new.note(
         "ratios were shares of tokens; here they are shares of samples, which is the same if all samples have one "
         "length"
     )
     return made
+
+
+def _limit(entry: dict[Any, Any], source: dict[str, Any], new: NewSpec) -> None:
+    """Convert how much of a source may be read, and how often."""
+    fraction = number(entry.get("max_source_fraction"))
+    if fraction is not None and 0 < fraction < 1:
+        source["subset"] = f"{fraction * 100:.6g}%"
+        new.note(
+            f"{source['name']}: `max_source_fraction: {fraction:g}` becomes a part of that size, by a hash of the keys"
+        )
+    for key in _REPETITIONS:
+        if (most := number(entry.get(key))) is not None:
+            new.note(
+                f"{source['name']}: `{key}: {most:g}`: add `max_passes: {most:g}`, which needs the number of its "
+                "`samples`, of those that are left, or a file of `wdspec stats`"
+            )
 
 
 def _of_lines(text: str, new: NewSpec) -> list[dict[str, Any]]:

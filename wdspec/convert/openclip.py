@@ -18,17 +18,26 @@ _NOT_SAID = {
     "naflex-num-train-image-tokens": "write `epoch: {batches: …}`, these tokens divided by those of all ranks",
     "text-pad-multiple": "write `batch: {collate: {tokens: {pad: {multiple: …}}}}` for the tokens that `map` makes",
 }
+_RESHARDER = re.compile(r"resharder\.py\s+([^\n]*)")
+_SHORT = re.compile(r"(-[ios]|--(?:input-dir|output-dir|subset-file))[ =]+(\S+)")
 _BARE = re.compile(r"[^\s:]\S*\.tar(?:\.\w+)?\S*", re.DOTALL)
 
 
 def _recognises(given: Given) -> bool:
     is_text = given.value is None or isinstance(given.value, str)  # not JSON without blanks
-    return "--train-data" in given.text or (is_text and bool(_BARE.fullmatch(given.text.strip())))
+    return (
+        "--train-data" in given.text
+        or _resharding(given.text) is not None
+        or (is_text and bool(_BARE.fullmatch(given.text.strip())))
+    )
 
 
 def _convert(given: Given, new: NewSpec) -> None:
     options, spec = _options(given.text), new.spec
+    selected = _resharding(given.text)
     texts = (options.get("train-data") or given.text.strip()).split("::")
+    if selected is not None and "train-data" not in options:
+        texts = [f"{selected['o'].rstrip('/')}/"]
     factors = [number(each) for each in options.get("train-data-upsampling-factors", "").split("::") if each]
     if factors and len(factors) != len(texts):
         new.note(
@@ -39,7 +48,7 @@ def _convert(given: Given, new: NewSpec) -> None:
     order = "resampled" if "dataset-resampled" in options else None
     train: dict[str, Any] = {
         "dataset": [
-            new.source("", new.path(text), upsample=factor, order=order)
+            _source(text, selected, new, upsample=factor, order=order)
             for text, factor in zip(texts, factors or [None] * len(texts), strict=True)
         ]
     }
@@ -69,6 +78,34 @@ def _convert(given: Given, new: NewSpec) -> None:
         spec["splits"] = {"train": train, "val": {"dataset": val, "epoch": "pass", **tested}}
     else:
         spec.update(train)
+
+
+def _source(text: str, selected: dict[str, str] | None, new: NewSpec, **keys: Any) -> dict[str, Any]:
+    """Make a source. Shards that DataComp's resharder writes are those that it reads, with its list of uids."""
+    if selected is None or not text.startswith(selected["o"].rstrip("/")):
+        return new.source("", new.path(text), **keys)
+    source = new.source("", f"{new.path(selected['i']).rstrip('/')}/", **keys)
+    source |= {"keys": f"@{new.path(selected['s'])}", "keys_of": "json.uid"}
+    new.note(
+        f"{source['name']}: the samples whose uids are in the subset file are chosen while they are read, so that its "
+        "shards need not be written"
+    )
+    return source
+
+
+def _resharding(text: str) -> dict[str, str] | None:
+    """The directories and the subset file of DataComp's `resharder.py`; None if it is not called."""
+    found = _RESHARDER.search(text.replace("\\\n", " "))
+    if found is None:
+        return None
+    options = dict(_SHORT.findall(found[1]))
+    names = {"i": "input-dir", "o": "output-dir", "s": "subset-file"}
+    values = {short: options.get(f"-{short}") or options.get(f"--{name}") for short, name in names.items()}
+    return (
+        {name: value.strip("\"'") for name, value in values.items() if value}
+        if all(values.values())
+        else None
+    )
 
 
 def _naflex(options: dict[str, str], new: NewSpec) -> dict[str, Any] | int:

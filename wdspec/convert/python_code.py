@@ -54,6 +54,16 @@ class Code:
             return self.trace(node.func.value, wanted, depth + 1)
         return node
 
+    def members(self, call: ast.Call, makers: Container[str]) -> list[ast.expr]:
+        """Return the data sets that a call mixes, each as the call of one of the `makers` that makes it."""
+        listed = call.args[0] if call.args else keyword(call, "datasets")
+        listed = self.trace(listed, makers) if listed is not None else None
+        return (
+            [self.trace(each, makers) for each in listed.elts]
+            if isinstance(listed, (ast.List, ast.Tuple))
+            else []
+        )
+
 
 class _Named(ast.NodeTransformer):
     """Replaces names by the values that were assigned to them; a name that refers to itself stays."""

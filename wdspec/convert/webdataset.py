@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from wdspec.base.errors import UsageError
 from wdspec.convert.dialect import Dialect, Given, NewSpec, count_shards, maps_in, number, texts_in
 from wdspec.urls.urls import is_relative
 
@@ -126,14 +127,18 @@ def _is_index(given: Given) -> bool:
 def _convert_index(given: Given, new: NewSpec) -> None:
     top = given.top
     parts = [top] if maps_in(top.get("shardlist")) else []
-    new.spec["dataset"] = [
-        _indexed(part, given.folder, new) for part in (*parts, *maps_in(top.get("datasets")))
-    ]
+    dataset = [_indexed(part, given.folder, new) for part in (*parts, *maps_in(top.get("datasets")))]
+    if any("weight" in source for source in dataset):
+        for source in dataset:
+            source.setdefault("weight", 1)
+    new.spec["dataset"] = dataset
 
 
 def _indexed(part: dict[Any, Any], folder: str, new: NewSpec) -> dict[str, Any]:
     """Convert a list of shards with their numbers of samples."""
-    base = part.get("base")
+    if not maps_in(part.get("shardlist")) and isinstance(where := part.get("source_url"), str):
+        part, folder = _named_index(where, part, folder)
+    base = part.get("base") or part.get("base_path")
     prefix = f"{base.rstrip('/')}/" if isinstance(base, str) and base else ""
     urls, counts = [], []
     for each in maps_in(part.get("shardlist")):
@@ -150,6 +155,18 @@ def _indexed(part: dict[Any, Any], folder: str, new: NewSpec) -> dict[str, Any]:
             "write its shards here"
         )
     return source
+
+
+def _named_index(where: str, part: dict[Any, Any], folder: str) -> tuple[dict[Any, Any], str]:
+    """Return the index that another one names, and its folder, if it is a local file; otherwise the same."""
+    path = os.path.join(folder, where)
+    if not is_relative(where) and "://" in where:
+        return part, folder
+    try:
+        found = Given.read(path)
+    except (OSError, UsageError):
+        return part, folder
+    return {**found.top, **part}, found.folder
 
 
 INDEX = Dialect("wids", "an index of wids", _is_index, _convert_index)
