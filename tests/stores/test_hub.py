@@ -6,6 +6,7 @@ The API: https://huggingface.co/docs/hub/api and https://huggingface.co/.well-kn
 
 import io
 import json
+import random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -115,6 +116,19 @@ def test_files_of_a_commit_never_change_and_are_looked_up_once(hub):
     hub.asked.clear()
     assert first + [next(samples)["text"] for _ in range(180)] == TEXTS
     assert not [path for _, path, _ in hub.asked if path.startswith("/api/")]
+
+
+def test_of_a_needed_column_little_more_is_requested(hub):
+    """The first request only learns the size, and reads ahead."""
+    drawn, file = random.Random(0), io.BytesIO()
+    table = pa.table({"text": ["x" * 100] * 400, "big": [drawn.randbytes(40_000) for _ in range(400)]})
+    pq.write_table(table, file, row_group_size=100, compression="none", use_dictionary=False)
+    hub.commit({"data/train-0.parquet": file.getvalue()}, "main")
+    spec = {**spec_of(shards=f"hf://datasets/{Hub.repo}/data/train-0.parquet"), "epoch": 400}
+    assert len(list(wdspec.compile(spec))) == 400
+    ranges = [asked[6:].split("-") for _, path, asked in hub.asked if path.startswith("/bytes/")]
+    sizes = [int(end) - int(start) + 1 for start, end in ranges]
+    assert sum(sizes[1:]) < 0.15 * len(file.getvalue())
 
 
 def test_what_is_missing_is_an_error_with_its_name(hub):

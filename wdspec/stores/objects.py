@@ -66,7 +66,9 @@ def _put_and_move(source: str, system: Any, path: str) -> None:
 log = logging.getLogger("wdspec")
 
 LARGEST = 4 * 1024 * 1024
-"""Block size of the files that a file system opens."""
+"""Block size of the files that a file system opens: bytes that it requests besides those that are read."""
+FIRST = 64 * 1024
+"""The same of the first request from another place than the start; it doubles with each read."""
 
 _PINS = {"GCSFileSystem": ("generation", "generation")}
 """File systems that can request one version of an object: the name of the version, and of the argument."""
@@ -248,14 +250,22 @@ class _OpenFile:
     def __init__(self, system: Any, path: str, offset: int, location: str) -> None:
         self._system, self._location = system, location
         self._file = system.open(path, "rb", block_size=LARGEST)
+        self._grow: Any = None
+        """The cache of the file, whose block size grows."""
         if offset:
             self._file.seek(offset)
+            if hasattr(getattr(self._file, "cache", None), "blocksize"):
+                self._grow = self._file.cache
+                self._grow.blocksize = FIRST  # perhaps only a column of a table is needed
         elif hasattr(getattr(self._file, "f", self._file), "prefetch"):  # paramiko asks for 32 KiB and waits
             getattr(self._file, "f", self._file).prefetch()
 
     def read(self, size: int) -> bytes:
         with filesystems.explaining(self._location), filesystems.alone(self._system):
-            return bytes(self._file.read(size))
+            data = bytes(self._file.read(size))
+        if self._grow is not None:
+            self._grow.blocksize = min(2 * self._grow.blocksize, LARGEST)
+        return data
 
     def close(self) -> None:
         try:
