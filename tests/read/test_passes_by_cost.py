@@ -112,10 +112,15 @@ def test_a_pass_gives_every_sample_exactly_once(folder, kind):
     assert any(made["__size__"] for made in steps[-1]), "the pass ends when the last slot runs dry"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 60))]
+)
 def test_a_pass_resumes_on_other_ranks(folder, seed):
     draw = random.Random(seed)
-    spec = spec_of(folder, KINDS[draw.choice(list(KINDS))], seed=seed)
+    batch = dict(KINDS[draw.choice(list(KINDS))])
+    if "window" in batch:
+        batch["window"] = draw.choice([10, 30, 77])
+    spec = spec_of(folder, batch, draw.choice([6, 12]), draw.choice([1, 2, 3]), seed=seed)
     steps = all_keys(read(spec)[0])
     for first, second, third in ((6, 3, 2), (2, 6, 1), (1, 2, 6)):
         one = draw.randrange(1, len(steps))

@@ -187,8 +187,6 @@ def _compose(function: Callable[..., Any] | None, readers: list[Reader] | None, 
 def _follow(stored: str, decode: Callable[[bytes], Any], keeps: bool, path: Path, optional: bool) -> Reader:
     """Return the function that decodes a field and follows a path in it."""
     part = path[1] if len(path) == 2 else None
-    kind = None if not isinstance(part, str) else str if part == "length" else dict
-    """The type of most values, which are measured without a loop."""
 
     def follow(raw: dict[str, Any]) -> Any:
         value = raw[stored]
@@ -196,14 +194,21 @@ def _follow(stored: str, decode: Callable[[bytes], Any], keeps: bool, path: Path
             value = decode(value)
             if keeps and value.__class__ is not bytes:  # those would be decoded again
                 raw[stored] = value
-        if value.__class__ is kind:
-            if kind is str:
-                return len(value)
-            if part in value:
-                return value[part]  # type: ignore[index]  # as its class is the kind
+        if value.__class__ is dict and part in value:  # most paths, without a loop
+            return value[part]
         return _walk(value, path, optional)
 
-    return follow
+    def follow_text(
+        raw: dict[str, Any],
+    ) -> Any:  # `follow` for the length of a text, which is asked for most often
+        value = raw[stored]
+        if value.__class__ is bytes:
+            value = decode(value)
+            if keeps and value.__class__ is not bytes:
+                raw[stored] = value
+        return len(value) if value.__class__ is str else _walk(value, path, optional)
+
+    return follow_text if part == "length" else follow
 
 
 def _walk(value: Any, path: Path, optional: bool) -> Any:

@@ -19,7 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -324,24 +324,27 @@ def gather_groups(
             del filled[value]
         return batch
 
-    for entry in samples:
-        cost, value = entry[0], entry[3]
-        group = groups.get(value)
-        if group is None:
-            group = groups[value] = _Group(key64(key, *map(str, _rank(value))))
-        group.weight += cost
-        held += 1
-        if is_by_size:
-            group.items.append(entry)
-        else:
-            if group.items and not group.takes(cost, entry[1], rules):
+    left = iter(samples)
+    while read := list(islice(left, max(1, ahead - held))):
+        held += len(read)
+        for entry in read:
+            cost, value = entry[0], entry[3]
+            try:
+                group = groups[value]
+            except KeyError:
+                group = groups[value] = _Group(key64(key, *map(str, _rank(value))))
+            group.weight += cost
+            if is_by_size:
+                group.items.append(entry)
+            else:
+                if group.items and not group.takes(cost, entry[1], rules):
+                    group.close(rules)
+                    filled[value] = group
+                group.add(entry, cost, entry[1])
+            if len(group.items) == most:
                 group.close(rules)
                 filled[value] = group
-            group.add(entry, cost, entry[1])
-        if len(group.items) == most:
-            group.close(rules)
-            filled[value] = group
-        if held >= ahead and filled:
+        if filled and held >= ahead:
             batch = choose()
             held -= len(batch)
             yield batch

@@ -114,6 +114,9 @@ class _Meter:
         self._multiple = pack.pad_to_multiple_of if pack else 1
         self._most, self._rules = max_cost_of(batch), rules_of(batch)
         self._cuts, self._overlong = batch.cuts_samples, batch.overlong
+        needs_more = batch.limits or batch.balance is not None or self._multiple > 1
+        self._quick = 0 if needs_more else min(self._rules.capacity, _LIMIT)
+        """An integer cost up to this needs no further check."""
 
     def chooser(self, budget: Budget, process: Process) -> Callable[..., Any]:
         """Return the function from raw samples (and, with `_keep`, decoded ones) to `Candidate`s.
@@ -124,9 +127,7 @@ class _Meter:
         later, done = Finish(None if process is _keep else process, budget), Finish(None, budget)
         only_decodes = self._parts.transform.only_decodes
         is_plain, function = self._is_plain, self.function
-        is_exact = self._multiple == 1 and not self._limits and self._balance is None
-        """Whether an integer up to the limit needs no further check."""
-        most = min(self._rules.capacity, _LIMIT)
+        most = self._quick
 
         def study(names: tuple[str, ...]) -> tuple[Reader, Finish]:
             if len(layouts) > MAX_LAYOUTS:
@@ -138,23 +139,18 @@ class _Meter:
         def choose(raw: Sample, ordinal: int, sample: Sample | None = None) -> Candidate | None:
             try:
                 names = tuple(raw)
-                try:
-                    read, finish = layouts[names]
-                except KeyError:
-                    read, finish = study(names)
+                read, finish = layouts.get(names) or study(names)
                 found = read(raw)
                 if found is _ABSENT:
                     budget.dropped["missing"] += 1
                     return None
-                sums, weight, value = _NONE, 0, None
-                if is_plain:
-                    cost = found
-                else:
+                cost, sums, weight, value = found, _NONE, 0, None
+                if not is_plain:
                     cost, *sums, weight, value = found
                     hash(value)
                 if function is not None:
                     cost = function(sample)
-                if cost.__class__ is not int or not 0 < cost <= most or not is_exact:
+                if cost.__class__ is not int or not 0 < cost <= most:
                     cost = self._weigh(cost, sums, weight)
             except Exception as error:
                 known = isinstance(error, WdspecError)
@@ -166,7 +162,17 @@ class _Meter:
                 return None
             return cost, sums, weight, value, sample or raw, finish, ordinal
 
-        return choose
+        def choose_quickly(raw: Sample, ordinal: int) -> Candidate | None:
+            try:
+                read, finish = layouts[tuple(raw)]
+                cost = read(raw)
+                if cost.__class__ is int and 0 < cost <= most:  # most samples, and most specs
+                    return cost, _NONE, 0, None, raw, finish, ordinal
+            except Exception:
+                pass
+            return choose(raw, ordinal)  # which reports what is wrong
+
+        return choose_quickly if is_plain and process is not _keep else choose
 
     def _weigh(self, cost: Any, sums: Sequence[Any], weight: Any) -> float | None:
         """Return a cost, perhaps padded; None for a sample to drop. Raises FieldError if it cannot be used."""
