@@ -130,6 +130,7 @@ OURS = {
     "wdspec, all pixels": Contender(
         "", of_kinds("jpg40-2", "jpg400-2", crop=partial(batches, options="+dct_scaling=false"))
     ),
+    "wdspec, only the crop": Contender("", of_kinds(crop=partial(batches, options="+roi_decoding"))),
     "wdspec, Pillow's resizer": Contender("", of_kinds(crop=partial(batches, options="+resizer=pillow"))),
     "wdspec, threads": Contender(
         "",
