@@ -34,7 +34,7 @@ class Counted:
     """A shard of numbers, and whatever a stream needs besides."""
 
     source = "measured"
-    next_offset = next_index = 0
+    next_offset = next_index = unjoined = 0
     is_copy = False
     selection = None
 

@@ -21,7 +21,7 @@ from wdspec.urls.urls import ShardUrl
 class Shard:
     """The samples (shard, 0), (shard, 1), …; sample n lies at offset 10·n."""
 
-    is_copy = False
+    is_copy, unjoined = False, 0
 
     def __init__(self, piece, samples):
         assert piece.offset == 10 * piece.index
