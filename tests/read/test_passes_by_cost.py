@@ -182,3 +182,24 @@ def test_passes_that_are_refused(folder, batch, more, message):
 def test_a_cost_that_cannot_be_measured_is_found_before_the_pass(folder):
     with pytest.raises(wdspec.FieldError, match="there is no `nothing` in it"):
         read(spec_of(folder, {**KINDS["padded"], "cost": "json.nothing"}))
+
+
+def test_samples_that_are_not_chosen_are_in_no_batch(folder):
+    steps, _ = read(spec_of(folder, KINDS["padded"], defaults={"where": "json.n > 40"}))
+    keys = sorted(key for step in all_keys(steps) for keys in step for key in keys)
+    assert keys == sorted(key for key, length in LENGTHS.items() if length > 40)
+
+
+def test_samples_that_cannot_be_measured_are_skipped(tmp_path):
+    fields = [
+        {"json": b"broken" if number % 10 == 3 else b'{"n": %d}' % (number + 1)} for number in range(50)
+    ]
+    write_shard(tmp_path / "a.tar", [(f"{number:02}", each) for number, each in enumerate(fields)])
+    spec = {
+        "dataset": [{"name": "a", "shards": f"{tmp_path}/a.tar", "errors": {"skip": True, "max_rate": 1}}],
+        "elastic": {"ranks": 3, "workers": 1},
+        "batch": {"cost": "json.n", "max_cost": 100, "window": 8},
+        "epoch": "pass",
+    }
+    keys = sorted(key for step in all_keys(read(spec)[0]) for keys in step for key in keys)
+    assert keys == [f"{number:02}" for number in range(50) if number % 10 != 3]

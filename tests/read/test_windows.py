@@ -17,6 +17,7 @@ from shardmaking import write_shard
 import wdspec
 from wdspec.jobs.engine import LocalEngine
 from wdspec.jobs.stats import StatsJob
+from wdspec.planning.windows import WindowRules, gather_groups
 from wdspec.testing import assert_resumable
 
 RANKS, WORKERS = 12, 2
@@ -497,3 +498,24 @@ def test_a_missing_library_is_no_fault_of_a_sample(folder, monkeypatch):
     spec["dataset"] = [{"shards": f"{folder}/picture.tar"}]
     with pytest.raises(wdspec.UsageError, match="a library is not installed"):
         global_batches(spec)
+
+
+def test_most_slots_take_the_same_group_at_a_turn():
+    """20 slots with groups of 12 values, of other frequencies; a group comes once for each full batch of it."""
+    rules, taken = WindowRules(max_size=8), {0: [], 600: []}
+    for slot in range(20):
+        draw = random.Random(slot)
+        values = draw.choices(range(12), weights=range(4, 16), k=4000)
+        samples = [(1, (), 0, value, place) for place, value in enumerate(values)]
+        for ahead, of_slots in taken.items():
+            batches = list(gather_groups(samples, rules, "drop", lambda left: None, ahead, key=7))
+            assert all(len(batch) == 8 and len({entry[3] for entry in batch}) == 1 for batch in batches)
+            places = [entry[4] for batch in batches for entry in batch]
+            assert len(places) == len(set(places)) == sum(n - n % 8 for n in Counter(values).values())
+            of_slots.append([batch[0][3] for batch in batches[:300]])
+    agreement = {
+        ahead: sum(Counter(turn).most_common(1)[0][1] / 20 for turn in zip(*of_slots, strict=True)) / 300
+        for ahead, of_slots in taken.items()
+    }
+    assert agreement[600] > 0.85
+    assert agreement[0] < 0.35
