@@ -441,12 +441,13 @@ def _decode_only(fields: SampleFields, budget: Budget, process: Process) -> Proc
         try:
             if steps is None:
                 sample = fields(raw)
+            elif steps:
+                sample = raw.copy()
+                for name, read in steps:
+                    if (data := sample[name]).__class__ is bytes:
+                        sample[name] = read(data)
             else:
                 sample = raw
-                for name, read in steps:
-                    if (data := raw[name]).__class__ is bytes:
-                        sample = raw.copy() if sample is raw else sample
-                        sample[name] = read(data)
         except Exception:
             return process(raw, ordinal)  # raises again, or skips
         if sample is None:
