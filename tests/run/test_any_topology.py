@@ -392,8 +392,8 @@ def assert_covered(census, examples):
 
 
 def test_random_specs_read_the_same_on_any_topologies(folder):
-    census = search(folder, in_process, 40)
-    assert_covered(census, 40)
+    census = search(folder, in_process, 60)
+    assert_covered(census, 60)
 
 
 def test_random_specs_read_the_same_through_real_workers(folder):

@@ -16,6 +16,11 @@ from wdspec.formats.tar.reader import TarSamples
 SAMPLE = {"__key__": "a/000", "txt": "seven", "cls": 7}
 
 
+def rewound(file):
+    file.seek(0)
+    return file
+
+
 def read(path):
     with open(path, "rb") as file:
         return list(TarSamples(decompress(file)))
@@ -153,7 +158,7 @@ def test_a_dot_in_a_folder_is_fine_and_with_last_dot_in_the_key_too():
     file = io.BytesIO()
     with wdspec.TarWriter(file) as writer:
         writer.write({"__key__": "v1.2/a", "cls": 1})
-    assert next(iter(TarSamples(file)))["__key__"] == "v1.2/a"
+    assert next(iter(TarSamples(rewound(file))))["__key__"] == "v1.2/a"
     writer = wdspec.TarWriter(io.BytesIO(), key="last_dot")
     writer.write({"__key__": "v1.2", "cls": 1})
     with pytest.raises(wdspec.FieldError, match="with `key='last_dot'`, it cannot contain a dot"):
@@ -192,7 +197,7 @@ def test_without_an_encoder_values_are_bytes_or_text():
         writer.write({"__key__": "a", "png": b"p", "txt": "t", "bin": bytearray(b"b")})
         with pytest.raises(wdspec.FieldError, match=r"int instead of bytes.*\[key b, field cls\]"):
             writer.write({"__key__": "b", "cls": 7})
-    assert list(TarSamples(file)) == [{"__key__": "a", "bin": b"b", "png": b"p", "txt": b"t"}]
+    assert list(TarSamples(rewound(file))) == [{"__key__": "a", "bin": b"b", "png": b"p", "txt": b"t"}]
 
 
 def test_entries_that_start_with_an_underscore_are_kept_on_request():
@@ -201,13 +206,13 @@ def test_entries_that_start_with_an_underscore_are_kept_on_request():
         file = io.BytesIO()
         with wdspec.TarWriter(file, keep_meta=keep) as writer:
             writer.write(sample)
-        assert list(TarSamples(file)) == [{"__key__": "a", **fields}]
+        assert list(TarSamples(rewound(file))) == [{"__key__": "a", **fields}]
 
 
 def test_an_open_file_stays_open_and_a_writer_without_samples_writes_an_empty_tar():
     file = io.BytesIO()
     wdspec.TarWriter(file).close()
-    assert list(TarSamples(file, may_be_empty=True)) == []
+    assert list(TarSamples(rewound(file), may_be_empty=True)) == []
     with tarfile.open(fileobj=io.BytesIO(file.getvalue())) as tar:
         assert tar.getnames() == []
 
