@@ -3,8 +3,9 @@
     python benchmarks/engines.py            # ten minutes, 4 GB in a temporary folder
     python benchmarks/engines.py --quick    # next to nothing: checks that it runs
 
-Each engine copies a few shards, then more of them, in turns. The time of a shard is the difference in time divided by
-the difference in shards, so that starting does not count. Times are by the clock: medians of the turns.
+Each engine copies a few shards, or decodes their images and keeps a number of each, then more of them, in turns. The time
+of a shard is the difference in time divided by the difference in shards, so that starting does not count. Times are by
+the clock: medians of the turns.
 """
 
 from __future__ import annotations
@@ -22,14 +23,22 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from decoding import picture
 from material import brace_pattern, write_shards
 
 COMMAND = [sys.executable, "-c", "from wdspec.cli.main import main; main()", "process"]
 
 
+PICTURE = picture(500, 375)
+SCORE = """def score(sample):
+    return {"__key__": sample["__key__"], "txt": str(sample["jpg"].mean())}
+"""
+JOBS = {"copying": "", "decoding": "defaults: {decode: {jpg: rgb8}}\nmap: functions:score\n"}
+
+
 def make(rng: random.Random, index: int) -> dict[str, bytes]:
-    """The bytes of a picture, and a class."""
-    return {"jpg": rng.randbytes(40_000), "cls": b"%d" % index}
+    """A JPEG, followed by a few unique bytes, and a class."""
+    return {"jpg": PICTURE + rng.randbytes(8), "cls": b"%d" % index}
 
 
 @contextmanager
@@ -51,7 +60,7 @@ def ray(folder: Path) -> Iterator[list[str]]:
         cluster.shutdown()
 
 
-def copy(job: Path, engine: list[str], ranks: int) -> float:
+def run(job: Path, engine: list[str], ranks: int) -> float:
     """Return the seconds that an engine takes for a job."""
     output = job.parent / "out"
     shutil.rmtree(output, ignore_errors=True)
@@ -77,36 +86,38 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small shards, once")
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
-    megabytes, few, many, turns = (1, 2, 4, 1) if options.quick else (100, 4, 16, options.turns)
+    megabytes, few, many, turns = (1, 2, 4, 1) if options.quick else (100, 4, 12, options.turns)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         here = Path(folder)
         write_shards(here, "in", make, many * megabytes, many)
+        (here / "functions.py").write_text(SCORE)
         jobs = {}
-        for count in (few, many):
-            jobs[count] = here / f"copy-{count}.yaml"
-            listed = brace_pattern(here, "in", count)
-            jobs[count].write_text(f"dataset:\n  - shards: '{listed}'\noutput: out/\n")
+        for kind, keys in JOBS.items():
+            for count in (few, many):
+                jobs[kind, count] = here / f"{kind}-{count}.yaml"
+                listed = brace_pattern(here, "in", count)
+                jobs[kind, count].write_text(f"dataset:\n  - shards: '{listed}'\noutput: out/\n{keys}")
         engines = {
             "local": (["local", "--jobs", "2"], 1),
             "dask": (stack.enter_context(dask(here)), 1),
             "ray": (stack.enter_context(ray(here)), 1),
             "torchrun": ([f"torchrun:{here / 'ranks'}"], 2),
         }
-        times: dict[tuple[str, int], list[float]] = {}
+        times: dict[tuple[str, str, int], list[float]] = {}
         for _ in range(turns):
             for name, (engine, ranks) in engines.items():
-                for count, job in jobs.items():
-                    times.setdefault((name, count), []).append(copy(job, engine, ranks))
+                for (kind, count), job in jobs.items():
+                    times.setdefault((kind, name, count), []).append(run(job, engine, ranks))
     print(f"Shards of {megabytes} MB, {few} and {many} of them, two workers.\n")
-    print("| engine | a shard, s | beside local | starting, s |")
-    print("|--|--:|--:|--:|")
-    each = {
-        name: (statistics.median(times[name, many]) - statistics.median(times[name, few])) / (many - few)
-        for name in engines
-    }
-    for name, seconds in each.items():
-        start = statistics.median(times[name, few]) - few * seconds
-        print(f"| {name} | {seconds:.3f} | {seconds / each['local'] - 1:+.1%} | {start:.1f} |")
+    print("| job | engine | a shard, s | beside local | starting, s |")
+    print("|--|--|--:|--:|--:|")
+    for kind in JOBS:
+        each = {}
+        for name in engines:
+            least, most = (statistics.median(times[kind, name, count]) for count in (few, many))
+            each[name] = (most - least) / (many - few)
+            beside = each[name] / each["local"] - 1
+            print(f"| {kind} | {name} | {each[name]:.3f} | {beside:+.1%} | {least - few * each[name]:.1f} |")
 
 
 if __name__ == "__main__":

@@ -127,8 +127,8 @@ class _Worker:
         self._inbox, self._outbox = _Messages(path + ".in"), _Messages(path + ".out")
         self._outbox.read_new()  # of earlier jobs; the worker may have ended long ago
         self.heard = float("-inf")
-        self.task: tuple[int, Any] | None = None
-        """The number of its task, and the task."""
+        self.tasks: list[int] = []
+        """The numbers of its tasks: the one that it works on, then perhaps one that waits."""
 
     @property
     def is_silent(self) -> bool:
@@ -175,25 +175,31 @@ class TorchrunEngine:
             workers = list(self._workers.values())
             for worker in workers:
                 for number, is_done, outcome in worker.receive():
-                    if worker.task is not None and worker.task[0] == number:
-                        worker.task = None
+                    if number in worker.tasks:
+                        worker.tasks.remove(number)
                     if number in running:
                         work, _ = running.pop(number)
                         yield work, outcome if is_done else lost(outcome)
                 if worker.is_silent:
-                    if worker.task is not None and worker.task[0] in running:
-                        work, tries = running.pop(worker.task[0])
-                        if tries > 1:
-                            waiting.appendleft((work, tries - 1))
-                        else:
-                            yield work, lost(KILLED)
-                    worker.task = None
-                elif worker.task is None and waiting:
-                    work, tries = waiting.popleft()
-                    self._last += 1
-                    worker.task = self._last, work
-                    running[self._last] = work, tries
-                    worker.send((self._last, do, work))
+                    for place, number in enumerate(worker.tasks):
+                        if number in running:
+                            work, tries = running.pop(number)
+                            left = tries - (place == 0)  # the first one may have killed it
+                            if left:
+                                waiting.appendleft((work, left))
+                            else:
+                                yield work, lost(KILLED)
+                    worker.tasks.clear()
+            heard = [worker for worker in workers if not worker.is_silent]
+            # A second task hides the time that messages take; the last ones go to whoever is free.
+            for most in (1, 2):
+                for worker in heard:
+                    if len(worker.tasks) < most and len(waiting) > (most - 1) * len(heard):
+                        work, tries = waiting.popleft()
+                        self._last += 1
+                        worker.tasks.append(self._last)
+                        running[self._last] = work, tries
+                        worker.send((self._last, do, work))
             for own in self._own:
                 if own.done():
                     own.result()
