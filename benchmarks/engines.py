@@ -3,9 +3,9 @@
     python benchmarks/engines.py            # ten minutes, 4 GB in a temporary folder
     python benchmarks/engines.py --quick    # next to nothing: checks that it runs
 
-Each engine copies a few shards, or decodes their images and keeps a number of each, then more of them, in turns. The time
-of a shard is the difference in time divided by the difference in shards, so that starting does not count. Times are by
-the clock: medians of the turns.
+Each engine copies a few shards, or decodes their images and keeps a number of each, then more of them, in turns. The
+time of a shard is the difference in time divided by the difference in shards, so that starting does not count. Times
+are by the clock: medians of the turns.
 """
 
 from __future__ import annotations
