@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 from offlinejobs import write_job
 from servers.dask_cluster import dask_cluster
+from shardmaking import write_source
 
 from wdspec.cli.cache import cache
 from wdspec.cli.check import check
@@ -252,6 +253,24 @@ def test_ray_prints_nothing_and_writes_what_one_process_writes(job, capfd):
         assert (job / "there" / name).read_bytes() == (job / "here" / name).read_bytes()
     assert capfd.readouterr() == ("", "")
     assert result.stderr == ""
+
+
+@pytest.mark.long
+@needs_ray
+def test_200_shards_are_those_of_one_process_although_a_worker_is_killed(job):
+    write_source(job / "in", "b", shards=200)
+    spec = (job / "job.yaml").read_text()
+    (job / "job.yaml").write_text(spec.replace("in/a-{000..003}.tar", "in/b-{000..199}.tar"))
+    assert call("--jobs", "0", "--output", "here").exit_code == 0
+    with ray_cluster() as address:
+        engine = ["--engine", f"ray:{address}", "--set", "map=functions:deadly_once"]
+        result = call(*engine, "--output", "there")
+    assert result.exit_code == 0, result.output
+    assert (job / "killed-once").exists()
+    assert len(json.loads(result.stdout)["done"]) == 200
+    for number in range(200):
+        name = f"b-{number:03d}.tar"
+        assert (job / "there" / name).read_bytes() == (job / "here" / name).read_bytes()
 
 
 @pytest.mark.long
