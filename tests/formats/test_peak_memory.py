@@ -1,11 +1,14 @@
 """A compressed shard takes hardly more memory than a plain one, whatever its compression ratio."""
 
+import io
 import subprocess
 import sys
+import tarfile
 
 import pytest
 
 from wdspec.formats.compression import BY_NAME
+from wdspec.formats.tar.reader import TarSamples
 from wdspec.write.tar_writer import END, HeaderMaker
 
 READ = """
@@ -64,3 +67,19 @@ def test_a_field_that_is_refused_for_its_size_was_not_unpacked_before(tmp_path):
     small, bomb = (peak(UNPACK, tmp_path / name) for name in ("small", "bomb"))
     assert small[0] == bomb[0] == 1
     assert bomb[1] - small[1] < 5_000_000
+
+
+def test_members_of_more_than_64_mb_are_read_from_local_files(tmp_path):
+    size = 65 * 2**20
+    with open(tmp_path / "a.tar", "wb") as file:
+        for name in ("a.bin", "b.bin"):
+            info = tarfile.TarInfo(name)
+            info.size = size
+            file.write(info.tobuf())
+            file.seek(size, io.SEEK_CUR)
+        file.truncate(file.tell() + 1024)
+    with open(tmp_path / "a.tar", "rb", buffering=0) as file:
+        assert [(each["__key__"], len(each["bin"])) for each in TarSamples(file)] == [
+            ("a", size),
+            ("b", size),
+        ]

@@ -1,6 +1,8 @@
 """`repeat` and selections in a pass: what comes, how often, and without empty places, against plain Python."""
 
+import io
 import json
+import tarfile
 from collections import Counter
 from decimal import Decimal
 from zlib import crc32
@@ -10,7 +12,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from runs import Listed, read_ranks
-from shardmaking import write_shard
+from shardmaking import write_shard, write_source
 
 import wdspec
 from wdspec.cli.explain import explain
@@ -214,3 +216,35 @@ def test_dropped_samples_are_counted_once_on_any_topology(tmp_path):
                 list(loader)
                 dropped += loader.stats().sources["a"].dropped.get("subset", 0)
         assert dropped == len(keys) - kept
+
+
+def test_a_limit_ends_the_first_copy(tmp_path):
+    source = {"shards": write_source(tmp_path, "a", 4, 5), "repeat": 2}
+    with_limit = {"dataset": [source], "batch": 5, "epoch": "pass", "limit": 15}
+    keys = [key for batch in wdspec.loader(with_limit, num_workers=0) for key in batch["__key__"]]
+    assert len(keys) == len(set(keys)) == 15
+
+
+def test_a_damaged_last_sample_is_reported_although_one_that_is_left_out_follows(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number in range(20):
+            info = tarfile.TarInfo(f"k{number:03}.txt")
+            if number == 18:
+                info.type, info.linkname = tarfile.LNKTYPE, "nowhere.txt"
+            tar.addfile(info, io.BytesIO())
+    source = {"shards": f"{tmp_path}/a.tar", "shuffle": 0, "exclude": ["k019"]}
+    with pytest.raises(wdspec.ShardError, match="hard link"):
+        list(wdspec.loader({"dataset": [source], "batch": 5, "epoch": "pass"}, num_workers=0))
+
+
+def test_values_are_tested_before_the_part_of_the_keys(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number in range(20):
+            data = json.dumps({"uid": f"u{number}", "text": "x" * 200_000}).encode()
+            info = tarfile.TarInfo(f"k{number:03}.json")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    listed = {"keys": [f"u{number}" for number in range(20)], "keys_of": "json.uid"}
+    source = {"shards": f"{tmp_path}/a.tar", **listed, "subset": "50%"}
+    found = list(wdspec.loader({"dataset": [source], "epoch": 5}, num_workers=0))
+    assert len(found) == 5

@@ -14,11 +14,17 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from wdspec.base.errors import FieldError
 from wdspec.fields import memory
 
 
 class BatchDecoder(Protocol):
     """Decodes images that were left encoded."""
+
+    spec: str
+    """Its name and options, as in `decode`."""
+    nearest: bool
+    """Whether it rescales by nearest neighbour, as labels need."""
 
     def decode_batch(self, files: Sequence[bytes], steps: Sequence[Any], keys: Sequence[str]) -> Any:
         """Return the batch as a tensor on the device of the decoder.
@@ -76,8 +82,14 @@ def gather(images: Sequence[EncodedImage]) -> Any:
     """Return the images of a batch: in a worker process to be sent, else decoded.
 
     Raises:
-        FieldError: an image cannot be decoded.
+        FieldError: an image cannot be decoded, or the images have different decoders.
     """
+    if len({(image.decoder.spec, image.decoder.nearest) for image in images}) > 1:
+        names = " and ".join(f"`{name}`" for name in sorted({image.decoder.spec for image in images}))
+        raise FieldError(
+            f"a batch has images for {names}, and with `device` one decoder decodes them all; give all sources the "
+            "same options, or remove `device`"
+        )
     rows = memory.current.last
     if rows is not None and rows.is_sent:
         return EncodedImages.of(images)

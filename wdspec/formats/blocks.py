@@ -83,8 +83,10 @@ class Blocks:
         data = self.buffer[at : at + size]
         missing = size - len(data)
         if missing:
-            if missing > _PIECE and self.seekable and self.seek(0, io.SEEK_END) < offset + size:
-                raise self.truncated(offset + size)  # before allocating what a damaged header claims
+            if missing > _PIECE and self.seekable:  # before allocating what a damaged header claims
+                if self.seek(0, io.SEEK_END) < offset + size:
+                    raise self.truncated(offset + size)
+                self.come_back()
             # Read only what is missing: then the next piece starts a new window, and no byte is copied twice.
             self.base += len(self.buffer)
             self.buffer = b""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, cast
 
 from wdspec.base.errors import ShardError
@@ -197,6 +197,10 @@ class PassReading:
                     gone = sum(place not in lost for place in range(index, opened.next_index - 1))
                     for _ in range(min(gone, _count_lost(errors[known:], walk), stop - at)):
                         if at >= first:
+                            if at + 1 == length:  # nothing is read after the last one
+                                if any(choose(rest) for rest in chain([raw], samples)):
+                                    errors.append(ShardError(_MORE.format(length)))
+                                report()
                             yield None
                         at += 1
                 index, known = opened.next_index, len(errors)

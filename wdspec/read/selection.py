@@ -117,7 +117,9 @@ class Selection:
         Returns:
             None if no test can be made early. The function never raises: faults are found when the sample is complete.
         """
-        by_key = [test for cause, test in self.by_key._tests(fields, tags)] if self.by_key else []
+        # With `keys_of`, values are tested before `subset` tests the key.
+        is_first = self.by_key is not None and self.keys_of is None
+        by_key = [test for _, test in self.by_key._tests(fields, tags)] if self.by_key and is_first else []
         by_value: list[tuple[frozenset[str], Choose]] = []
         if self.by_value is not None:
             lenient = fields.with_naming(fields.naming.lenient)

@@ -159,7 +159,8 @@ def _count_shards(
         elif needs_keys and count.kept is count.again is None and count.samples:
             count = KeepingCount(parts).read(shard, count)
         count = count._replace(costs=costs)
-        total += count.positions * int(source.copies) + (count.again.samples if count.again else 0)
+        # A `limit` ends the pass within the first copy, if that has so many samples.
+        total += count.positions if source.copies >= 1 else count.again.samples if count.again else 0
         yield count
         advance()
     if measurements is not None and changed:

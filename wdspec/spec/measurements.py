@@ -166,7 +166,11 @@ def costing_of(spec: Spec, source: Source) -> str:
         source.model_dump(mode="json", include=_DECODING | _later_keys(source)),
         spec.model_dump(mode="json", include={"costs"}),
         spec.batch.model_dump(mode="json", include=keys),
-        *([source.missing, source.select] if spec.is_pass else ()),
+        *(
+            [source.missing, source.select, spec.model_dump(mode="json", include={"map"})]
+            if spec.is_pass
+            else ()
+        ),
     ]
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
 

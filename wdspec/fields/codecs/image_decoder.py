@@ -468,7 +468,7 @@ class ImageDecoder:
         from wdspec.fields.codecs.on_device import read_batch
 
         device = torch.device("cuda", torch.cuda.current_device())
-        return self.finish_batch(read_batch(files, steps, self._mode, device, read))
+        return self.finish_batch(read_batch(files, steps, self._mode, device, read, self.nearest))
 
     def finish_batch(self, pixels: Any) -> Any:
         """Return a tensor of pixels, NCHW as float32 from 0 to 255, as the batch that `_finish` would give."""
