@@ -186,9 +186,9 @@ def test_a_glob_that_has_the_shards_of_another_split_is_found(train: str, val: s
 
 def test_many_sources_are_compared_in_a_moment() -> None:
     for shards in ("a-{000..099}.tar", "a-*.tar"):
-        begin = time.perf_counter()
+        begin = time.process_time()
         check({"dataset": [{"name": f"s{n}", "shards": f"d{n}/{shards}", "weight": 1} for n in range(2000)]})
-        assert time.perf_counter() - begin < 5
+        assert time.process_time() - begin < 5
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,7 @@ def count_shards(texts: Iterable[str]) -> int | None:
         parts = parse_shards(list(texts), "/")
     except UrlError:
         return None
-    return sum(len(part.run.texts) for part in parts) if not any(part.listed for part in parts) else None
+    return sum(len(part.braces) for part in parts) if not any(part.listed for part in parts) else None
 
 
 def _stem(shards: str) -> str:
