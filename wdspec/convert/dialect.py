@@ -151,6 +151,7 @@ def _drop_tag(loader: yaml.SafeLoader, _: str, node: yaml.Node) -> Any:
 
 
 _Tolerant.add_multi_constructor("", _drop_tag)
+_Tolerant.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)  # a spec has no dates
 
 
 class NewSpec:
