@@ -62,7 +62,7 @@ def _convert_metadataset(given: Given, new: NewSpec) -> None:
     new.spec["splits"] = made
     for name, split in made.items():
         if name in ("val", "valid", "validation", "test"):
-            split["epoch"] = "pass"  # all samples come once, whatever the weights are
+            split["epoch"] = "pass"  # all samples are read once, regardless of the weights
             _remove_shares(split)
     new.note(
         "batch size, shuffle buffer, seed and epoch length were arguments of get_train_dataset: write them as `batch`, "
