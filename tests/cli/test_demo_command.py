@@ -29,7 +29,7 @@ def test_it_writes_a_project_that_validates_explains_and_reads_with_the_shares_a
     folder, shown = made
     assert (folder / "wdspec-demo" / "spec.yaml").exists()
     assert "1 file checked: no problems" in shown
-    assert "digits    50.00 %       4     ~800      1,024" in shown
+    assert "digits    50.00%       4     ~800      1,024" in shown
     assert "  1,024 of 2,048 samples" in shown
     rows = [line.split() for line in shown[shown.index("realised") :].splitlines()]
     differences = {

@@ -311,7 +311,7 @@ def test_explain_gets_along_with_samples_of_no_shards(folder, monkeypatch):
     text = (folder / "s.stats.json").read_text()
     (folder / "s.stats.json").write_text(re.sub(r'"(listed|measured)": \d+', r'"\1": 0', text))
     monkeypatch.setattr("wdspec.cli.explain_data.measure", lambda *of_source: None)
-    assert "75.00 %" in within("explain", "s.yaml")[0]
+    assert "75.00%" in within("explain", "s.yaml")[0]
 
 
 def test_a_lock_holds_when_shards_are_measured_later(folder):

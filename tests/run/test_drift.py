@@ -63,7 +63,7 @@ def test_wrong_mean_costs_are_one_warning(tmp_path, caplog):
     assert stats.sources["long"].planned_cost_share == pytest.approx(1 / 2, abs=0.01)
     [record] = [each for each in caplog.records if "drift" in each.message]
     assert record.levelno == logging.WARNING
-    assert "by more than 2 %: 'long' has 6" in record.message
+    assert "by more than 2%: 'long' has 6" in record.message
     assert "% instead of 50." in record.message
     assert "run `wdspec stats` again" in record.message
     flat = stats.flat()

@@ -413,7 +413,7 @@ def draw(diff: SpecDiff, file: str) -> None:
             color=colour,
             label=side.label,
         )
-        axes.bar_label(bars, fmt="%.2f %%", padding=3, fontsize=8)
+        axes.bar_label(bars, fmt="%.2f%%", padding=3, fontsize=8)
     axes.set_yticks(list(places), [row[0] for row in shares])
     axes.set_xlabel("share of the samples, %")
     axes.margins(x=0.15)

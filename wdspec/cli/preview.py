@@ -112,7 +112,7 @@ def preview(
     and runs no script.
 
     This reads shards and runs the functions that the spec names (`map`, `select`, decoders); WDS_SECURE=1 forbids them.
-    Needs the extra `charts`.
+    Needs the `charts` extra.
     """
     if len(files) > 2:
         raise click.UsageError(f"a page shows one spec, or two side by side, not {len(files)}")
@@ -416,7 +416,7 @@ def _row(source: ExplainedSource, colours: dict[str, tuple[int, int, int]], comm
     return {
         "name": source.name,
         "colour": _hex(colours[source.name]),
-        "share": f"{100 * source.share:.2f} %",
+        "share": f"{100 * source.share:.2f}%",
         "shards": f"{source.shards:,}" if source.shards is not None else "",
         "samples": f"{about}{source.samples:,.0f}" if source.samples is not None else "unknown",
         "passes": f"{about}{source.passes:.2f}" if source.passes is not None else "",

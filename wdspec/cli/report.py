@@ -264,8 +264,8 @@ def number_range(low: float, high: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share: `40.00 %`, `0.013 %`."""
-    return f"{100 * share:.2f} %" if share >= 0.001 or not share else f"{100 * share:.2g} %"
+    """Format a share: `40.00%`, `0.013%`."""
+    return f"{100 * share:.2f}%" if share >= 0.001 or not share else f"{100 * share:.2g}%"
 
 
 def size(count: float) -> str:

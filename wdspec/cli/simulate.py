@@ -227,8 +227,8 @@ def _coverage(result: simulate_facts.SimulationResult) -> Table:
 
 
 def _fraction(fraction: float) -> str:
-    """Format a fraction, rounded down, so that only all of it is 100 %."""
-    return f"{int(fraction * 1000 + 1e-6) / 10:.1f} %"
+    """Format a fraction, rounded down, so that only all of it is 100%."""
+    return f"{int(fraction * 1000 + 1e-6) / 10:.1f}%"
 
 
 def _runs(result: simulate_facts.SimulationResult) -> Table:

@@ -179,7 +179,7 @@ def _sources(found: Measurements) -> Table:
 
 def _spreads(found: Measurements, what: str, shown: Callable[[float], str]) -> Table:
     return Table(
-        ("source", what, "values>", "mean>", "least>", "5 %>", "50 %>", "95 %>", "greatest>"),
+        ("source", what, "values>", "mean>", "least>", "5%>", "50%>", "95%>", "greatest>"),
         [
             (
                 name,

@@ -35,7 +35,7 @@ _HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 class GzipCompressor:
     """Writes the same bytes for the same data, at any time and place.
 
-    It uses zlib's default level 6. Level 9, the default of Python's `gzip`, is three times slower and saves 1 %.
+    It uses zlib's default level 6. Level 9, the default of Python's `gzip`, is three times slower and saves 1%.
     """
 
     def __init__(self) -> None:

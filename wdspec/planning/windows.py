@@ -10,7 +10,7 @@ the window, because training on batches sorted by cost would be biased.
 
 Cutting the sorted window is next-fit over decreasing sizes and needs no bucket boundaries. Packing is best-fit
 decreasing (Johnson, 1973), which needs at most 11/9 of the optimal number of packs. With windows of 1,000 samples,
-packs are 1 % less full than without windows.
+packs are 1% less full than without windows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ray Data: the samples of a spec as a `ray.data.Dataset`, and datasets written as shards.
 
 `datasource` reads, `datasink` writes, and `columns` converts between samples and the Arrow tables of Ray's blocks. It
-needs the extra `ray`.
+needs the `ray` extra.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def append_line(path: str, record: Mapping[str, Any]) -> None:
 log = logging.getLogger("wdspec")
 
 MIN_SAMPLES = 1000
-"""The least number of samples for `max_rate`, so that one early error does not count as 100 %."""
+"""The least number of samples for `max_rate`, so that one early error does not count as 100%."""
 MISTAKES = (SpecError, UsageError, StoreError, ImportError)
 """Errors that every sample would raise. No policy skips them."""
 

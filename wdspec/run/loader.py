@@ -86,7 +86,7 @@ class Loader(Resumable):
     def stats(self) -> RunStats:
         """Return the counts of all workers of this rank: samples delivered, dropped, skipped, and more, by source.
 
-        Counting takes less than 1 % of the time of reading; this call takes some microseconds per source.
+        Counting takes less than 1% of the time of reading; this call takes some microseconds per source.
         """
         return self._stream.stats()
 

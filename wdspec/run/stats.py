@@ -308,7 +308,7 @@ class DriftWatch:
             f"{self._names[at]!r} has {share:.1%} instead of {planned:.1%}" for at, share, planned in drifts
         ]
         log.warning(
-            "the shares of the cost drift from those of the spec by more than %.0f %%: %s; samples cost more or less "
+            "the shares of the cost drift from those of the spec by more than %.0f%%: %s; samples cost more or less "
             "than `mean_cost` says: run `wdspec stats` again before the next run (this one keeps its order)",
             100 * MOST_DRIFT,
             ", ".join(shares),
@@ -316,9 +316,9 @@ class DriftWatch:
 
 
 def describe_stats(stats: RunStats) -> str:
-    """Return a line such as `1,024 batches, 3 % waiting; laion 9,000, D202 3; coyo 1,000`."""
+    """Return a line such as `1,024 batches, 3% waiting; laion 9,000, D202 3; coyo 1,000`."""
     waited = 100 * (stats.waited or 0.0) / max(stats.seconds, 1e-9)
-    parts = [f"{stats.batches:,} batches, {waited:.0f} % waiting"]
+    parts = [f"{stats.batches:,} batches, {waited:.0f}% waiting"]
     for name, source in stats.sources.items():
         left = {**source.dropped, **source.skipped}
         if source.unjoined:

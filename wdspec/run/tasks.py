@@ -42,7 +42,7 @@ Failure = WdspecError | ExceptionWrapper
 """Why a batch could not be read; exceptions that are not wdspec's with their traceback, as torch raises them."""
 
 SECONDS = 0.01
-"""Work per delivery to aim for: sending it then adds 2 %."""
+"""Work per delivery to aim for: sending it then adds 2%."""
 BYTES = 1 << 20
 """Approximate size of a delivery of several batches, at most."""
 COUNTS_EVERY = 0.05

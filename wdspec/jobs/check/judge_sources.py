@@ -78,7 +78,7 @@ def expected_counts(collection: CheckedData) -> Iterator[DataProblem]:
         if expect.dropped is not None and part > expect.dropped:
             message = (
                 f"{facts.dropped:,} of {facts.samples:,} samples are dropped by `select` or `missing`, "
-                f"{100 * part:.1f} %, but at most {100 * expect.dropped:g} % is expected"
+                f"{100 * part:.1f}%, but at most {100 * expect.dropped:g}% is expected"
             )
             yield DataProblem("D215", message, source.name)
 
@@ -137,7 +137,7 @@ def _judge_order(
     elif setting > source.source.interleave:
         remedy += f" (it is {source.source.interleave})"
     message = (
-        f"{100 * equal:.0f} % of neighbours have the same `{name}`, where random order has {100 * chance:.0f} %: the "
+        f"{100 * equal:.0f}% of neighbours have the same `{name}`, where random order has {100 * chance:.0f}%: the "
         f"shards are sorted. The {held:,} samples held for shuffling, from {lanes} shards, span about {spanned:.0f} "
         f"of {kinds:.0f} classes; {remedy}"
     )

@@ -183,7 +183,7 @@ def number_meant(value: object) -> str | None:
 
 
 _SHARE = "write a number such as `0.5`; `0` turns the source off"
-_AS_PART = "write a fraction, such as `0.5` for 50 %"
+_AS_PART = "write a fraction, such as `0.5` for 50%"
 _RULES = "write a list of rules: `rewrite: [{from: 'gs://', to: /mnt/}]`, or items `- {from: …, to: …}`"
 _FORMS = {
     "shuffle": "write a number of samples, such as `1000`; `0` reads in order",
@@ -274,5 +274,5 @@ def remedy(path: Sequence[Any], given: object) -> str:
     if meant is not None and form and ("." not in meant or form in (_SHARE, _AS_PART)):
         return f"write `{meant}`"
     if form is _AS_PART and isinstance(given, (int, float)) and 1 < given <= 100:
-        return f"write `{given / 100:g}` for {given:g} %"
+        return f"write `{given / 100:g}` for {given:g}%"
     return form

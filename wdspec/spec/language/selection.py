@@ -62,8 +62,8 @@ class Subset(values.Model):
     """A part of the samples of a source, chosen by a hash."""
 
     part: AffectsOrder[Annotated[Part, BeforeValidator(read_part), WithJsonSchema(_PART)]] = Field(
-        description="How much to keep: `10%` is the part from 0 to 10 %, `[95%, 100%]` the last 5 %. Parts that do not "
-        "overlap have no sample in common, and 10 % is a part of 20 %."
+        description="How much to keep: `10%` is the part from 0 to 10%, `[95%, 100%]` the last 5%. Parts that do not "
+        "overlap have no sample in common, and 10% is a part of 20%."
     )
     of: AffectsOrder[values.Text | None] = Field(
         None,
