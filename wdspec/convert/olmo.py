@@ -32,7 +32,9 @@ def _lines(text: str) -> list[str]:
 
 def _recognises(given: Given) -> bool:
     lines = _lines(given.text)
-    return bool(_named_sources(given)) or (bool(lines) and all(len(line) < _LONGEST and _LINE.fullmatch(line) for line in lines))
+    return bool(_named_sources(given)) or (
+        bool(lines) and all(len(line) < _LONGEST and _LINE.fullmatch(line) for line in lines)
+    )
 
 
 def _convert(given: Given, new: NewSpec) -> None:
