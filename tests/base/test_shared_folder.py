@@ -22,7 +22,7 @@ def test_a_folder_or_link_that_someone_else_made_is_refused(tmp_path, monkeypatc
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / f"wdspec-{os.getuid()}").symlink_to(elsewhere)
-    with pytest.raises(wdspec.UsageError, match="not a folder of yours; set TMPDIR"):
+    with pytest.raises(wdspec.UsageError, match="not a folder that you own; set TMPDIR"):
         shared_folder("keys")
 
 

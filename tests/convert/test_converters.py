@@ -300,6 +300,11 @@ def test_a_name_within_its_own_value_is_an_unknown_data_set(text, shards, tmp_pa
             [{"name": "a", "shards": "unknown.tar"}],
         ),
         (
+            '{"wids_version": 1, "datasets": [{"name": "a", "source_url": "b\\ud800"}]}',
+            "its index is not read",
+            [{"name": "a", "shards": "unknown.tar"}],
+        ),
+        (
             '{"wids_version": 1, "datasets": [{"name": "a", "shardlist": [], "source_url": "index.json"}]}',
             "",
             [{"name": "a", "shards": "b.tar"}],

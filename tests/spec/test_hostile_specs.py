@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +267,14 @@ def test_files_that_extend_each_other_in_a_lattice_take_no_time(tmp_path: Path) 
         (tmp_path / f"{level}.yaml").write_text(f"extends: {below}\nseed: {level}\n")
     (tmp_path / "15.yaml").write_text("dataset: [{shards: a.tar}]\n")
     assert codes(tmp_path / "0.yaml") == []
+
+
+def test_a_long_word_takes_no_time(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(f"dataset:\n  - {{shards: a.tar, name: {'meta.csv' * 100_000}}}\nbatc: 3\n")
+    start = time.perf_counter()
+    assert [problem.code for problem in check(path)[1]] == ["E201"]
+    assert time.perf_counter() - start < 10
 
 
 def test_child_specs_that_multiply_are_limited(tmp_path: Path) -> None:

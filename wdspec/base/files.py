@@ -86,7 +86,7 @@ def shared_folder(name: str) -> str:
         os.makedirs(root, mode=0o700, exist_ok=True)
         about = os.lstat(root)
         if not stat.S_ISDIR(about.st_mode) or (user is not None and about.st_uid != user):
-            raise UsageError(f"`{root}` is not a folder of yours; set TMPDIR to a folder of your own")
+            raise UsageError(f"`{root}` is not a folder that you own; set TMPDIR to another one")
         folder = os.path.join(root, name)
         os.makedirs(folder, mode=0o700, exist_ok=True)
     except OSError as error:

@@ -289,7 +289,8 @@ def _is_plain(value: str) -> bool:
 
 
 _SPELLED_SCHEME = r"(?i:pipe:|[a-z][a-z0-9+.-]*:\\?/\\?/)"
-_START = re.compile(_SPELLED_SCHEME)
+_START = re.compile(_SPELLED_SCHEME.replace("*", "{0,30}"))
+"""The same, or the end of a longer one; a search through a long word would otherwise take hours."""
 _OPENING = re.compile(rf"[\"'](?=@?{_SPELLED_SCHEME})")
 _BODY = {
     '"': re.compile(r"(?:\\.|[^\"\\])*", re.DOTALL),

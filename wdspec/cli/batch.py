@@ -63,7 +63,7 @@ def batch(
     """Show the samples of any step of a run: source, key, shard, index and byte offset.
 
     The samples of a step depend on the topology of the run: that of `elastic`, of --state, or of --ranks and
-    --workers. A warning says if none of these states it.
+    --workers. If none of these states it, a warning says so.
 
     The headers of all earlier samples of the same slots are read, or none with `epoch: pass`. Sources that drop samples
     because of their content (`select`, `missing: skip`, `errors: skip`) are read and decoded up to the step. A --state

@@ -1,4 +1,4 @@
-"""`wdspec check`: check the data before training on it. A fault never ends the check."""
+"""`wdspec check`: check the data before training on it. It continues after each problem."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ def check(
     start_engine: Callable[[], Engine],
     form: str,
 ) -> int:
-    """Check the data of a spec: whether every shard exists, and the contents of some shards, or with --all of all.
+    """Check the data of a spec: whether every shard exists, and the contents of some shards (with --all, of all).
 
     Shards are read and decoded as in training, through the functions that the spec names (WDS_SECURE=1 forbids them).
-    A fault never ends the check. Then samples are compared: repeated keys and samples, fields and shapes that differ,
-    odd classes, sorted shards.
+    The check continues after each problem. Then samples are compared: repeated keys and samples, fields and shapes
+    that differ, odd classes, sorted shards.
 
     Exit code: 0 if there are no errors (with --strict: nor warnings), 1 if there are, 2 for wrong usage.
     `wdspec rule D107` explains a code.

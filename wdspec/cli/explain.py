@@ -33,7 +33,7 @@ def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | Non
     functions of the spec. Nothing else is opened, and none of your code runs except the command of an `@pipe:` list,
     which WDS_SECURE=1 forbids.
 
-    Exit code: 1 if local shards are missing, or functions in modules that are there.
+    Exit code: 1 if local shards are missing, or functions that their modules do not define.
     """
     explanation = explain_facts.explain_spec(choice.load(), ranks, workers, slots)
     show_report(ExplainReport(explanation), form)

@@ -71,13 +71,14 @@ class Given:
             UsageError: it is too large, or not text.
             OSError: it cannot be read.
         """
-        if "\0" in path:
-            raise FileNotFoundError(errno.ENOENT, "no file has a NUL in its name", path)
         absolute = os.path.abspath(os.path.expanduser(path))
         if os.path.isdir(absolute):
             return cls("", None, absolute, path, is_folder=True)
-        with open(absolute, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        try:
+            with open(absolute, "rb") as file:
+                data = file.read(MAX_BYTES + 1)
+        except ValueError:  # it has a NUL, or half of a surrogate pair
+            raise FileNotFoundError(errno.ENOENT, "no file can have this name", path) from None
         if len(data) > MAX_BYTES:
             raise UsageError(
                 f"it is larger than {MAX_BYTES // 2**20} MiB, so it does not describe a mixture", file=path

@@ -8,6 +8,8 @@ from typing import Any
 from wdspec.convert.dialect import Dialect, Given, NewSpec, map_with, maps_in, number, texts_in
 
 _LINE = re.compile(r"[\w./+-]+,\s*[^\s,]+\.(?:npy|csv\.gz|jsonl\S*|tar\S*)")
+_LONGEST = 10_000
+"""The longest line, in characters."""
 _REPETITIONS = ("max_repetition_ratio", "max_repetitions", "max_repetition_factor")
 """How often a source may be read; its name changed."""
 
@@ -30,7 +32,9 @@ def _lines(text: str) -> list[str]:
 
 def _recognises(given: Given) -> bool:
     lines = _lines(given.text)
-    return bool(_named_sources(given)) or (bool(lines) and all(_LINE.fullmatch(line) for line in lines))
+    return bool(_named_sources(given)) or (
+        bool(lines) and all(len(line) < _LONGEST and _LINE.fullmatch(line) for line in lines)
+    )
 
 
 def _convert(given: Given, new: NewSpec) -> None:

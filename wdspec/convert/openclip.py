@@ -20,7 +20,6 @@ _NOT_SAID = {
 }
 _RESHARDER = re.compile(r"resharder\.py\s+([^\n]*)")
 _SHORT = re.compile(r"(-[ios]|--(?:input-dir|output-dir|subset-file))[ =]+(\S+)")
-_BARE = re.compile(r"[^\s:]\S*\.tar(?:\.\w+)?\S*", re.DOTALL)
 
 
 def _recognises(given: Given) -> bool:
@@ -28,8 +27,13 @@ def _recognises(given: Given) -> bool:
     return (
         "--train-data" in given.text
         or _resharding(given.text) is not None
-        or (is_text and bool(_BARE.fullmatch(given.text.strip())))
+        or (is_text and _is_bare(given.text.strip()))
     )
+
+
+def _is_bare(text: str) -> bool:
+    """Whether a text is a list of shards without anything else."""
+    return ".tar" in text[1:] and text[0] != ":" and len(text.split(maxsplit=1)) == 1
 
 
 def _convert(given: Given, new: NewSpec) -> None:

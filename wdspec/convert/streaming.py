@@ -7,7 +7,7 @@ from typing import Any
 
 from wdspec.convert.dialect import Dialect, Given, NewSpec, map_with, number
 
-_SIZE = re.compile(r"\s*(\d[\d_,]*(?:\.\d+)?)\s*([kKmMbB]?)\s*")
+_SIZE = re.compile(r"(\d[\d_,]*(?:\.\d+)?)\s*([kKmMbB]?)")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _KNOWN = [
     "remote",
@@ -78,7 +78,7 @@ def _convert(given: Given, new: NewSpec) -> None:
         new.spec["seed"] = int(seed)
     if holder.get("shuffle") is False:
         new.spec["defaults"] = {"order": "sequential", "shuffle": 0}
-    match = _SIZE.fullmatch(str(holder.get("epoch_size") or ""))
+    match = _SIZE.fullmatch(str(holder.get("epoch_size") or "").strip())
     count = number(re.sub("[_,]", "", match[1])) if match else chosen
     samples = int(number((count or 0) * _UNITS[match[2].lower() if match else ""]) or 0)
     if samples:

@@ -35,7 +35,7 @@ scalars replace, `null` removes.
 
 The column *affects* says what changes with a key. A run resumes from a saved state if the spec differs in keys that
 affect nothing. It warns if they affect the `samples`, and refuses to resume if they affect the `order` (which samples
-come, and when).
+are read, and when).
 """
 
 

@@ -131,7 +131,7 @@ class SourceOptions(Model):
         "decoding, or `auto` for the default. Write one of these; a list, of which the first that fits a field is "
         "used; or a map with a decoder for each field. Other fields are decoded by their extension; images, audio and "
         "video stay bytes. Options follow a `+`: `rgb8+random_resized_crop=224` and `rgb8+resize=256+center_crop=224` "
-        "resize images, `rgb8+upright` rotates them by EXIF, `rgb8+pillow` uses no faster reader of JPEG; "
+        "resize images, `rgb8+upright` rotates them by EXIF, `rgb8+pillow` disables the faster JPEG reader; "
         "`video+frames=8`, `+fps=2` and `+clip=2s` take parts of a video. docs/decoders.md has the tables.",
     )
     scale: AffectsSamples[Scale | None] = Field(
@@ -147,7 +147,7 @@ class SourceOptions(Model):
     where: Annotated[AffectsOrder[ExpressionText | None], Drops(when_read=True)] = Field(
         None,
         description="An expression: only samples for which it is true are kept, such as `json.score >= 0.5 and cls in "
-        "[1, 3]` or `jpg.width >= 256`. It has the grammar of `batch.cost`, and is evaluated before pictures are "
+        "[1, 3]` or `jpg.width >= 256`. It has the grammar of `batch.cost`, and is evaluated before images are "
         "decoded.",
     )
     subset: Annotated[SubsetOrNone, Affects("order"), Drops(when_read=True)] = Field(
@@ -221,7 +221,7 @@ class SourceOptions(Model):
     max_passes: AffectsOrder[PositiveNumber | None] = Field(
         None,
         description="How often the samples of the source may be read in a run, on average over its samples: `4`, "
-        "`0.5`. Needs the number of its `samples`, of those that `where` and the like keep.",
+        "`0.5`. Needs the number of its `samples`, without those that `where` and similar keys leave out.",
     )
     on_exhausted: AffectsOrder[Literal["error", "drop", "stop"]] = Field(
         "error",
@@ -436,8 +436,9 @@ class Spec(Discreet):
     )
     map_batches: BatchCallOrNone = Field(
         None,
-        description="A function of many samples, such as a model, for `wdspec process` and `wdspec.ray.read`: after "
-        "`map`, before `fields`. Other commands show the samples before it, and loaders refuse it.",
+        description="A function that takes many samples at once, such as a model, for `wdspec process` and "
+        "`wdspec.ray.read`. It is applied after `map` and before `fields`. Other commands show the samples before it, "
+        "and loaders raise an error.",
     )
     output: Annotated[OutputOptions, BeforeValidator(read_output)] | None = Field(
         None, description="Where `wdspec process` writes the samples, shard by shard. Training ignores it."

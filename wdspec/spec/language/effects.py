@@ -22,7 +22,7 @@ class Affects(NamedTuple):
     """What a key affects; a mark in the annotation of its field."""
 
     what: Literal["order", "samples", "neither"]
-    """`order`: which samples come, and when. A state does not fit a spec in which such a key differs.
+    """`order`: which samples are read, and when. A state cannot be loaded if such a key differs.
     `samples`: what is in them. A run resumes with a change, and warns about it.
     `neither`: where bytes come from, how fast, how an epoch is cut, which steps are left out, how failures are
     handled."""

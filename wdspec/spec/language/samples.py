@@ -458,13 +458,13 @@ class BatchCall(values.Model):
     # None of these matters to a run: loaders refuse specs with this key.
     call: AffectsNeither[values.CallableName] = Field(
         description="A class, `package.module:Class`, which is created once in each process, or a function. It takes a "
-        "list of samples, and returns a list with as many: each changed, or None to drop it."
+        "list of samples, and returns a list of the same length: the new samples, or None for samples to drop."
     )
     args: AffectsNeither[dict[str, Any]] = Field(
         {}, description="Keyword arguments of the class or function."
     )
     batch: AffectsNeither[values.Positive] = Field(
-        64, description="Most samples of a list. Lists are full, except for the last one of a shard."
+        64, description="Samples of one call; the last call for a shard may get fewer."
     )
     gpus: AffectsNeither[
         Annotated[float, Field(ge=0), BeforeValidator(read_gpus), WithJsonSchema(values.real_form())]

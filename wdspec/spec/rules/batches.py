@@ -158,9 +158,9 @@ MOST_SHUFFLED = 10_000_000
 @rule(
     "W356",
     "a shuffle of very many samples",
-    "A slot holds that many samples in memory, and needs as many numbers to order them, before the first batch. Shards "
-    "come in another order in each pass, so a few thousand samples mix those that lie near each other; `interleave` "
-    "mixes the samples of more shards.",
+    "A slot holds that many samples in memory, and needs as many numbers to order them, before the first batch. Each "
+    "pass reads the shards in a different order, so a few thousand samples are enough to mix those that are near each "
+    "other; `interleave` mixes the samples of more shards.",
     keys="shuffle",
     bad="dataset:\n  - {shards: 'a-{000..999}.tar', shuffle: 1_000_000_000}\n",
     good="dataset:\n  - {shards: 'a-{000..999}.tar', shuffle: 10_000, interleave: 16}\n",

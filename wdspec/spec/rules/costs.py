@@ -47,7 +47,7 @@ def fewer_shards_than_slots(composition: Composition) -> Findings:
     "W364",
     "workers that cannot share the slots",
     "The workers of a rank share the workers in `elastic` evenly, so `loader.workers` must divide `elastic.workers`, "
-    "which is 1 by default. With other numbers a run is an error, unless its `num_workers` is set elsewhere.",
+    "which is 1 by default. With other numbers, a run raises an error, unless its `num_workers` is set elsewhere.",
     keys="workers",
     bad="elastic: {ranks: 2, workers: 4}\nloader: {workers: 3}\ndataset:\n  - shards: 'a-{00..15}.tar'\n",
     good="elastic: {ranks: 2, workers: 4}\nloader: {workers: 4}\ndataset:\n  - shards: 'a-{00..15}.tar'\n",

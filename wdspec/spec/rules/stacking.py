@@ -82,7 +82,7 @@ def _has_records(source: Source) -> bool:
 @rule(
     "W371",
     "images or audio that do not stack",
-    "A batch stacks arrays and tensors of the same shape. PIL images are an error there, unless `ragged` or `collate` "
+    "A batch stacks arrays and tensors of the same shape. PIL images raise an error, unless `ragged` or `collate` "
     "says what to do with them. `resize` with one number keeps the aspect of images, which may differ. Images, audio "
     "and video that are not decoded become a list of bytes.",
     keys="batch",
@@ -196,7 +196,7 @@ def unlike_images(composition: Composition) -> Findings:
     """The first source whose images have another type, shape or device, if batches may have samples of all sources."""
     spec, batch = composition.spec, composition.spec.batch
     is_mixed = not spec.is_pass and spec.mix.unit != "batch" and not spec.mix.schedule
-    if batch is None or batch.size == 1 or not is_mixed or not _stacks(spec):
+    if batch is None or batch.size == 1 or spec.stage or not is_mixed or not _stacks(spec):
         return
     off = {
         leaf.name

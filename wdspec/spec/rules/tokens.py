@@ -17,7 +17,7 @@ def _suffixes_of(source: Source) -> set[str]:
 @rule(
     "E336",
     "token files without the type of their numbers",
-    "nanotron's `.ds` files are bare numbers, and do not say of which type: `tokens: {dtype: uint16}`. They have no "
+    "nanotron's `.ds` files contain only numbers, without their type: `tokens: {dtype: uint16}`. They have no "
     "index either, so samples need a `length`, or documents an `eos`.",
     keys="tokens",
     bad="dataset:\n  - {shards: 'web-{00..09}.ds', tokens: {length: 2048}}\n",
@@ -57,8 +57,8 @@ def unused_eos(composition: Composition) -> Findings:
 @rule(
     "W385",
     "`tokens` of shards that are no token files",
-    "`tokens` is for files of token ids, which `format: tokens` or the suffixes `.bin`, `.npy` and `.ds` say. Other "
-    "shards ignore it.",
+    "`tokens` is for files of token ids: shards with `format: tokens`, or with the suffix `.bin`, `.npy` or `.ds`. "
+    "Other shards ignore it.",
     keys="tokens",
     bad="dataset:\n  - {shards: a.tar, tokens: {length: 2048}}\n",
     good="dataset:\n  - {shards: a.bin, tokens: {length: 2048}}\n",
