@@ -20,7 +20,7 @@ import wdspec
 from wdspec.fields.memory import MOST_BLOCKS, current
 from wdspec.read.padding import Padded
 from wdspec.run import tasks
-from wdspec.run.parcels import INLINE, Parcel, Ring, _received, forget_sender, ring, share
+from wdspec.run.parcels import INLINE, Bundle, Parcel, Ring, _received, forget_sender, ring
 from wdspec.run.tasks import Delivery, Pace
 from wdspec.spec.load import load
 
@@ -147,7 +147,7 @@ def test_cheap_batches_are_delivered_together_and_expensive_ones_alone():
     assert paced(*[Delivery([([], {})], seconds=1e-6, opened_size=10**7)] * 3) == [1, 1, 1], (
         "opened and pinned before"
     )
-    four = Delivery([parcel_of(2**18)] * 2, seconds=1e-6)
+    four = Delivery([parcel_of(tasks.BYTES // 4)] * 2, seconds=1e-6)
     assert paced(*[four] * 4)[-1] == 4
     assert paced(Delivery([], seconds=1.0), cheap) == [1, 2]
 
@@ -174,14 +174,15 @@ def test_batches_delivered_together_equal_those_delivered_alone(spec, workers, m
 def test_the_bytes_of_batches_delivered_together_are_in_shared_memory():
     texts = [["text " * 40_000, number, torch.arange(number)] for number in range(6)]
     for _ in range(3):
-        parcels = [Parcel(text) for text in texts]
-        large = Parcel(torch.zeros(INLINE, dtype=torch.uint8))
-        sending = Delivery([*parcels, large], shared=share([*parcels, large]))
+        bundle = Bundle(5 * INLINE)
+        parcels = [Parcel(text, bundle) for text in texts]
+        large = Parcel(torch.zeros(INLINE, dtype=torch.uint8), bundle)
+        sending = Delivery([*parcels, large], lease=bundle.lend())
         sizes = [parcel.size for parcel in parcels]
         data = pickle.dumps(sending)
         assert len(data) < 10_000
         arrived = pickle.loads(data)
-        del sending, parcels, large
+        del sending, parcels, large, bundle
         assert [parcel.size for parcel in arrived.parcels[:-1]] == sizes
         for (text, number, tensor), parcel in zip(texts, arrived.parcels, strict=False):
             found = parcel.open()
@@ -190,7 +191,7 @@ def test_the_bytes_of_batches_delivered_together_are_in_shared_memory():
         assert arrived.parcels[-1].open().sum() == 0
         del arrived, parcel, found
     assert len(ring.value.blocks) == 2  # both were used again
-    assert share([Parcel("small")]) is None
+    assert Bundle(1000).lend() is None
 
 
 def test_large_texts_are_the_same_with_workers(tmp_path):
