@@ -6,10 +6,10 @@ torch creates a file in shared memory and a descriptor for every tensor it sends
 other tensor alive.
 
 Larger tensors are in blocks of a `Ring`, shared memory that the sender uses again. So are the bytes of parcels that are
-sent together (a `Bundle`), if a pipe would take them in several pieces: the pickler writes them there. torch sends the memory once, so it has no name in the file system that could remain; later only the number
-of the block is sent. Each tensor that arrives is a lease: when neither it nor a view of it is left, the receiver marks
-the block, and the sender may write to it again. A receiver that keeps its tensors gets new blocks, or torch's way if
-there are too many.
+sent together (a `Bundle`), if a pipe would take them in several pieces: the pickler writes them there. torch sends the
+memory once, so it has no name in the file system that could remain; later only the number of the block is sent. Each
+tensor that arrives is a lease: when neither it nor a view of it is left, the receiver marks the block, and the sender
+may write to it again. A receiver that keeps its tensors gets new blocks, or torch's way if there are too many.
 """
 
 from __future__ import annotations
