@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import time
@@ -203,6 +204,86 @@ def test_large_texts_are_the_same_with_workers(tmp_path):
         with wdspec.loader({**spec, "elastic": {"ranks": 1, "workers": 2}}, num_workers=workers) as loader:
             found.append(list(loader))
     assert found[0] == found[1]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """Batches of 36 KB with small tensors, which are sent together in shared memory."""
+    folder = tmp_path_factory.mktemp("texts")
+    samples = [
+        (f"{i:03}", {"txt": b"%03d " % i * 1100, "json": b'{"n": [%d]}' % i, "cls": b"%d" % i})
+        for i in range(240)
+    ]
+    write_shard(folder / "a.tar", samples)
+    return {
+        "dataset": [{"shards": f"{folder}/a.tar"}],
+        "batch": 8,
+        "epoch": {"batches": 90},
+        "elastic": {"ranks": 1, "workers": 2},
+    }
+
+
+@pytest.fixture(scope="module")
+def expected_texts(texts):
+    with wdspec.loader(texts, num_workers=0) as loader:
+        return [flat(batch) for batch in loader]
+
+
+@pytest.mark.parametrize(
+    "method", ["fork", *(pytest.param(method, marks=pytest.mark.long) for method in ("spawn", "forkserver"))]
+)
+def test_kept_batches_of_texts_are_whole_and_keep_no_block(texts, expected_texts, method, monkeypatch):
+    monkeypatch.setattr(tasks, "SECONDS", 10)  # of this process, which decides how many are sent together
+    with wdspec.loader(texts, num_workers=2, multiprocessing_context=method) as loader:
+        kept = list(itertools.islice(loader, 50))
+        state = loader.state_dict()
+        assert len(_received.value.blocks) >= 1, "they were sent in shared memory"
+        kept += loader
+        assert not _received.value.leases
+        assert [flat(batch) for batch in kept] == expected_texts
+        loader.load_state_dict(state)
+        assert [flat(batch) for batch in loader] == expected_texts[50:]
+
+
+def test_parcels_that_have_no_room_in_a_bundle_are_sent_through_the_pipe():
+    for room in (1 << 16, 1 << 18, 1 << 21):
+        bundle = Bundle(room)
+        values = [
+            [b"x" * size, "é" * size, torch.arange(9)] for size in (10, 70_000, 200_000, 3, 900_000, 40)
+        ]
+        parcels = [Parcel(value, bundle) for value in values]
+        with pytest.raises((AttributeError, pickle.PicklingError)):
+            Parcel([b"y" * 1000, b"y" * 70_000, lambda: None], bundle)
+        parcels.append(Parcel("last", bundle))
+        sizes = [parcel.size for parcel in parcels]
+        arrived = pickle.loads(pickle.dumps(Delivery(parcels, lease=bundle.lend())))
+        del bundle, parcels
+        assert [parcel.size for parcel in arrived.parcels] == sizes
+        found = [parcel.open() for parcel in arrived.parcels]
+        assert found.pop() == "last"
+        assert [flat(value) for value in found] == [flat(value) for value in values]
+
+
+def test_nothing_is_left_of_texts_when_a_worker_is_killed_and_the_rest_is_read_by_new_ones(
+    texts, expected_texts, monkeypatch
+):
+    monkeypatch.setattr(tasks, "SECONDS", 10)
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+    with wdspec.loader(texts, num_workers=2) as loader:
+        found, batches = [], iter(loader)
+        found += itertools.islice(batches, 20)
+        workers = [worker.pid for worker in loader.stream.steps._running()._workers]
+
+        def kill_one_and_continue():
+            os.kill(workers[1], signal.SIGKILL)
+            found.extend(batches)
+
+        with pytest.raises(RuntimeError, match=r"[Kk]illed"):
+            kill_one_and_continue()
+        found += loader
+        assert [flat(batch) for batch in found] == expected_texts
+    assert shared_memory_of(os.getpid(), *workers) == set()
+    assert not _received.value.leases
 
 
 @pytest.mark.parametrize("raised", [wdspec.FieldError, ZeroDivisionError])
