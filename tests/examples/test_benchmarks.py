@@ -22,7 +22,7 @@ from benchmarks.__main__ import TABLES  # noqa: E402 - as the command finds it
         ("writing.py", 2),
         ("checking.py", 3),
         ("counting.py", 3),
-        ("hand_over.py", 3),
+        ("hand_over.py", 7),
         pytest.param("ray_data.py", 2, marks=pytest.mark.long),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from PIL import Image
 
 from wdspec.fields.codecs import image_decoder as jpeg
-from wdspec.fields.codecs.image_decoder import ImageDecoder
+from wdspec.fields.codecs.image_decoder import ImageDecoder, Reduction
+from wdspec.planning.keys import key64, uniform
 from wdspec.spec.language.decoders import IMAGES
 
 IMAGE_SPECS = {name: row.image for row in IMAGES for name in row.names}
@@ -74,9 +76,9 @@ def test_files_of_other_colours_are_left_to_pillow(spec: str, name: str) -> None
     assert np.array_equal(ImageDecoder(spec)(OTHERS[name]), ImageDecoder(f"{spec}+pillow")(OTHERS[name]))
 
 
-def outcome(decoder: ImageDecoder, data: bytes) -> Any:
+def outcome(decoder: ImageDecoder, *arguments: Any) -> Any:
     try:
-        return decoder(data)
+        return decoder(*arguments)
     except Exception as error:
         return str(error)
 
@@ -95,6 +97,71 @@ def test_of_damaged_files_pillow_has_the_last_word() -> None:
             assert fast == slow
         else:
             assert fast.shape == slow.shape
+            assert np.abs(fast.astype(int) - slow).max() <= 1
+
+
+LARGE = {
+    **{way: encoded(picture(300, 400), subsampling=way) for way in ("4:4:4", "4:2:2", "4:2:0")},
+    "grey": encoded(picture(300, 400).convert("L")),
+    "odd": encoded(picture(301, 395), subsampling="4:2:0"),
+    "stray bytes before its end": encoded(picture(300, 400))[:-2] + b"\0\0\0\xff\xd9",
+}
+WHOLE = {
+    "progressive": encoded(picture(300, 400), progressive=True),
+    "restarts": encoded(picture(300, 400), restart_marker_rows=1),
+    "without an end": LARGE["4:2:0"][:-2],
+}
+
+
+def crop_of(data: bytes, options: str, number: int) -> Any:
+    return outcome(ImageDecoder(f"rgb8+{options}"), data, None, partial(uniform, key64(3, number)))
+
+
+@pytest.mark.parametrize("name", [*LARGE, *WHOLE])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "random_resized_crop=16",
+        "random_resized_crop=48+interpolation=bicubic",
+        "random_resized_crop=200",
+        "random_resized_crop=60+interpolation=lanczos",
+        "random_resized_crop=90+resizer=pillow",
+        "random_resized_crop=50+dct_scaling=false",
+    ],
+)
+def test_rows_below_a_crop_are_left_out_and_its_pixels_stay_the_same(
+    name: str, options: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, left_out = {**LARGE, **WHOLE}[name], []
+    read = jpeg._read_top
+
+    def read_top(module: Any, data: bytes, mode: str, size: Any, by: int, rows: int) -> Any:
+        top = read(module, data, mode, size, by, rows)
+        if top is not None:
+            left_out.append(size[1] - rows)
+            top[-(-rows // by) :] = 77
+        return top
+
+    monkeypatch.setattr(jpeg, "_read_top", read_top)
+    found = [crop_of(data, options, number) for number in range(12)]
+    monkeypatch.setattr(Reduction, "count_rows", lambda self, size, by: size[1])
+    for number, crop in enumerate(found):
+        whole = crop_of(data, options, number)
+        assert np.array_equal(crop, whole) if isinstance(whole, np.ndarray) else crop == whole
+    assert (len(left_out) > 3 and min(left_out) >= 16) if name in LARGE else not left_out
+
+
+def test_damage_within_a_crop_is_found_although_rows_below_are_left_out() -> None:
+    data = LARGE["4:2:0"]
+    for number in range(80):
+        flipped = bytearray(data)
+        flipped[RNG.integers(2, len(data))] ^= 1 << RNG.integers(8)
+        options = ("random_resized_crop=150", "random_resized_crop=16")[number % 2]
+        fast, slow = (crop_of(bytes(flipped), options + more, number) for more in ("", "+pillow"))
+        assert type(fast) is type(slow)
+        if isinstance(fast, str):
+            assert fast == slow
+        else:
             assert np.abs(fast.astype(int) - slow).max() <= 1
 
 

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ import wdspec
 from wdspec.fields.memory import MOST_BLOCKS, current
 from wdspec.read.padding import Padded
 from wdspec.run import tasks
-from wdspec.run.parcels import INLINE, Parcel, Ring, _received, forget_sender, ring, share
+from wdspec.run.parcels import INLINE, Bundle, Parcel, Ring, _received, forget_sender, ring
 from wdspec.run.tasks import Delivery, Pace
 from wdspec.spec.load import load
 
@@ -147,7 +148,7 @@ def test_cheap_batches_are_delivered_together_and_expensive_ones_alone():
     assert paced(*[Delivery([([], {})], seconds=1e-6, opened_size=10**7)] * 3) == [1, 1, 1], (
         "opened and pinned before"
     )
-    four = Delivery([parcel_of(2**18)] * 2, seconds=1e-6)
+    four = Delivery([parcel_of(tasks.BYTES // 4)] * 2, seconds=1e-6)
     assert paced(*[four] * 4)[-1] == 4
     assert paced(Delivery([], seconds=1.0), cheap) == [1, 2]
 
@@ -174,14 +175,15 @@ def test_batches_delivered_together_equal_those_delivered_alone(spec, workers, m
 def test_the_bytes_of_batches_delivered_together_are_in_shared_memory():
     texts = [["text " * 40_000, number, torch.arange(number)] for number in range(6)]
     for _ in range(3):
-        parcels = [Parcel(text) for text in texts]
-        large = Parcel(torch.zeros(INLINE, dtype=torch.uint8))
-        sending = Delivery([*parcels, large], shared=share([*parcels, large]))
+        bundle = Bundle(5 * INLINE)
+        parcels = [Parcel(text, bundle) for text in texts]
+        large = Parcel(torch.zeros(INLINE, dtype=torch.uint8), bundle)
+        sending = Delivery([*parcels, large], lease=bundle.lend())
         sizes = [parcel.size for parcel in parcels]
         data = pickle.dumps(sending)
         assert len(data) < 10_000
         arrived = pickle.loads(data)
-        del sending, parcels, large
+        del sending, parcels, large, bundle
         assert [parcel.size for parcel in arrived.parcels[:-1]] == sizes
         for (text, number, tensor), parcel in zip(texts, arrived.parcels, strict=False):
             found = parcel.open()
@@ -190,7 +192,7 @@ def test_the_bytes_of_batches_delivered_together_are_in_shared_memory():
         assert arrived.parcels[-1].open().sum() == 0
         del arrived, parcel, found
     assert len(ring.value.blocks) == 2  # both were used again
-    assert share([Parcel("small")]) is None
+    assert Bundle(1000).lend() is None
 
 
 def test_large_texts_are_the_same_with_workers(tmp_path):
@@ -202,6 +204,86 @@ def test_large_texts_are_the_same_with_workers(tmp_path):
         with wdspec.loader({**spec, "elastic": {"ranks": 1, "workers": 2}}, num_workers=workers) as loader:
             found.append(list(loader))
     assert found[0] == found[1]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """Batches of 36 KB with small tensors, which are sent together in shared memory."""
+    folder = tmp_path_factory.mktemp("texts")
+    samples = [
+        (f"{i:03}", {"txt": b"%03d " % i * 1100, "json": b'{"n": [%d]}' % i, "cls": b"%d" % i})
+        for i in range(240)
+    ]
+    write_shard(folder / "a.tar", samples)
+    return {
+        "dataset": [{"shards": f"{folder}/a.tar"}],
+        "batch": 8,
+        "epoch": {"batches": 90},
+        "elastic": {"ranks": 1, "workers": 2},
+    }
+
+
+@pytest.fixture(scope="module")
+def expected_texts(texts):
+    with wdspec.loader(texts, num_workers=0) as loader:
+        return [flat(batch) for batch in loader]
+
+
+@pytest.mark.parametrize(
+    "method", ["fork", *(pytest.param(method, marks=pytest.mark.long) for method in ("spawn", "forkserver"))]
+)
+def test_kept_batches_of_texts_are_whole_and_keep_no_block(texts, expected_texts, method, monkeypatch):
+    monkeypatch.setattr(tasks, "SECONDS", 10)  # of this process, which decides how many are sent together
+    with wdspec.loader(texts, num_workers=2, multiprocessing_context=method) as loader:
+        kept = list(itertools.islice(loader, 50))
+        state = loader.state_dict()
+        assert len(_received.value.blocks) >= 1, "they were sent in shared memory"
+        kept += loader
+        assert not _received.value.leases
+        assert [flat(batch) for batch in kept] == expected_texts
+        loader.load_state_dict(state)
+        assert [flat(batch) for batch in loader] == expected_texts[50:]
+
+
+def test_parcels_that_have_no_room_in_a_bundle_are_sent_through_the_pipe():
+    for room in (1 << 16, 1 << 18, 1 << 21):
+        bundle = Bundle(room)
+        values = [
+            [b"x" * size, "é" * size, torch.arange(9)] for size in (10, 70_000, 200_000, 3, 900_000, 40)
+        ]
+        parcels = [Parcel(value, bundle) for value in values]
+        with pytest.raises((AttributeError, pickle.PicklingError)):
+            Parcel([b"y" * 1000, b"y" * 70_000, lambda: None], bundle)
+        parcels.append(Parcel("last", bundle))
+        sizes = [parcel.size for parcel in parcels]
+        arrived = pickle.loads(pickle.dumps(Delivery(parcels, lease=bundle.lend())))
+        del bundle, parcels
+        assert [parcel.size for parcel in arrived.parcels] == sizes
+        found = [parcel.open() for parcel in arrived.parcels]
+        assert found.pop() == "last"
+        assert [flat(value) for value in found] == [flat(value) for value in values]
+
+
+def test_nothing_is_left_of_texts_when_a_worker_is_killed_and_the_rest_is_read_by_new_ones(
+    texts, expected_texts, monkeypatch
+):
+    monkeypatch.setattr(tasks, "SECONDS", 10)
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+    with wdspec.loader(texts, num_workers=2) as loader:
+        found, batches = [], iter(loader)
+        found += itertools.islice(batches, 20)
+        workers = [worker.pid for worker in loader.stream.steps._running()._workers]
+
+        def kill_one_and_continue():
+            os.kill(workers[1], signal.SIGKILL)
+            found.extend(batches)
+
+        with pytest.raises(RuntimeError, match=r"[Kk]illed"):
+            kill_one_and_continue()
+        found += loader
+        assert [flat(batch) for batch in found] == expected_texts
+    assert shared_memory_of(os.getpid(), *workers) == set()
+    assert not _received.value.leases
 
 
 @pytest.mark.parametrize("raised", [wdspec.FieldError, ZeroDivisionError])

@@ -5,27 +5,25 @@ torch creates a file in shared memory and a descriptor for every tensor it sends
 0.1 ms and 512 KB 0.7 ms. So smaller tensors are sent as bytes. Each arrives with its own memory: keeping one keeps no
 other tensor alive.
 
-Larger tensors, and what is sent together if it is as large, are in blocks of a `Ring`, shared memory that the sender
-uses again. torch sends the memory once, so it has no name in the file system that could remain; later only the number
-of the block is sent. Each tensor that arrives is a lease: when neither it nor a view of it is left, the receiver marks
-the block, and the sender may write to it again. A receiver that keeps its tensors gets new blocks, or torch's way if
-there are too many.
+Larger tensors are in blocks of a `Ring`, shared memory that the sender uses again. So are the bytes of parcels that are
+sent together (a `Bundle`), if a pipe would take them in several pieces: the pickler writes them there. torch sends the
+memory once, so it has no name in the file system that could remain; later only the number of the block is sent. Each
+tensor that arrives is a lease: when neither it nor a view of it is left, the receiver marks the block, and the sender
+may write to it again. A receiver that keeps its tensors gets new blocks, or torch's way if there are too many.
 """
 
 from __future__ import annotations
 
 import ctypes
-import io
 import os
 import pickle
 import secrets
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable
 from itertools import count
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from wdspec.base.process import PerProcess
@@ -34,6 +32,9 @@ from wdspec.fields.memory import LARGE, Array, Block, Pool
 
 INLINE = LARGE
 """Size in bytes from which on a tensor is sent in shared memory."""
+_PIPE = 1 << 16
+"""Bytes that a pipe takes at once."""
+_LARGE_PICKLE = 1 << 22
 _MARKS = 64
 """Bytes after the memory of a block, one for each lease since it was free."""
 _LENT, _RETURNED, _GONE = 0, 1, 2
@@ -43,27 +44,41 @@ BlockId = tuple[int, int]
 """A ring, and the number of one of its blocks."""
 
 
+class Lease(NamedTuple):
+    """A part of a block that a receiver may use."""
+
+    block: BlockId
+    mark: int
+    """Which mark of the block it has."""
+    storage: Any
+    """The memory of the block, if it was not sent before."""
+    sender: int
+    """The process that the block belongs to."""
+    start: int
+    size: int
+    dropped: list[BlockId]
+    """Blocks that the sender does not use any more."""
+
+
 class Parcel:
     """A value to send to another process. It is pickled at once, so that an error is raised where the value is made.
 
     It is opened on request, so that its bytes are still in the processor's cache when they are used. But a parcel with
     shared memory is opened on arrival, since the sender keeps the memory and its descriptors until then.
+
+    Args:
+        value: the value.
+        bundle: where to write the bytes.
     """
 
-    def __init__(self, value: Any) -> None:
-        file = io.BytesIO()
-        pickler = _Pickler(file, pickle.HIGHEST_PROTOCOL)
-        try:
-            pickler.dump(value)
-        except BaseException:
-            for block in pickler.blocks:  # nobody receives these leases
-                block.give_up()
-            raise
-        self._data: bytes | memoryview = file.getvalue()
-        self._start: int | None = None
-        """Where its bytes are in the memory of all that are sent together."""
+    __slots__ = ("_data", "_opened", "_place", "is_encoded", "size")
+
+    def __init__(self, value: Any, bundle: Bundle | None = None) -> None:
+        pickler = _pickler.value
+        self._data: bytes | memoryview
+        self._data, self._place = pickler.pickle(value, bundle)
         self._opened: tuple[Any] | None = None
-        self.size = len(self._data) + pickler.shared
+        self.size = pickler.size + pickler.shared
         """Size in bytes, including shared memory."""
         self.is_encoded = pickler.is_encoded
         """Whether it has images that the receiver is to decode."""
@@ -72,36 +87,64 @@ class Parcel:
         """Return the value; call it once, since shared memory is handed over."""
         return pickle.loads(self._data) if self._opened is None else self._opened[0]
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if self.size > len(self._data) and self._start is None:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrive, (self._data, self._place, self.size, self.is_encoded)
+
+    def take_from(self, memory: memoryview) -> None:
+        """Take the bytes from the memory of a bundle, if they are there."""
+        if self._place is not None:
+            self._data = memory[self._place[0] : self._place[1]]
+            self._open_shared(self._place[1] - self._place[0])
+
+    def _open_shared(self, size: int) -> None:
+        if self.size > size:
             self._opened, self._data = (pickle.loads(self._data),), b""
 
 
-def share(parcels: Sequence[Parcel]) -> Parcel | None:
-    """Move the bytes of parcels that are sent together into lent memory; None if they are few, or no block is left.
+def _arrive(data: bytes, place: tuple[int, int] | None, size: int, is_encoded: bool) -> Parcel:
+    """Return a parcel as it arrives."""
+    parcel = Parcel.__new__(Parcel)
+    parcel._data, parcel._place, parcel.size, parcel.is_encoded = data, place, size, is_encoded
+    parcel._opened = None
+    if place is None:
+        parcel._open_shared(len(data))
+    return parcel
+
+
+class Bundle:
+    """Memory for the bytes of parcels that are sent together: a block of the ring, which is lent until all are opened.
 
     A pipe would take them in pieces of 64 KiB, for each of which the receiver wakes up.
+
+    Args:
+        size: bytes to have room for. If a pipe takes as many at once, all parcels are sent through it.
     """
-    movable = [parcel for parcel in parcels if parcel.size == len(parcel._data)]
-    size = sum(parcel.size for parcel in movable)
-    memory = ring.value.take(size) if size >= INLINE else None
-    if memory is None:
-        return None
-    at = 0
-    for parcel in movable:
-        memory[at : at + parcel.size] = np.frombuffer(parcel._data, np.uint8)
-        parcel._data, parcel._start = b"", at
-        at += parcel.size
-    return Parcel(torch.from_numpy(memory))
+
+    def __init__(self, size: int) -> None:
+        # Blocks of few sizes are used again more often.
+        self._memory = ring.value.take(1 << size.bit_length()) if size >= _PIPE else None
+        self.room = memoryview(b"" if self._memory is None else self._memory)  # type: ignore[arg-type]
+        self.end = 0
+        """Bytes that have been written to it."""
+        self.size = 0
+        """Bytes of all parcels, also of those that had no room."""
+
+    def lend(self) -> Parcel | None:
+        """Return a parcel by which the receiver finds the others; None if it needs none."""
+        if self._memory is None or not self.end:
+            return None
+        found = ring.value.find(self._memory.ctypes.data)
+        assert found is not None, "it is in a block of the ring"
+        lease = found[0].lease(found[1], self.end)
+        assert lease is not None, "it is the first one"
+        return Parcel(lease)
 
 
-def place(parcels: Sequence[Parcel], shared: Parcel) -> None:
-    """Give parcels that arrived the bytes that `share` moved."""
-    memory = memoryview(shared.open().numpy())
+def unbundle(parcels: Iterable[Parcel], lease: Parcel) -> None:
+    """Give parcels that arrived the bytes that are in the memory of their bundle."""
+    memory = memoryview(_received.value.open(lease.open())).cast("B")
     for parcel in parcels:
-        if parcel._start is not None:
-            parcel._data = memory[parcel._start : parcel._start + parcel.size]
+        parcel.take_from(memory)
 
 
 class _SharedBlock(Block):
@@ -137,13 +180,14 @@ class _SharedBlock(Block):
         """Never use it again."""
         self._marks[:] = _GONE
 
-    def add_lease(self) -> tuple[BlockId, int, Any] | None:
-        """Return what the receiver needs for one more lease; None if there are too many."""
+    def lease(self, start: int, size: int) -> Lease | None:
+        """Return what the receiver needs to use a part of it; None if there are too many leases."""
         if self._leases == _MARKS:
             return None
         self._leases += 1
         storage, self._is_known = (None if self._is_known else self._storage), True
-        return self.id, self._leases - 1, storage
+        dropped = ring.value.report_dropped()
+        return Lease(self.id, self._leases - 1, storage, os.getpid(), start, size, dropped)
 
 
 class Ring(Pool):
@@ -177,11 +221,11 @@ class Ring(Pool):
         dropped, self._dropped = self._dropped, []
         return dropped
 
-    def find(self, tensor: torch.Tensor) -> tuple[_SharedBlock, int] | None:
-        """Return the block that a tensor is in, and where it starts there; None if it is elsewhere."""
+    def find(self, address: int) -> tuple[_SharedBlock, int] | None:
+        """Return the block that has the memory at an address, and where that is in it; None if it is elsewhere."""
         for block in self.blocks:
             if isinstance(block, _SharedBlock):
-                start = tensor.data_ptr() - block.start
+                start = address - block.start
                 if 0 <= start < block.memory.size:
                     return block, start
         return None
@@ -202,15 +246,9 @@ class _Received:
         """Lease → its block and its mark."""
         self._count = count()
 
-    def open(
-        self, id: BlockId, mark: int, storage: Any, sender: int, start: int, size: int, dropped: list[BlockId]
-    ) -> Any:
-        """Return a part of a block as an object with a buffer, which returns the lease when it is gone.
-
-        Args:
-            storage: the memory of the block, if it was not sent before.
-            dropped: blocks that the sender does not use any more.
-        """
+    def open(self, lease: Lease) -> Any:
+        """Return a part of a block as an object with a buffer, which returns the lease when it is gone."""
+        id, mark, storage, sender, start, size, dropped = lease
         for other in dropped:
             self.blocks.pop(other, None)
         if storage is not None:
@@ -218,10 +256,10 @@ class _Received:
             self.senders[id[0]] = sender
         memory: Any = self.blocks[id]
         owner = (ctypes.c_ubyte * size).from_buffer(memory, start)
-        lease = next(self._count)
+        number = next(self._count)
         at = memory.size - _MARKS + mark
-        self.leases[lease] = id, memory[at : at + 1]
-        weakref.finalize(owner, self._return, lease).atexit = False
+        self.leases[number] = id, memory[at : at + 1]
+        weakref.finalize(owner, self._return, number).atexit = False
         return owner
 
     def _return(self, lease: int) -> None:
@@ -256,14 +294,66 @@ def forget_sender(process: int) -> None:
 
 
 class _Pickler(ForkingPickler):
-    """Pickles for another process as torch does, but small plain tensors by value, and large ones in blocks."""
+    """Pickles for another process as torch does, but small plain tensors by value, and large ones in blocks.
 
-    shared = 0
-    """Bytes of tensors in shared memory."""
-    blocks: tuple[_SharedBlock, ...] = ()
-    """The blocks that were lent."""
-    is_encoded = False
-    """Whether there are images to decode."""
+    It is its own file. A process has one, since making it takes as long as pickling a small batch.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(self, pickle.HIGHEST_PROTOCOL)
+        self._bundle: Bundle | None = None
+        self._pieces: list[bytes] = []
+        self.size = self.shared = 0
+        """Bytes that were pickled, and of tensors in shared memory."""
+        self._blocks: list[_SharedBlock] = []
+        """The blocks that were lent."""
+        self.is_encoded = False
+        """Whether there are images to decode."""
+
+    def pickle(self, value: Any, bundle: Bundle | None) -> tuple[bytes, tuple[int, int] | None]:
+        """Return the bytes; or where they are in the bundle, if it has room."""
+        self.size, self.shared, self.is_encoded = 0, 0, False
+        self._bundle, self._start = bundle, 0 if bundle is None else bundle.end
+        self._pieces, self._blocks = [], []
+        try:
+            self.dump(value)
+        except BaseException:
+            self._leave_bundle()
+            for block in self._blocks:  # nobody receives these leases
+                block.give_up()
+            raise
+        finally:
+            pieces, room = self._pieces, self._bundle
+            self._pieces, self._blocks, self._bundle = [], [], None
+            self.clear_memo()
+        if bundle is not None:
+            bundle.size += self.size
+        if self.size > _LARGE_PICKLE:  # its table of objects has grown, and clearing it takes time
+            _pickler.value = _Pickler()
+        if room is not None:
+            return b"", (self._start, room.end)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces), None
+
+    def write(self, data: Any) -> None:
+        """Take a piece of the bytes."""
+        data = data if type(data) is bytes else pickle.PickleBuffer(data).raw()
+        size, bundle = len(data), self._bundle
+        self.size += size
+        if bundle is not None:
+            end = bundle.end + size
+            if end <= len(bundle.room):
+                bundle.room[bundle.end : end] = data
+                bundle.end = end
+                return
+            self._leave_bundle()
+        self._pieces.append(bytes(data))
+
+    def _leave_bundle(self) -> None:
+        """Take back what was written to the bundle."""
+        if self._bundle is not None:
+            if self._bundle.end > self._start:
+                self._pieces.append(bytes(self._bundle.room[self._start : self._bundle.end]))
+            self._bundle.end, self._bundle = self._start, None
 
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -283,21 +373,23 @@ class _Pickler(ForkingPickler):
 
     def _lend(self, value: torch.Tensor) -> tuple[Any, ...] | None:
         """Return how to open a tensor in a block, where it is copied unless it is there; None if no block is left."""
-        found, copy = ring.value.find(value), None
+        found, copy = ring.value.find(value.data_ptr()), None
         if found is None:
             copy = ring.value.take(value.nbytes)
             if copy is None:
                 return None
             torch.from_numpy(copy).copy_(_flat(value))
-            found = ring.value.find(torch.from_numpy(copy))
+            found = ring.value.find(copy.ctypes.data)
             assert found is not None, "it is in a block of the ring"
         block, start = found
-        lease = block.add_lease()
+        lease = block.lease(start, value.nbytes)
         if lease is None:
             return None
-        self.blocks += (block,)
-        facts = (*lease, os.getpid(), start, value.nbytes, ring.value.report_dropped())
-        return _open_tensor, (*facts, value.dtype, tuple(value.shape), value.stride())
+        self._blocks.append(block)
+        return _open_tensor, (lease, value.dtype, tuple(value.shape), value.stride())
+
+
+_pickler: PerProcess[_Pickler] = PerProcess(_Pickler)
 
 
 def _identity(value: torch.Tensor) -> torch.Tensor:
@@ -336,16 +428,7 @@ def _tensor(data: Any, dtype: torch.dtype, shape: tuple[int, ...], steps: tuple[
 
 
 def _open_tensor(
-    id: BlockId,
-    mark: int,
-    storage: Any,
-    sender: int,
-    start: int,
-    size: int,
-    dropped: list[BlockId],
-    dtype: torch.dtype,
-    shape: tuple[int, ...],
-    steps: tuple[int, ...],
+    lease: Lease, dtype: torch.dtype, shape: tuple[int, ...], steps: tuple[int, ...]
 ) -> torch.Tensor:
     """Return a tensor in a block; the block is used again when the tensor and all views of it are gone."""
-    return _tensor(_received.value.open(id, mark, storage, sender, start, size, dropped), dtype, shape, steps)
+    return _tensor(_received.value.open(lease), dtype, shape, steps)

@@ -31,7 +31,7 @@ from wdspec.base.process import memory_peak
 from wdspec.fields.deferred import decode_item
 from wdspec.planning.shares import ScheduleSegment
 from wdspec.read.reader import Reader
-from wdspec.run.parcels import Parcel, place, ring, share
+from wdspec.run.parcels import Bundle, Parcel, ring, unbundle
 from wdspec.run.run import Run
 from wdspec.run.stats import Counts, Tally
 from wdspec.run.steps import Step, Work
@@ -41,12 +41,14 @@ from wdspec.stores.retry import retry_count
 Failure = WdspecError | ExceptionWrapper
 """Why a batch could not be read; exceptions that are not wdspec's with their traceback, as torch raises them."""
 
-SECONDS = 0.01
-"""Work per delivery to aim for: sending it then adds 2%."""
-BYTES = 1 << 20
+SECONDS = 0.02
+"""Work per delivery to aim for: sending it then adds 1%, more on a busy machine, where each wake-up costs."""
+BYTES = 1 << 21
 """Approximate size of a delivery of several batches, at most."""
 COUNTS_EVERY = 0.05
 """Seconds between two reports of a worker's counts: gathering and sending those of 50 sources takes 0.1 ms."""
+_ROOM = 1.25
+"""Memory for a delivery, relative to the size of the last one."""
 MOST = 256
 """Batches in a delivery, at most."""
 
@@ -88,14 +90,14 @@ class Delivery:
     """Requests to stores that the worker process has repeated so far."""
     has_skipped: bool = False
     """Whether some batches were skipped, so that `seconds` is not typical."""
-    shared: Parcel | None = None
-    """The bytes of parcels, in lent memory."""
+    lease: Parcel | None = None
+    """By which the receiver finds the bytes of parcels that are in shared memory."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if self.shared is not None:
-            place([parcel for parcel in self.parcels if isinstance(parcel, Parcel)], self.shared)
-            self.__dict__["shared"] = None
+        if self.lease is not None:
+            unbundle([parcel for parcel in self.parcels if isinstance(parcel, Parcel)], self.lease)
+            self.__dict__["lease"] = None
 
     @property
     def size(self) -> int:
@@ -123,7 +125,7 @@ def _pin_step(step: Step) -> Step:
 
 
 class Pace:
-    """How many batches make a delivery: what takes 10 ms to read, and at most a megabyte.
+    """How many batches make a delivery: what takes 20 ms to read, and at most two megabytes.
 
     Starts with one, so that the first batches arrive early.
     """
@@ -199,12 +201,15 @@ class TaskReader(Dataset[Any]):
         """Number of the reader; two readers of a run share one with a probability of 2⁻⁶⁴."""
         self._counts_due = 0.0
         """When to report counts again, by `time.perf_counter`."""
+        self._size = 0.0
+        """Bytes of a batch of the last delivery, without what is in shared memory."""
 
     def __getitem__(self, task: Task) -> Delivery:
         start = time.perf_counter()
         parcels: list[Parcel | Step] = []
         failure: Failure | None = None
         is_sent = get_worker_info() is not None
+        bundle = Bundle(int(_ROOM * self._size * len(task.numbers))) if is_sent else None
         try:
             reader = self._prepare(task)
             for number in task.numbers:
@@ -214,7 +219,7 @@ class TaskReader(Dataset[Any]):
                 else:
                     items = self.run.assemble(number, reader.micro_batches(number))
                 step = items, reader.states(number)
-                parcels.append(Parcel(step) if is_sent else step)
+                parcels.append(step if bundle is None else Parcel(step, bundle))
         except WdspecError as error:
             # Sent whole to the training process; torch would put its traceback into another error.
             failure = error
@@ -222,6 +227,8 @@ class TaskReader(Dataset[Any]):
             if not parcels:
                 raise
             failure = ExceptionWrapper(where="in a worker of a Loader")
+        if bundle is not None and parcels:
+            self._size = bundle.size / len(parcels)
         now = time.perf_counter()
         counts: Counts = {}
         if is_sent and self._reader is not None and (now >= self._counts_due or task.is_last or failure):
@@ -235,7 +242,7 @@ class TaskReader(Dataset[Any]):
             counts,
             retries=retry_count.value.retries if is_sent else 0,
             has_skipped=bool(task.skipped),
-            shared=share([parcel for parcel in parcels if isinstance(parcel, Parcel)]),
+            lease=None if bundle is None else bundle.lend(),
         )
 
     def _prepare(self, task: Task) -> Reader:

@@ -15,13 +15,16 @@ simplejpeg.
 JPEGs that will be smaller are decoded at a half, a quarter or an eighth of their size, unless `dct_scaling=false`.
 libjpeg computes such an image from some of the frequencies of each block, which is faster than to compute all pixels
 and average them. The result is then resized to the same size as before; the mean difference is less than one grey level
-(docs/decoders.md has numbers). With `roi_decoding`, only the crop is decoded of JPEGs that are not reduced.
+(docs/decoders.md has numbers). Of JPEGs that are cropped, rows below the crop are not decoded, which changes no pixel
+of the crop. With `roi_decoding`, only the crop is decoded of JPEGs that are not reduced.
 """
 
 from __future__ import annotations
 
 import importlib
 import io
+import math
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -48,6 +51,15 @@ SPARE = 1.5
 """A reduced image is at least this many times as large as the result; otherwise the difference is visible."""
 
 
+_BLOCK_ROWS = 32
+"""Rows of the largest blocks of a JPEG."""
+_LEAST_SAVING = 17 / 16
+"""If fewer rows could be left out, all are decoded, since the file is copied to change its header."""
+_BASELINE, _RESTARTS, _END = 0xC0, b"\xff\xdd\x00\x04", b"\xff\xd9"
+"""Of JPEGs: the marker of files with one scan, the start of the segment for restart markers, and the last marker."""
+_LEFT_OVER = re.compile("Corrupt JPEG data: [0-9]+ extraneous bytes before marker 0xd9")
+
+
 class Reduction:
     """How much of an image to decode, and the remaining steps. Both depend on the size of the image.
 
@@ -67,6 +79,22 @@ class Reduction:
         fits = self._fits(size)
         by, self.fits = choose_reduction(size, fits) if self._scales else (1, fits)
         return by
+
+    def count_rows(self, size: Size, by: int) -> int:
+        """Return how many rows of an image of a size (width, height) are needed, from the top, if it is reduced."""
+        if not self.fits:
+            return size[1]
+        first = self.fits[0]
+        if first.crop is not None:
+            bottom: float = max(0, first.crop[3])
+        elif first.part is not None:
+            _, top, _, end = first.part
+            bottom = end + 3 * max(1.0, (end - top) / first.size[1]) + 1  # filters use pixels around it
+        else:
+            return size[1]
+        # The last row depends on the one below it where colours have fewer rows than brightness.
+        rows = math.ceil((bottom + 2) * by / _BLOCK_ROWS) * _BLOCK_ROWS
+        return rows if rows * _LEAST_SAVING <= size[1] else size[1]
 
     def read_part(self, data: bytes, mode: str, size: Size) -> Array | None:
         """Return the only part of a JPEG that is needed, as `read_jpeg` does; None if all of it has to be decoded."""
@@ -185,15 +213,21 @@ def image_size(data: bytes, extension: str = "") -> tuple[int, int]:
     Raises:
         Exception: as `open_image`.
     """
+    at = _find_frame(data)
+    if at is not None:
+        return int.from_bytes(data[at + 7 : at + 9], "big"), int.from_bytes(data[at + 5 : at + 7], "big")
+    return _open(io.BytesIO(data), data, extension).size
+
+
+def _find_frame(data: bytes) -> int | None:
+    """Return where the frame header of a JPEG is, which has its size; None if it is not a JPEG."""
     at = 2 if data.startswith(b"\xff\xd8\xff") else len(data)
-    while (
-        at + 9 < len(data) and data[at] == 0xFF
-    ):  # the segments of a JPEG up to the frame header (ITU-T T.81, B.2.2)
+    while at + 9 < len(data) and data[at] == 0xFF:  # the segments before it (ITU-T T.81, B.2.2)
         marker = data[at + 1]
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return int.from_bytes(data[at + 7 : at + 9], "big"), int.from_bytes(data[at + 5 : at + 7], "big")
+            return at
         at += 1 if marker == 0xFF else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return _open(io.BytesIO(data), data, extension).size
+    return None
 
 
 class _NoMore(io.BytesIO):
@@ -275,6 +309,11 @@ def read_jpeg(data: bytes, mode: str, reduction: Reduction | None = None) -> Arr
             part = reduction.read_part(data, "L" if mode == "GRAY" else mode, (width, height))
             if part is not None:
                 return part
+        rows = height if reduction is None else reduction.count_rows((width, height), by)
+        if rows < height:
+            top = _read_top(module, data, mode, (width, height), by, rows)
+            if top is not None:
+                return top
         wide, high = reduced_size((width, height), by)
         values: Array = module.decode_jpeg(data, mode, min_height=high, min_width=wide, min_factor=by)
         if values.shape[:2] != (high, wide):
@@ -284,6 +323,31 @@ def read_jpeg(data: bytes, mode: str, reduction: Reduction | None = None) -> Arr
         raise
     except (ValueError, RuntimeError, OverflowError):
         return None
+
+
+def _read_top(module: Any, data: bytes, mode: str, size: Size, by: int, rows: int) -> Array | None:
+    """Return a JPEG as `read_jpeg` does, but below some rows with undefined pixels; None if it has to be read whole.
+
+    The array has all rows, since the ways to resize a part depend on the size of the image.
+    libjpeg reads as many rows as the header says, and warns that bytes are left over. The first warning is the one that
+    is reported, so there was no damage before. A file without its end is left to Pillow, which rejects it.
+    """
+    at = _find_frame(data)
+    if at is None or data[at + 1] != _BASELINE or data.find(_RESTARTS, 0, 1 << 16) >= 0 or data[-2:] != _END:
+        return None
+    short = b"".join((data[: at + 5], rows.to_bytes(2, "big"), data[at + 7 :]))
+    wide, high = reduced_size((size[0], rows), by)
+    wanted = {"min_height": high, "min_width": wide, "min_factor": by}
+    if module.decode_jpeg_header(short, **wanted)[:2] != (high, wide):
+        return None
+    whole = reduced_size(size, by)[1]
+    values = np.empty((whole, wide) if mode == "GRAY" else (whole, wide, len(mode)), np.uint8)
+    try:
+        module.decode_jpeg(short, mode, buffer=values, **wanted)
+    except ValueError as error:
+        if not _LEFT_OVER.fullmatch(str(error)):
+            return None
+    return values
 
 
 _GREY = np.array([0.299, 0.587, 0.114], np.float32)
@@ -492,9 +556,7 @@ class ImageDecoder:
         """Return the pixels after resizing, HW or HWC: bytes, or 16 bits as floats in 0..65535."""
         # Only JPEGs with EXIF may have to be rotated. Searching takes 1 µs for 10 KB.
         as_stored = not (self._upright and b"Exif\0" in data)
-        reduction = None
-        if as_stored and (self._reduces or self._crops):
-            reduction = Reduction(fits_of, self._reduces, self._crops)
+        reduction = Reduction(fits_of, self._reduces, self._crops) if as_stored else None
         if self._fast and as_stored:
             values = read_jpeg(data, self._mode, reduction)
             if values is not None:
