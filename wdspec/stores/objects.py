@@ -115,6 +115,28 @@ class FsspecStore(KeyStore):
 
         return with_retries(settings.retry_policy, location, attempt)
 
+    def pin(self, location: str, settings: StoreSettings) -> tuple[str, str] | None:
+        if scheme_of(location) != "hf":
+            return None
+
+        def attempt() -> tuple[str, str] | None:
+            with filesystems.explaining(location):
+                from huggingface_hub import HfApi
+
+                system, path = filesystems.filesystem_of(location, settings.login)
+                with filesystems.alone(system):
+                    found = system.resolve_path(path)
+                    revision = getattr(found, "revision", None)  # a bucket has none
+                    if revision is None or re.fullmatch("[0-9a-f]{40}", revision):
+                        return None
+                    hub = HfApi(system.endpoint, token=system.token)
+                    about = hub.repo_info(found.repo_id, repo_type=found.repo_type, revision=revision)
+                kind = found.root.partition(found.repo_id)[0]
+                start = location.removesuffix(found.path_in_repo)
+                return start, f"hf://{kind}{found.repo_id}@{about.sha}/"
+
+        return with_retries(settings.retry_policy, location, attempt)
+
     def output(
         self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
     ) -> Output:
