@@ -70,6 +70,10 @@ LARGEST = 4 * 1024 * 1024
 FIRST = 64 * 1024
 """The same of the first request from another place than the start; it doubles with each read."""
 
+_READ_AHEAD = ("readahead", "bytes")
+"""Caches of fsspec's files whose block size only says how many bytes are requested besides those that are read. In
+others, it numbers the blocks, so that it cannot change."""
+
 _PINS = {"GCSFileSystem": ("generation", "generation")}
 """File systems that can request one version of an object: the name of the version, and of the argument."""
 
@@ -276,8 +280,9 @@ class _OpenFile:
         """The cache of the file, whose block size grows."""
         if offset:
             self._file.seek(offset)
-            if hasattr(getattr(self._file, "cache", None), "blocksize"):
-                self._grow = self._file.cache
+            cache = getattr(self._file, "cache", None)
+            if getattr(cache, "name", None) in _READ_AHEAD:
+                self._grow = cache
                 self._grow.blocksize = FIRST  # perhaps only a column of a table is needed
         elif hasattr(getattr(self._file, "f", self._file), "prefetch"):  # paramiko asks for 32 KiB and waits
             getattr(self._file, "f", self._file).prefetch()
