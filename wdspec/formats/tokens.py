@@ -248,15 +248,23 @@ class TokenSamples(RawSamples):
         return kind, starts[firsts]
 
 
+def read_npy_header(file: BinaryIO | io.BufferedIOBase) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of a `.npy` file, and return the shape, whether it is in Fortran order, and the dtype.
+
+    Raises:
+        ValueError: it is damaged, or no header.
+    """
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    found: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(file)
+    return found
+
+
 def _parse_npy(head: bytes) -> tuple[np.dtype[Any], int, int | None]:
     """Return the type of a `.npy` file, where its numbers start, and the length of its rows if it has rows."""
     file = io.BytesIO(head)
     try:
-        version = np.lib.format.read_magic(file)
-        read = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        shape, is_fortran, kind = read(file)
+        shape, is_fortran, kind = read_npy_header(file)
     except ValueError as error:
         raise ShardError(f"a damaged header of .npy: {error}; {REFETCH}", code="D124", offset=0) from error
     if kind.kind not in "iu" or len(shape) not in (1, 2) or (is_fortran and len(shape) == 2):
