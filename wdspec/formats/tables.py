@@ -311,7 +311,7 @@ class TableSamples(RawSamples):
         start = self.next_index
         try:
             table = self._table = self._open()
-            columns = Columns(table.schema, self._field_of, self._constants)
+            columns = self._choose_columns(table)
             self._kinds = columns.kinds
             self._check(table, columns)
         except GeneratorExit:  # at exit, the names below may be gone
@@ -330,7 +330,7 @@ class TableSamples(RawSamples):
 
     def kinds(self) -> Mapping[str, str]:
         if self._kinds is None:
-            self._kinds = Columns(self._open().schema, self._field_of, self._constants).kinds
+            self._kinds = self._choose_columns(self._open()).kinds
         return self._kinds
 
     def close(self) -> None:
@@ -351,6 +351,16 @@ class TableSamples(RawSamples):
             raise
         except Exception as error:  # whatever pyarrow raises for damaged metadata
             raise _recognize(file, error) from error
+
+    def _choose_columns(self, table: Table) -> Columns:
+        try:
+            return Columns(table.schema, self._field_of, self._constants)
+        except (ShardError, UsageError):
+            raise
+        except Exception as error:  # names of columns that are not UTF-8
+            raise ShardError(
+                f"a damaged shard: {_shorten(error)}; {REFETCH}", code="D121", offset=0
+            ) from error
 
     def _check(self, table: Table, columns: Columns) -> None:
         """Check that there are rows, that the columns are like those of other shards, and where reading starts."""
