@@ -4,11 +4,13 @@ import io
 import json
 import random
 import re
+import struct
 import subprocess
 import sys
 import textwrap
 
 import pyarrow as pa
+import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 from commandline import within
@@ -185,6 +187,58 @@ def test_a_damaged_row_group_is_one_error_and_the_others_are_read():
         r"damaged row group 4 of 10: .*; its rows 40 to 49 are lost; .* \[url a.parquet, byte \d+",
         str(errors[0]),
     )
+
+
+def arrow_file(table, rows, *, as_stream=False):
+    file = io.BytesIO()
+    with (pa.ipc.new_stream if as_stream else pa.ipc.new_file)(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=rows)
+    return file.getvalue()
+
+
+def with_other_length(data, group, rows):
+    """Arrow with another number of rows in the header of a record batch."""
+    starts = [match.start() for match in re.finditer(b"\xff\xff\xff\xff", data)]
+    found = 0
+    for start in starts:
+        (size,) = struct.unpack_from("<i", data, start + 4)
+        try:
+            message = pa.ipc.read_message(pa.BufferReader(data[start : start + 8 + size] + bytes(1 << 16)))
+        except pa.ArrowInvalid:
+            continue
+        if message.type == "record batch":
+            if found == group:
+                at = data.index(struct.pack("<q", 10), start)
+                return data[:at] + struct.pack("<q", rows) + data[at + 8 :]
+            found += 1
+    raise AssertionError(f"{found} batches")
+
+
+@pytest.mark.parametrize("as_stream", [False, True])
+@pytest.mark.parametrize("rows", [0, 9, 11])
+def test_a_record_batch_with_another_length_than_its_columns_is_an_error(as_stream, rows):
+    data = arrow_file(pa.table({"n": range(30)}), 10, as_stream=as_stream)
+    assert len(read(data, "arrow")[0]) == 30
+    found, errors = read(with_other_length(data, 1, rows), "arrow")
+    assert [error.code for error in errors] == ["D121"]
+    assert len(found) in (0, 20)
+
+
+def test_messages_of_arrow_that_contradict_the_footer_or_the_end_are_errors():
+    table = pa.table({"name": range(30)})
+    stream = arrow_file(table, 10, as_stream=True)
+    file, other = arrow_file(table, 10), arrow_file(table.rename_columns(["nbme"]), 10)
+    where = file.rindex(b"name")  # in the footer
+    end = stream.rindex(b"\xff\xff\xff\xff")
+    for damaged in (
+        file[:where] + b"nbme" + file[where + 4 :],
+        other[:where] + file[where:],
+        stream[:end] + bytes(8) + stream[end:],  # an end marker before the end
+        file[:1000].replace(b"name", b"n\xffme") + file[1000:],
+        stream.replace(b"name", b"n\xffme"),
+    ):
+        found, errors = read(damaged, "arrow")
+        assert ([error.code for error in errors], found) == (["D121"], []), damaged
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -115,6 +115,13 @@ def test_damaged_files_are_errors_that_say_so():
     assert error_of(data, index[:-5])[0] == "D124"
     assert error_of(data, b"\0" * 100)[0] == "D124"
     assert error_of(data, index[:40] + b"\xff" + index[41:])[0] == "D124"
+    assert error_of(data + b"12", index)[0] == "D124"
+    for cut in (2, 100):  # whole numbers, which the header or the index does not describe
+        assert error_of(data[:-cut], index, {"length": 4})[0] == "D107"
+        assert error_of(npy(IDS)[:-cut], None, {"length": 4})[0] == "D107"
+    assert error_of(npy(IDS) + b"12345678", None, {"length": 4})[0] == "D124"
+    assert error_of(data + b"12", index, {"length": 4})[0] == "D124"
+    assert error_of(npy(IDS).replace(b"shape': (", b"shape': [", 1), None, {"length": 4})[0] == "D124"
     assert error_of(npy(np.ones(5)))[0] == "D124"
     assert error_of(npy(IDS)[:20], None, {"length": 4})[0] == "D124"
     assert error_of(npy(IDS), None, {"length": 4, "dtype": "uint16"})[0] == "D123"

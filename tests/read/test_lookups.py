@@ -7,9 +7,11 @@ import os
 import random
 import sqlite3
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+from commandline import within
 from shardmaking import write_shard
 
 import wdspec
@@ -277,3 +279,31 @@ def test_the_file_that_is_looked_up_by_is_read_even_if_no_field_needs_it(tmp_pat
     samples = read(spec | {"fields": "score"})
     assert [sample["score"] for sample in samples] == [ROWS[key]["score"] for key in KEYS]
     assert {name for sample in samples for name in sample if not name.startswith("__")} == {"score"}
+
+
+def test_stats_count_a_selection_by_a_table_until_its_rows_change(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    keys = [f"k{number:03}" for number in range(50)]
+
+    def write_scores(limit):
+        rows = [{"key": key, "score": number} for number, key in enumerate(keys) if number < limit]
+        Path("t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def count_places():
+        dataset = wdspec.compile("s.yaml")
+        places = list(dataset)
+        dataset.close()
+        return len(places), sum(sample["__mask__"] for sample in places)
+
+    write_scores(50)
+    spec = spec_of(tmp_path, keys, table="t.jsonl", key="key", missing="none", fields="score")
+    spec["dataset"][0]["where"] = "default(score, 99) < 10 or __key__ == 'k040'"
+    Path("s.yaml").write_text(json.dumps({"stats": "s.stats.json", **spec}))
+    with pytest.warns(UserWarning, match="wdspec stats"):
+        assert count_places() == (50, 11)
+    within("stats", "s.yaml", "--jobs", "0")
+    assert count_places() == (11, 11)
+    write_scores(5)
+    assert count_places() == (50, 6)
+    within("stats", "s.yaml", "--jobs", "0")
+    assert count_places() == (6, 6)

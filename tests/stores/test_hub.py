@@ -147,3 +147,44 @@ def test_a_token_of_the_environment_is_not_shown(hub):
     while error is not None:
         seen, error = seen + str(error), error.__cause__ or error.__context__
     assert TOKEN not in seen
+
+
+@pytest.mark.parametrize("revision", ["", "@main", "@refs%2Fpr%2F1"])
+def test_with_a_lock_a_run_reads_the_commit_that_was_locked(hub, tmp_path, revision):
+    hub.references["refs/pr/1"] = sha = hub.references["main"]
+    (tmp_path / "s.yaml").write_text(json.dumps(spec_of(revision)))
+    within("lock", "s.yaml", folder=tmp_path, HF_ENDPOINT=hub.url, HF_TOKEN=TOKEN)
+    lock = tmp_path / "s.lock.json"
+    start = f"hf://datasets/{Hub.repo}{revision}/"
+    assert json.loads(lock.read_text())["sources"]["a"]["commits"] == {
+        start: f"hf://datasets/{Hub.repo}@{sha}/"
+    }
+    hub.commit({name: parquet(5000) for name in FILES}, "main", "refs/pr/1")
+    now = [sample["text"] for sample in wdspec.compile(spec_of(revision))]
+    hub.asked.clear()
+    dataset = wdspec.compile(spec_of(revision), lock=lock)
+    samples = list(dataset)
+    assert [sample["text"] for sample in samples] == TEXTS != now
+    assert (
+        samples[0]["__url__"] == f"{start}data/train-0.parquet"
+    )  # so that states fit with and without the lock
+    assert all(f"/{sha}/" in path for _, path, _ in hub.asked if "/tree/" in path or "/resolve/" in path)
+    dataset.load_state_dict(wdspec.compile(spec_of(revision)).state_dict())
+
+
+def test_copies_of_a_branch_are_not_read_for_a_locked_commit(hub, tmp_path):
+    spec = spec_of("@main", cache=str(tmp_path / "cache"))
+    (tmp_path / "s.yaml").write_text(json.dumps(spec))
+    within("lock", "s.yaml", folder=tmp_path, HF_ENDPOINT=hub.url, HF_TOKEN=TOKEN)
+    hub.commit({name: parquet(5000) for name in FILES}, "main")
+    assert "text 5000" in [sample["text"] for sample in wdspec.compile(spec)]
+    assert [sample["text"] for sample in wdspec.compile(spec, lock=tmp_path / "s.lock.json")] == TEXTS
+
+
+def test_a_commit_in_a_lock_cannot_be_edited_by_hand(hub, tmp_path):
+    (tmp_path / "s.yaml").write_text(json.dumps(spec_of("@main")))
+    within("lock", "s.yaml", folder=tmp_path, HF_ENDPOINT=hub.url, HF_TOKEN=TOKEN)
+    lock = tmp_path / "s.lock.json"
+    lock.write_text(lock.read_text().replace(hub.references["main"], "0" * 40))
+    with pytest.raises(wdspec.UsageError, match="digest"):
+        wdspec.compile(spec_of("@main"), lock=lock)

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import fsspec
 import pytest
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 from servers.stores import put, use
 from shardmaking import write_shard
 
@@ -25,6 +26,7 @@ from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.stores import filesystems as filesystem
 from wdspec.stores import object_requests as segments
+from wdspec.stores import objects
 from wdspec.stores.retry import RetryPolicy
 from wdspec.stores.table import user_stores
 
@@ -368,3 +370,38 @@ def test_a_store_that_nobody_answers_for_is_given_up_soon(monkeypatch):
         pytest.raises(ShardError, match=r"given up after .* in \d s: .*Endpoint"),
     ):
         file.read(10)
+
+
+class CachingFiles(AbstractFileSystem):
+    """Local files that are only read through the buffered files of fsspec, with one of its caches."""
+
+    protocol = "cachingfiles"
+    cache_type = ""
+
+    def info(self, path, **options):
+        return {"name": path, "size": os.path.getsize(path), "type": "file", "ETag": "1"}
+
+    def _open(self, path, mode="rb", block_size=None, **options):
+        return CachingFile(self, path, mode, block_size, cache_type=self.cache_type)
+
+
+class CachingFile(AbstractBufferedFile):
+    def _fetch_range(self, start, end):
+        with open(self.path, "rb") as file:
+            file.seek(start)
+            return file.read(end - start)
+
+
+@pytest.mark.parametrize("cache", ["readahead", "bytes", "blockcache", "background", "mmap", "first", "all"])
+def test_any_place_can_be_read_through_every_cache_of_fsspec(tmp_path, monkeypatch, cache):
+    data = os.urandom(700_000)
+    (tmp_path / "a.bin").write_bytes(data)
+    fsspec.register_implementation("cachingfiles", CachingFiles, clobber=True)
+    filesystem.known_schemes.cache_clear()
+    monkeypatch.setattr(CachingFiles, "cache_type", cache)
+    monkeypatch.setattr(objects, "LARGEST", 100_000)
+    monkeypatch.setattr(objects, "FIRST", 7_000)
+    for start in (0, 1, 99_999, 350_001):
+        with opened(f"cachingfiles://{tmp_path}/a.bin") as file:
+            file.seek(start)
+            assert b"".join(iter(lambda: file.read(30_000), b"")) == data[start:]

@@ -7,7 +7,7 @@ decoded.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -248,7 +248,7 @@ def _read_up_to(number: int, reader: Reader, run: Run, start: int) -> None:
             bar.advance()
 
 
-def _place(parts: list[list[dict[str, Any]]], ranks: int, run: Run) -> Iterable[TracedSample]:
+def _place(parts: Sequence[Sequence[dict[str, Any]]], ranks: int, run: Run) -> Iterable[TracedSample]:
     """Find where the samples of the canonical ranks are, and which ranks get them."""
     samples = [sample for part in parts for sample in part]
     if run.plan.batching.windowed:  # of any size

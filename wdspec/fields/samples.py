@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -217,6 +217,13 @@ class SampleFields:
         if names not in self.in_place:
             self._study(names)
         return self.in_place.get(names)
+
+    def leaves(self, names: tuple[str, ...], of_bytes: Collection[str]) -> bool:
+        """Whether raw samples with these entries, of which these are bytes, are samples as they are."""
+        if self._unmatched and self._tried < TRIAL:  # each sample has to be counted
+            return False
+        steps = self.steps_of(names)
+        return steps is not None and not any(name in of_bytes for name, _ in steps)
 
     def _study(self, names: tuple[str, ...]) -> SampleLayout | FieldError | Literal["skip"]:
         """Decide what to do with samples of this layout, and remember it."""

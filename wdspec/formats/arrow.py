@@ -53,7 +53,7 @@ class ArrowTable:
         self.groups: list[Group] = []
         self._batches: list[_Message] = []
         self._shared: list[tuple[int, bytes]] = []  # the schema and the dictionaries, with their offsets
-        first = 0
+        first, empty = 0, 0
         for message in self._messages():
             if message.kind != _BATCH:
                 self._shared.append((message.start, self._read(message)))
@@ -61,18 +61,22 @@ class ArrowTable:
                 self.groups.append(Group(message.start, first, message.rows))
                 self._batches.append(message)
                 first += message.rows
+            else:
+                self._decode(message).validate(full=True)  # it may have rows that its header does not tell
+                empty += 1
         if not self._shared:
             raise ValueError("it does not start with a schema of Arrow")
         self.schema = self._ipc.open_stream(self._shared[0][1]).schema
+        if self._has_footer:
+            whole = self._ipc.open_file(file)
+            if whole.schema != self.schema or whole.num_record_batches != len(self._batches) + empty:
+                raise ValueError("its footer contradicts its messages")
 
     def batches(self, number: int, paths: Sequence[str]) -> Iterator[Any]:
         message = self._batches[number]
         wanted = {path.partition(".")[0] if path not in self.schema.names else path for path in paths}
         fields = [place for place, name in enumerate(self.schema.names) if name in wanted]
-        options = self._ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-        shared = b"".join(data for start, data in self._shared if start < message.start)
-        with self._ipc.open_stream(shared + self._read(message), options=options) as stream:
-            batch = stream.read_next_batch()
+        batch = self._decode(message, included_fields=fields)
         batch.validate(full=True)
         rows = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1, batch.nbytes / max(1, batch.num_rows)))))
         for start in range(0, batch.num_rows, rows):
@@ -81,10 +85,18 @@ class ArrowTable:
     def close(self) -> None:
         """Nothing else is open."""
 
+    def _decode(self, message: _Message, **options: Any) -> Any:
+        """Return the `pyarrow.RecordBatch` of a message."""
+        shared = b"".join(data for start, data in self._shared if start < message.start)
+        given = self._ipc.IpcReadOptions(use_threads=False, **options)
+        with self._ipc.open_stream(shared + self._read(message), options=given) as stream:
+            return stream.read_next_batch()
+
     def _messages(self) -> Iterator[_Message]:
         """Yield the headers of all messages."""
         self._file.seek(0)
         at = _ALIGNMENT if self._file.read(len(_MAGIC)) == _MAGIC else 0
+        self._has_footer = bool(at)
         if at:
             self._file.seek(-len(_MAGIC), os.SEEK_END)
             if self._file.read(len(_MAGIC)) != _MAGIC:
@@ -97,6 +109,8 @@ class ArrowTable:
             if length == _CONTINUES:
                 (length,), before = struct.unpack_from("<I", head, 4), 8
             if not length:
+                if not self._has_footer and at + before != self.size:
+                    raise ValueError(f"it ends at byte {at + before}, and more bytes follow")
                 return
             if at + before + length > self.size:
                 raise ValueError(f"a message at byte {at} needs {length} bytes")

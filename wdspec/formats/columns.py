@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,19 +88,30 @@ class Columns:
         """The paths of the columns to read."""
         return [column.path for column in self._columns]
 
-    def samples(self, batch: Any, rows: range, stem: str) -> tuple[list[dict[str, Any] | Fault], bool]:
-        """Return a raw sample for each row of a `pyarrow.RecordBatch`, or what is wrong with it.
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The names of the entries of a sample that has all fields."""
+        return tuple(dict.fromkeys(("__key__", *self._constants, *(each.stored for each in self._columns))))
+
+    @property
+    def of_bytes(self) -> set[str]:
+        """The fields whose values are bytes."""
+        return {each.stored for each in self._columns if self.kinds[each.name] in (_FILE, "bytes")}
+
+    def samples(self, batch: Any, rows: range, stem: str, as_tuples: bool = False) -> tuple[list[Any], bool]:
+        """Return a raw sample for each row of a `pyarrow.RecordBatch`, or a `Fault` that says what is wrong with it.
 
         Args:
             batch: not used if no column is read.
             rows: the indices of its rows in the shard.
             stem: the start of the keys of rows without a key.
+            as_tuples: whether samples that have all fields are tuples of `entries` and their values.
 
         Returns:
             The samples, and whether each has all fields.
         """
-        keys: list[Any] = [f"{stem}{row}" for row in rows]
-        values: dict[str, list[Any]] = {"__key__": keys}
+        has_keys = any(column.stored == "__key__" for column in self._columns)
+        values: dict[str, list[Any]] = {"__key__": [] if has_keys else [f"{stem}{row}" for row in rows]}
         has_holes = False
         for column in self._columns:
             array = batch.column(column.name)
@@ -109,6 +120,11 @@ class Columns:
                 found = [_key_of(value) for value in found]
             values[column.stored] = found
             has_holes = has_holes or bool(array.null_count) or Fault in map(type, found)
+        if as_tuples and not has_holes:
+            constants = {name: repeat(value, len(rows)) for name, value in self._constants.items()}
+            names = self.entries
+            parts = [values[name] if name in values else constants[name] for name in names]
+            return [*zip(repeat(names, len(rows)), *parts, strict=True)], True
         # Copies of one dict, filled column by column: half the time of making each from its row.
         template: dict[str, Any] = {"__key__": "", **self._constants, **dict.fromkeys(values)}
         samples: list[Any] = [template.copy() for _ in rows]

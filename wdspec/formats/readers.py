@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
@@ -32,6 +32,8 @@ class Surroundings:
     """Opens the file next to the shard whose name has this suffix instead."""
     takes_all: bool = False
     """Whether no `extensions` of the source say which fields are needed."""
+    are_samples: Callable[[tuple[str, ...], Collection[str]], bool] | None = None
+    """See `TableSamples`."""
 
 
 class FormatRow(NamedTuple):
@@ -59,6 +61,7 @@ def _table(kind: str, file: BinaryIO, surroundings: Surroundings, **options: Any
         fetch_ahead=given.fetch_ahead,
         like=given.like,
         takes_all=given.takes_all,
+        are_samples=given.are_samples,
         **options,
     )
 

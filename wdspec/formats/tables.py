@@ -11,7 +11,7 @@ import io
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import length_hint
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
@@ -252,6 +252,8 @@ class TableSamples(RawSamples):
         like: returns what the columns of the source's first shard are (`Columns.kinds`); None if this is not known.
         takes_all: whether samples have all columns, and not only those that `extensions` names. Then a row of nulls is
             an error, and so are other columns than in the first shard.
+        are_samples: whether raw samples with these entries, of which these are bytes, are samples as they are. If so,
+            those with all fields are tuples: the names of the entries, then their values.
         options: of `RawSamples`.
     """
 
@@ -263,9 +265,11 @@ class TableSamples(RawSamples):
         fetch_ahead: Callable[[BinaryIO], BinaryIO] | None = None,
         like: Callable[[], tuple[str, Mapping[str, str]] | None] | None = None,
         takes_all: bool = False,
+        are_samples: Callable[[tuple[str, ...], Collection[str]], bool] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(file, **options)
+        self._are_samples = are_samples
         self._open_table, self._fetch_ahead, self._like = open_table, fetch_ahead, like
         self._takes_all = takes_all and self._field_of is not only_key
         self._fewest = 1 + len(self._constants) + self._takes_all
@@ -307,7 +311,7 @@ class TableSamples(RawSamples):
         start = self.next_index
         try:
             table = self._table = self._open()
-            columns = Columns(table.schema, self._field_of, self._constants)
+            columns = self._choose_columns(table)
             self._kinds = columns.kinds
             self._check(table, columns)
         except GeneratorExit:  # at exit, the names below may be gone
@@ -326,7 +330,7 @@ class TableSamples(RawSamples):
 
     def kinds(self) -> Mapping[str, str]:
         if self._kinds is None:
-            self._kinds = Columns(self._open().schema, self._field_of, self._constants).kinds
+            self._kinds = self._choose_columns(self._open()).kinds
         return self._kinds
 
     def close(self) -> None:
@@ -347,6 +351,16 @@ class TableSamples(RawSamples):
             raise
         except Exception as error:  # whatever pyarrow raises for damaged metadata
             raise _recognize(file, error) from error
+
+    def _choose_columns(self, table: Table) -> Columns:
+        try:
+            return Columns(table.schema, self._field_of, self._constants)
+        except (ShardError, UsageError):
+            raise
+        except Exception as error:  # names of columns that are not UTF-8
+            raise ShardError(
+                f"a damaged shard: {_shorten(error)}; {REFETCH}", code="D121", offset=0
+            ) from error
 
     def _check(self, table: Table, columns: Columns) -> None:
         """Check that there are rows, that the columns are like those of other shards, and where reading starts."""
@@ -378,6 +392,7 @@ class TableSamples(RawSamples):
         later = table.groups[number + 1 :]
         following = later[0].offset if later else table.size
         batches = table.batches(number, columns.paths) if columns.paths else None
+        as_tuples = self._are_samples is not None and self._are_samples(columns.entries, columns.of_bytes)
         at = group.first
         while at < end:
             try:
@@ -405,7 +420,7 @@ class TableSamples(RawSamples):
             for start_at in range(0, len(wanted), SLICE_ROWS):
                 part = wanted[start_at : start_at + SLICE_ROWS]
                 sliced = None if batch is None else batch.slice(start_at, SLICE_ROWS)
-                samples, are_whole = columns.samples(sliced, part, self._stem)
+                samples, are_whole = columns.samples(sliced, part, self._stem, as_tuples)
                 if are_whole:
                     run = iter(cast(list[dict[str, Any]], samples))
                     self._run = _Run(run, part, group.offset, following, end)

@@ -9,9 +9,11 @@ mapped.
 from __future__ import annotations
 
 import io
+import math
 import struct
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from tokenize import TokenError
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -113,15 +115,17 @@ class TokenSamples(RawSamples):
             raise ShardError(f"the shard has 0 bytes; {REFETCH}", code="D103", offset=0)
         declared = None if options.dtype is None else np.dtype(options.dtype).newbyteorder("<")
         begin, row = 0, None
+        self._end: int | None = None
         spans: Spans | None = None
         if head.startswith(_NPY_MAGIC):
-            kind, begin, row = _parse_npy(head)
+            kind, begin, self._end, row = _parse_npy(head)
         elif declared is not None and (options.length is not None or options.eos is not None):
             kind = declared
         else:
             kind, documents = self._read_index()
+            self._end = int(documents[-1])
             if options.length is None:
-                spans = self._listed(documents, blocks)
+                spans = self._listed(documents, kind, blocks)
         if declared is not None and declared != kind:
             raise ShardError(
                 f"the file has {_name_of(kind)}, but `tokens: {{dtype: {options.dtype}}}` says otherwise; remove it",
@@ -134,7 +138,7 @@ class TokenSamples(RawSamples):
             if length is not None:
                 spans = self._cut(blocks, kind, begin, start, length * kind.itemsize)
             elif options.eos is not None:
-                spans = self._split(blocks, kind, start, options.eos)
+                spans = self._split(blocks, kind, begin, start, options.eos)
             else:
                 raise UsageError(
                     "token shards without an index need `tokens: {length: …}` or `tokens: {eos: …}`"
@@ -148,7 +152,7 @@ class TokenSamples(RawSamples):
         if blocks.seekable:
             total = self._file.seek(0, io.SEEK_END)
             blocks.come_back()
-            _check_whole(total - begin, kind)
+            self._check_end(total, begin, kind)
             for first in range(start, total - size + 1, size):
                 yield first, first + size
             return
@@ -156,12 +160,12 @@ class TokenSamples(RawSamples):
             at = blocks.find(start, size)
             have = len(blocks.buffer) - at
             if have < size:
-                _check_whole(start + have - begin, kind)
+                self._check_end(start + have, begin, kind)
                 return
             yield start, start + size
             start += size
 
-    def _split(self, blocks: Blocks, kind: np.dtype[Any], start: int, eos: int) -> Spans:
+    def _split(self, blocks: Blocks, kind: np.dtype[Any], begin: int, start: int, eos: int) -> Spans:
         """Spans up to and including each `eos`; the last one may lack it."""
         item, mark = kind.itemsize, np.array([eos]).astype(kind)
         if int(mark[0]) != eos:
@@ -189,12 +193,12 @@ class TokenSamples(RawSamples):
                 yield start, first + end * item
                 start = first + end * item
             if len(data) < size:  # the end of the file
-                _check_whole(len(data), kind)
+                self._check_end(first + len(data), begin, kind)
                 if first + whole > start:
                     yield start, first + whole
                 return
 
-    def _listed(self, documents: np.ndarray[Any, Any], blocks: Blocks) -> Spans:
+    def _listed(self, documents: np.ndarray[Any, Any], kind: np.dtype[Any], blocks: Blocks) -> Spans:
         """The spans of documents: their ends, after the start of the first one."""
         if self.next_index and (
             self.next_index >= len(documents) or int(documents[self.next_index]) != self.next_offset
@@ -203,13 +207,25 @@ class TokenSamples(RawSamples):
         if blocks.seekable:
             total = self._file.seek(0, io.SEEK_END)
             blocks.come_back()
-            if total < documents[-1]:
-                raise ShardError(
-                    f"truncated: the shard ends at byte {total}, but its index needs {int(documents[-1])}; {REFETCH}",
-                    code="D107",
-                )
+            self._check_end(total, 0, kind)
         ends = documents[self.next_index :].tolist()
         yield from pairwise(ends)
+
+    def _check_end(self, total: int, begin: int, kind: np.dtype[Any]) -> None:
+        """Check the size of the file: what its header or its index says, or at least a whole number of ids."""
+        end = self._end
+        if end is not None and total < end:
+            raise ShardError(
+                f"truncated: the shard ends at byte {total}, but its header or index needs {end}; {REFETCH}",
+                code="D107",
+            )
+        if end is not None and total > end:
+            raise ShardError(
+                f"the shard has {total} bytes, but its header or index describes only {end}; is the index of another "
+                "file, or older?",
+                code="D124",
+            )
+        _check_whole(total - begin, kind)
 
     def _read_index(self) -> tuple[np.dtype[Any], np.ndarray[Any, Any]]:
         """Read the index of Megatron: the type of the numbers, and the byte offsets of the starts of documents and of
@@ -248,15 +264,26 @@ class TokenSamples(RawSamples):
         return kind, starts[firsts]
 
 
-def _parse_npy(head: bytes) -> tuple[np.dtype[Any], int, int | None]:
-    """Return the type of a `.npy` file, where its numbers start, and the length of its rows if it has rows."""
+def read_npy_header(file: BinaryIO | io.BufferedIOBase) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of a `.npy` file, and return the shape, whether it is in Fortran order, and the dtype.
+
+    Raises:
+        ValueError: it is damaged, or no header.
+    """
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    try:
+        found: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(file)
+    except (SyntaxError, TokenError) as error:  # of the header, which is Python code
+        raise ValueError(str(error)) from error
+    return found
+
+
+def _parse_npy(head: bytes) -> tuple[np.dtype[Any], int, int, int | None]:
+    """Return the type of a `.npy` file, where its numbers start and end, and the length of its rows if it has rows."""
     file = io.BytesIO(head)
     try:
-        version = np.lib.format.read_magic(file)
-        read = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        shape, is_fortran, kind = read(file)
+        shape, is_fortran, kind = read_npy_header(file)
     except ValueError as error:
         raise ShardError(f"a damaged header of .npy: {error}; {REFETCH}", code="D124", offset=0) from error
     if kind.kind not in "iu" or len(shape) not in (1, 2) or (is_fortran and len(shape) == 2):
@@ -265,7 +292,8 @@ def _parse_npy(head: bytes) -> tuple[np.dtype[Any], int, int | None]:
             code="D124",
             offset=0,
         )
-    return kind, file.tell(), shape[1] if len(shape) == 2 else None
+    begin = file.tell()
+    return kind, begin, begin + math.prod(shape) * kind.itemsize, shape[1] if len(shape) == 2 else None
 
 
 def _check_whole(size: int, kind: np.dtype[Any]) -> None:

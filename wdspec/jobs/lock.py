@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from wdspec.base.errors import MissingShardError, WdspecError
@@ -83,13 +83,16 @@ def lock_spec(
             shards = listed.list()
             runs = tuple(run._replace(base="") for run in shards.parts)
             check_harmless(source.name, runs)
-            stats = _ask_store(source, storage, shards, start_engine(), allow_missing=False)
-            locked.append(LockedSource(texts, via, runs, tuple(each or ObjectStat() for each in stats)))
+            commits = storage.find_pins(shards)
+            pinned = replace(storage, pins=commits)
+            stats = _ask_store(source, pinned, shards, start_engine(), allow_missing=False)
+            objects = tuple(each or ObjectStat() for each in stats)
+            locked.append(LockedSource(texts, via, runs, objects, commits=commits))
         first, *parts = locked
         joins, tables = tuple(parts[: len(source.join)]), tuple(parts[len(source.join) :])
         about = (source.samples, source.license, source.homepage, source.revision)
         sources[source.name] = LockedSource(
-            first.asked, first.via, first.runs, first.objects, *about, joins, tables
+            first.asked, first.via, first.runs, first.objects, *about, joins, tables, first.commits
         )
         if joins:
             plain = source.model_copy(update={"lookup": ()})

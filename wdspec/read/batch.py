@@ -20,6 +20,7 @@ from wdspec.fields.deferred import EncodedImage, gather
 from wdspec.planning.keys import key64, random64
 from wdspec.read.padding import as_tensors, describe, pad
 from wdspec.read.randomness import GlobalGenerators
+from wdspec.read.rows import TableRows
 from wdspec.read.transform import Sample, build_function, find_field, missing_field
 from wdspec.spec.language.batch import Batch, Collation, FieldCollation
 
@@ -160,6 +161,8 @@ def collate(samples: Sequence[Sample]) -> dict[str, Any]:
 
 def _values_by_field(samples: Sequence[Sample]) -> dict[str, list[Any]]:
     """Return field → its value in each sample, in the order of the fields of the first sample."""
+    if isinstance(samples, TableRows):
+        return samples.columns
     first = samples[0]
     if set(map(len, samples)) != {len(first)}:
         raise _different_fields(samples)

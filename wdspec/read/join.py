@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import chain, islice, repeat
+from itertools import chain, islice, zip_longest
 from typing import Any, Protocol
 
 from wdspec.base.errors import ShardError, WdspecError
@@ -346,27 +346,33 @@ class JoinedSamples(RawSamples):
 
         `_merge_all` does the same; this costs half as much, which counts for small samples.
         """
-        shard, url, required, key = self._shard, self._url, partner.required, ""
+        shard, url, required, loose, last_key = self._shard, self._url, partner.required, partner.loose, ""
         (offset, index), shared = self._place, len(self._constants) + 1
-        others = map(next, repeat(partner.samples), repeat(None))
-        for raw, other in zip(self._raws, others, strict=False):
-            if other is None or other["__key__"] != raw["__key__"] or partner.loose:
+        for raw, other in zip_longest(self._raws, partner.samples):
+            if raw is None or other is None or other["__key__"] != (key := raw["__key__"]) or loose:
                 break
             if required and not required <= other.keys():
                 break
-            count = len(raw)
-            raw |= other
-            if len(raw) != count + len(other) - shared:
-                raw = dict(islice(raw.items(), count))  # as it was, for the error
-                break
-            raw["__url__"] = url
-            key = raw["__key__"]
+            if len(other) == shared + 1:  # one field, whose move takes half as long as a union
+                name, value = other.popitem()
+                if name in raw:
+                    other[name] = value
+                    break
+                raw[name] = value
+            else:
+                count = len(raw)
+                raw |= other
+                if len(raw) != count + len(other) - shared:
+                    raw = dict(islice(raw.items(), count))  # as it was, for the error
+                    break
+                raw["__url__"] = url
             yield raw
-            offset, index = shard.next_offset, shard.next_index
+            last_key, offset, index = key, shard.next_offset, shard.next_index
         else:
             return
-        self._place, partner.last_key = (offset, index), key
-        self._raws = chain([raw], self._raws)
+        self._place, partner.last_key = (offset, index), last_key
+        if raw is not None:
+            self._raws = chain([raw], self._raws)
         if other is not None:
             partner.samples = chain([other], partner.samples)
 

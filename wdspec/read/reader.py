@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, cycle
 
@@ -15,10 +15,12 @@ from wdspec.planning.plan import Batching, Plan
 from wdspec.planning.shares import ScheduleSegment
 from wdspec.read.budget import Budget, PackedCounts
 from wdspec.read.pass_slot import FirstSample, PassReading, PassSlot, WindowPassSlot
+from wdspec.read.rows import TABLE_SUFFIXES, RowSlot, may_keep_rows
 from wdspec.read.slot import EndlessSlot, Slot
 from wdspec.read.stage import StagedSlot
 from wdspec.read.transform import LiveSource, Sample, SourceParts, UserFunctions
 from wdspec.read.windows import WindowPlanner, WindowSlot
+from wdspec.spec.language.samples import StageOption
 from wdspec.spec.spec import Spec
 
 SlotTable = Mapping[int, bytes]
@@ -48,12 +50,9 @@ class Reader:
         }
         """By source: what was delivered, dropped and skipped in this process."""
         self._functions = UserFunctions()
-        draws_random = self._stage is not None or any(
-            parts[source.name].transform.has_functions for source in plan.sources
-        )
-        self._lent: AbstractContextManager[object] = (
-            draws_random and self._functions.generators
-        ) or nullcontext()
+        has_functions = any(parts[source.name].transform.has_functions for source in plan.sources)
+        lent = self._functions.generators if has_functions or self._stage is not None else None
+        self._lent: AbstractContextManager[object] = lent or nullcontext()
         self._planner = WindowPlanner.of(spec) if plan.batching.windowed else None
         choose = None if self._planner is None else self._planner.choose
         self._sources = [
@@ -80,7 +79,7 @@ class Reader:
         """Return the samples of global batch J in the order of the canonical ranks. Raises as `micro_batches`."""
         return [*chain.from_iterable(self.micro_batches(number))]
 
-    def micro_batches(self, number: int) -> list[list[Sample]]:
+    def micro_batches(self, number: int) -> list[Sequence[Sample]]:
         """Return the samples of global batch J, a list for each canonical rank.
 
         Raises:
@@ -242,23 +241,31 @@ class Reader:
         sources = self._sources
         if plan.finite is not None:
             return self._pass_opener(plan.finite)
-        draws, stage = plan.draws(), self._stage
+        draws, stage, planner = plan.draws(), self._stage, self._planner
+        tables = (each for each in sources if each.plan.shards[0].text.endswith(TABLE_SUFFIXES))
+        is_plain = plan.batching.batched and stage is None and planner is None
+        endless = RowSlot if is_plain and any(map(may_keep_rows, tables)) else EndlessSlot
 
         def open_endless(rank: int, worker: int, state: bytes | None) -> EndlessSlot:
-            return EndlessSlot(plan, sources, draws, rank, worker, state)
+            return endless(plan, sources, draws, rank, worker, state)
 
-        if self._planner is not None:
-            return self._window_opener(self._planner, open_endless)
-        if stage is None:
-            return open_endless
+        if planner is not None:
+            return self._window_opener(planner, open_endless)
+        return open_endless if stage is None else self._stage_opener(stage, plan, open_endless)
+
+    def _stage_opener(
+        self, stage: StageOption, plan: Plan, open_endless: Callable[[int, int, bytes | None], EndlessSlot]
+    ) -> Callable[[int, int, bytes | None], Slot]:
+        """Return the function that opens slot (c, k) after a stage."""
+        folder, generators = self._folder, self._functions.generators
         return lambda rank, worker, state: StagedSlot(
             stage,
-            self._folder,
+            folder,
             plan,
             rank,
             worker,
             lambda inner: open_endless(rank, worker, inner),
-            self._functions.generators,
+            generators,
             state,
         )
 

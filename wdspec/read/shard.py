@@ -84,6 +84,8 @@ class ShardOpener:
     """The `join` and the `lookup` of the source: how partners are read, and what is looked up."""
     leaves_out: Callable[[dict[str, Any]], bool] | None = None
     """See `TarSamples`."""
+    keeps_rows: bool = False
+    """Whether samples of tables that need no step are rows (`read/rows.py`) instead of dicts."""
 
     def __call__(
         self,
@@ -262,7 +264,7 @@ class ShardOpener:
         log.warning(
             "a sample of a copy cannot be decoded, so its shard is read from the store again: %s", error
         )
-        bare = replace(self, storage=replace(self.storage, cache=None))
+        bare = replace(self, storage=replace(self.storage, cache=None), keeps_rows=False)
         try:
             with closing(bare(Piece(shard), on_error=lambda _: None)) as samples:
                 return next((sample for sample in samples if sample["__key__"] == key), None)
@@ -291,6 +293,7 @@ class ShardOpener:
             tokens=self.tokens,
             open_beside=partial(self._open_beside, piece.shard),
             takes_all=self.fields.naming.takes_all,
+            are_samples=self.fields.leaves if self.keeps_rows else None,
         )
         return partial(
             row.read, surroundings=surroundings, **options

@@ -14,7 +14,7 @@ from wdspec.read.transform import LiveSource, Sample
 class Slot(Protocol):
     """What a reader needs of a slot: endless, after a stage, or of a finite pass."""
 
-    def take(self, m: int) -> list[Sample]:
+    def take(self, m: int) -> Sequence[Sample]:
         """Return the m-th batch of the slot: b samples."""
         ...
 
@@ -46,6 +46,8 @@ class EndlessSlot:
         state: the packed state to resume from; None starts at the beginning.
     """
 
+    _stream: type[SourceStream] = SourceStream
+
     def __init__(
         self,
         plan: Plan,
@@ -58,7 +60,7 @@ class EndlessSlot:
         slot = plan.topology.slot(rank, worker)
         states = unpack_slot(state) if state else [StreamState()] * len(sources)
         self._streams = [
-            SourceStream(source, slot, start) for source, start in zip(sources, states, strict=True)
+            self._stream(source, slot, start) for source, start in zip(sources, states, strict=True)
         ]
         self._iterators = [iter(stream) for stream in self._streams]
         self._next: list[Callable[[], Sample]] = [samples.__next__ for samples in self._iterators]
@@ -83,7 +85,7 @@ class EndlessSlot:
         self._unpacked.update(self._ahead[self._packed_upto : self._drawn_upto])
         self._start_drawing(draws)
 
-    def take(self, m: int) -> list[Sample]:
+    def take(self, m: int) -> Sequence[Sample]:
         """Return the m-th batch of the slot: b samples."""
         start = self._look_ahead(m)
         self._drawn_upto = stop = start + self._per_slot

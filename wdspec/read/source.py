@@ -288,8 +288,28 @@ class SourceStream:
         self._noted = self._read
 
     def _iterate_shuffled(self) -> Iterator[Sample]:
-        """Yield one pass of the slot after the other; the last samples of each in the order of their releases."""
+        """Yield each sample when it is due."""
         buffer, take, watch = self._buffer, self._buffer.pop, self._watch
+        for ordinals, ended in self._read_runs():
+            for ordinal in ordinals:
+                self._last = ordinal
+                sample = self._process(take(ordinal), ordinal + 1)
+                if sample is not None:
+                    watch.has_sample = True
+                    if ended and not buffer:
+                        self._end_pass()
+                    yield sample
+        yield from self._iterate_ordered()
+
+    def _read_runs(self) -> Iterator[tuple[list[int], bool]]:
+        """Read one pass of the slot after the other into the buffer, as long as samples are shuffled.
+
+        Yields:
+            After each block: the ordinals of the samples that are due, in order, and whether the pass has been read to
+            its end. The last ones of a pass follow in the order of their releases. The caller yields these samples,
+            and calls `_end_pass` with the last one of a pass.
+        """
+        buffer, watch = self._buffer, self._watch
         while not self._is_ordered:
             releases = ReleaseOrder(self._delays, self._key, self._read, self._last, self._stretches)
             start, ended = self._read, False
@@ -304,27 +324,14 @@ class SourceStream:
                     self._forget(releases.out, first, ended)
                 if not watch.has_sample:
                     watch.check(next(iter(buffer), self._read))
-                ordinals = releases.upto(self._read)
-                for ordinal in self._with_rest(ordinals, releases) if ended else ordinals:
-                    self._last = ordinal
-                    sample = self._process(take(ordinal), ordinal + 1)
-                    if sample is not None:
-                        watch.has_sample = True
-                        if ended and not buffer:
-                            self._end_pass()
-                        yield sample
+                yield releases.upto(self._read), ended
+            rest = releases.rest(self._read)
+            self._end = self._read if rest else 0
+            yield rest, True
             if not self._restarts[-1].ends_pass:
                 self._end_pass()
             self._last, self._end, self._stretches, self._noted = -1, 0, (), self._read
             self._restarts = deque([self._restarts[-1]._replace(ends_pass=False)])
-        yield from self._iterate_ordered()
-
-    def _with_rest(self, ordinals: list[int], releases: ReleaseOrder) -> Iterator[int]:
-        """Yield the ordinals that are due, then all that remain at the end of the pass."""
-        yield from ordinals
-        rest = releases.rest(self._read)
-        self._end = self._read if rest else 0
-        yield from rest
 
     def _end_pass(self) -> None:
         """Note that all samples of the pass were yielded: later states start with the next pass."""

@@ -303,7 +303,8 @@ class Transform:
         """
         dropped, key = budget.dropped, key64(seed, "transform", budget.source, slot)
         generators = functions.generators if self.has_functions else None
-        stages = self._stages(budget, key, functions)
+        is_same = self.scaling is None and not self.fields.rules.draw
+        stages = self._stages(budget, key, functions, is_same)
 
         def attempt(raw: Sample, ordinal: int) -> Sample | _Failure | None:
             if generators is not None:
@@ -345,16 +346,19 @@ class Transform:
                 budget.delivered += 1
             return outcome
 
-        if generators is None and len(stages) == 1 and self.scaling is None and not self.fields.rules.draw:
+        if generators is None and len(stages) == 1 and is_same:
             return _decode_only(self.fields, budget, process)
         return process
 
     def _stages(
-        self, budget: Budget, key: int, functions: UserFunctions
+        self, budget: Budget, key: int, functions: UserFunctions, is_same: bool
     ) -> list[tuple[SkipCause, Callable[[Any, int], Sample | None]]]:
-        """Return the steps in order, each with the cause under which its errors are counted."""
+        """Return the steps in order, each with the cause under which its errors are counted.
+
+        Args:
+            is_same: whether decoding draws no numbers.
+        """
         fields, scaling, dropped = self.fields, self.scaling, budget.dropped
-        is_same = scaling is None and not fields.rules.draw
 
         def decode(raw: Sample, ordinal: int) -> Sample | None:
             if is_same:

@@ -86,7 +86,7 @@ class Run:
         return Reader(self.plan, self.parts, self.ranks, self.spec)
 
     @cached_property
-    def assemble(self) -> Callable[[int, list[list[Sample]]], list[Any]]:
+    def assemble(self) -> Callable[[int, Sequence[Sequence[Sample]]], list[Any]]:
         """The function from (J, the samples of each canonical rank) to the `items_per_step` items of the step.
 
         With `batch`, one dict of tensors, or one tuple with `to_tuple` (with `accumulate`, one per canonical rank).

@@ -24,6 +24,7 @@ from wdspec.base.errors import ShardError, UsageError, WdspecError
 from wdspec.base.files import LockFile, shared_folder
 from wdspec.base.progress import progress
 from wdspec.formats.decompress import decompress
+from wdspec.formats.tokens import read_npy_header
 from wdspec.read.selection import KeyLists
 from wdspec.spec.spec import Source
 from wdspec.storage.storage import Storage
@@ -171,11 +172,7 @@ def _read_array(file: io.BufferedIOBase) -> Iterator[bytes]:
     A pair is a text of 32 hexadecimal digits. Raises ShardError for other arrays.
     """
     try:
-        version = np.lib.format.read_magic(file)
-        reader = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        shape, _, dtype = reader(file)
+        shape, _, dtype = read_npy_header(file)
     except ValueError as error:
         raise ShardError(f"this is not an array of numpy: {error}") from None
     names = dtype.names or ()

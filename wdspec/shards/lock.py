@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -55,6 +55,8 @@ class LockedSource:
     """The shards of each `join`."""
     tables: tuple[LockedSource, ...] = ()
     """The table of each `lookup`."""
+    commits: Mapping[str, str] = field(default_factory=dict)
+    """Start of locations -> the same at the commit at that time (`Storage.pins`), in stores with commits."""
 
     @property
     def lists(self) -> tuple[LockedSource, ...]:
@@ -86,6 +88,7 @@ class LockedSource:
             "via": self.via,
             **{key: value for key, value in about.items() if value is not None},
             "size": self.size,
+            **({"commits": dict(self.commits)} if self.commits else {}),
             "shards": [_run_as_json(run) for run in self.runs],
             "objects": [[each.size, each.validator] for each in self.objects],
             **({"joins": [part.as_json() for part in self.joins]} if self.joins else {}),
@@ -108,7 +111,8 @@ class LockedSource:
         samples, via = _optional(int, entry.get("samples")), _of_type(str, entry["via"])
         joins, tables = (tuple(map(cls.of_json, entry.get(key, ()))) for key in ("joins", "tables"))
         texts = _texts(entry["asked"])
-        return cls(texts, via, runs, objects, samples, joins=joins, tables=tables, **about)
+        commits = {key: _of_type(str, each) for key, each in entry.get("commits", {}).items()}
+        return cls(texts, via, runs, objects, samples, joins=joins, tables=tables, commits=commits, **about)
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,12 @@ class Lock:
     def digest(self) -> str:
         """A short hash of the shards of all sources, their sizes and ETags; the same wherever copies of them are."""
         described = [
-            [name, *(_run_as_json(run) for run in part.runs), *(_lasting(each) for each in part.objects)]
+            [
+                name,
+                *(_run_as_json(run) for run in part.runs),
+                *(_lasting(each) for each in part.objects),
+                *sorted(part.commits.items()),
+            ]
             for name, source in sorted(self.sources.items())
             for part in source.lists
         ]
@@ -209,6 +218,27 @@ class Lock:
                 f"the lock does not fit the spec: {misfit}; `wdspec lock SPEC` writes it again", file=name
             )
         return {source.name: self.sources[source.name].shards_of(source) for source in spec.sources}
+
+    def freeze(
+        self, spec: Spec, storages: Mapping[str, Storage], name: str
+    ) -> tuple[dict[str, UrlSequence], dict[str, Storage]]:
+        """Return the shards of every source, and the storages that read them at the commits of that time.
+
+        Args:
+            storages: of every source.
+            name: name of the file, for errors.
+
+        Raises:
+            UsageError: the lock does not fit the spec.
+        """
+        lists = self.shards(spec, name)
+        pins = {
+            source.name: {
+                start: pin for part in self.sources[source.name].lists for start, pin in part.commits.items()
+            }
+            for source in spec.sources
+        }
+        return lists, {source: replace(storage, pins=pins[source]) for source, storage in storages.items()}
 
 
 def texts_of_parts(source: Source) -> list[tuple[str, ...]]:
@@ -311,7 +341,8 @@ def place_of(source: Source, storage: Storage) -> str:
 def place_of_text(text: str, base: str, storage: Storage) -> str:
     """Return the location of a shard as written, without secrets; relative if it is in a directory."""
     try:
-        location = storage.resolve(ShardUrl(text.removeprefix("@"), base)).location
+        url = ShardUrl(text.removeprefix("@"), base)
+        location = storage.environment.locate(url, storage.rules, storage.ais).location
     except UrlError:
         return ""
     inside = location.startswith(base + os.sep)

@@ -94,7 +94,7 @@ def list_shards(
     environment, sources = Environment.read(), spec.sources
     storages = {source.name: storage_of(environment, spec, source) for source in sources}
     if lock is not None:
-        frozen = Lock.read(lock).shards(spec, os.fspath(lock))
+        frozen, storages = Lock.read(lock).freeze(spec, storages, os.fspath(lock))
     if frozen is None:
         shares = largest_shares(spec, lambda source: 1)
         lists = {

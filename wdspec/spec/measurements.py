@@ -130,21 +130,19 @@ def decoding_of(spec: Spec, source: Source) -> str:
 
 
 def keeping_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
-    """A digest of what chooses samples of a source; empty if nothing does, or if that may depend on a table.
+    """A digest of what chooses samples of a source; empty if nothing does.
 
     Args:
         spec: the spec.
         source: the source.
-        files: digests of the files that the selection of the source names.
+        files: digests of the files that the selection of the source names, and of the rows of its tables.
     """
     part = source.copies % 1
     if not (part or source.where or source.subset or source.only_keys or source.exclude):
         return ""
-    if source.lookup:
-        return ""
     values = [
         reading_of_shards(spec, source),
-        source.model_dump(mode="json", include=_KEEPING),
+        source.model_dump(mode="json", include=_KEEPING | ({"lookup"} if source.lookup else set())),
         spec.model_dump(mode="json", include={"costs"}),
         str(part),
         dict(files),

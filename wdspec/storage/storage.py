@@ -87,6 +87,8 @@ class Storage(StoreSettings):
     """The cache for copies of remote shards."""
     timeout: float = NO_PROGRESS
     """Seconds that one read may take."""
+    pins: Mapping[str, str] = field(default_factory=dict)
+    """Start of locations -> the same at a commit, which is read instead; see `Store.pin`."""
 
     @classmethod
     def of(cls, environment: Environment, spec: Spec | None = None, source: Source | None = None) -> Storage:
@@ -131,6 +133,8 @@ class Storage(StoreSettings):
     def resolve(self, shard: ShardUrl) -> Resolution:
         """The location of a shard's bytes and of possible copies; see `Environment.locate` for errors."""
         found = self.environment.locate(shard, self.rules, self.ais)
+        if self.pins:
+            found = self._at_commit(found)
         if self.cache is None or found.location == "-" or found.location.startswith("/"):
             return found
         variant = ""
@@ -141,6 +145,14 @@ class Storage(StoreSettings):
         copies = self.cache.names(shard, found.rewritten, variant)
         step = ResolutionStep("cache", copies.path, "read from this copy, which is made if missing")
         return found._replace(copies=copies, steps=(*found.steps, step))
+
+    def _at_commit(self, found: Resolution) -> Resolution:
+        for start, pin in self.pins.items():
+            if found.location.startswith(start):
+                location = pin + found.location[len(start) :]
+                step = ResolutionStep("lock", location, "the commit when the lock was written")
+                return found._replace(location=location, rewritten=location, steps=(*found.steps, step))
+        return found
 
     def open(self, resolution: Resolution) -> BinaryIO:
         """The bytes of a shard, unbuffered: the reader takes large pieces.
@@ -182,6 +194,15 @@ class Storage(StoreSettings):
     def stat_location(self, location: str) -> ObjectStat:
         """As `stat`, for a bare location."""
         return store_of(location, self.users).stat(location, self)
+
+    def find_pins(self, shards: Iterable[ShardUrl]) -> dict[str, str]:
+        """Return the `pins` of the commits that shards are at now. Raises as `Store.pin`."""
+        pins: dict[str, str] = {}
+        for shard in shards:
+            location = self.resolve(shard).location
+            if not location.startswith(tuple(pins)):
+                pins.update(filter(None, [store_of(location, self.users).pin(location, self)]))
+        return pins
 
     @property
     def horizon(self) -> int:

@@ -70,6 +70,10 @@ LARGEST = 4 * 1024 * 1024
 FIRST = 64 * 1024
 """The same of the first request from another place than the start; it doubles with each read."""
 
+_READ_AHEAD = ("readahead", "bytes")
+"""Caches of fsspec's files whose block size only says how many bytes are requested besides those that are read. In
+others, it numbers the blocks, so that it cannot change."""
+
 _PINS = {"GCSFileSystem": ("generation", "generation")}
 """File systems that can request one version of an object: the name of the version, and of the argument."""
 
@@ -112,6 +116,28 @@ class FsspecStore(KeyStore):
                 if info.get("type") == "directory":
                     raise IsADirectoryError(path)
                 return ObjectStat(info.get("size"), filesystems.validator_of(info))
+
+        return with_retries(settings.retry_policy, location, attempt)
+
+    def pin(self, location: str, settings: StoreSettings) -> tuple[str, str] | None:
+        if scheme_of(location) != "hf":
+            return None
+
+        def attempt() -> tuple[str, str] | None:
+            with filesystems.explaining(location):
+                from huggingface_hub import HfApi
+
+                system, path = filesystems.filesystem_of(location, settings.login)
+                with filesystems.alone(system):
+                    found = system.resolve_path(path)
+                    revision = getattr(found, "revision", None)  # a bucket has none
+                    if revision is None or re.fullmatch("[0-9a-f]{40}", revision):
+                        return None
+                    hub = HfApi(system.endpoint, token=system.token)
+                    about = hub.repo_info(found.repo_id, repo_type=found.repo_type, revision=revision)
+                kind = found.root.partition(found.repo_id)[0]
+                start = location.removesuffix(found.path_in_repo)
+                return start, f"hf://{kind}{found.repo_id}@{about.sha}/"
 
         return with_retries(settings.retry_policy, location, attempt)
 
@@ -254,8 +280,9 @@ class _OpenFile:
         """The cache of the file, whose block size grows."""
         if offset:
             self._file.seek(offset)
-            if hasattr(getattr(self._file, "cache", None), "blocksize"):
-                self._grow = self._file.cache
+            cache = getattr(self._file, "cache", None)
+            if getattr(cache, "name", None) in _READ_AHEAD:
+                self._grow = cache
                 self._grow.blocksize = FIRST  # perhaps only a column of a table is needed
         elif hasattr(getattr(self._file, "f", self._file), "prefetch"):  # paramiko asks for 32 KiB and waits
             getattr(self._file, "f", self._file).prefetch()

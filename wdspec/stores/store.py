@@ -141,7 +141,7 @@ class ObjectStat:
 
 
 class Store(ABC):
-    """Eight verbs. A location is a URL after rewriting, or the path of a local file.
+    """Nine verbs. A location is a URL after rewriting, or the path of a local file.
 
     Stores are found by scheme (`wdspec.urls.urls.STORES`), made once per process, and have no state.
     """
@@ -201,6 +201,19 @@ class Store(ABC):
             ShardError, StoreError: the store does not answer.
         """
         return ObjectStat()
+
+    def pin(self, location: str, settings: StoreSettings) -> tuple[str, str] | None:
+        """Find the version that a location leads to now, in a store that keeps versions of all its objects.
+
+        Returns:
+            The start of the location, up to the name of a branch or tag, and the same at a commit, which never changes;
+            None if the location names a commit, or the store has none.
+
+        Raises:
+            MissingShardError: there is no such branch.
+            ShardError, StoreError: the store does not answer.
+        """
+        return None
 
     def announce(self, locations: Iterable[str], settings: StoreSettings) -> None:  # noqa: B027  # may do nothing
         """Prepare for locations that will be read. Raises nothing, and may do nothing."""

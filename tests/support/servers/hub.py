@@ -80,26 +80,26 @@ class Hub(LocalServer):
 
             def do_GET(self) -> None:
                 split = urlsplit(self.path)
-                path, query = unquote(split.path), parse_qs(split.query)
+                path, query = split.path, parse_qs(split.query)  # a revision may have a quoted slash
                 hub.asked.append((self.command, path, self.headers.get("Range", "")))
                 if path.startswith("/bytes/"):
-                    _, _, sha, name = path.split("/", 3)
+                    _, _, sha, name = unquote(path).split("/", 3)
                     self.send_file(hub.commits[sha][name])
                     return
                 if hub.token and self.headers.get("Authorization") != f"Bearer {hub.token}":
                     said = f"Invalid credentials in {self.headers.get('Authorization')}"
                     self.answer(401, {"error": said}, {"X-Error-Message": said})
                 elif found := re.fullmatch(rf"/api/datasets/{hub.repo}(?:/revision/(.+))?", path):
-                    if sha := self.commit_of(found[1] or "main"):
+                    if sha := self.commit_of(unquote(found[1] or "main")):
                         self.answer(
                             200, {"id": hub.repo, "sha": sha, "private": False, "tags": [], "siblings": []}
                         )
                 elif found := re.fullmatch(rf"/api/datasets/{hub.repo}/paths-info/([^/]+)", path):
-                    self.send_paths(found[1])
+                    self.send_paths(unquote(found[1]))
                 elif found := re.fullmatch(rf"/api/datasets/{hub.repo}/tree/([^/]+)/?(.*)", path):
-                    self.send_tree(found[1], found[2], query)
+                    self.send_tree(unquote(found[1]), unquote(found[2]), query)
                 elif found := re.fullmatch(rf"/datasets/{hub.repo}/resolve/([^/]+)/(.+)", path):
-                    self.redirect(found[1], found[2])
+                    self.redirect(unquote(found[1]), unquote(found[2]))
                 else:
                     self.answer(404, {"error": "not found"}, {"X-Error-Code": "RepoNotFound"})
 

@@ -19,6 +19,7 @@ import numpy as np
 from wdspec.base.errors import UsageError
 from wdspec.fields.codecs.pickles import REFUSED, write_torch_objects
 from wdspec.formats.compression import check_size
+from wdspec.formats.tokens import read_npy_header
 from wdspec.spec.language.decoders import library
 
 Array = np.ndarray[Any, Any]
@@ -86,10 +87,7 @@ def _check_end(left: int) -> None:
 @lru_cache(maxsize=256)
 def _header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     """Return shape, whether in Fortran order, dtype, and bytes of values."""
-    file = io.BytesIO(head)
-    version = np.lib.format.read_magic(file)
-    reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = reader(file)
+    shape, fortran, dtype = read_npy_header(io.BytesIO(head))
     if dtype.hasobject:
         raise ValueError(
             "it contains Python objects, which are pickles; if you trust it, add `allow: [pickle]`"
