@@ -65,7 +65,7 @@ sample; what is still to be done to it; and its ordinal.
 
 A plain tuple, as each sample gets one: a named tuple takes four times as long.
 """
-COST, SUMS, SAMPLE, FINISH = (itemgetter(place) for place in (0, 1, 4, 5))
+COST, SUMS = itemgetter(0), itemgetter(1)
 PlannedBatch = list[Candidate]
 
 _NONE: tuple[float, ...] = ()
@@ -250,9 +250,10 @@ class WindowPlanner:
         """
         if self.notes_costs and not (turn and key % _NOTED):
             self._note_costs(samples)
-        count, limits = len(samples), len(self.batch.limits)
-        costs = np.array(list(map(COST, samples)), dtype=np.float64)
-        sums = np.array(list(map(SUMS, samples)) if limits else [], dtype=np.float64).reshape(count, limits)
+        costs = np.fromiter(map(COST, samples), np.float64, len(samples))
+        sums = np.zeros((len(samples), 0))
+        if self.batch.limits and samples:
+            sums = np.array(list(map(SUMS, samples)), dtype=np.float64)
         pieces, batches = plan_batches(costs, sums, self.batch)
         if pieces is not None:
             assert self.batch.pack is not None, "only packed samples are cut"
@@ -338,30 +339,31 @@ def give(batch: PlannedBatch, packed: str | None) -> CostedSamples:
     Args:
         packed: the field whose elements are counted; None without packing.
     """
-    finishes = set(map(FINISH, batch))
-    if any(finish.process for finish in finishes):
-        batch = list(_decode(batch))
-    samples = CostedSamples(map(SAMPLE, batch))
-    samples.costs = list(map(COST, batch))
-    for finish in finishes:
-        costs = samples.costs
-        if len(finishes) > 1:
-            costs = [each[0] for each in batch if each[5] is finish]
-        finish.budget.cost += sum(costs)
-        if finish.process is None:  # otherwise, it counts them
-            finish.budget.delivered += len(costs)
-        if packed is not None:
-            own = (each[4] for each in batch if each[5] is finish)
-            finish.budget.tokens += sum(_length(sample.get(packed)) for sample in own)
+    samples, costs = CostedSamples(), []
+    finish, process, start = None, None, 0
+    for cost, _, _, _, raw, own, ordinal in batch:  # faster than columns, as most samples need no more
+        if own is not finish:
+            if finish is not None:
+                _count(finish, samples[start:], costs[start:], packed)
+            finish, process, start = own, own.process, len(samples)
+        sample = raw if process is None else process(raw, ordinal)
+        if sample is not None:
+            samples.append(sample)
+            costs.append(cost)
+    if finish is not None:
+        _count(finish, samples[start:], costs[start:], packed)
+    samples.costs = costs
     return samples
 
 
-def _decode(batch: PlannedBatch) -> Iterator[Candidate]:
-    """Yield the candidates of a batch, decoded. Those that cannot be decoded are left out."""
-    for cost, sums, weight, value, raw, finish, ordinal in batch:
-        sample = raw if finish.process is None else finish.process(raw, ordinal)
-        if sample is not None:
-            yield cost, sums, weight, value, sample, finish, ordinal
+def _count(finish: Finish, samples: Sequence[Sample], costs: Sequence[float], packed: str | None) -> None:
+    """Count samples of a batch that are decoded."""
+    budget = finish.budget
+    budget.cost += sum(costs)
+    if finish.process is None:  # otherwise, it counts them
+        budget.delivered += len(costs)
+    if packed is not None:
+        budget.tokens += sum(_length(sample.get(packed)) for sample in samples)
 
 
 def _length(value: Any) -> int:
