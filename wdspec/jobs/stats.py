@@ -33,6 +33,7 @@ from wdspec.spec.measurements import (
     MeasuredShard,
     MeasuredSource,
     Measurements,
+    SampleCosts,
     Spread,
     costing_of,
     decoding_of,
@@ -244,7 +245,7 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         count = KeepingCount(parts).read(task.shard, count)
     lengths = _measure_lengths(task) if task.lengths else {}
     costs = None if task.planner is None else _measure_costs(task, task.planner, count.samples)
-    measured = [each for each in costs or () if each == each]  # not NaN
+    measured = [each for each in costs.costs if each == each] if costs else ()  # not NaN
     return MeasuredShard(
         count.samples,
         sizes.total,
@@ -255,7 +256,7 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         count.marks,
         tuple(sorted(count.lost)),
         (sum(measured), len(measured)) if measured else None,
-        costs if costs and task.keeps_costs else (),
+        costs if task.keeps_costs else None,
         count.kept,
         count.again,
         beside,
@@ -293,7 +294,7 @@ def _measure_joined(task: MeasureTask, opener: ShardOpener, budget: Budget, size
                         sizes.columns.add(name.lower(), size)
 
 
-def _measure_costs(task: MeasureTask, planner: WindowPlanner, count: int) -> array[float]:
+def _measure_costs(task: MeasureTask, planner: WindowPlanner, count: int) -> SampleCosts:
     """Return what each sample of a shard costs, as in training."""
     budget = Budget(task.parts.errors, task.source).without_log()
     process, lent = task.build_process(budget)

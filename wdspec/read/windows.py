@@ -240,14 +240,23 @@ class WindowPlanner:
 
         return decode_and_choose
 
-    def plan(self, samples: Sequence[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
+    def batches(
+        self, samples: Iterator[Candidate], window: int, turn: int, slot_key: int, step_key: int
+    ) -> Iterator[PlannedBatch]:
         """Yield the batches of a window, in the order in which they are given.
 
         Args:
             samples: the samples of the window.
-            key: decides the order of the batches.
-            turn: the turn of the slot at which the window starts.
+            window: the number of the window.
+            turn: the turn of the slot at which it starts.
+            slot_key: decides the order of batches, in each slot another one.
+            step_key: decides which group comes at a turn, the same in all slots of a step.
         """
+        if self.batch.group_by is not None:
+            return self._gather(samples, step_key, turn)
+        return self._plan(list(samples), key64(slot_key, window), turn)
+
+    def _plan(self, samples: Sequence[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
         if self.notes_costs and not (turn and key % _NOTED):
             self._note_costs(samples)
         costs = np.fromiter(map(COST, samples), np.float64, len(samples))
@@ -265,14 +274,8 @@ class WindowPlanner:
         for number in order:
             yield [samples[at] for at in batches[number]]
 
-    def gather(self, samples: Iterator[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
-        """Yield the batches of a window of `group_wait` samples, while it is read.
-
-        Args:
-            samples: the samples of the window.
-            key: decides which group comes at a turn, the same in all slots of a step.
-            turn: the turn of the slot at which the window starts.
-        """
+    def _gather(self, samples: Iterator[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
+        """Yield the batches of a window of `group_wait` samples, while it is read."""
 
         def drop(left: Sequence[Candidate]) -> None:
             for each in left:
@@ -411,9 +414,8 @@ class WindowSlot:
         self._start = bytes(self._slot.pack())
         """The state of the slot before the window."""
         self._planner, self._draws_at = planner, draws_at
-        self._key = key64(plan.seed, "window", plan.topology.slot(rank, worker))
-        self._step_key = key64(plan.seed, "groups", worker)
-        """The same in all slots of a step."""
+        slot = plan.topology.slot(rank, worker)
+        self._keys = key64(plan.seed, "window", slot), key64(plan.seed, "groups", worker)
         self._worker, self._workers = worker, plan.topology.workers
         self._window, self._given, self._turn = point.turn, point.ordinal, point.last
         """The number of the window, how many of its batches were given, and the turn at which it started."""
@@ -472,9 +474,5 @@ class WindowSlot:
         """Start the window at a turn of the slot."""
         self._turn = turn
         self._slot.draw_by(self._draws_at(turn * self._workers + self._worker))
-        if self._planner.batch.group_by is not None:
-            found = cast("Iterator[Candidate]", self._slot.samples(self._window))
-            self._batches = self._planner.gather(found, self._step_key, turn)
-        else:
-            window = cast("list[Candidate]", self._slot.take(self._window))
-            self._batches = self._planner.plan(window, key64(self._key, self._window), turn)
+        samples = cast("Iterator[Candidate]", self._slot.samples(self._window))
+        self._batches = self._planner.batches(samples, self._window, turn, *self._keys)

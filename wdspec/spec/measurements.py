@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import version
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from math import isnan, nan
-from typing import Any
+from typing import Any, NamedTuple
 
 from wdspec.base.errors import UsageError
 from wdspec.spec.files import MOST_DATA, Library, read_from_disk, reason_of
@@ -158,7 +159,7 @@ def costing_of(spec: Spec, source: Source) -> str:
         return ""
     keys = {"cost", "pack"}
     if spec.is_pass:  # it also needs to know which samples are dropped
-        keys |= {"max_cost", "overlong"}
+        keys |= {"max_cost", "overlong", "limits", "group_by"}
     elif not any(mix.shares_in == "cost" for mix in _mixes_of(spec)):
         return ""
     values = [
@@ -202,6 +203,57 @@ Kept = tuple[int, tuple[int, ...]]
 """The numbers of a `KeptCount`."""
 
 
+class SampleCosts(NamedTuple):
+    """What samples cost, and what they have in common: all that the plan of their batches depends on."""
+
+    costs: array[float]
+    """The cost of each sample, NaN for those that are in no batch."""
+    sums: tuple[array[float], ...] = ()
+    """For each of the `limits`, the part of each sample."""
+    groups: Sequence[Any] = ()
+    """The value of `group_by` of each sample, if samples are grouped."""
+
+    @classmethod
+    def join(cls, parts: Sequence[SampleCosts]) -> SampleCosts:
+        """Return those of all samples of the parts, one part after the other."""
+        columns = zip(*(part.sums for part in parts if part.costs), strict=True)
+        return cls(
+            array("d", chain.from_iterable(part.costs for part in parts)),
+            tuple(array("d", chain.from_iterable(column)) for column in columns),
+            [value for part in parts for value in part.groups],
+        )
+
+    def take(self, places: Sequence[int]) -> SampleCosts:
+        """Return those of the samples at some places."""
+        return SampleCosts(
+            array("d", [self.costs[at] for at in places]),
+            tuple(array("d", [column[at] for at in places]) for column in self.sums),
+            [self.groups[at] for at in places] if self.groups else (),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        numbers = [
+            [None if isnan(each) else int(each) if each % 1 == 0 else each for each in column]
+            for column in (self.costs, *self.sums)
+        ]
+        return {"costs": numbers[0], "sums": numbers[1:], "groups": self.groups}
+
+    @classmethod
+    def of_json(cls, values: Mapping[str, Any]) -> SampleCosts | None:
+        """Return the numbers of a shard; None without them. Raises ValueError."""
+        if not values.get("costs"):
+            return None
+        costs = array("d", (nan if each is None else _positive(each) for each in values["costs"]))
+        sums = tuple(
+            array("d", (nan if each is None else each and _positive(each) for each in column))
+            for column in values.get("sums", ())
+        )
+        groups = tuple(values.get("groups", ()))
+        if any(len(column) != len(costs) for column in (*sums, groups or costs)):
+            raise ValueError("there are not as many costs as samples")
+        return cls(costs, sums, groups)
+
+
 @dataclass(frozen=True)
 class MeasuredShard:
     """What is known from the headers of a shard."""
@@ -224,8 +276,8 @@ class MeasuredShard:
     """See `ShardCount`."""
     cost: tuple[float, int] | None = None
     """The cost of its samples by `batch.cost`, and how many could be measured, if this was asked for."""
-    costs: Sequence[float] = ()
-    """For a pass by cost, what each sample costs; NaN for those that are in no batch."""
+    costs: SampleCosts | None = None
+    """What each sample costs, for a pass by cost."""
     kept: Kept | None = None
     """See `ShardCount`."""
     again: Kept | None = None
@@ -244,7 +296,7 @@ class MeasuredShard:
             "marks": self.marks,
             "lost": self.lost,
             "cost": self.cost,
-            "costs": [None if isnan(each) else int(each) if each % 1 == 0 else each for each in self.costs],
+            **({} if self.costs is None else self.costs.as_json()),
             "kept": self.kept,
             "again": self.again,
             "beside": self.beside,
@@ -263,7 +315,7 @@ class MeasuredShard:
             tuple((_count(index), _count(offset)) for index, offset in values.get("marks", ())),
             tuple(map(_count, values.get("lost", ()))),
             _cost(values.get("cost")),
-            tuple(nan if each is None else _positive(each) for each in values.get("costs", ())),
+            SampleCosts.of_json(values),
             _kept(values.get("kept")),
             _kept(values.get("again")),
             values.get("beside"),

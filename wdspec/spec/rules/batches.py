@@ -472,8 +472,7 @@ def small_windows(composition: Composition) -> Findings:
     "batches by cost in a spec that counts samples",
     "The number of samples in a batch by cost is known only when the samples are read. So epochs are counted in "
     "batches or `epoch: pass`, and `limit`, a stage and draws of whole batches are not possible. A pass needs the cost "
-    "of every sample before it starts, which `wdspec stats` measures. It cannot have `limits` and `group_by`, which "
-    "are not measured.",
+    "of every sample before it starts, which `wdspec stats` measures.",
     keys="cost group_by pack",
     bad="batch: {cost: txt.length, max_cost: 4096}\nepoch: 10_000\ndataset:\n  - shards: a.tar\n",
     good="batch: {cost: txt.length, max_cost: 4096}\nepoch: {batches: 500}\ndataset:\n  - shards: a.tar\n",
@@ -485,13 +484,7 @@ def counted_samples(composition: Composition) -> Findings:
     if batch is None:
         return
     found = []
-    if spec.epoch is not None and spec.is_pass:
-        keys = [key for key in ("group_by", "limits") if getattr(batch, key)]
-        if keys:
-            found.append(("epoch", f"`epoch: pass` and `{keys[0]}`", f"remove `{keys[0]}`, or {_EPOCH}"))
-        elif spec.epoch.remainder == "drop":
-            found.append(("epoch", "a remainder to drop", "write `epoch: pass`"))
-    elif spec.epoch is not None and not spec.epoch.batches:
+    if spec.epoch is not None and not spec.is_pass and not spec.epoch.batches:
         found.append(("epoch", "an epoch of samples", _EPOCH))
     if spec.limit is not None:
         found.append(("limit", "a `limit`", _EPOCH))
