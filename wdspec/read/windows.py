@@ -136,31 +136,36 @@ class _Meter:
             layouts[names] = read, done if is_whole and only_decodes else later
             return layouts[names]
 
-        def choose(raw: Sample, ordinal: int, sample: Sample | None = None) -> Candidate | None:
-            try:
-                names = tuple(raw)
-                read, finish = layouts.get(names) or study(names)
-                found = read(raw)
-                if found is _ABSENT:
-                    budget.dropped["missing"] += 1
-                    return None
-                cost, sums, weight, value = found, _NONE, 0, None
-                if not is_plain:
-                    cost, *sums, weight, value = found
-                    hash(value)
-                if function is not None:
-                    cost = function(sample)
-                if cost.__class__ is not int or not 0 < cost <= most:
-                    cost = self._weigh(cost, sums, weight)
-            except Exception as error:
-                known = isinstance(error, WdspecError)
-                named = error if known else FieldError(f"cannot measure the sample: {one_line(error)}")
-                budget(named, "decode", url=raw["__url__"], key=raw["__key__"])
+        def weigh(raw: Sample, ordinal: int, sample: Sample | None) -> Candidate | None:
+            names = tuple(raw)
+            read, finish = layouts.get(names) or study(names)
+            found = read(raw)
+            if found is _ABSENT:
+                budget.dropped["missing"] += 1
                 return None
+            cost, sums, weight, value = found, _NONE, 0, None
+            if not is_plain:
+                cost, *sums, weight, value = found
+                hash(value)
+            if function is not None:
+                cost = function(sample)
+            if cost.__class__ is not int or not 0 < cost <= most:
+                cost = self._weigh(cost, sums, weight)
             if cost is None:
                 budget.dropped["overlong"] += 1
                 return None
             return cost, sums, weight, value, sample or raw, finish, ordinal
+
+        def choose(raw: Sample, ordinal: int, sample: Sample | None = None) -> Candidate | None:
+            try:
+                return weigh(raw, ordinal, sample)
+            except Exception as error:
+                cause = _name(error).at(source=budget.source, url=raw["__url__"], key=raw["__key__"])
+            try:
+                return self._parts.open.try_again(raw, cause, lambda stored: weigh(stored, ordinal, sample))
+            except Exception as error:
+                budget(_name(error), "decode", url=raw["__url__"], key=raw["__key__"])
+                return None
 
         def choose_quickly(raw: Sample, ordinal: int) -> Candidate | None:
             try:
@@ -375,6 +380,15 @@ def _length(value: Any) -> int:
         return len(value)
     except TypeError:
         return 0
+
+
+def _name(error: Exception) -> WdspecError:
+    """Return the error for a sample that cannot be measured."""
+    return (
+        error
+        if isinstance(error, WdspecError)
+        else FieldError(f"cannot measure the sample: {one_line(error)}")
+    )
 
 
 def _check(value: Any, text: str | None, least: float = 1e-12) -> None:
