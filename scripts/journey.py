@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import wdspec
 from wdspec.cli.main import main as run_command
+from wdspec.stores.settings import HTTP_VARIABLES
 
 PACKAGE = str(Path(wdspec.__file__).parent)
 
@@ -119,7 +120,7 @@ def journeys(spec: str) -> Iterator[tuple[str, Journey]]:
 def trace_spec(spec: str) -> list[tuple[str, Journey]]:
     """Trace a spec twice and return the second trace: the first one imports everything."""
     for name in list(os.environ):  # other settings take other ways
-        if name.startswith(("SSL_CERT", "WDS", "AIS_")) or name.lower().endswith("_proxy"):
+        if name.startswith(("WDS", "AIS_")) or name in HTTP_VARIABLES:
             del os.environ[name]
     list(journeys(spec))
     gc.collect()  # what the first trace left open must not be closed during the second one

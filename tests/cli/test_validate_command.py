@@ -432,3 +432,12 @@ def test_output_is_plain_in_a_pipe_and_coloured_on_a_terminal(here: Path) -> Non
 
     assert "\x1b[" in on_terminal(NO_COLOR="")
     assert "\x1b" not in on_terminal(NO_COLOR="1")
+
+
+@pytest.mark.parametrize("command", ["validate", "explain"])
+def test_a_spec_that_is_not_a_local_file_is_refused_with_the_remedy(command):
+    done = subprocess.run(
+        [sys.executable, "-m", "wdspec", command, "s3://bucket/a.yaml"], capture_output=True, text=True
+    )
+    assert done.returncode == {"validate": 2, "explain": 1}[command]
+    assert "specs are local files, so download it first" in done.stderr

@@ -22,8 +22,9 @@ from commandline import within as wdspec
 from whole_spec import places
 
 import wdspec as wds
-from wdspec.base.errors import SpecError
-from wdspec.convert import DIALECTS, find_dialect
+from wdspec.base.errors import SpecError, WdspecError
+from wdspec.cli.convert import spec_text
+from wdspec.convert import DIALECTS
 from wdspec.convert.dialect import Dialect, Given, NewSpec
 from wdspec.spec.load import check
 from wdspec.urls.urls import parse_shards
@@ -222,6 +223,118 @@ def test_what_grows_without_end_is_not_followed(tmp_path):
         wdspec("convert", tmp_path / name, "--from", ("nemo", "huggingface")[name.endswith("py")], code=code)
 
 
+LOAD = "c0 = load_dataset('json', data_files='a.jsonl')\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        (
+            "twice.py",
+            LOAD + "".join(f"c{at} = interleave_datasets([c{at - 1}, c{at - 1}])\n" for at in range(1, 40)),
+            r"the mixture has more than 1,000 others within it.* \[line 3, column 6, file twice.py\]",
+        ),
+        (
+            "mux.py",
+            "c0 = CutSet.from_shar(in_dir='a')\n"
+            + "".join(f"c{at} = CutSet.mux(c{at - 1}, c{at - 1})\n" for at in range(1, 40))
+            + "SimpleCutSampler(c39)\n",
+            r"the mixture has more than 1,000 others within it.* \[line 3, column 6, file mux.py\]",
+        ),
+        (
+            "deep.py",
+            LOAD + "".join(f"c{at} = concatenate_datasets([c{at - 1}])\n" for at in range(1, 400)),
+            r"mixtures are nested more than 50 deep.* \[line 350, column 8, file deep.py\]",
+        ),
+        ("itself.yaml", "input_cfg:\n" + "  - {input_cfg: itself.yaml}\n" * 20, "more than 10,000 sources"),
+        (
+            "blend.yaml",
+            "__class__: MetadatasetV2\nsplits:\n  train:\n    blend:\n" + "      - {path: blend.yaml}\n" * 20,
+            "more than 10,000 sources",
+        ),
+        ("deep.json", '{"a": ' * 300 + "1" + "}" * 300, "more than 64 levels"),
+    ],
+)
+def test_mixtures_without_end_are_refused(name, text, says, tmp_path):
+    (tmp_path / name).write_text(text)
+    assert re.search(says, wdspec("convert", name, folder=tmp_path, code=1)[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "shards"),
+    [
+        (
+            "x = CutSet.mux(x, CutSet.from_shar('a'))\nSimpleCutSampler(x)\n",
+            ["unknown.tar", "a/recording.*.tar"],
+        ),
+        (
+            "x = concatenate_datasets([x, load_dataset('json', data_files='a.json')])\n",
+            ["unknown.tar", "a.json"],
+        ),
+        ("x = load_dataset('json', data_files=x)\n", ["hf://datasets/json@~parquet/default/train/*.parquet"]),
+    ],
+)
+def test_a_name_within_its_own_value_is_an_unknown_data_set(text, shards, tmp_path):
+    (tmp_path / "given.py").write_text(text)
+    out, said = wdspec("convert", "given.py", folder=tmp_path)
+    assert [each["shards"] for each in yaml.safe_load(out)["dataset"]] == shards
+    assert "not found" in said or "made of" in said or "made by" in said or "Hub" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "note", "expected"),
+    [
+        (
+            "--dataset_mixer_list org/a 1.0 org/b 0\norg/c 2.0\npython x.py\n",
+            "`org/b: 0` is left out: nothing of it was taken",
+            [{"name": "a"}],
+        ),
+        (
+            "interleave_datasets([load_dataset('a'), load_dataset('b')], probabilities=['p', 'q'])\n",
+            "line 1: `probabilities` are not one number for each data set, or are set by code",
+            [{"name": "a", "weight": 1}, {"name": "b", "weight": 1}],
+        ),
+        (
+            '{"wids_version": 1, "datasets": [{"name": "a", "source_url": "b\\u0000"}]}',
+            "its index is not read",
+            [{"name": "a", "shards": "unknown.tar"}],
+        ),
+        (
+            '{"wids_version": 1, "datasets": [{"name": "a", "shardlist": [], "source_url": "index.json"}]}',
+            "",
+            [{"name": "a", "shards": "b.tar"}],
+        ),
+        (
+            "python resharder.py -i in -o out -s s.npy\npython x.py --train-data out2/a.tar::out/b.tar\n",
+            "",
+            [{"shards": "out2/a.tar"}, {"shards": "in/", "keys": "@s.npy"}],
+        ),
+        (f"--train-data {'a' + '1' * 5000 + '.x'} --batch-size {'9' * 400}", "is not a whole number", [{}]),
+        ('datasets: [{json_path: a.json, sampling_strategy: "\\a"}]', "sampling_strategy: \\x07", [{}]),
+        (
+            '{"datasets": [{"json_path": "a.json", "sampling_strategy": "\\ud800"}]}',
+            "sampling_strategy: \\ud800",
+            [{}],
+        ),
+        (
+            "__class__: MetadatasetV2\nsplits: {train: {blend: [{blend: , datasets: [{path: a}]}]}}\n",
+            "",
+            [{"name": "mix", "dataset": [{"name": "a", "shards": "a/", "weight": 1}]}],
+        ),
+    ],
+)
+def test_odd_files_become_what_they_say(text, note, expected, tmp_path):
+    (tmp_path / "given.txt").write_text(text)
+    (tmp_path / "index.json").write_text('{"shardlist": [{"url": "b.tar", "nsamples": 5}]}')
+    out, said = wdspec("convert", "given.txt", folder=tmp_path)
+    assert note in said
+    made = yaml.safe_load(out)
+    sources = made.get("dataset") or made["splits"]["train"]["dataset"]
+    assert len(sources) == len(expected)
+    for source, values in zip(sources, expected, strict=True):
+        assert values.items() <= source.items()
+
+
 WRONG = (
     *(None, True, 0, -1, 3.5, float("nan"), float("inf"), "", "x", "a::b", "{", "${", "a-{0..9}.tar", 10**30),
     *([], {}, [1], [None], ["x"], [[]], {"x": 1}, {1: 2}, [{"path": "x"}], [{"x": {}}], {"path": 1}),
@@ -245,25 +358,104 @@ def broken(count):
         yield replace(chosen, value=value)
 
 
-def convert_all(count):
+TOKEN = re.compile(rb"""\"[^\"\n]*\"|'[^'\n]*'|[\w./${}@%+-]+|[^\w\s]""")
+WRONG_TOKENS = (
+    *(
+        b"null",
+        b"true",
+        b"0",
+        b"-1",
+        b"1e400",
+        b"9" * 400,
+        b".nan",
+        b"[]",
+        b"{}",
+        b"[[]]",
+        b"{a: 1}",
+        b"[p, 'q']",
+    ),
+    *(
+        b"\0",
+        b'"a\\0b"',
+        b"\xff",
+        b'"\\ud800"',
+        "ü😀\u2028²".encode(),
+        b"\x1b[0m",
+        b"2001-01-01",
+        b"&a [*a]",
+        b"*a",
+    ),
+    *(
+        b"x" * 5000,
+        b"1" * 50,
+        b"[" * 300,
+        b"- " * 300,
+        b"a::b",
+        b"${",
+        b"~nobody/x",
+        b"pipe:x",
+        b"@x",
+        b"f(",
+        b")",
+    ),
+)
+
+
+def changed_texts(count, seed=6):
+    """Files with lines and words that are missing, repeated, swapped, of another file, or of another kind."""
+    rng = random.Random(seed)
+    paths = [path for path in sorted(FILES.glob("*/*")) if path.is_file()]
+    texts = [path.read_bytes() for path in paths]
+    for _ in range(count):
+        path = rng.choice(paths)
+        data = path.read_bytes()
+        for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
+            lines = data.splitlines(keepends=True) or [b""]
+            words = [match.span() for match in TOKEN.finditer(data)] or [(0, 0)]
+            (start, end), at = rng.choice(words), rng.randrange(len(lines))
+            other = rng.choice(rng.choice(texts).splitlines(keepends=True) or [b""])
+            change = rng.randrange(8)
+            if change < 4:
+                replaced = ([], [lines[at]] * 2, [b"  " + lines[at]], [lines[at], other])[change]
+                data = b"".join([*lines[:at], *replaced, *lines[at + 1 :]])
+            else:
+                first, last = rng.choice(words)
+                new = rng.choice(WRONG_TOKENS) if change < 7 else data[first:last]
+                data = data[:start] + new + data[end:]
+        yield Given.of_text(data.decode("utf-8", "replace"), str(path.parent), path.name)
+
+
+def convert_all(files):
+    """Convert files; a tool's file is converted, or refused with an error of ours."""
     converted = 0
-    for given in broken(count):
-        dialect = find_dialect(given)
-        if dialect is not None:
-            new = NewSpec("/")
-            dialect.convert(given, new)
-            check(new.spec)
-            converted += 1
+    for given in files:
+        for dialect in DIALECTS:
+            if dialect.recognises(given):
+                new = NewSpec("/")
+                with contextlib.suppress(WdspecError):
+                    dialect.convert(given, new)
+                    check(new.spec)
+                    spec_text(new.spec, new.notes).encode()
+                    converted += 1
     return converted
 
 
 def test_no_value_of_another_kind_is_a_traceback():
-    assert convert_all(120) > 60
+    assert convert_all(broken(120)) > 60
+
+
+def test_no_change_of_a_text_is_a_traceback():
+    assert convert_all(changed_texts(250)) > 60
 
 
 @pytest.mark.long
 def test_no_value_of_another_kind_is_a_traceback_in_many_thousands():
-    assert convert_all(20_000) > 10_000
+    assert convert_all(broken(20_000)) > 10_000
+
+
+@pytest.mark.long
+def test_no_change_of_a_text_is_a_traceback_in_many_thousands():
+    assert convert_all(changed_texts(20_000, seed=7)) > 5_000
 
 
 def test_a_validated_file_of_another_tool_names_the_command():

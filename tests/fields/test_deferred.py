@@ -72,6 +72,36 @@ def test_the_training_process_decodes_the_same_batches_as_workers(tmp_path, vari
             assert torch.equal(one["image"], other["image"])
 
 
+def test_images_of_one_field_may_have_other_extensions(tmp_path):
+    """Only its extension says that a file is a TGA; labels are not interpolated."""
+    kinds = ("jpg", "tga", "seg.png")
+    formats = {"jpg": "jpeg", "tga": "tga", "seg.png": "png"}
+    for kind in kinds:
+        files = [(f"{kind[0]}{i}", {kind: photo(i, kind=formats[kind])}) for i in range(8)]
+        write_shard(tmp_path / f"{kind}.tar", files)
+    source = {"rename": {"image": "jpg;tga;seg.png"}, "extensions": "jpg;tga;seg.png", "shuffle": 0}
+    spec = {"batch": 12, "epoch": 24, "elastic": {"ranks": 1, "workers": 2}}
+
+    def images(workers, option=""):
+        sources = [
+            {
+                "shards": f"{tmp_path}/{kind}.tar",
+                "weight": 1,
+                "decode": f"rgb8+resize=24x40{option}",
+                **source,
+            }
+            for kind in kinds
+        ]
+        return [(batch["__key__"], batch["image"]) for batch in read({"dataset": sources, **spec}, workers)]
+
+    expected = images(0)
+    assert {key[0] for key in expected[0][0]} == {"j", "t", "s"}
+    for workers in (0, 2):
+        for (keys, found), (same, pixels) in zip(images(workers, "+device=cpu"), expected, strict=True):
+            assert keys == same
+            assert torch.equal(found, pixels)
+
+
 def test_tuples_and_micro_batches_are_decoded(tmp_path):
     changes = {"to_tuple": ["image", "cls"], "elastic": {"ranks": 2, "workers": 2}}
     changes["batch"] = {"size": 4, "accumulate": True}

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from picks import most
+from reading import read_pass
 from runs import Listed
 from shardmaking import write_shard, write_source
 from torch.utils.data import DataLoader
@@ -49,16 +50,6 @@ def all_ranks(spec, ranks, workers=0):
             parts.append(list(loader))
             assert len(parts[-1]) == len(loader)
     return parts
-
-
-def in_process(spec, ranks, workers):
-    """The samples of each rank, step by step, as `workers` processes a rank would read them."""
-    parts, whole = Listed.of(load(spec)), []
-    for rank in range(ranks):
-        run = parts.run(Seat(rank, ranks), workers)
-        reader = run.reader()
-        whole.append([reader.batch(number) for number in range(run.plan.epoch_batches)])
-    return whole
 
 
 def unmasked(ranks):
@@ -101,7 +92,7 @@ def test_every_sample_comes_once_over_all_ranks(
         expected = [key for key in expected if most({"__key__": key})]
         if not expected:
             return
-    whole = in_process(spec, ranks, workers)
+    whole = read_pass(spec, ranks, workers)
     assert unmasked(whole) == sorted(expected)
     assert len({len(steps) for steps in whole}) == 1
     assert all(len(step) == (batch or 1) for steps in whole for step in steps)
@@ -153,12 +144,12 @@ def test_damaged_samples_leave_their_places_empty_and_move_no_others(
     expected = sorted(set(keys) - set(lost))
     if not expected:
         with pytest.raises(wdspec.WdspecError, match="no samples"):
-            in_process(spec, ranks, workers)
+            read_pass(spec, ranks, workers)
         return
-    assert unmasked(in_process(spec, ranks, workers)) == expected
+    assert unmasked(read_pass(spec, ranks, workers)) == expected
     spec["dataset"][0]["errors"] = "raise"
     with pytest.raises(wdspec.ShardError, match=r"source a"):
-        in_process(spec, ranks, workers)
+        read_pass(spec, ranks, workers)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3, 4])
@@ -172,7 +163,7 @@ def test_worker_processes_read_what_one_process_reads(tmp_path, workers, batch):
         "batch": batch,
         "epoch": "pass",
     }
-    (expected,) = in_process(spec, 1, max(1, workers))
+    (expected,) = read_pass(spec, 1, max(1, workers))
     with wdspec.loader(spec, num_workers=workers, rank=0, world_size=1) as loader:
         for _ in range(2):
             if batch is None:
@@ -297,7 +288,7 @@ def test_a_pass_that_was_left_early_restarts(tmp_path):
 def test_a_bare_dataloader_repeats_the_pass(tmp_path, persistent):
     spec = {"dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 3, 7)}], **FINITE, "batch": 3}
     loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=2, persistent_workers=persistent)
-    (steps,) = in_process(spec, 1, 2)
+    (steps,) = read_pass(spec, 1, 2)
     expected = [[sample["__key__"] for sample in step] for step in steps]
     assert len(expected) % 2 == 1
     for _ in range(3):
@@ -318,7 +309,7 @@ def test_a_pass_resumes_from_any_batch_on_any_topology(tmp_path, workers):
     with wdspec.loader(spec, rank=0, world_size=1) as loader:
         whole = rows(loader)
         assert len(whole) == len(loader) == 8
-    assert unmasked(in_process(spec, 2, 3)) == unmasked(in_process(spec, 1, 1))
+    assert unmasked(read_pass(spec, 2, 3)) == unmasked(read_pass(spec, 1, 1))
     for stop in range(1, 8):
         states = []
         for rank in range(2):
@@ -389,7 +380,7 @@ def test_compressed_shards_are_counted_and_read_through(tmp_path):
     for path in tmp_path.glob("a-*.tar"):
         path.write_bytes(bz2.compress(path.read_bytes()))
     spec = {"dataset": [{"name": "a", "shards": shards}], "batch": 2, "epoch": "pass"}
-    assert unmasked(in_process(spec, 2, 3)) == sorted(f"a{s:03d}{i:04d}" for s in range(2) for i in range(9))
+    assert unmasked(read_pass(spec, 2, 3)) == sorted(f"a{s:03d}{i:04d}" for s in range(2) for i in range(9))
 
 
 def test_reading_from_the_middle_of_a_shard_starts_at_a_restart_point(tmp_path, monkeypatch):
@@ -428,7 +419,7 @@ def test_a_torn_sample_is_left_out_also_by_readers_that_miss_its_start(tmp_path,
     }
     expected = [f"k{i:02d}" for i in range(20)] + ["k99"]
     for workers in (1, 2, 5):
-        assert unmasked(in_process(spec, 1, workers)) == expected
+        assert unmasked(read_pass(spec, 1, workers)) == expected
 
 
 def test_randomness_depends_on_the_sample_alone(tmp_path):
@@ -440,7 +431,7 @@ def test_randomness_depends_on_the_sample_alone(tmp_path):
     drawn = [
         {
             s["__key__"]: s["noise"]
-            for steps in in_process(spec, ranks, workers)
+            for steps in read_pass(spec, ranks, workers)
             for step in steps
             for s in step
         }

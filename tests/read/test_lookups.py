@@ -258,10 +258,10 @@ def test_rows_are_those_of_a_dict_for_many_keys(tmp_path):
     assert {key: get(found.find(key)) for key in rows} == rows
     assert all(found.find(f"{key}-") == -1 for key in rows)
     keys = rng.sample(sorted(rows), 5000)
-    started = time.perf_counter()
+    started = time.process_time()
     for key in keys:
         get(found.find(key))
-    assert (time.perf_counter() - started) / len(keys) < 30e-6  # ten times what the benchmark allows
+    assert (time.process_time() - started) / len(keys) < 30e-6  # ten times what the benchmark allows
 
 
 @pytest.mark.parametrize("more", [{"extensions": "txt"}, {}])

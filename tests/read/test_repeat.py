@@ -11,14 +11,13 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from runs import Listed, read_ranks
+from reading import read_pass
+from runs import read_ranks
 from shardmaking import write_shard, write_source
 
 import wdspec
 from wdspec.cli.explain import explain
 from wdspec.cli.stats import stats
-from wdspec.planning.topology import Seat
-from wdspec.spec.load import load
 
 
 def place(key, seed=0):
@@ -49,14 +48,9 @@ def write_scores(folder, name, sizes):
 
 def steps_of(spec, ranks, workers):
     """The global batches of a pass, as `workers` processes of each rank read them: lists of (key, is no padding)."""
-    parts, whole = Listed.of(load(spec)), []
-    for rank in range(ranks):
-        run = parts.run(Seat(rank, ranks), workers)
-        reader = run.reader()
-        whole.append([reader.batch(number) for number in range(run.plan.epoch_batches)])
-        reader.close()
     return [
-        [(s["__key__"], s["__mask__"]) for part in step for s in part] for step in zip(*whole, strict=True)
+        [(s["__key__"], s["__mask__"]) for part in step for s in part]
+        for step in zip(*read_pass(spec, ranks, workers), strict=True)
     ]
 
 

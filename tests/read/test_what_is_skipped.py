@@ -177,3 +177,13 @@ def test_shards_are_a_separate_cause(tmp_path, skip, raises):
 def test_an_unknown_cause_is_a_problem_of_the_spec(skip, says):
     with pytest.raises(wdspec.SpecError, match=says):
         wdspec.load({"dataset": [{"shards": "a.tar"}], "errors": {"skip": skip}})
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_in_the_data_says_how_to_skip_it(tmp_path, workers):
+    write_shard(tmp_path / "a.tar", [("0", {"cls": b"1"}), ("1", {"cls": b"one"})])
+    spec = {"dataset": [{"shards": str(tmp_path / "a.tar"), "shuffle": 0}], "epoch": 2}
+    with pytest.raises(wdspec.FieldError) as caught, wdspec.loader(spec, num_workers=workers) as loader:
+        list(loader)
+    [note] = caught.value.__notes__
+    assert "set `errors: skip`" in note

@@ -139,21 +139,39 @@ def test_a_worker_that_is_stuck_is_ended_by_force(document, tmp_path, monkeypatc
     assert workers() == []
 
 
-def test_a_worker_killed_while_it_holds_the_lock_of_the_end_does_not_block_it(spec, monkeypatch):
+def lose_lock(loader):
+    """Leave the lock of torch's event as a worker does that is killed while it holds the lock."""
+    event = loader._stream.steps._running()._workers_done_event._event
+    holder = threading.Thread(target=event._cond.acquire)
+    holder.start()
+    holder.join()
+
+
+def test_a_loader_whose_worker_was_killed_with_the_lock_of_the_end_can_be_closed(spec, monkeypatch):
     monkeypatch.setattr(worker_processes, "_LOCK_TIMEOUT", 0.1)
     with wdspec.loader(spec, num_workers=2) as loader:
         next(iter(loader))
-        iterator = loader._stream.steps._running()
-        holder = threading.Thread(target=iterator._workers_done_event._cond.acquire)
-        holder.start()
-        holder.join()
+        lose_lock(loader)
     assert workers() == []
 
 
-def read_and_kill_one_after(count, loader, found):
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_worker_killed_with_the_lock_of_the_end_is_reported(spec, persistent, monkeypatch):
+    monkeypatch.setattr(worker_processes, "_LOCK_TIMEOUT", 0.1)
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+    found = []
+    with wdspec.loader(spec, num_workers=2, prefetch_factor=1, persistent_workers=persistent) as loader:
+        with pytest.raises(RuntimeError, match=r"was killed|exited unexpectedly"):
+            read_and_kill_one_after(3, loader, found, before=lambda: lose_lock(loader))
+        found += loader
+    assert keys(found) == reference(spec, 1, 2, 0, BATCHES)
+
+
+def read_and_kill_one_after(count, loader, found, before=lambda: None):
     for batch in loader:
         found.append(batch)
         if len(found) == count:
+            before()
             os.kill(workers()[0].pid, signal.SIGKILL)
 
 

@@ -12,6 +12,17 @@ def reader_of(spec, topology=Topology(1, 1), rank=0):  # noqa: B008
     return Listed.of(load(spec)).run(seat, topology.workers).reader()
 
 
+def read_pass(spec, ranks, workers):
+    """The samples of a pass of each rank, step by step, as `workers` processes of a rank read them."""
+    parts, whole = Listed.of(load(spec)), []
+    for rank in range(ranks):
+        run = parts.run(Seat(rank, ranks), workers)
+        reader = run.reader()
+        whole.append([reader.batch(number) for number in range(run.plan.epoch_batches)])
+        reader.close()
+    return whole
+
+
 def names(samples):
     """The keys of samples."""
     return [sample["__key__"] for sample in samples]

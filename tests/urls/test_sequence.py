@@ -13,8 +13,12 @@ from wdspec.urls.braces import Braces
 from wdspec.urls.urls import ShardRun, ShardUrl, UrlSequence, kind_of, magic_start, parse_shards
 
 
+def sequence_of(texts, base):
+    return UrlSequence(ShardRun(part.braces, "", part.base) for part in parse_shards(texts, base))
+
+
 def texts_of(*texts):
-    sequence = UrlSequence(part.run for part in parse_shards(texts, "/base"))
+    sequence = sequence_of(texts, "/base")
     assert all(url.base == "/base" for url in sequence)
     return [url.text for url in sequence]
 
@@ -150,7 +154,7 @@ def test_sequences_of_other_shards_or_bases_differ():
 
 def test_a_million_shards_cost_less_than_a_megabyte():
     tracemalloc.start()
-    sequence = UrlSequence(part.run for part in parse_shards(["a-{000000..999999}.tar"], "/data"))
+    sequence = sequence_of(["a-{000000..999999}.tar"], "/data")
     assert len(sequence) == 1_000_000
     assert sequence[0].text == "a-000000.tar"
     assert sequence[-1].text == "a-999999.tar"
@@ -171,7 +175,7 @@ def test_a_million_shards_cost_a_few_steps():
 
     sys.setprofile(count)
     try:
-        sequence = UrlSequence(part.run for part in parse_shards(["a-{000000..999999}.tar"], "/data"))
+        sequence = sequence_of(["a-{000000..999999}.tar"], "/data")
         _ = len(sequence), sequence[0], sequence[-1], sequence[123_456]
         pickle.loads(pickle.dumps(sequence))
     finally:

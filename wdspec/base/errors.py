@@ -83,7 +83,8 @@ class WdspecError(Exception):
             name: redact(value) if isinstance(value, str) and name not in _NAMES_IN_SHARDS else value
             for name, value in self.place.items()
         }
-        return _rebuild, (type(self), redact(self.message), {"code": self.code, **place})
+        notes = {"__notes__": self.__notes__} if hasattr(self, "__notes__") else None
+        return _rebuild, (type(self), redact(self.message), {"code": self.code, **place}), notes
 
 
 class SpecError(WdspecError, ValueError):
@@ -99,8 +100,8 @@ class SpecError(WdspecError, ValueError):
         self.problems: tuple[Any, ...] = tuple(problems)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        rebuild, (kind, message, place) = super().__reduce__()
-        return rebuild, (kind, message, {"problems": self.problems, **place})
+        rebuild, (kind, message, place), notes = super().__reduce__()
+        return rebuild, (kind, message, {"problems": self.problems, **place}), notes
 
 
 class UsageError(WdspecError, ValueError):

@@ -79,7 +79,7 @@ def spec_text(spec: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
     """The text of a spec with its keys in the documented order, after comments."""
     body = yaml.dump({"wdspec": 1, **spec}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     lines = [line for comment in comments for line in comment.splitlines()]
-    above = "".join(f"# {line}".rstrip() + "\n" for line in lines)
+    above = "".join(f"# {printable(line)}".rstrip() + "\n" for line in lines)
     return above + format_spec(body, "spec").text
 
 

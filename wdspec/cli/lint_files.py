@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import click
 
 from wdspec.base.errors import did_you_mean
-from wdspec.spec.files import STANDARD_INPUT
+from wdspec.spec.files import STANDARD_INPUT, hint_for_missing
 
 YAML = (".yaml", ".yml")
 NAMED_AS_SPECS = (".wdspec.yaml", ".wdspec.yml")
@@ -160,7 +160,7 @@ def _expand_glob(pattern: str) -> list[str]:
     found = sorted(each for each in glob.glob(pattern, recursive=True) if os.path.isfile(each))
     if not found:
         what = "no file matches" if glob.has_magic(pattern) else "no such file or directory:"
-        raise click.UsageError(f"{what} {pattern}")
+        raise click.UsageError(f"{what} {pattern}; {hint_for_missing(pattern)}")
     return found
 
 

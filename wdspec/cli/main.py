@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo("interrupted", err=True)
         code = 130
     except WdspecError as error:
-        _print_error(str(error))
+        _print_error("\n".join([str(error), *getattr(error, "__notes__", ())]))
         code = 1
     except (_PipeClosedError, BrokenPipeError):
         _drop_output()

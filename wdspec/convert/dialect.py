@@ -6,10 +6,11 @@ files of other tools may contain anything.
 
 from __future__ import annotations
 
+import errno
 import json
-import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +22,13 @@ from wdspec.urls.urls import is_command, is_relative, parse_shards
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_VALUES = 1_000_000
+MAX_SOURCES = 10_000
+_DEEPEST = 64
+"""How deeply lists and maps may be nested."""
+_LARGEST = sys.float_info.max
 _VARIABLE = re.compile(r"\$(?:\{(?:oc\.env:)?([A-Za-z_]\w*)(?:(?:,|:-)([^{}]*))?\}|([A-Za-z_]\w*))")
-_NUMBER_AT_END = re.compile(r"[-_.]*(?:\{[^{}]*\}|[*?]|[-_.]?\d+)+$")
+_NUMBER_AT_END = re.compile(r"[-_.]*(?:\{[^{}]*\}|[*?]|[-_.]?\d++)+$")
+_LONGEST_NAME = 1000
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,8 @@ class Given:
             UsageError: it is too large, or not text.
             OSError: it cannot be read.
         """
+        if "\0" in path:
+            raise FileNotFoundError(errno.ENOENT, "no file has a NUL in its name", path)
         absolute = os.path.abspath(os.path.expanduser(path))
         if os.path.isdir(absolute):
             return cls("", None, absolute, path, is_folder=True)
@@ -85,11 +93,14 @@ class Given:
         if not (self.file or "").lower().endswith((".yaml", ".yml", ".json")):
             return ""
         try:
-            yaml.load(self.text, Loader=_Tolerant)
+            if not _is_small(yaml.load(self.text, Loader=_Tolerant)):
+                raise RecursionError
+        except RecursionError:
+            return f"it has more than {_DEEPEST} levels, or more than {MAX_VALUES:,} values"
         except yaml.MarkedYAMLError as error:
             mark, problem = error.problem_mark, error.problem or error.context
             return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else str(problem)
-        except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        except (yaml.YAMLError, ValueError, TypeError) as error:
             return str(error).partition("\n")[0]
         return ""
 
@@ -101,7 +112,8 @@ class Given:
 
 def _parse(text: str) -> Any:
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        return value if _is_small(value) else None
     except (ValueError, RecursionError):
         pass
     try:
@@ -112,13 +124,17 @@ def _parse(text: str) -> Any:
 
 
 def _is_small(value: Any) -> bool:
-    """Whether a value has at most `MAX_VALUES`: with aliases of aliases, a small file has any number of values."""
-    pending, left = [value], MAX_VALUES
-    while pending and left:
-        left -= 1
-        each = pending.pop()
-        pending += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
-    return not pending
+    """Whether a value has at most `MAX_VALUES` and few levels: with aliases, a small file has any number of them."""
+    level, left = [value], MAX_VALUES
+    for _ in range(_DEEPEST):
+        inner: list[Any] = []
+        for each in level:
+            inner += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+            if len(inner) > left:
+                return False
+        left -= len(inner)
+        level = inner
+    return not level
 
 
 class _Tolerant(yaml.SafeLoader):
@@ -135,6 +151,7 @@ def _drop_tag(loader: yaml.SafeLoader, _: str, node: yaml.Node) -> Any:
 
 
 _Tolerant.add_multi_constructor("", _drop_tag)
+_Tolerant.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)  # a spec has no dates
 
 
 class NewSpec:
@@ -147,13 +164,14 @@ class NewSpec:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.spec: dict[str, Any] = {}
-        self.notes: list[str] = []
-        self._names: set[str] = set()
+        self.notes: dict[str, None] = {}
+        """In their order, each once."""
+        self._names: dict[str, int] = {}
+        self._files: dict[str, Given] = {}
 
     def note(self, text: str) -> None:
-        """Add a note about something that the new spec does not have, or has in another way; each note once."""
-        if text not in self.notes:
-            self.notes.append(text)
+        """Add a note about something that the new spec does not have, or has in another way."""
+        self.notes.setdefault(text)
 
     def note_keys(self, given: Mapping[Any, Any], meanings: Mapping[str, str], where: str = "") -> None:
         """Add a note for each key that cannot be converted; `meanings` says why, or what to do instead."""
@@ -202,13 +220,26 @@ class NewSpec:
         return {"name": name, "shards": texts[0] if len(texts) == 1 else texts, **given}
 
     def name(self, wanted: str) -> str:
-        """Make a unique name of a source, as close as possible to its name in the tool."""
-        plain = re.sub(r"[^\w.+-]+", "-", wanted).strip("-.") or "source"
-        name, turn = plain, 2
+        """Make a unique name of a source, as close as possible to its name in the tool.
+
+        Raises:
+            UsageError: the spec has too many sources: small files that include each other can have any number of them.
+        """
+        name = plain = re.sub(r"[^\w.+-]+", "-", wanted).strip("-.") or "source"
+        if len(self._names) >= MAX_SOURCES:
+            message = f"there are more than {MAX_SOURCES:,} sources; look for files or lists that include each other"
+            raise UsageError(message, code="E009", source=name)
         while name in self._names:
-            name, turn = f"{plain}-{turn}", turn + 1
-        self._names.add(name)
+            self._names[plain] += 1
+            name = f"{plain}-{self._names[plain]}"
+        self._names[name] = 1
         return name
+
+    def read(self, path: str) -> Given:
+        """Read a file that another one includes, once. Raises the same as `Given.read`."""
+        if path not in self._files:
+            self._files[path] = Given.read(path)
+        return self._files[path]
 
     def variables(self, text: str) -> str:
         """Convert `$NAME`, `${NAME}` and `${oc.env:NAME}` in a text to variables of the spec.
@@ -285,7 +316,7 @@ def count_shards(texts: Iterable[str]) -> int | None:
         parts = parse_shards(list(texts), "/")
     except UrlError:
         return None
-    return sum(len(part.run.texts) for part in parts) if not any(part.listed for part in parts) else None
+    return sum(len(part.braces) for part in parts) if not any(part.listed for part in parts) else None
 
 
 def _stem(shards: str) -> str:
@@ -293,6 +324,7 @@ def _stem(shards: str) -> str:
     folder, _, name = shards.rstrip("/").rpartition("/")
     for suffix in (".gz", ".zst", ".bz2", ".tar", ".tgz", ".jsonl", ".json", ".npy", ".parquet", ".arrow"):
         name = name.removesuffix(suffix)
+    name = name[-_LONGEST_NAME:]
     stem = _NUMBER_AT_END.sub("", name)
     return stem if re.search(r"[^\W\d]", stem) else folder.rpartition("/")[2] or name
 
@@ -332,7 +364,7 @@ def number(value: Any) -> float | int | None:
             return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= _LARGEST else None  # also no NaN, and no integer that is not a finite float
 
 
 def with_text_keys(value: Any) -> dict[str, Any]:

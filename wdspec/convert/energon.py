@@ -62,7 +62,7 @@ def _convert_metadataset(given: Given, new: NewSpec) -> None:
     new.spec["splits"] = made
     for name, split in made.items():
         if name in ("val", "valid", "validation", "test"):
-            split["epoch"] = "pass"  # all samples come once, whatever the weights are
+            split["epoch"] = "pass"  # all samples are read once, regardless of the weights
             _remove_shares(split)
     new.note(
         "batch size, shuffle buffer, seed and epoch length were arguments of get_train_dataset: write them as `batch`, "
@@ -88,9 +88,9 @@ class _Level:
         node = node if isinstance(node, dict) else {}
         if "path" not in node:
             self._note_subset(node, f"split `{self.split}`")
-        if "blend_epochized" in node:
-            return self._epochized(maps_in(node["blend_epochized"]))
-        entries = maps_in(node.get("blend", node.get("datasets")))
+        if repeated := maps_in(node.get("blend_epochized")):
+            return self._epochized(repeated)
+        entries = maps_in(node.get("blend")) or maps_in(node.get("datasets"))
         if not entries:
             return {"dataset": [self._source(node)]}
         made = [self._source(each) for each in entries]
@@ -175,7 +175,7 @@ class _Level:
         new = self.new
         name = new.name(os.path.splitext(os.path.basename(path))[0])
         try:
-            inner = Given.read(os.path.join(self.folder, path)) if self.depth < _DEEPEST else None
+            inner = new.read(os.path.join(self.folder, path)) if self.depth < _DEEPEST else None
         except OSError:
             inner = None
         splits = inner.top.get("splits") if inner is not None else None
@@ -288,7 +288,8 @@ class PreparedFolder:
             _top_of(os.path.join(meta, name)) for name in (split_config, config, ".info.json")
         )
         parts = {name: texts_in(each) for name, each in with_text_keys(splits.get("split_parts")).items()}
-        counts = {name: int(count) for name, count in with_text_keys(info.get("shard_counts")).items()}
+        listed = {name: number(each) for name, each in with_text_keys(info.get("shard_counts")).items()}
+        counts = {name: int(count) for name, count in listed.items() if count is not None}
         return cls(place, parts, texts_in(splits.get("exclude")), counts, about)
 
     @property

@@ -20,7 +20,7 @@ def _recognises(given: Given) -> bool:
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    reading = _Reading(parse_code(given.text) or ast.Module([], []), new)
+    reading = _Reading(parse_code(given.text) or ast.Module([], []), given.file, new)
     mixers = [call for call in reading.calls if name_of(call) in _MIXERS]
     inner = {id(each) for call in mixers for each in reading.members(call, _CALLS)}
     tops = [call for call in mixers if id(call) not in inner] or mixers
@@ -38,13 +38,15 @@ def _convert(given: Given, new: NewSpec) -> None:
 
 
 class _Reading(Code):
-    def __init__(self, tree: ast.Module, new: NewSpec) -> None:
-        super().__init__(tree)
+    def __init__(self, tree: ast.Module, file: str | None, new: NewSpec) -> None:
+        super().__init__(tree, file)
         self._new = new
 
     def mixture(self, call: ast.Call, *, top: bool = False) -> dict[str, Any]:
-        new, found = self._new, self.members(call, _CALLS)
-        dataset = [self._member(each) for each in found]
+        new = self._new
+        with self.inside(call):
+            found = self.members(call, _CALLS)
+            dataset = [self._member(each) for each in found]
         if not found:
             new.note(
                 "the data sets of this mixture are made by code, which is not run; write `dataset:` by hand"
@@ -53,12 +55,19 @@ class _Reading(Code):
         if name_of(call) == "concatenate_datasets":
             return made
         given = call.args[1] if len(call.args) > 1 else keyword(call, "probabilities")
-        shares = self.literal(given)
-        if isinstance(shares, (list, tuple)) and len(shares) == len(dataset):
-            key = "probability" if abs(sum(shares) - 1) < 1e-6 else "weight"
-            for source, share in zip(dataset, shares, strict=True):
+        listed = self.literal(given)
+        shares = [number(share) for share in listed] if isinstance(listed, (list, tuple)) else []
+        known = [share for share in shares if share is not None]
+        if len(known) == len(shares) == len(dataset):
+            key = "probability" if abs(sum(known) - 1) < 1e-6 else "weight"
+            for source, share in zip(dataset, known, strict=True):
                 source[key] = share
         else:
+            if given is not None and not (isinstance(given, ast.Constant) and given.value is None):
+                new.note(
+                    f"line {call.lineno}: `probabilities` are not one number for each data set, or are set by code, "
+                    "which is not run: write a `weight` for each source"
+                )
             for source in dataset:
                 source["weight"] = 1
             made["mix"] = {"draw": "round_robin"}

@@ -27,7 +27,7 @@ def _recognises(given: Given) -> bool:
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    code = Code(parse_code(given.text) or ast.Module([], []))
+    code = Code(parse_code(given.text) or ast.Module([], []), given.file)
     samplers = [call for call in code.calls if name_of(call) in _SAMPLERS]
     samplers.sort(key=lambda call: name_of(call) not in _BUCKETS)
     if not samplers:
@@ -94,7 +94,8 @@ def _sources(code: Code, node: ast.expr | None, new: NewSpec) -> list[dict[str, 
         return [new.source("audio", "unknown.tar")]
     if name_of(call) != "mux":
         return [_source(code, call, new)]
-    sources = [source for each in call.args for source in _sources(code, each, new)]
+    with code.inside(call):
+        sources = [source for each in call.args for source in _sources(code, each, new)]
     weights = code.literal(keyword(call, "weights"))
     if not isinstance(weights, (list, tuple)) or len(weights) != len(sources):
         weights = [1] * len(sources)

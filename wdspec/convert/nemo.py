@@ -33,6 +33,8 @@ _NOT_SAID = {
     "multi_config": "for batches of several kinds use `mix: {unit: batch}`, or several loaders",
 }
 AUDIO = "wav;flac;mp3;ogg;opus"
+_DEEPEST = 8
+"""Files that include each other are read this deep."""
 _LONGEST = 1000
 """The longest expression that a spec can have, in characters."""
 
@@ -118,7 +120,7 @@ class _Groups:
 
     def sources(self, listed: Any, tags: dict[str, Any], level: int) -> list[dict[str, Any]]:
         """The sources of a list, with the shares of its level."""
-        entries = maps_in(self._read(listed))
+        entries = maps_in(self._read(listed, level))
         made = [self._source(each, {**tags, **with_text_keys(each.get("tags"))}, level) for each in entries]
         heats = self._heat if isinstance(self._heat, list) else [self._heat] * (level + 1)
         heat = number(heats[level]) if level < len(heats) else None
@@ -136,15 +138,18 @@ class _Groups:
                 source["weight"] = 1
         return made
 
-    def _read(self, listed: Any) -> Any:
+    def _read(self, listed: Any, level: int) -> Any:
         """Read a list, which may be in another file."""
         if not isinstance(listed, str):
             return listed
         try:
-            found = Given.read(os.path.join(self._folder, listed))
+            found = self._new.read(os.path.join(self._folder, listed)) if level < _DEEPEST else None
         except OSError:
+            found = None
+        if found is None:
+            why = "cannot be read" if level < _DEEPEST else "includes itself"
             self._new.note(
-                f"`input_cfg: {listed}` cannot be read, so its sources are missing: convert it where the file is"
+                f"`input_cfg: {listed}` {why}, so its sources are missing: convert it where the file is"
             )
             return []
         return (_holder(found) or {"input_cfg": found.value})["input_cfg"]

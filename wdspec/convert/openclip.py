@@ -82,7 +82,7 @@ def _convert(given: Given, new: NewSpec) -> None:
 
 def _source(text: str, selected: dict[str, str] | None, new: NewSpec, **keys: Any) -> dict[str, Any]:
     """Make a source. Shards that DataComp's resharder writes are those that it reads, with its list of uids."""
-    if selected is None or not text.startswith(selected["o"].rstrip("/")):
+    if selected is None or not f"{text.rstrip('/')}/".startswith(f"{selected['o'].rstrip('/')}/"):
         return new.source("", new.path(text), **keys)
     source = new.source("", f"{new.path(selected['i']).rstrip('/')}/", **keys)
     source |= {"keys": f"@{new.path(selected['s'])}", "keys_of": "json.uid"}

@@ -12,7 +12,8 @@ from typing import Any
 from wdspec.convert.dialect import Dialect, Given, NewSpec, number, texts_in, with_text_keys
 
 _ROLES = {"dataset_mixer": "train", "dataset_mixer_eval": "val"}
-_OPTION = re.compile(r"--(dataset_mixer(?:_eval)?_list(?:_splits)?)\s+((?:(?!--)\S+\s*)+)")
+_OPTION = re.compile(r"--(dataset_mixer(?:_eval)?_list(?:_splits)?)((?:[^\S\n]+(?!--)\S+)+)")
+"""An option and its values, which are in one line."""
 _FILE = re.compile(r"\.(jsonl|json|parquet|csv)$")
 
 
@@ -79,10 +80,12 @@ def _splits(given: Given, role: str) -> list[str]:
 
 
 def _mix(entries: list[tuple[str, Any]], splits: list[str], new: NewSpec) -> dict[str, Any]:
-    dataset = [
-        _source(name, value, splits[at] if at < len(splits) else splits[0], new)
-        for at, (name, value) in enumerate(entries)
-    ]
+    dataset = []
+    for at, (name, value) in enumerate(entries):
+        if (number(value) or 0) > 0:
+            dataset.append(_source(name, value, splits[at] if at < len(splits) else splits[0], new))
+        else:
+            new.note(f"`{name}: {value}` is left out: nothing of it was taken")
     if len(dataset) > 1:
         if all("samples" in each for each in dataset):
             return {"dataset": dataset, "mix": {"by": "samples"}}

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ast
-import copy
-from collections.abc import Container
+import warnings
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-_MOST_NAMES = 1000
+from wdspec.base.errors import UsageError
+
+_MOST_VALUES = 100_000
+"""A value with more parts, counting those of each name again, is not read."""
+_MOST_MIXTURES = 1000
+_DEEPEST = 50
 
 
 class Code:
@@ -15,9 +21,13 @@ class Code:
 
     Args:
         tree: the file.
+        file: its name, for errors.
     """
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, tree: ast.Module, file: str | None = None) -> None:
+        self._file = file
+        self._open: list[ast.Call] = []
+        self._mixtures = 0
         self.calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
         """All calls, in the order of the file."""
         self.calls.sort(key=lambda each: (each.lineno, each.col_offset))
@@ -34,18 +44,40 @@ class Code:
     def literal(self, node: ast.expr | None) -> Any:
         """Return the value of a node, through variables; None if only running the code would say it."""
         try:
-            return (
-                None if node is None else ast.literal_eval(_Named(self.assigned).visit(copy.deepcopy(node)))
-            )
+            return None if node is None else self._evaluate(node, frozenset(), [_MOST_VALUES])
         except (ValueError, TypeError, SyntaxError, RecursionError):
             return None
 
+    def _evaluate(self, node: ast.expr, outer: frozenset[str], left: list[int]) -> Any:
+        """Evaluate a node.
+
+        Args:
+            outer: the names whose values the node is a part of; a name that refers to itself has no value.
+            left: how many values may still be read.
+        """
+        left[0] -= 1
+        if left[0] < 0:
+            raise ValueError("too many values")
+        if isinstance(node, ast.Name) and node.id in self.assigned and node.id not in outer:
+            return self._evaluate(self.assigned[node.id], outer | {node.id}, left)
+        if isinstance(node, (ast.List, ast.Tuple)):
+            values = [self._evaluate(each, outer, left) for each in node.elts]
+            return values if isinstance(node, ast.List) else tuple(values)
+        if isinstance(node, ast.Dict) and None not in node.keys:
+            keys = [self._evaluate(each, outer, left) for each in node.keys if each is not None]
+            return dict(zip(keys, (self._evaluate(each, outer, left) for each in node.values), strict=True))
+        return ast.literal_eval(node)
+
     def trace(self, node: ast.expr, wanted: Container[str], depth: int = 0) -> ast.expr:
-        """Find the wanted call that makes a value, through variables and methods such as `.shuffle(…)`."""
+        """Find the wanted call that makes a value, through variables and methods such as `.shuffle(…)`.
+
+        A name within the call that is assigned to it means an earlier value, which is not looked for.
+        """
         if depth > 20:
             return node
         if isinstance(node, ast.Name) and node.id in self.assigned:
-            return self.trace(self.assigned[node.id], wanted, depth + 1)
+            found = self.trace(self.assigned[node.id], wanted, depth + 1)
+            return node if found in self._open else found
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
@@ -64,29 +96,33 @@ class Code:
             else []
         )
 
+    @contextmanager
+    def inside(self, call: ast.Call) -> Iterator[None]:
+        """Read the data sets that a call mixes, which may be mixtures as well.
 
-class _Named(ast.NodeTransformer):
-    """Replaces names by the values that were assigned to them; a name that refers to itself stays."""
+        Raises:
+            UsageError: mixtures are nested too deeply, or there are too many: with names, a short file can have any
+                number of them.
+        """
+        self._mixtures += 1
+        if len(self._open) >= _DEEPEST:
+            raise self._refuse(call, "E008", f"mixtures are nested more than {_DEEPEST} deep")
+        if self._mixtures > _MOST_MIXTURES:
+            raise self._refuse(call, "E009", f"the mixture has more than {_MOST_MIXTURES:,} others within it")
+        self._open.append(call)
+        yield
+        self._open.pop()
 
-    def __init__(self, assigned: dict[str, ast.expr], left: list[int] | None = None) -> None:
-        self._assigned = assigned
-        self._left = [_MOST_NAMES] if left is None else left
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:  # ast's own spelling
-        if node.id not in self._assigned:
-            return node
-        self._left[0] -= 1
-        if self._left[0] < 0:
-            raise ValueError("too many names")
-        others = {name: value for name, value in self._assigned.items() if name != node.id}
-        found: ast.AST = _Named(others, self._left).visit(copy.deepcopy(self._assigned[node.id]))
-        return found
+    def _refuse(self, call: ast.Call, code: str, found: str) -> UsageError:
+        message = f"{found}: mix each data set once, or write the spec yourself"
+        return UsageError(message, code=code, file=self._file, line=call.lineno, column=call.col_offset + 1)
 
 
 def parse_code(text: str) -> ast.Module | None:
     """Parse a file; None if it is not Python."""
     try:
-        return ast.parse(text)
+        with warnings.catch_warnings(action="ignore"):  # of the code's own mistakes
+            return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

@@ -79,7 +79,8 @@ def _convert(given: Given, new: NewSpec) -> None:
     if holder.get("shuffle") is False:
         new.spec["defaults"] = {"order": "sequential", "shuffle": 0}
     match = _SIZE.fullmatch(str(holder.get("epoch_size") or ""))
-    samples = int(float(re.sub("[_,]", "", match[1])) * _UNITS[match[2].lower()]) if match else chosen
+    count = number(re.sub("[_,]", "", match[1])) if match else chosen
+    samples = int(number((count or 0) * _UNITS[match[2].lower() if match else ""]) or 0)
     if samples:
         new.spec["epoch"] = {"samples": samples}
     elif "choose" not in holder:

@@ -166,7 +166,8 @@ def _named_index(where: str, part: dict[Any, Any], folder: str) -> tuple[dict[An
         found = Given.read(path)
     except (OSError, UsageError):
         return part, folder
-    return {**found.top, **part}, found.folder
+    own = {key: each for key, each in part.items() if key != "shardlist"}  # it may be there, but empty
+    return {**found.top, **own}, found.folder
 
 
 INDEX = Dialect("wids", "an index of wids", _is_index, _convert_index)

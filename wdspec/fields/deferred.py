@@ -23,15 +23,12 @@ class BatchDecoder(Protocol):
 
     spec: str
     """Its name and options, as in `decode`."""
-    nearest: bool
-    """Whether it rescales by nearest neighbour, as labels need."""
 
-    def decode_batch(self, files: Sequence[bytes], steps: Sequence[Any], keys: Sequence[str]) -> Any:
+    def decode_batch(self, images: Sequence[EncodedImage], keys: Sequence[str]) -> Any:
         """Return the batch as a tensor on the device of the decoder.
 
         Args:
-            files: the encoded images.
-            steps: what to do with each.
+            images: their decoders have the same name and options, and perhaps other extensions.
             keys: of the samples, for messages.
 
         Raises:
@@ -58,7 +55,7 @@ class EncodedImages:
     ends: list[int]
     """Where each file ends, after a 0."""
     steps: list[Any]
-    decoder: BatchDecoder
+    decoders: list[BatchDecoder]
 
     @classmethod
     def of(cls, images: Sequence[EncodedImage]) -> EncodedImages:
@@ -69,13 +66,15 @@ class EncodedImages:
         data = memory.empty((ends[-1],), np.uint8)
         for image, (start, end) in zip(images, pairwise(ends), strict=True):
             data[start:end] = np.frombuffer(image.data, np.uint8)
-        return cls(torch.from_numpy(data), ends, [image.steps for image in images], images[0].decoder)
+        steps, decoders = [image.steps for image in images], [image.decoder for image in images]
+        return cls(torch.from_numpy(data), ends, steps, decoders)
 
     def decode(self, keys: Sequence[str]) -> Any:
         """Return the batch as a tensor. See `BatchDecoder.decode_batch`."""
         whole = self.data.numpy()
-        files = [whole[start:end].tobytes() for start, end in pairwise(self.ends)]
-        return self.decoder.decode_batch(files, self.steps, keys)
+        files = (whole[start:end].tobytes() for start, end in pairwise(self.ends))
+        images = [*map(EncodedImage, files, self.steps, self.decoders)]
+        return self.decoders[0].decode_batch(images, keys)
 
 
 def gather(images: Sequence[EncodedImage]) -> Any:
@@ -84,7 +83,7 @@ def gather(images: Sequence[EncodedImage]) -> Any:
     Raises:
         FieldError: an image cannot be decoded, or the images have different decoders.
     """
-    if len({(image.decoder.spec, image.decoder.nearest) for image in images}) > 1:
+    if len({frozenset(image.decoder.spec.split("+")) for image in images}) > 1:
         names = " and ".join(f"`{name}`" for name in sorted({image.decoder.spec for image in images}))
         raise FieldError(
             f"a batch has images for {names}, and with `device` one decoder decodes them all; give all sources the "
@@ -93,9 +92,7 @@ def gather(images: Sequence[EncodedImage]) -> Any:
     rows = memory.current.last
     if rows is not None and rows.is_sent:
         return EncodedImages.of(images)
-    return images[0].decoder.decode_batch(
-        [image.data for image in images], [image.steps for image in images], ()
-    )
+    return images[0].decoder.decode_batch(images, ())
 
 
 def is_deferred(field: str) -> bool:

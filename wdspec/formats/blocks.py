@@ -31,7 +31,7 @@ class Blocks:
         on_read: called with the number of bytes of each piece that is read.
     """
 
-    __slots__ = ("_end", "_failure", "_on_read", "_process", "base", "buffer", "chunk", "file", "seekable")
+    __slots__ = ("_end", "_failure", "_on_read", "_process", "base", "buffer", "chunk", "file")
 
     def __init__(
         self, file: BinaryIO, offset: int = 0, on_read: Callable[[int], object] | None = None
@@ -39,12 +39,16 @@ class Blocks:
         self.file = file
         self._on_read = on_read
         self._process = os.getpid()
-        self.seekable = file.seekable()
         self.buffer, self.base = b"", 0
         self.chunk, self._end = CHUNK, 0  # bytes to read at a time; bytes that the shard has, at least
         self._failure: ShardError | None = None
         if offset:
             self.find(offset)
+
+    @property
+    def seekable(self) -> bool:
+        """Whether the file can seek."""
+        return self.file.seekable()
 
     @property
     def has_failed(self) -> bool:

@@ -58,7 +58,7 @@ def using_ranks(folder: str, jobs: int) -> Iterator[Callable[[], Engine] | None]
     if seat.is_assumed:
         raise UsageError(
             "the torchrun engine runs on the ranks of a launcher, but RANK and WORLD_SIZE (or SLURM_PROCID and "
-            "SLURM_NTASKS) are not set; start it with `torchrun --no-python` or `srun` in front of the command"
+            "SLURM_NTASKS) are not set; start it with `torchrun -m wdspec …` or `srun wdspec …`"
         )
     try:
         os.makedirs(folder, exist_ok=True)

@@ -141,11 +141,12 @@ def digest_windows(description: dict[str, Any]) -> str:
 
 def digest_shards(shards: Sequence[ShardUrl]) -> str:
     """Return the number of shards and a hash of their URLs as written, with a colon."""
-    if isinstance(shards, UrlSequence) and len(shards) > EXPAND_UP_TO:
+    count = len(shards)
+    if isinstance(shards, UrlSequence) and count > EXPAND_UP_TO:
         text = repr([(getattr(run.texts, "pattern", run.texts), run.prefix) for run in shards.parts])
     else:
         text = "\n".join(shards.texts() if isinstance(shards, UrlSequence) else (s.text for s in shards))
-    return f"{len(shards)}:{_hash(text)}"
+    return f"{count}:{_hash(text)}"
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:

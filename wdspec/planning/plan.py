@@ -256,22 +256,23 @@ def make_plan(
         scheduled_shares(spec, lambda source: len(shards[source.name])), batching.global_size
     )
     exhausted: tuple[Exhaustion, ...] = ()
-    if any(source.max_passes is not None for source in spec.sources):
+    leaves, slots = spec.sources, topology.slots
+    if any(source.max_passes is not None for source in leaves):
         starts, exhausted = limit_passes(spec, starts, batching.global_size)
     largest = {name: max(step[name] for step in starts.values()) for name in next(iter(starts.values()))}
     active = [source for source in spec.sources_by_name if largest[source.name]]
     sources = []
     for source in active:
-        listed = shards[source.name]
+        listed, count = shards[source.name], len(shards[source.name])
         share = Fraction(1, len(active)) if spec.mix.draw == "round_robin" else largest[source.name]
-        if not len(listed):
+        if not count:
             raise UsageError("the source has no shards", source=source.name)
         sources.append(
             SourcePlan(
                 name=source.name,
                 shards=listed,
                 share=share,
-                order=ShardOrder(spec.seed, source.name, len(listed), topology.slots, source.order),
+                order=ShardOrder(spec.seed, source.name, count, slots, source.order),
                 delays=Delays(spec.seed, source.name, shuffle_size(source.shuffle, share)),
                 samples=source.samples,
                 interleave=lanes_of(source.interleave, share),
@@ -289,7 +290,7 @@ def make_plan(
         batching=batching,
         draw=spec.mix.draw,
         sources=tuple(sources),
-        off=tuple(source.name for source in spec.sources if not largest[source.name]),
+        off=tuple(source.name for source in leaves if not largest[source.name]),
         epoch_batches=count_epoch_batches(spec, batching),
         unit=spec.mix.unit,
         schedule=tuple(schedule),

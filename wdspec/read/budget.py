@@ -64,6 +64,7 @@ MIN_SAMPLES = 1000
 MISTAKES = (SpecError, UsageError, StoreError, ImportError)
 """Errors that every sample would raise. No policy skips them."""
 
+_HOW_TO_SKIP = "to train without damaged data, set `errors: skip`, which counts it; `wdspec check` lists it"
 _NO_SKIP = (
     "`errors: skip` skips faults in the data, not in code; to also skip samples on which a function of `map`, "
     "`select` or `decode` fails, write `errors: {skip: [shard, decode, map]}`"
@@ -170,7 +171,9 @@ class Budget:
         if is_mistake(error):
             raise error
         if not self.errors.skips(cause):
-            if cause == "map" and self.errors.skip and hasattr(error, "add_note"):
+            if cause != "map":
+                error.add_note(_HOW_TO_SKIP)
+            elif self.errors.skip:
                 error.add_note(_NO_SKIP)
             raise error
         code = code_of(error, cause)

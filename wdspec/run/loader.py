@@ -12,10 +12,9 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from wdspec.base.errors import UsageError, did_you_mean
 from wdspec.base.process import MOST_WORKERS
-from wdspec.run.drift import DriftWatch
 from wdspec.run.processes import Processes
 from wdspec.run.run import Run
-from wdspec.run.stats import RunStats, StatsLog
+from wdspec.run.stats import DriftWatch, RunStats, StatsLog
 from wdspec.run.steps import Here, Steps
 from wdspec.run.stream import Resumable, Stream
 from wdspec.run.threads import AHEAD, Threads
@@ -64,7 +63,9 @@ class Loader(Resumable):
     def __init__(self, run: Run, num_workers: int, *, threads: bool = False, **torch_arguments: Any) -> None:
         _check_arguments(num_workers, threads, torch_arguments)
         self._stream = Stream(run, _choose_steps(run, num_workers, threads, torch_arguments))
-        self._stream.on_step |= {"drift": DriftWatch().tick} if run.spec.mix.shares_in == "cost" else {}
+        if run.spec.mix.shares_in == "cost":
+            drift = DriftWatch([source.name for source in run.plan.sources], run.mean_costs)
+            self._stream.on_step["drift"] = lambda stream: drift.tick(stream.tally)
 
     @property
     def stream(self) -> Stream:

@@ -163,6 +163,7 @@ class Processes(Steps):
             self._running = weakref.ref(workers)
             self._finalizer = weakref.finalize(self, _end_own, workers, Owner())
             self._finalizer.atexit = False  # `_end_all` ends them, and not in forked children
+            workers._workers_done_event = _DoneEvent(workers._workers_done_event, workers._workers)
             _running.value.add(workers)
             _processes.value.update(workers._workers)
         deliveries: Iterator[Delivery] = workers
@@ -178,12 +179,6 @@ class Processes(Steps):
 
 def end_workers(running: Any) -> None:
     """End the workers of a DataLoader's iterator; kill those that are stuck."""
-    done = running._workers_done_event
-    if done._cond.acquire(timeout=_LOCK_TIMEOUT):
-        done._cond.release()
-    else:  # a worker was killed while it held the lock of this event, so nothing can set it
-        _kill(running._workers)
-        running._workers_done_event = multiprocessing.Event()
     running._shutdown_workers()
     _kill(running._workers)
     for worker in running._workers:
@@ -195,6 +190,35 @@ def _end_own(running: Any, owner: Owner) -> None:
     """End the workers of a DataLoader's iterator, unless this process was forked from the one that started them."""
     if not owner.is_other:
         end_workers(running)
+
+
+class _DoneEvent:
+    """The training process's view of the event by which torch ends workers.
+
+    A worker that is killed while it holds the event's lock never releases it. torch asks `is_set` whenever it notices a
+    lost worker, and would wait for that lock forever. Only the training process sets the event, so it need not ask.
+
+    Args:
+        event: the event that the workers have.
+        workers: their processes.
+    """
+
+    def __init__(self, event: Any, workers: list[Any]) -> None:
+        self._event = event
+        self._workers = workers
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        """Set the event; if its lock is lost, kill the workers, since they would wait for it as well."""
+        self._is_set = True
+        if self._event._cond.acquire(timeout=_LOCK_TIMEOUT):
+            self._event._cond.release()
+            self._event.set()
+        else:
+            _kill(self._workers)
 
 
 @dataclass(frozen=True)

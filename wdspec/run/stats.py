@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,8 @@ from wdspec.stores.retry import retry_count
 
 log = logging.getLogger("wdspec")
 
+MOST_DRIFT = 0.02
+"""Drift of a share of the cost that needs no warning, as a part of the whole cost."""
 Counts = Mapping[int, PackedCounts]
 """Number of the source in the plan -> counts."""
 
@@ -274,6 +277,42 @@ class StatsLog:
             log.info("%s", describe_stats(stats))
         else:
             append_line(self._file, {"time": round(time.time(), 3), **asdict(stats)})
+
+
+class DriftWatch:
+    """Warns once if shares of the cost drift from those of the spec, with `mix: {shares_in: cost}`.
+
+    Samples are drawn by share / `mean_cost`, so a source whose samples cost more than `mean_cost` says gets a larger
+    share of the cost than the spec says: after a change of its shards, for example, or of the function that measures.
+
+    Args:
+        names: the sources of the plan.
+        mean_costs: the cost that the spec says for a sample of each source.
+    """
+
+    def __init__(self, names: Sequence[str], mean_costs: Sequence[float]) -> None:
+        self._names, self._mean_costs = names, mean_costs
+        self._steps, self._next = 0, 64
+
+    def tick(self, tally: Callable[[], Tally]) -> None:
+        """Count a step of the training loop, and look at the shares at steps 64, 128, 256, …"""
+        self._steps += 1
+        if self._steps < self._next:
+            return
+        self._next *= 2
+        drifts = tally().drifts(self._mean_costs, MOST_DRIFT)
+        if not drifts:
+            return
+        self._next = sys.maxsize
+        shares = [
+            f"{self._names[at]!r} has {share:.1%} instead of {planned:.1%}" for at, share, planned in drifts
+        ]
+        log.warning(
+            "the shares of the cost drift from those of the spec by more than %.0f %%: %s; samples cost more or less "
+            "than `mean_cost` says: run `wdspec stats` again before the next run (this one keeps its order)",
+            100 * MOST_DRIFT,
+            ", ".join(shares),
+        )
 
 
 def describe_stats(stats: RunStats) -> str:

@@ -446,7 +446,8 @@ class Resumable(ABC):
         all ranks (`wdspec.merge_states`), or let `torch.distributed.checkpoint` save the loader. In a worker of
         torchdata's `StatefulDataLoader`, it is the state of that worker alone. `wdspec state` shows a saved state.
         """
-        return self.stream.position.to_state(self.run)
+        stream = self.stream
+        return stream.position.to_state(stream.run)
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
         """Resume after the last item of a state, whatever was read before. An iteration in progress ends.

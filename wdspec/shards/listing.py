@@ -14,7 +14,6 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import cast
 from urllib.parse import unquote
@@ -240,24 +239,26 @@ def list_shards(texts: Sequence[str], base: str, storage: Storage) -> urls.UrlSe
         ShardError: there are no shards, or a store cannot list.
     """
     parts = urls.parse_shards(texts, base)
-    runs_of = {part: _runs(part, storage) for part in parts}
-    runs = list(itertools.chain.from_iterable(runs_of.values()))
+    listed = {part: _list_part(part, storage) for part in parts if part.listed}
+    runs = [
+        run
+        for part in parts
+        for run in (listed[part] if part.listed else [urls.ShardRun(part.braces, "", base)])
+    ]
     for run in runs:
         if not (_keeps_paths(storage) and _is_plain(run)):  # forbidden URLs fail before anything is read
             storage.resolve(urls.ShardUrl(run.prefix + run.texts[0], run.base))
-    _warn_of_repeats(runs)
-    return urls.UrlSequence(run for part in parts for run in runs_of[part])
+    _warn_of_repeats(itertools.chain.from_iterable(listed.values()))
+    return urls.UrlSequence(runs)
 
 
-def _runs(part: urls.Part, storage: Storage) -> list[urls.ShardRun]:
-    if not part.listed:
-        return [part.run]
+def _list_part(part: urls.Part, storage: Storage) -> list[urls.ShardRun]:
     runs = _RunList(part.base)
     for text in _expand(part):
         if urls.kind_of(text) == "list":
             runs.extend(_runs_of_list(text, part.base, storage))
         else:
-            runs.add(list_matches(text, part.prefix, part.base, storage), part.prefix)
+            runs.add(list_matches(text, "", part.base, storage), "")
     return runs.runs()
 
 
@@ -287,7 +288,7 @@ def _add_line(line: str, prefix: str, runs: _RunList, storage: Storage) -> None:
         mixed = part.text.startswith("{")  # each string may be relative or not
         within = prefix if mixed or urls.is_relative(part.text) else ""
         if not part.listed and not mixed:
-            runs.extend([replace(part, prefix=within).run])
+            runs.extend([urls.ShardRun(part.braces, within, part.base)])
             continue
         for text in _expand(part):
             if urls.kind_of(text) == "list":

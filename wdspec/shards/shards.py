@@ -91,24 +91,24 @@ def list_shards(
         UsageError: settings of AIStore are invalid, or the lock does not fit the spec.
         WdspecError: a list, directory or glob is empty, or cannot be read.
     """
-    environment = Environment.read()
-    storages = {source.name: storage_of(environment, spec, source) for source in spec.sources}
+    environment, sources = Environment.read(), spec.sources
+    storages = {source.name: storage_of(environment, spec, source) for source in sources}
     if lock is not None:
         frozen = Lock.read(lock).shards(spec, os.fspath(lock))
     if frozen is None:
         shares = largest_shares(spec, lambda source: 1)
         lists = {
             source.name: shards_of(source, storages[source.name]) if shares[source.name] else UrlSequence(())
-            for source in spec.sources
+            for source in sources
         }
     else:
-        lists = {source.name: with_tables(frozen, source, storages[source.name]) for source in spec.sources}
+        lists = {source.name: with_tables(frozen, source, storages[source.name]) for source in sources}
     mixes = (spec.mix, *(each.mix for source in spec.dataset for each in source.mixes))
     if any(mix.by in ("samples", "bytes") for mix in mixes):
         _compare_with_measurements(spec, lists)
     local = frozenset(name for name, listed in lists.items() if are_local(listed, storages[name]))
     shards = Shards(lists, with_surveyed_caches(storages, lists), local, lock=lock and os.path.abspath(lock))
-    if any(getattr(source, key) for source in spec.sources for key in _NAMING):
+    if any(getattr(source, key) for source in sources for key in _NAMING):
         shards = _select(spec, shards)
     return _count(spec, shards) if spec.is_pass and counts_samples else shards
 

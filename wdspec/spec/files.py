@@ -47,6 +47,11 @@ def is_spec_file(what: str) -> bool:
     return what.partition("#")[0].endswith((".yaml", ".yml", ".json"))
 
 
+def hint_for_missing(name: str) -> str:
+    """Return what to do if there is no file of this name."""
+    return "specs are local files, so download it first" if scheme_of(name) else "check the path"
+
+
 class Library:
     """Reads and parses each file once, however often it is named.
 
@@ -112,7 +117,7 @@ class Library:
             message = (
                 f"{named} is a directory" if is_directory else f"cannot read {named}: {reason_of(error)}"
             )
-            hint = "name a file in it" if is_directory else "check the path"
+            hint = "name a file in it" if is_directory else hint_for_missing(named)
             if at is None:
                 self._problems.note(Problem("E001", message, hint, named))
             else:

@@ -21,6 +21,8 @@ from wdspec.cache.names import Copies
 from wdspec.spec.language.values import read_size, read_variable
 from wdspec.stores.ais_cluster import AisCluster, AisVariables
 from wdspec.stores.settings import HTTP_VARIABLES, HttpSettings
+from wdspec.stores.store import Store
+from wdspec.stores.table import user_stores
 from wdspec.urls.rewrite import Rule, parse_rules, rewrite
 from wdspec.urls.urls import AIS_PREFIX, ShardUrl, is_command, path_of_file_url, scheme_of, tidy_path
 
@@ -117,7 +119,7 @@ class Resolution(NamedTuple):
 
 @dataclass(frozen=True)
 class Environment:
-    """The settings of the process and of ``WDS_REWRITE``, ``WDS_SECURE``, ``WDS_CACHE``, AIStore and HTTP.
+    """The settings of the process: ``WDS_REWRITE``, ``WDS_SECURE``, ``WDS_CACHE``, AIStore, HTTP, and added stores.
 
     It travels with the plan, so that all workers and ranks agree.
     """
@@ -138,6 +140,8 @@ class Environment:
     verbose_cache: bool = False
     """``WDS_VERBOSE_CACHE``: print a line for each copy that is made."""
     http: HttpSettings = field(default_factory=HttpSettings)
+    users: Mapping[str, Store] = field(default_factory=dict)
+    """Stores that users have added, by scheme."""
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> Environment:
@@ -153,11 +157,12 @@ class Environment:
         directory, home = os.getcwd(), os.path.expanduser("~")
         variable = "WDS_REWRITE" if "WDS_REWRITE" in environ else "GOPEN_REWRITE"
         rules, size = environ.get(variable, ""), environ.get("WDS_CACHE_SIZE", "").strip()
+        secure = secure_mode(environ)
         return cls(
             directory=directory,
             home=home,
             rules=parse_rules(rules, variable, base=directory) if rules else (),
-            secure=secure_mode(environ),
+            secure=secure,
             ais=AisVariables.read(environ) if any("AIS_" in name for name in environ) else AisVariables(),
             cache_dir=environ.get("WDS_CACHE") or None,
             cache_size=_cache_size(size) if size else None,
@@ -165,6 +170,7 @@ class Environment:
             http=HttpSettings.read(environ)
             if HTTP_VARIABLES & environ.keys()
             else HttpSettings(netrc=f"{home}/.netrc"),
+            users=user_stores(secure),
         )
 
     def locate(self, url: ShardUrl, rules: tuple[Rule, ...], cluster: AisCluster | None) -> Resolution:

@@ -23,7 +23,7 @@ from wdspec.stores.outputs import Output
 from wdspec.stores.retry import RetryPolicy
 from wdspec.stores.settings import ObjectLogin, uses_login
 from wdspec.stores.store import ObjectStat, Store, StoreSettings, unlistable
-from wdspec.stores.table import store_of, user_stores
+from wdspec.stores.table import store_of
 from wdspec.stores.watchdog import NO_PROGRESS, open_watched
 from wdspec.urls.rewrite import Rule
 from wdspec.urls.urls import AIS_PREFIX, ShardUrl
@@ -123,7 +123,7 @@ class Storage(StoreSettings):
             login=login,
             environment=environment,
             rules=(*environment.rules, *rules),
-            users=user_stores(environment.secure),
+            users=environment.users,
             cache=cache,
             timeout=timeout,
         )

@@ -296,8 +296,9 @@ class UrlSequence(Sequence[ShardUrl]):
     """The lists of `join`; see `JoinedUrls`."""
 
     def __init__(self, parts: Iterable[ShardRun]) -> None:
-        self.parts = tuple(run for run in parts if len(run.texts))
-        self._ends = tuple(accumulate(len(run.texts) for run in self.parts))
+        sized = [(run, size) for run in parts if (size := len(run.texts))]
+        self.parts = tuple(run for run, _ in sized)
+        self._ends = tuple(accumulate(size for _, size in sized))
         if len(self) > MAX_STRINGS:
             raise UrlError(f"{len(self):,} shards in one source; the limit is {MAX_STRINGS:,}")
 
@@ -406,25 +407,16 @@ def _all(texts: Braces | tuple[str, ...]) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class Part:
-    """A text between two `::`, before it is listed.
-
-    ``prefix`` comes before each of its strings: the directory of the `@file` that it is from.
-    """
+    """A text between two `::`, before it is listed."""
 
     braces: Braces
     base: str
     listed: bool
-    prefix: str = ""
 
     @property
     def text(self) -> str:
         """The pattern as written."""
         return self.braces.pattern
-
-    @property
-    def run(self) -> ShardRun:
-        """The part as a lazy run, if it need not be listed."""
-        return ShardRun(self.braces, self.prefix, self.base)
 
 
 def parse_shards(texts: Sequence[str], base: str) -> list[Part]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import threading
 import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+
+from servers.local import LocalServer, QuietHandler
 
 PIECE = 64 * 1024
 
 
-class CountingServer:
+class CountingServer(LocalServer):
     """Serves the files of a folder with ranges; `fetched` counts the GETs by path.
 
     Args:
@@ -26,28 +27,10 @@ class CountingServer:
         self.fetched: Counter[str] = Counter()
         """GET requests by path."""
         self._guard = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-
-    @property
-    def url(self) -> str:
-        """Address of the folder, without `/` at its end."""
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> CountingServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(self._handler())
 
     def _handler(server) -> type[BaseHTTPRequestHandler]:  # noqa: N805
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Handler(QuietHandler, BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 with server._guard:
                     server.fetched[self.path] += 1
@@ -72,12 +55,5 @@ class CountingServer:
                     if server.pause:
                         time.sleep(server.pause)
                     self.wfile.write(data[at : at + PIECE])
-
-            def handle(self) -> None:
-                with contextlib.suppress(OSError):  # the client was killed
-                    super().handle()
-
-            def log_message(self, *arguments: object) -> None:
-                pass
 
         return Handler

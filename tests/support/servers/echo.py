@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import threading
 from html import escape
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from servers.local import LocalServer, QuietHandler
 
 FORMS = ("plain", "xml", "json")
 
 
-class EchoServer:
+class EchoServer(LocalServer):
     """Answers `/STATUS/FORM/…` with that status, and the request in a body of that form; with a cut for `/cut/…`.
 
     `/to/HOST:PORT/…` redirects there, and `/shard/…` gives `data`.
@@ -21,24 +21,10 @@ class EchoServer:
         self.data = data
         self.seen: list[dict[str, str]] = []
         """The headers of each request."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self.host = f"127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> EchoServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(self._handler())
 
     def _handler(server) -> type[BaseHTTPRequestHandler]:  # noqa: N805
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Handler(QuietHandler, BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 server.seen.append({name.lower(): value for name, value in self.headers.items()})
                 path = (
@@ -75,12 +61,5 @@ class EchoServer:
                 self.end_headers()
                 self.wfile.write(body[: len(body) // 2] if cut else body)
                 self.close_connection = cut or self.close_connection
-
-            def handle(self) -> None:
-                with contextlib.suppress(OSError):
-                    super().handle()
-
-            def log_message(self, *arguments: object) -> None:
-                pass
 
         return Handler

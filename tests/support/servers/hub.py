@@ -7,20 +7,20 @@ client is what asks here. The bytes are on another path, as those of the Hub are
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from servers.local import LocalServer, QuietHandler
 
 PAGE = 3
 """Entries of one page of a listing."""
 
 
-class Hub:
+class Hub(LocalServer):
     """Serves the repository `team/texts`.
 
     Args:
@@ -37,14 +37,7 @@ class Hub:
         """Branch or tag → commit."""
         self.asked: list[tuple[str, str, str]] = []
         """(method, path, range) of each request."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-
-    @property
-    def url(self) -> str:
-        """The endpoint."""
-        return f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__(self._handler())
 
     def commit(self, files: dict[str, bytes], *references: str) -> str:
         """Add a commit with these files, to which references lead."""
@@ -52,15 +45,6 @@ class Hub:
         self.commits[sha] = files
         self.references.update(dict.fromkeys(references, sha))
         return sha
-
-    def __enter__(self) -> Hub:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
     def entries(self, sha: str, folder: str, recursive: bool) -> list[dict[str, Any]]:
         """What a listing says of the files in a folder, and of its folders."""
@@ -90,7 +74,7 @@ class Hub:
         }
 
     def _handler(hub) -> type[BaseHTTPRequestHandler]:  # noqa: N805
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler, BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True  # headers and bodies are written one after the other
 
@@ -197,12 +181,5 @@ class Hub:
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(body)
-
-            def handle(self) -> None:
-                with contextlib.suppress(OSError):  # the client was killed
-                    super().handle()
-
-            def log_message(self, *arguments: object) -> None:
-                pass
 
         return Handler

@@ -26,7 +26,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
@@ -436,10 +436,11 @@ class ImageDecoder:
         box = fits[0].crop if fits and fits[0].crop is not None and _is_inside(fits[0].crop, size) else None
         return EncodedImage(data, Steps(fits, self._is_flipped(numbers), box), self)
 
-    def decode_batch(self, files: Sequence[bytes], steps: Sequence[Steps], keys: Sequence[str]) -> Any:
+    def decode_batch(self, images: Sequence[EncodedImage], keys: Sequence[str]) -> Any:
         """Return the batch of images that were deferred: a tensor on the device of the decoder.
 
         Args:
+            images: those of decoders like this one, for files of any extension.
             keys: of the samples, for messages.
 
         Raises:
@@ -449,16 +450,17 @@ class ImageDecoder:
 
         def read(at: int) -> Array:
             try:
-                values = self._pixels(files[at], lambda size: steps[at].fits)
+                data, steps, decoder = images[at]
+                values = cast(ImageDecoder, decoder)._pixels(data, lambda size: steps.fits)
             except Exception as cause:
                 message = f"cannot decode image {at + 1} of a batch: {type(cause).__name__}: {cause}"
                 raise FieldError(message, key=keys[at] if keys else None, field=self.field) from cause
-            return values[:, ::-1] if steps[at].is_flipped else values
+            return values[:, ::-1] if steps.is_flipped else values
 
         if self._device == "cpu":
-            rows = memory.Rows(len(files))
+            rows = memory.Rows(len(images))
             with rows:
-                values = [self._finish(read(at)) for at in range(len(files))]
+                values = [self._finish(read(at)) for at in range(len(images))]
             return torch.from_numpy(rows.take_batch(values))
         if not torch.cuda.is_available():
             raise UsageError(
@@ -468,7 +470,9 @@ class ImageDecoder:
         from wdspec.fields.codecs.on_device import read_batch
 
         device = torch.device("cuda", torch.cuda.current_device())
-        return self.finish_batch(read_batch(files, steps, self._mode, device, read, self.nearest))
+        labels = [at for at, image in enumerate(images) if cast(ImageDecoder, image.decoder).nearest]
+        files, steps = [image.data for image in images], [image.steps for image in images]
+        return self.finish_batch(read_batch(files, steps, self._mode, device, read, labels))
 
     def finish_batch(self, pixels: Any) -> Any:
         """Return a tensor of pixels, NCHW as float32 from 0 to 255, as the batch that `_finish` would give."""

@@ -6,7 +6,7 @@ The CPU decodes images of other formats, and JPEGs that nvImageCodec rejects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ def read_batch(
     mode: str,
     device: torch.device,
     read: Callable[[int], np.ndarray[Any, Any]],
-    nearest: bool = False,
+    labels: Container[int] = (),
 ) -> torch.Tensor:
     """Return the pixels of a batch as float32, NCHW, from 0 to 255.
 
@@ -37,13 +37,13 @@ def read_batch(
         mode: ``L`` or ``RGB``.
         device: where to.
         read: decodes the image with a number on the CPU, as uint8, HW or HWC, with all of its steps.
-        nearest: whether the images are labels.
+        labels: the numbers of the images that are labels.
     """
     gpu, stream = None, 0
     if device.type == "cuda":
         gpu, stream = device.index, torch.cuda.current_stream(device).cuda_stream
     # Labels are not interpolated, so the CPU decodes them.
-    jpegs = [at for at, data in enumerate(files) if data.startswith(b"\xff\xd8\xff") and not nearest]
+    jpegs = [at for at, data in enumerate(files) if data.startswith(b"\xff\xd8\xff") and at not in labels]
     boxes = [steps[at].box for at in jpegs]
     images: dict[int, Any] = dict(
         zip(

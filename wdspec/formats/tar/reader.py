@@ -189,12 +189,8 @@ class TarSamples(RawSamples):
                             node = tree.root
                             if key in seen and mine:
                                 mine = False
-                                self._report(
-                                    ShardError(_REAPPEARS, code="D205"),
-                                    offset=base + at,
-                                    key=to_text(key),
-                                    member=to_text(name),
-                                )
+                                error = ShardError(_REAPPEARS, code="D205")
+                                self._report(error, offset=base + at, key=to_text(key), member=to_text(name))
                             seen.add(key)
                         spelling = suffix if member or prefix is None else head[after_prefix:100]
                         step = node.get(spelling)
@@ -228,19 +224,9 @@ class TarSamples(RawSamples):
                         raise
                     buffer, base, end = blocks.buffer, blocks.base, len(blocks.buffer)
 
-            if extended >= 0:
-                raise ShardError(
-                    f"no member follows an extended header; {REFETCH}", code="D113", offset=extended
-                )
-            offset = base + at
             # Before the last sample is yielded, as zeros may have started inside it.
-            warning, beyond = check_end(
-                blocks, offset, lenient=self._lenient_end, may_be_empty=self._may_be_empty
-            )
-            if warning:
-                placed = self._add_place(ShardError(warning), offset=offset)
-                warnings.warn(str(placed), ShardWarning, stacklevel=2)
-            self.next_offset, self.next_index = offset, index + 1
+            beyond = self._check_end(blocks, base + at, extended)
+            self.next_offset, self.next_index = base + at, index + 1
             if mine:
                 yield sample
             key = None
@@ -250,6 +236,26 @@ class TarSamples(RawSamples):
             raise
         except ShardError as error:
             self._report_end(error, offset=base + at, key=None if key is None else to_text(key))
+
+    def _check_end(self, blocks: Blocks, offset: int, extended: int) -> ShardError | None:
+        """Check the end after the last member, and return the error to raise after the last sample, if any.
+
+        Args:
+            offset: where the end marker should be.
+            extended: offset of an extended header just before it; -1 if there is none.
+
+        Raises:
+            ShardError: the last sample may be incomplete.
+        """
+        if extended >= 0:
+            raise ShardError(f"no member follows an extended header; {REFETCH}", code="D113", offset=extended)
+        warning, beyond = check_end(
+            blocks, offset, lenient=self._lenient_end, may_be_empty=self._may_be_empty
+        )
+        if warning:
+            placed = self._add_place(ShardError(warning), offset=offset)
+            warnings.warn(str(placed), ShardWarning, stacklevel=3)
+        return beyond
 
 
 class LeanReading:

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping
 from wdspec.spec.build import Composition, SourceList
 from wdspec.spec.language.batch import Batch
 from wdspec.spec.language.expressions import parse_expression
-from wdspec.spec.rules.fields import find_absent, find_unmeasurable, known_fields, right_sources, unreadable
+from wdspec.spec.rules.fields import (
+    find_absent,
+    find_renamed,
+    find_unmeasurable,
+    known_fields,
+    right_sources,
+    unreadable,
+)
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shard_patterns import parts_of
 from wdspec.spec.sources import Draft
@@ -343,16 +350,19 @@ def measured_fields(composition: Composition) -> Findings:
     if batch is None or any(True for _ in unreadable_expressions(composition)):
         return
     known = known_fields(composition, "extensions", "rename", "map")
+    renamed = right_sources(composition, "extensions", "rename", "map", "tags")
+    sources = right_sources(composition, "extensions", "rename", "decode", "tags")
     for at, text in _expressions(composition):
         expression = parse_expression(text, spec.costs)
         needed = [path for path in expression.paths if path not in expression.optional]
-        yield from find_absent(at, dict.fromkeys(str(path[0]) for path in needed), known)
-        sources = right_sources(composition, "extensions", "rename", "decode", "tags")
+        names = dict.fromkeys(str(path[0]) for path in needed)
+        yield from find_absent(at, names, known)
+        yield from find_renamed(at, names, renamed)
         yield from find_unmeasurable(at, expression, sources)
     if batch.pack is not None and not any(call.field is None for call in spec.map):
-        yield from find_absent(
-            locate(composition.top.entries["batch"].value, ("pack",)), batch.pack.fields, known
-        )
+        at = locate(composition.top.entries["batch"].value, ("pack",))
+        yield from find_absent(at, batch.pack.fields, known)
+        yield from find_renamed(at, batch.pack.fields, renamed)
 
 
 @rule("E206", keys=KEYS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from wdspec.base.errors import did_you_mean, nearest
 from wdspec.spec.build import Composition
@@ -16,6 +16,7 @@ from wdspec.spec.language.decoders import (
     RAW,
     ImageSpec,
     choose_decoder,
+    first_taking,
     key_for,
     measures_of,
     split_decoder,
@@ -94,6 +95,30 @@ def unreadable(at: Node, text: str, named: Mapping[str, str]) -> Findings:
     except ExpressionError as error:
         column = at.column_at(error.column) if isinstance(at, Scalar) and at.value == text else None
         yield Finding(at, f"the expression {error.message}", error.hint, column)
+
+
+def find_renamed(at: Node, names: Iterable[str], sources: Iterable[tuple[Draft, Source]]) -> Findings:
+    """Fields that `rename` gives another name, in sources whose other fields are not known.
+
+    Those of sources whose fields are known are among the fields that samples do not have.
+    """
+    listed = list(sources)
+    for name in dict.fromkeys(names):
+        found = ((leaf.name, new) for leaf, source in listed if (new := _find_new_name(source, name)))
+        for source, new in islice(found, 1):
+            where = at.key_or_self(name) if isinstance(at, MapNode) else at
+            message = f"there is no field `{name[:60]}` here: `rename` of `{source}` makes it `{new}`"
+            yield Finding(where, message, f"write `{new}`")
+
+
+def _find_new_name(source: Source, name: str) -> str | None:
+    """The name that `rename` gives a field of all samples; None if it keeps its own, or if that is not known."""
+    if any(call.field is None for call in source.map) or visible_fields(source) is not None:
+        return None
+    others = (*_columns(source), *(each for join in source.join for each in join.names))
+    if name in source.rename or name in source.tags or name in others:
+        return None
+    return next((new for new, olds in source.rename.items() if name in olds), None)
 
 
 def find_absent(at: Node, names: Iterable[str], known: Mapping[str, Sequence[str]]) -> Findings:
@@ -205,6 +230,14 @@ def absent_fields(composition: Composition) -> Findings:
                 hint = f"it has {list_names(fields, 8)}; rename one, or write `missing: none`"
                 yield Finding(at, f"samples of `{name}` never have the field `{entry}`", hint)
                 break
+        for leaf, source in right_sources(composition, "extensions", "rename", "map", "tags"):
+            new = [_find_new_name(source, name) for name in entry.split(";")]
+            if None not in new and source.missing != "none":
+                message = (
+                    f"samples of `{leaf.name}` never have the field `{entry}`: `rename` makes it `{new[0]}`"
+                )
+                yield Finding(at, message, f"write `{new[0]}`")
+                break
 
 
 @rule("E308", keys="to_tuple")
@@ -245,15 +278,22 @@ def mapped_fields(composition: Composition) -> Findings:
     """Fields in `map`, of a source or after mixing."""
     for leaf, source in right_sources(composition, "extensions", "rename", "map"):
         fields = visible_fields(source)
-        if fields is not None and "map" in leaf.node.entries:
-            named = (call.field for call in source.map if call.field is not None)
-            yield from _absent(leaf.node.entries["map"].value, named, {leaf.name: fields})
+        if "map" in leaf.node.entries:
+            at, named = (
+                leaf.node.entries["map"].value,
+                [call.field for call in source.map if call.field is not None],
+            )
+            yield from _absent(at, named, {} if fields is None else {leaf.name: fields})
+            yield from find_renamed(at, named, [(leaf, source)])
     if "map" in composition.top.entries and not composition.bad & {"map", "fields", "to_tuple", "batch"}:
         # A function of whole samples may add any field.
         calls = takewhile(lambda call: call.field is not None, composition.spec.map)
-        named = (call.field for call in calls if call.field is not None)
-        known = known_fields(composition, "extensions", "rename", "map")
-        yield from _absent(composition.top.entries["map"].value, named, known)
+        named, at = (
+            [call.field for call in calls if call.field is not None],
+            composition.top.entries["map"].value,
+        )
+        yield from _absent(at, named, known_fields(composition, "extensions", "rename", "map"))
+        yield from find_renamed(at, named, right_sources(composition, "extensions", "rename", "map", "tags"))
 
 
 _LIKE_CALL = frozenset({"callable", "fn", "func", "function", "_target_", "transform", "transforms"})
@@ -438,9 +478,10 @@ def expected_fields(composition: Composition) -> Findings:
     """Fields in `expect`, which is checked after `map` and `tags` of the source."""
     for leaf, source in right_sources(composition, "extensions", "rename", "map", "tags", "expect"):
         fields = visible_fields(source)
-        if fields is not None and source.expect is not None:
+        if source.expect is not None:
             at = locate(leaf.node.value_or_self("expect"), ("fields",))
-            yield from _absent(at, source.expect.fields, {leaf.name: fields})
+            yield from _absent(at, source.expect.fields, {} if fields is None else {leaf.name: fields})
+            yield from find_renamed(at, source.expect.fields, [(leaf, source)])
 
 
 @rule("E316", keys="collate ragged")
@@ -455,10 +496,17 @@ def batched_fields(composition: Composition) -> Findings:
         is_pattern = any(MAGIC.intersection(name) for name in kept)
         known = {} if is_pattern else {"": [entry.split(";")[0] for entry in kept]}
     batch = composition.top.entries["batch"].value
-    if spec.batch.collate is not None:
-        yield from _absent(locate(batch, ("collate",)), spec.batch.collate.fields, known)
-    if isinstance(spec.batch.ragged, tuple):
-        yield from _absent(locate(batch, ("ragged",)), spec.batch.ragged, known)
+    sources = (
+        right_sources(composition, "extensions", "rename", "map", "tags")
+        if not (has_function or kept)
+        else ()
+    )
+    collated = {} if spec.batch.collate is None else spec.batch.collate.fields
+    ragged = spec.batch.ragged if isinstance(spec.batch.ragged, tuple) else ()
+    for key, names in (("collate", collated), ("ragged", ragged)):
+        at = locate(batch, (key,))
+        yield from _absent(at, names, known)
+        yield from find_renamed(at, names, sources)
 
 
 def _absent(at: Node, names: Iterable[str], known: Known) -> Findings:
@@ -492,6 +540,8 @@ def unmatched_decode_keys(composition: Composition) -> Findings:
         names = field_names(source)
         own = draft.own.get("decode")
         for key in source.decode.fields if source.decode is not None else ():
+            if MAGIC.intersection(key):
+                names = names or ()
             unused = None if names is None or _matches(key, names, source) else (draft, names)
             if isinstance(own, MapNode) and own.get(key) is not None:
                 if unused is not None:
@@ -518,6 +568,9 @@ def _matches(key: str, names: Sequence[str], source: Source) -> bool:
 
 def _find_unmatched(key: str, draft: Draft, names: Sequence[str]) -> Finding:
     at = locate(draft.node.entries["decode"].value, (key,))
+    if MAGIC.intersection(key):
+        hint = "write `decode: rgb8` or a list of decoders, without a map, for all fields"
+        return Finding(at, f"keys of `decode` are no patterns: no field is called `{key[:60]}`", hint)
     hint = did_you_mean(key, names) or "use a field or a suffix that `extensions` keeps"
     return Finding(at, f"no field is called `{key[:60]}`: `{draft.name}` has {list_names(names, 8)}", hint)
 
@@ -574,9 +627,11 @@ def scaled_bytes(composition: Composition) -> Findings:
         decode = source.decode
         if source.scale is None or decode is None:
             continue
-        field = next((name for name, how in decode.fields.items() if how == RAW and is_image(name)), None)
-        if RAW in decode.names or field is not None:
-            what = f"`{field}: raw`" if field else "`raw`"
+        names = (*source.rename, *decode.fields)
+        files = ((name, *file) for name in names for file in files_of(source, name))
+        field = next((name for name, suffix, how in files if how == RAW and is_image(suffix)), None)
+        if first_taking(decode.names, "jpg") == RAW or field is not None:
+            what = f"`{field}: raw`" if field in decode.fields else "`raw`"
             hint = f"decode images, for example with `{DEFAULT_IMAGE_DECODER}`, or write `scale: 1`"
             message = f"{what} leaves images as bytes, but this source rescales them"
             yield Finding(leaf.node.entries["decode"].value, message, hint)

@@ -173,7 +173,9 @@ def against_a_pass(composition: Composition) -> Findings:
     for holder, keys in holders:
         for key in keys:
             if holder.get(key) is not None:
-                message = f"`{key}` is not allowed with `epoch: pass`, where every sample comes exactly once"
+                message = (
+                    f"`{key}` is not allowed with `epoch: pass`, where every sample is read exactly once"
+                )
                 yield Finding(holder.key(key), message, f"remove it; `{key}: null` removes an inherited one")
     for leaf, source in composition.models:
         if source.order == "resampled":

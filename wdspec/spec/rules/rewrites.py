@@ -76,7 +76,7 @@ def rewrite_effects(composition: Composition) -> Iterator[Effect]:
             if part.text.startswith(("@", "{")) and part.listed:
                 return
             tried = [part.text] if part.listed else [part.braces[i] for i in _spread(len(part.braces))]
-            texts.setdefault(leaf.name, []).extend(part.prefix + text for text in tried)
+            texts.setdefault(leaf.name, []).extend(tried)
     effects = [*_try_rules(top, [(own.get(name, []), urls) for name, urls in texts.items()])]
     for name, rules in own.items():
         effects += _try_rules(rules, [([], texts.get(name, []))])

@@ -99,7 +99,7 @@ def unaddressed_clusters(composition: Composition) -> Findings:
             continue
         if id(text) not in seen:
             seen.add(id(text))
-            if any(scheme_of(part.prefix + part.text) == "ais" for part in parts):
+            if any(scheme_of(part.text) == "ais" for part in parts):
                 hint = "set AIS_ENDPOINT, or add `aistore: {endpoint: http://host:51080}`"
                 yield Finding(text, "no endpoint of AIStore is set, which reads `ais://`", hint)
 
@@ -120,7 +120,7 @@ def idle_clusters(composition: Composition) -> Findings:
         return
     if composition.spec.rewrite or any(source.aistore or source.rewrite for _, source in composition.models):
         return
-    schemes = {scheme_of(part.prefix + part.text) for _, _, parts in parts_of(composition) for part in parts}
+    schemes = {scheme_of(part.text) for _, _, parts in parts_of(composition) for part in parts}
     buckets = sorted(schemes & AIS_PROVIDERS.keys())
     if buckets and "ais" not in buckets:
         message = f"this AIStore serves only `ais://`, but the shards are in `{buckets[0]}://`"

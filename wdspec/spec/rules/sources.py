@@ -56,7 +56,7 @@ class ShardSets(Generic[Owner]):
             before, low, high, after = match.groups()
             padded = any(end.startswith("0") and len(end) > 1 for end in (low, high))
             width = max(len(low), len(high)) if padded else 1
-            key = (_absolute(part.prefix + before, part.base), after)
+            key = (_absolute(before, part.base), after)
             return self._add_range(key, _Range(int(low), int(high), width, owner))
         found = None
         for text in _few(part):
@@ -109,7 +109,7 @@ def _shared_globs(shards: Iterable[_Written]) -> Iterator[tuple[Scalar, str]]:
     left = MOST_COMPARED
     for owner, at, part in shards:
         for text in islice(part.braces, 1 if _ONE_RANGE.fullmatch(part.text) else _ALTERNATIVES):
-            path = _absolute(part.prefix + text, part.base) + "/" * text.endswith("/")
+            path = _absolute(text, part.base) + "/" * text.endswith("/")
             is_glob = part.listed and kind_of(text) in ("glob", "directory")
             for other, other_path, other_text, is_other_glob in known if left > 0 else ():
                 left -= 1
@@ -134,9 +134,9 @@ def _contains(glob: str, text: str) -> bool:
 def _few(part: Part) -> Iterator[str]:
     """The strings of a part, or its text if there are too many, or if it is a glob or a file."""
     if part.listed or len(part.braces) > MOST_EXPANDED:
-        yield part.prefix + part.text
+        yield part.text
     else:
-        yield from (part.prefix + text for text in part.braces)
+        yield from part.braces
 
 
 def _absolute(text: str, base: str) -> str:

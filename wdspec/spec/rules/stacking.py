@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from wdspec.spec.rules.fields import (
     MAGIC,
     decoders_of,
     field_names,
+    files_of,
     image_of,
     is_image,
     right_sources,
@@ -118,14 +120,8 @@ def unstackable_images(composition: Composition) -> Findings:
 
 
 def _gives_pil(source: Source, spec: Spec) -> bool:
-    decode = source.decode
-    if decode is None:
-        return False
-    named = [name for field, name in decode.fields.items() if not _is_collated(field, source, spec)]
-    images = [name for entry in source.extensions or () if is_image(name := entry.split(";")[0])]
-    has_collated_all = bool(images) and all(_is_collated(name, source, spec) for name in images)
-    general = () if has_collated_all else decode.names
-    return any(name.partition("+")[0].startswith("pil") for name in (*general, *named))
+    decoders = (each for field in _stacked_images(source, spec) for each in decoders_of(source, field))
+    return any(each is not None and each.startswith("pil") for each in decoders)
 
 
 def _find_resized(source: Source, spec: Spec) -> str | None:
@@ -187,8 +183,9 @@ class _Form(NamedTuple):
 @rule(
     "E320",
     "images of two sources that do not stack",
-    "A batch stacks images of all sources, so decoders must give them one type, and one shape if they resize. Or name "
-    "the field in `batch: {ragged: …}`, or draw one source for each batch with `mix: {unit: batch}`.",
+    "A batch stacks images of all sources, so decoders must give them one type, and one shape if they resize. With "
+    "`device`, one decoder decodes the whole batch, so all sources need the same decoder with the same options. Or "
+    "name the field in `batch: {ragged: …}`, or draw one source for each batch with `mix: {unit: batch}`.",
     keys="decode scale",
     bad="batch: 4\ndataset:\n  - {shards: a.tar, extensions: jpg, decode: rgb8+resize=32x32, weight: 1}\n"
     "  - {shards: b.tar, extensions: jpg, decode: rgb8+resize=64x64, weight: 1}\n",
@@ -196,12 +193,11 @@ class _Form(NamedTuple):
     "  - {shards: b.tar, extensions: jpg, decode: rgb8+resize=64x64, weight: 1}\n",
 )
 def unlike_images(composition: Composition) -> Findings:
-    """The first source whose images have another type or shape, if every batch may have samples of all sources."""
+    """The first source whose images have another type, shape or device, if batches may have samples of all sources."""
     spec, batch = composition.spec, composition.spec.batch
     is_mixed = not spec.is_pass and spec.mix.unit != "batch" and not spec.mix.schedule
     if batch is None or batch.size == 1 or not is_mixed or not _stacks(spec):
         return
-    known: dict[str, tuple[str, _Form]] = {}
     off = {
         leaf.name
         for each in composition.lists
@@ -209,20 +205,35 @@ def unlike_images(composition: Composition) -> Findings:
         if _is_off(draft)
         for leaf in draft.leaves
     }
-    for leaf, source in right_sources(composition, "extensions", "rename", "decode", "scale", "map"):
-        for field in () if leaf.name in off else _stacked_images(source, spec):
-            forms = {_form(decoder) for decoder in decoders_of(source, field)}
-            form = forms.pop() if len(forms) == 1 else None
-            if form is None:
+    found = right_sources(composition, "extensions", "rename", "decode", "scale", "map")
+    drawn = [(leaf, source) for leaf, source in found if leaf.name not in off]
+    names = dict.fromkeys(field for _, source in drawn for field in _stacked_images(source, spec))
+    known: dict[str, dict[str | None, tuple[Draft, Node]]] = {}
+    for leaf, source in drawn:
+        at = leaf.node.value_or_self("decode")
+        for field in _stacked_images(source, spec, names):
+            decoder, *others = dict.fromkeys(decoders_of(source, field)) or (None,)
+            if others:
                 continue
-            other, others = known.setdefault(field, (leaf.name, form))
-            if not form.stacks_with(others):
-                message = (
-                    f"`{field}` is {form} here, and {others} in `{other}`, which do not stack in a batch"
-                )
-                hint = "use one decoder with the same options for both"
-                yield Finding(leaf.node.value_or_self("decode"), message, hint)
-                return
+            for other, (first, place) in known.setdefault(field, {}).items():
+                if (kinds := _unlike(decoder, other)) is not None:
+                    where = f"line {place.line}" if place.origin is at.origin else str(place.position)
+                    message = (
+                        f"`{field}` is {kinds[0]} here, and {kinds[1]} in `{first.name}` ({where}), which do not "
+                        "stack in a batch"
+                    )
+                    yield Finding(at, message, "use one decoder with the same options for both")
+                    return
+            known[field].setdefault(decoder, (leaf, at))
+
+
+def _unlike(one: str | None, other: str | None) -> tuple[str, str] | None:
+    """What two decoders give, if a batch cannot have both; None if it can, as far as is known."""
+    if _is_deferred(one) or _is_deferred(other):
+        names = [f"decoded by `{each}`" if each else "not decoded" for each in (one, other)]
+        return None if _options(one) == _options(other) else (names[0], names[1])
+    first, second = _form(one), _form(other)
+    return (str(first), str(second)) if first and second and not first.stacks_with(second) else None
 
 
 _BATCH = "batch: 8\n"
@@ -233,22 +244,31 @@ _ON_GPU = "dataset:\n  - {shards: a.tar, extensions: jpg cls, decode: {jpg: rgb8
     "E360",
     "images for a device that are not stacked",
     "With `device`, workers send encoded images, and the loader decodes a batch of them at once. So it needs `batch`, "
-    "which stacks the images: without `stage`, without batches by cost, and without a function or `ragged` for them.",
+    "which stacks the images: without `stage`, without batches by cost, and without a function or `ragged` for them. "
+    "All files of a field need the same decoder with the same options.",
     keys="decode",
     bad=_ON_GPU,
     good=_BATCH + _ON_GPU,
 )
 def unstacked_on_device(composition: Composition) -> Findings:
-    """Sources with images for a device, if batches do not stack them."""
+    """Sources with images for a device, if batches do not stack them, or if files of a field differ in decoders."""
     spec = composition.spec
     if composition.bad & {"batch", "stage"}:
         return
     for leaf, source in right_sources(composition, "extensions", "rename", "decode"):
-        fields = _fields_on_device(source)
-        if fields and (_is_made_otherwise(spec) or fields & _collated_fields(spec)):
+        if not _uses_device(source):
+            continue
+        at = leaf.node.value_or_self("decode")
+        if _is_made_otherwise(spec) or any(_is_on_device(source, name) for name in _collated_fields(spec)):
             hint = "add `batch`" if spec.batch is None else "let the batch stack the images"
-            at = leaf.node.value_or_self("decode")
             yield Finding(at, "`device` needs a batch that stacks the images", f"{hint}, or remove `device`")
+            continue
+        for field in _stacked_images(source, spec):
+            by_file = {decoder: suffix for suffix, decoder in files_of(source, field)}
+            if any(map(_is_deferred, by_file)) and len(set(map(_options, by_file))) > 1:
+                found = (f"by `{each}` from `{suffix}`" for each, suffix in by_file.items())
+                hint = "with `device`, use one decoder with the same options for all files of a field"
+                yield Finding(at, f"`{field}` is decoded {' and '.join(found)}", hint)
 
 
 @rule(
@@ -264,28 +284,43 @@ def unstacked_on_device(composition: Composition) -> Findings:
 def functions_before_device(composition: Composition) -> Findings:
     """Sources with images for a device, and functions that get them before."""
     spec = composition.spec
-    for leaf, source in right_sources(composition, "decode", "map", "select", "expect"):
-        fields = _fields_on_device(source)
-        calls = [call for call in (*source.map, *spec.map) if call.field is None or call.field in fields]
+    for leaf, source in right_sources(
+        composition, "extensions", "rename", "decode", "map", "select", "expect"
+    ):
+        if not _uses_device(source):
+            continue
+        calls = [
+            each
+            for each in (*source.map, *spec.map)
+            if each.field is None or _is_on_device(source, each.field)
+        ]
         functions = [source.select] * bool(source.select) + [call.call for call in calls]
-        expected = source.expect is not None and fields & source.expect.fields.keys()
-        if fields and (functions or expected):
+        expected = () if source.expect is None else source.expect.fields
+        if functions or any(_is_on_device(source, name) for name in expected):
             who = f"`{functions[0]}` gets" if functions else "`expect` checks"
             hint = "name the field that a function changes (`map: {txt: …}`), or remove `device`"
             at = leaf.node.value_or_self("decode")
             yield Finding(at, f"{who} images before they are decoded, because of `device`", hint)
 
 
-def _fields_on_device(source: Source) -> set[str]:
-    """The keys of `decode` with `device`; `*` for the decoder of the whole sample."""
-    if source.decode is None:
-        return set()
-    found = {field for field, name in source.decode.fields.items() if _has_device(name)}
-    return found | {"*" for name in source.decode.names if _has_device(name)}
+def _uses_device(source: Source) -> bool:
+    """Whether a decoder of a source has `device`."""
+    decode = source.decode
+    return decode is not None and any(map(_is_deferred, (*decode.names, *decode.fields.values())))
 
 
-def _has_device(decoder: str) -> bool:
-    return "device" in split_decoder(decoder)[1]
+def _is_on_device(source: Source, field: str) -> bool:
+    """Whether a field, by its name after `rename`, may be an image for a device."""
+    return any(map(_is_deferred, decoders_of(source, field)))
+
+
+def _is_deferred(decoder: str | None) -> bool:
+    return decoder is not None and "device" in split_decoder(decoder)[1]
+
+
+def _options(decoder: str | None) -> frozenset[str]:
+    """The name and the options of a decoder, which may be in any order."""
+    return frozenset((decoder or RAW).split("+"))
 
 
 def _is_made_otherwise(spec: Spec) -> bool:
@@ -322,15 +357,26 @@ def _stacks(spec: Spec) -> bool:
     )
 
 
-def _stacked_images(source: Source, spec: Spec) -> list[str]:
-    """The fields of a source that may be images and are stacked as they were decoded."""
+def _stacked_images(source: Source, spec: Spec, others: Iterable[str] = ()) -> list[str]:
+    """The fields of a source that may be images and are stacked as they were decoded.
+
+    Args:
+        others: names of fields of other sources, which this one may have as well.
+    """
     kept = {name for entry in spec.to_tuple or spec.fields or () for name in entry.split(";")}
     renamed = {old for olds in source.rename.values() for old in olds}
     if any(call.field is None for call in source.map) or any(MAGIC.intersection(name) for name in kept):
         return []
+    names = field_names(source)
+    if (
+        names is None
+    ):  # without `extensions`; some image then stands for those that the decoders of `*` decode
+        some = () if any(map(is_image, renamed)) else ("jpg",)
+        decoded = () if source.decode is None else source.decode.fields
+        names = tuple(dict.fromkeys((*source.rename, *decoded, *some, *others)))
     return [
         name
-        for name in field_names(source) or ()
+        for name in names
         if name not in renamed and (not kept or name in kept) and name not in source.tags
         if not _is_collated(name, source, spec)
     ]
