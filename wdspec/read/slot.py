@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
-from operator import call
 from typing import Protocol
 
 from wdspec.planning.draws import Draws, ScheduledDraws
@@ -89,16 +87,15 @@ class EndlessSlot:
         """Return the m-th batch of the slot: b samples."""
         start = self._look_ahead(m)
         self._drawn_upto = stop = start + self._per_slot
-        if len(self._iterators) == 1:
-            return list(islice(self._iterators[0], self._per_slot))
         take = self._next
         return [take[source]() for source in self._ahead[start:stop]]
 
     def samples(self, m: int) -> Iterator[Sample]:
-        """Return the samples of the m-th batch, each read when it is requested."""
+        """Yield the samples of the m-th batch one by one, each read when it is requested."""
         start = self._look_ahead(m)
         self._drawn_upto = stop = start + self._per_slot
-        return map(call, map(self._next.__getitem__, self._ahead[start:stop]))
+        for source in self._ahead[start:stop]:
+            yield self._next[source]()
 
     def skip(self, m: int) -> None:
         """Move past the m-th batch of the slot. Its samples are decoded only if necessary."""

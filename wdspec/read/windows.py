@@ -9,7 +9,7 @@ samples of the batches that remain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
@@ -246,7 +246,7 @@ class WindowPlanner:
         return decode_and_choose
 
     def batches(
-        self, samples: Iterator[Candidate], window: int, turn: int, slot_key: int, step_key: int
+        self, samples: Iterable[Candidate], window: int, turn: int, slot_key: int, step_key: int
     ) -> Iterator[PlannedBatch]:
         """Yield the batches of a window, in the order in which they are given.
 
@@ -279,7 +279,7 @@ class WindowPlanner:
         for number in order:
             yield [samples[at] for at in batches[number]]
 
-    def _gather(self, samples: Iterator[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
+    def _gather(self, samples: Iterable[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
         """Yield the batches of a window of `group_wait` samples, while it is read."""
 
         def drop(left: Sequence[Candidate]) -> None:
@@ -488,5 +488,6 @@ class WindowSlot:
         """Start the window at a turn of the slot."""
         self._turn = turn
         self._slot.draw_by(self._draws_at(turn * self._workers + self._worker))
-        samples = cast("Iterator[Candidate]", self._slot.samples(self._window))
+        read = self._slot.take if self._planner.batch.group_by is None else self._slot.samples
+        samples = cast("Iterable[Candidate]", read(self._window))
         self._batches = self._planner.batches(samples, self._window, turn, *self._keys)
