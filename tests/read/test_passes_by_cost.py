@@ -276,6 +276,82 @@ def test_costs_in_stats_are_not_measured_again(folder, tmp_path, monkeypatch, ki
         read({**spec, "batch": {**batch, **changed}})
 
 
+@pytest.fixture
+def functions(tmp_path, monkeypatch):
+    (tmp_path / "costs.py").write_text(
+        "def cost(sample):\n    return sample['json']['n'] + ('extra' in sample)\n"
+        "def keep(sample):\n    return sample['json']['n'] > 30\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "is_measured"),
+    [
+        ({}, False),
+        ({"fields": ["json", "extra"]}, True),
+        ({"to_tuple": ["json", "__mask__"]}, True),
+        ({"defaults": {"select": "costs:keep"}}, True),
+        ({"defaults": {"expect": {"fields": {"json": {"type": "dict"}}}}}, False),
+        ({"defaults": {"where": "json.n > 20"}}, True),
+        ({"defaults": {"keys": "@keys.txt"}}, True),
+        ({"seed": 5}, False),
+        ({"batch": {"limits": {"json.n": 900}}}, True),
+        ({"batch": {"group_by": "json.name"}}, True),
+        ({"batch": {"window": 20, "max_size": 9}}, False),
+        ({"batch": {"cost": "costs:cost"}}, True),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:the `stats`")
+def test_costs_are_measured_again_if_they_may_differ(functions, tmp_path, monkeypatch, change, is_measured):
+    monkeypatch.chdir(tmp_path)
+    draw, samples = random.Random(2), []
+    for number in range(40):
+        facts = json.dumps({"n": draw.randrange(1, 90), "name": draw.choice("ab")}).encode()
+        samples.append((f"{number:02}", {"json": facts} | ({"extra": b"x"} if number % 3 else {})))
+    write_shard(tmp_path / "a.tar", samples)
+    (tmp_path / "keys.txt").write_text("".join(f"{number:02}\n" for number in range(0, 40, 3)))
+    spec = {
+        "dataset": [{"name": "a", "shards": "a.tar"}],
+        "elastic": {"ranks": 1, "workers": 1},
+        "batch": {"cost": "json.n", "max_cost": 300, "ragged": "list"},
+        "fields": ["json"],
+        "defaults": {"missing": "skip"},  # so that `fields` and `to_tuple` say which samples there are
+        "epoch": "pass",
+        "stats": "stats.json",
+    }
+    StatsJob(wdspec.load(spec), spec["stats"]).run(LocalEngine(0))
+    changed = {**spec, **change, "batch": {**spec["batch"], **change.get("batch", {})}}
+    changed["defaults"] = {**spec["defaults"], **change.get("defaults", {})}
+    expected = read_batches({**changed, "stats": None})
+    if not is_measured:
+        monkeypatch.setattr("wdspec.shards.count.measure_costs", None)
+    assert read_batches(changed) == expected
+
+
+def read_batches(spec):
+    with wdspec.loader(spec, num_workers=0) as loader:
+        return [str(batch) for batch in loader]
+
+
+def test_costs_are_measured_again_if_a_file_of_keys_has_changed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    samples = [(f"{number:02}", {"json": b'{"n": %d}' % (number + 1)}) for number in range(40)]
+    write_shard(tmp_path / "a.tar", samples)
+    (tmp_path / "keys.txt").write_text("01\n02\n03\n")
+    spec = {
+        "dataset": [{"name": "a", "shards": "a.tar", "keys": "@keys.txt"}],
+        "elastic": {"ranks": 1, "workers": 1},
+        "batch": {"cost": "json.n", "max_cost": 60},
+        "epoch": "pass",
+        "stats": "stats.json",
+    }
+    StatsJob(wdspec.load(spec), spec["stats"]).run(LocalEngine(0))
+    (tmp_path / "keys.txt").write_text("".join(f"{number:02}\n" for number in range(30)))
+    found = Counter(key for step in all_keys(read(spec)[0]) for keys in step for key in keys)
+    assert found == Counter(f"{number:02}" for number in range(30))
+
+
 def test_more_batches_than_were_planned_are_an_error(folder, tmp_path):
     spec = spec_of(folder, KINDS["padded"], 1, 1, stats=str(tmp_path / "stats.json"))
     StatsJob(wdspec.load(spec), spec["stats"]).run(LocalEngine(0))

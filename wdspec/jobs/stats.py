@@ -94,8 +94,10 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         before, self._text = (None, b"") if path is None else _read_before(path, spec.split)
         self._shards = list_shards(spec.of(spec.sources), counts_samples=False)
         self._known: dict[str, dict[str, MeasuredShard]] = {}
-        self._costing = {source.name: costing_of(spec, source) for source in spec.sources}
         files = self._shards.files
+        self._costing = {
+            source.name: costing_of(spec, source, files.get(source.name, {})) for source in spec.sources
+        }
         self._keeping = {
             source.name: keeping_of(spec, source, files.get(source.name, {})) for source in spec.sources
         }

@@ -68,15 +68,30 @@ def count_samples(
                 continue
             known = measurements if measurements and measurements.of(spec, source) else None
             part, has_costs = parts[source.name], has_windows(spec)
-            counted, selection = _choose_counted(spec, source, part, known, files.get(source.name, {}))
+            own_files = files.get(source.name, {})
+            counted, selection = _choose_counted(spec, source, part, known, own_files)
             needs_keys = selection is not None or part.again is not None
             is_known = source.samples is not None and len(listed) == 1 and known is None
             if is_known and not needs_keys and not has_costs:
                 found: Iterable[ShardCount] = [ShardCount(source.samples or 0)]
             else:
                 counting = part.with_selection(selection)
+                reuses_costs = (  # costs may depend on tables
+                    known is not None
+                    and not source.lookup
+                    and costing_of(spec, source, own_files) == known.sources[source.name].costing
+                )
                 found = _count_shards(
-                    spec, source, listed, part, counting, left, bar.advance, known, counted == "all"
+                    spec,
+                    source,
+                    listed,
+                    part,
+                    counting,
+                    left,
+                    bar.advance,
+                    known,
+                    counted == "all",
+                    reuses_costs,
                 )
             count = SourceCount.of(found, int(source.copies), part.again is not None, counted)
             if not count.samples:
@@ -117,6 +132,7 @@ def _count_shards(
     advance: Callable[[], None],
     measurements: Measurements | None,
     has_kept: bool,
+    has_costs: bool,
 ) -> Iterator[ShardCount]:
     """Yield the counts of shards in the order of the pass, up to the shard with sample number `most`.
 
@@ -124,12 +140,11 @@ def _count_shards(
         parts: how to read the source.
         counting: the same with the part of the selection that is counted.
         has_kept: whether the measurements say what that part keeps.
+        has_costs: whether they say what samples cost.
     """
     order = pass_order(spec.seed, source.name, len(listed), source.order)
     planner = WindowPlanner.of(spec) if has_windows(spec) else None
-    same_costs = (
-        measurements is not None and costing_of(spec, source) == measurements.sources[source.name].costing
-    )
+    functions = UserFunctions()
     budget = Budget(parts.errors, source.name).without_log()  # readers count and log these errors
     turns: Iterable[ShardUrl] = (listed[order.entry(0, turn).shard] for turn in range(len(listed)))
     measured: Iterator[MeasuredShard | None] = repeat(None)
@@ -141,15 +156,16 @@ def _count_shards(
     for shard, known in zip(turns, measured, strict=False):
         if most is not None and total >= most:
             break
-        costs = known.costs if known is not None and same_costs else None
+        costs = known.costs if known is not None and has_costs else None
         keeping = KeepingCount(counting) if needs_keys and not has_kept else None
         if known is None or not known.samples or (planner and costs is None):
             # It is empty, has errors, which are not measured, or is measured in another way.
             count = count_shard(parts.open, shard, budget, keeping=keeping)
             changed += known is None
             if planner is not None and count.samples:
-                process = parts.transform.build(budget, spec.seed, 0, UserFunctions(), parts.open)
-                costs = measure_costs(parts, shard, planner, process, budget, count.samples)
+                process = parts.transform.build(budget, spec.seed, 0, functions, parts.open)
+                lent = functions.generators if parts.transform.has_functions else None
+                costs = measure_costs(parts, shard, planner, process, budget, count.samples, lent)
         else:
             count = ShardCount(known.samples, known.marks, frozenset(known.lost))
         if has_kept and known is not None:

@@ -153,26 +153,40 @@ def keeping_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
 
 
-def costing_of(spec: Spec, source: Source) -> str:
-    """A digest of what a sample of a source costs; empty if neither shares nor a pass need it."""
-    if spec.batch is None or not spec.batch.has_windows:
+def costing_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
+    """A digest of what a sample of a source costs; empty if neither shares nor a pass need it.
+
+    Args:
+        spec: the spec.
+        source: the source.
+        files: digests of the files that the selection of the source names. Only a pass needs them.
+    """
+    batch = spec.batch
+    if batch is None or not batch.has_windows:
         return ""
     keys = {"cost", "pack"}
     if spec.is_pass:  # it also needs to know which samples are dropped
-        keys |= {"max_cost", "overlong", "limits", "group_by"}
+        keys |= {"max_cost", "overlong", *(key for key in ("limits", "group_by") if getattr(batch, key))}
     elif not any(mix.shares_in == "cost" for mix in _mixes_of(spec)):
         return ""
     values = [
         reading_of_shards(spec, source),
         source.model_dump(mode="json", include=_DECODING | _later_keys(source)),
         spec.model_dump(mode="json", include={"costs"}),
-        spec.batch.model_dump(mode="json", include=keys),
+        batch.model_dump(mode="json", include=keys),
         *(
             [source.missing, source.select, spec.model_dump(mode="json", include={"map"})]
             if spec.is_pass
             else ()
         ),
     ]
+    if batch.is_by_function or source.select is not None:  # samples are decoded before they are measured
+        values.append(source.model_dump(mode="json", include={"missing", "select", "expect"}))
+        values.append(spec.model_dump(mode="json", include={"map", "fields", "to_tuple", "seed"}))
+    elif source.missing == "skip":  # samples without these fields are dropped
+        values.append(spec.model_dump(mode="json", include={"fields", "to_tuple"}))
+    if files and spec.is_pass:
+        values.append(dict(files))
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
 
 
@@ -522,7 +536,7 @@ def fill_in_measurements(
             if (
                 leaf.model.mean_cost is None
                 and measured.costing
-                and measured.costing == costing_of(spec, leaf.model)
+                and measured.costing == costing_of(spec, leaf.model, {})
             ):
                 lacking["mean_cost"] = measured.cost
             leaf.model = leaf.model.model_copy(update=lacking)

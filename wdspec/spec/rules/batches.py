@@ -460,7 +460,7 @@ def batches_of_two_kinds(composition: Composition) -> Findings:
     "a window smaller than a batch",
     "Batches do not cross windows, so a window has to hold the samples of several batches: `window` samples with "
     "`cost`, and `group_wait` samples with `group_by`. Windows of ten batches and more fill them well.",
-    keys="window group_wait",
+    keys="window group_by",
     bad="batch: {cost: txt.length, max_cost: 4096, max_size: 64, window: 50}\ndataset:\n  - shards: a.tar\n",
     good="batch: {cost: txt.length, max_cost: 4096, max_size: 64, window: 1000}\ndataset:\n  - shards: a.tar\n",
 )
@@ -471,7 +471,7 @@ def small_windows(composition: Composition) -> Findings:
         return
     key = "window" if batch.group_by is None else "group_wait"
     size, window = batch.size or batch.max_size, getattr(batch, key)
-    if size is not None and size > window and _is_set(batch, key):
+    if size is not None and size > window and (batch.size is not None or _is_set(batch, key)):
         node = composition.top.entries["batch"].value.value_or_self(key)
         message = f"a window of {window:,} samples never fills a batch of {size:,}"
         yield Finding(node, message, f"write `{key}: {10 * size}`, or lower the size")
