@@ -135,7 +135,7 @@ class PassReading:
         lost, length = count.lost(turn), count.length(turn)
         index, offset = count.mark(turn, first)
         errors: list[ShardError] = []
-        report, opened = self._open(source, turn, index, offset, ahead, more, errors)
+        report, opened = self._open(source, turn, first, index, offset, ahead, more, errors)
         if opened is None:
             yield from [None] * (stop - first)
             return
@@ -164,7 +164,6 @@ class PassReading:
                         report()
                     yield raw
                     at += 1
-            self.sources[source].budget.unjoined += opened.unjoined if not first else 0
             if at < stop:
                 if not errors:
                     errors.append(ShardError(_FEWER.format(opened.next_index, length)))
@@ -187,7 +186,7 @@ class PassReading:
         at, index, offset = count.mark_before(turn, first)
         errors: list[ShardError] = []
         known = 0  # errors that were looked at
-        report, opened = self._open(source, turn, index, offset, ahead, more, errors)
+        report, opened = self._open(source, turn, first, index, offset, ahead, more, errors)
         if opened is None:
             yield from [None] * (stop - first)
             return
@@ -218,7 +217,6 @@ class PassReading:
                 report()
                 known = 0
                 yield raw
-            self.sources[source].budget.unjoined += opened.unjoined if not first else 0
             if at < stop:
                 if not errors:
                     errors.append(ShardError(_FEWER.format(at, length)))
@@ -229,21 +227,32 @@ class PassReading:
         self,
         source: int,
         turn: int,
+        first: int,
         index: int,
         offset: int,
         ahead: Ahead | LocalFiles,
         more: bool,
         errors: list[ShardError],
     ) -> tuple[Callable[[], None], RawSamples | None]:
-        """Open a turn's shard, and return what reports and removes `errors`, and the samples; None if it cannot be."""
+        """Open a turn's shard for the samples from `first` on, at a mark before it.
+
+        Returns:
+            What reports and removes `errors`, and counts samples of partners that the shard lacks; and the samples,
+            None if it cannot be opened. The former is called before the last sample is yielded, as nothing is read
+            after it.
+        """
         live, count = self.sources[source], self.finite.counts[source]
         plan, budget = live.plan, live.budget
         shard = plan.shards[plan.order.entry(0, count.place(turn)).shard]
+        opened: RawSamples | None = None
 
         def report() -> None:
             for error in errors:
                 budget(error, "shard", url=shard.text)
             errors.clear()
+            if opened is not None and not first:
+                budget.unjoined += opened.unjoined
+                opened.unjoined = 0  # they are counted once
 
         try:
             opened = live.parts.selecting(
@@ -263,7 +272,6 @@ class PassReading:
         except ShardError as error:
             errors.append(error)
             report()
-            return report, None
         return report, opened
 
 
