@@ -180,6 +180,51 @@ def test_a_field_that_cannot_be_decoded_is_asked_for_again_where_it_came_from_a_
     assert decoded(served) == fields
 
 
+@pytest.mark.parametrize("epoch", ["pass", {"batches": 200}])
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"cost": "json.n + 1", "max_cost": 1, "window": 50},
+        {"cost": "2 * json.n + 1", "max_cost": 400, "window": 10, "limits": {"json.n": 900}},
+        {"size": 1, "group_by": "json.n", "group_wait": 10},
+    ],
+)
+def test_a_field_that_cannot_be_measured_is_asked_for_again_where_it_came_from_a_copy(
+    served, fields, batch, epoch
+):
+    copy = copy_of(served, "fields.tar")
+    more = {"overlong": "alone"} if "cost" in batch else {}
+    spec = {
+        "cache": {"dir": str(served.copies)},
+        "dataset": [{"name": "a", "shards": f"{served.url}/fields.tar", "shuffle": 0}],
+        "batch": {**batch, **more, "ragged": "list"},
+        "elastic": {"ranks": 1, "workers": 1},
+        "epoch": epoch,
+    }
+    with wdspec.loader(spec, num_workers=0) as loader:
+        found = [key for made in loader for key in made["__key__"]]
+    assert set(found) == set(fields)
+    if epoch == "pass" and copy.exists():  # made again
+        assert copy.read_bytes() == (served.folder / "fields.tar").read_bytes()
+
+
+def test_a_sample_that_costs_too_much_leaves_its_copy(served, fields):
+    (served.folder / "fields.tar").write_bytes(copy_of(served, "fields.tar").read_bytes())
+    before = sum(served.fetched.values())
+    for _ in range(3):
+        spec = {
+            "cache": {"dir": str(served.copies)},
+            "dataset": [{"name": "a", "shards": f"{served.url}/fields.tar", "errors": {"skip": True}}],
+            "batch": {"cost": "json.n + 1", "max_cost": 200},
+            "elastic": {"ranks": 1, "workers": 1},
+            "epoch": "pass",
+        }
+        with wdspec.loader(spec, num_workers=0) as loader:
+            assert sum(made["__size__"] for made in loader) == 49
+    assert copy_of(served, "fields.tar").exists()
+    assert sum(served.fetched.values()) - before <= 2
+
+
 def test_a_field_that_is_damaged_in_its_store_names_the_copy_and_costs_one_more_reading(served, fields):
     (served.folder / "fields.tar").write_bytes(copy_of(served, "fields.tar").read_bytes())
     skipping = {"errors": {"skip": True}}

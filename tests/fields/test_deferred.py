@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 import wdspec
 from wdspec.base.errors import FieldError, SpecError, UsageError
+from wdspec.fields import memory
 from wdspec.fields.codecs.image_decoder import ImageDecoder
 from wdspec.fields.codecs.on_device import read_batch
 from wdspec.planning.keys import uniform
@@ -144,8 +145,24 @@ def test_workers_skip_what_has_no_header_and_the_rest_is_an_error_with_its_key(t
     assert sorted(batch["__key__"]) == ["0", "1", "2", "3", "4"]
     files[3][1]["image"] = files[3][1]["image"][:700]
     write_shard(tmp_path / "a.tar", files)
-    with pytest.raises(FieldError, match=r"cannot decode image \d of a batch.*truncated.*key 3, field image"):
-        read(spec, 1)
+    place = rf"source a, url {tmp_path}/a.tar, key 3, field image"
+    for workers, more in [(1, {}), (0, {}), (1, {"to_tuple": ["image"]}), (0, {"to_tuple": ["image"]})]:
+        with pytest.raises(FieldError, match=rf"cannot decode image \d of a batch.*truncated.*{place}"):
+            read({**spec, **more}, workers)
+
+
+def test_decoding_a_field_leaves_the_memory_of_the_batch_to_the_next_one(tmp_path):
+    decode = "rgb8+center_crop=32"
+    spec = make_spec(tmp_path, f"{decode}+device=cpu", epoch=5, batch=5)
+    files = [(f"{i}", {"image.jpg": photo(i), "next.jpg": photo(i)}) for i in range(5)]
+    write_shard(tmp_path / "a.tar", files)
+    spec["dataset"][0]["decode"] = {"image": f"{decode}+device=cpu", "next": decode}
+    spec["dataset"][0]["rename"] = {"image": "image.jpg", "next": "next.jpg"}
+    [batch] = read(spec)
+    assert torch.equal(batch["image"], batch["next"])
+    rows = memory.current.last
+    assert rows is not None
+    assert any(batch["next"].data_ptr() == whole.ctypes.data for whole, _ in rows._batches.values())
 
 
 def psnr(one, other):

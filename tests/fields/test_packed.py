@@ -135,6 +135,18 @@ def test_an_npy_that_promises_more_than_it_has_costs_no_memory(shape: str) -> No
         decode("npy", header(shape) + b"12345678")
 
 
+@pytest.mark.parametrize("shape", ["(1)", "(,)", "(1,,)", "(1,2,)", "1,", "(1, )x"])
+def test_a_header_that_numpy_refuses_is_refused(shape: str) -> None:
+    data = header(shape) + b"12345678"
+    try:
+        expected: Any = np.load(io.BytesIO(data))
+    except ValueError:
+        with pytest.raises(FieldError, match="cannot decode as npy"):
+            decode("npy", data)
+    else:
+        assert np.array_equal(decode("npy", data), expected)
+
+
 def test_an_npz_keeps_members_that_are_not_arrays() -> None:
     import zipfile
 

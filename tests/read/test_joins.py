@@ -239,6 +239,17 @@ def test_samples_that_the_source_lacks_are_passed_over(tmp_path, name):
     assert read(source)[0] == [("k1", "of k1"), ("k3", "of k3")]
 
 
+@pytest.mark.parametrize("more", [{}, {"where": "cls == 1"}, {"keys": [f"k{n:02}" for n in range(0, 20, 2)]}])
+@pytest.mark.parametrize("size", [1, 4, 5, 10, 20])
+def test_passed_over_samples_are_counted_whether_the_last_batch_is_full_or_not(tmp_path, size, more):
+    first, second = [f"k{n:02}" for n in range(0, 20, 2)], [f"k{n:02}" for n in range(25)]
+    source = {**write_pair(tmp_path, first, second), **more}
+    spec = {"dataset": [source], "batch": size, "epoch": "pass", "elastic": {"ranks": 1, "workers": 1}}
+    with wdspec.loader(spec, num_workers=0) as loader:
+        assert sum(int(batch["__mask__"].sum()) for batch in loader) == 10
+        assert loader.stats().sources["s"].unjoined == 15
+
+
 def test_different_numbers_of_shards_are_an_error_with_both_numbers(tmp_path):
     source = write_pair(tmp_path, ["k1"], ["k1"])
     write_shard(tmp_path / "b-1.tar", [("k1", {"txt": b"1"})])

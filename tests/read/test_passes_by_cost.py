@@ -6,7 +6,7 @@ import json
 import random
 from collections import Counter
 from io import BytesIO
-from itertools import chain
+from itertools import chain, pairwise, takewhile
 
 import numpy as np
 import pytest
@@ -35,7 +35,8 @@ def folder(tmp_path_factory):
             for number in range(count + shard):
                 key = f"{source}{shard}{number:03d}"
                 LENGTHS[key] = min(300, max(1, round(draw.lognormvariate(4, 0.8))))
-                fields = {"npy": array(LENGTHS[key]), "json": json.dumps({"n": LENGTHS[key]}).encode()}
+                facts = {"n": LENGTHS[key], "name": draw.choice(["de", "en", None])}
+                fields = {"npy": array(LENGTHS[key]), "json": json.dumps(facts).encode()}
                 samples.append((key, fields))
             write_shard(folder / f"{source}-{shard}.tar", samples)
     return folder
@@ -50,6 +51,38 @@ KINDS = {
     "packed": {"window": 30, "pack": {"fields": "npy", "length": 320}},
     "split": {"window": 30, "pack": {"fields": "npy", "length": 64}, "overlong": "split"},
     "concatenated": {"window": 30, "pack": {"fields": "npy", "length": 64, "method": "concatenate"}},
+    "limited": {
+        "cost": "npy.length",
+        "max_cost": 500,
+        "padded": False,
+        "window": 40,
+        "limits": {"1": 5, "json.n / 2": 220},
+        "ragged": "list",
+    },
+    "groups": {"size": 3, "group_by": "ceil(json.n / 60)", "group_wait": 30, "ragged": "list"},
+    "merged groups": {
+        "size": 5,
+        "group_by": "json.name",
+        "group_wait": 40,
+        "incomplete": "merge",
+        "window": 10,
+        "ragged": "list",
+    },
+    "groups by cost": {
+        "cost": "json.n",
+        "max_cost": 700,
+        "group_by": "json.name",
+        "group_wait": 40,
+        "limits": {"json.n / 2": 150},
+        "ragged": "list",
+    },
+    "full groups": {
+        "size": 4,
+        "group_by": "json.n > 60",
+        "group_wait": 30,
+        "incomplete": "drop",
+        "ragged": "list",
+    },
 }
 
 
@@ -99,6 +132,9 @@ def test_a_pass_gives_every_sample_exactly_once(folder, kind):
     elif kind in ("split", "concatenated"):
         assert set(keys) == set(LENGTHS)
         assert sum(batch["__tokens__"] for batch in chain(*steps)) == sum(LENGTHS.values())
+    elif kind == "full groups":
+        assert max(keys.values()) == 1
+        assert {made["__size__"] for made in chain(*steps)} <= {0, 4}
     else:
         assert keys == Counter(dict.fromkeys(LENGTHS, 1))
     for made in chain(*steps):
@@ -108,8 +144,92 @@ def test_a_pass_gives_every_sample_exactly_once(folder, kind):
             assert list(made["__mask__"]) == [False]
             assert made.get("__tokens__", 0) == 0
         elif kind != "alone":
-            assert made["__cost__"] <= batch.get("max_cost", batch.get("pack", {}).get("length"))
+            assert made["__cost__"] <= batch.get("max_cost", batch.get("pack", {}).get("length", np.inf))
     assert any(made["__size__"] for made in steps[-1]), "the pass ends when the last slot runs dry"
+
+
+def windows_of(spec, ranks, workers, size):
+    """The keys of the samples of each window of each slot, in the order of the pass."""
+    plain = {**spec, "batch": 1, "elastic": {"ranks": 1, "workers": 1}, "defaults": {"shuffle": 0}}
+    with wdspec.loader(plain, num_workers=0) as loader:
+        keys = [key for batch in loader for key in batch["__key__"]]
+    slots = ranks * workers
+    ends = [slot * len(keys) // slots for slot in range(slots + 1)]
+    for first, stop in pairwise(ends):
+        yield from (keys[at : min(at + size, stop)] for at in range(first, stop, size))
+
+
+@pytest.mark.parametrize("incomplete", ["keep", "merge", "drop"])
+def test_groups_of_a_pass_are_those_of_a_plain_loop(folder, incomplete):
+    batch = {
+        "size": 4,
+        "group_by": "json.n > 60",
+        "group_wait": 25,
+        "incomplete": incomplete,
+        "ragged": "list",
+    }
+    spec = spec_of(folder, batch, 2, 3)
+    expected = []
+    for window in windows_of(spec, 2, 3, 25):
+        groups = {False: [], True: []}
+        for key in window:
+            group = groups[LENGTHS[key] > 60]
+            group.append(key)
+            if len(group) == 4:
+                expected.append(tuple(group))
+                group.clear()
+        rest = [*groups[False], *groups[True]]
+        if incomplete == "keep":
+            expected += [tuple(group) for group in groups.values() if group]
+        elif incomplete == "merge":
+            expected += [tuple(rest[at : at + 4]) for at in range(0, len(rest), 4)]
+    found = [keys for step in all_keys(read(spec)[0]) for keys in step if keys]
+    assert sorted(found) == sorted(expected)
+
+
+def test_limits_of_a_pass_hold_in_windows_of_the_order_of_reading(folder):
+    batch = KINDS["limited"]
+    spec = spec_of(folder, batch, 2, 3)
+    found = [keys for step in all_keys(read(spec)[0]) for keys in step if keys]
+    at = {key: number for number, window in enumerate(windows_of(spec, 2, 3, 40)) for key in window}
+    for keys in found:
+        assert len(keys) <= 5
+        assert sum(LENGTHS[key] for key in keys) <= min(500, 2 * 220)
+        assert len({at[key] for key in keys}) == 1
+
+
+@pytest.mark.parametrize("kind", ["padded", "groups", "packed"])
+def test_a_dropped_remainder_is_the_steps_in_which_a_slot_has_run_dry(folder, kind):
+    spec = spec_of(folder, KINDS[kind], 3, 2)
+    whole = all_keys(read(spec)[0])
+    full = list(takewhile(all, whole))
+    assert 0 < len(full) < len(whole)
+    assert all_keys(read({**spec, "epoch": {"pass": "drop"}})[0]) == full
+    with wdspec.loader({**spec, "epoch": {"pass": "drop"}}, num_workers=0) as loader:
+        assert len(loader) == 3 * len(full)
+
+
+def test_a_remainder_of_all_samples_cannot_be_dropped(folder):
+    spec = spec_of(folder, KINDS["padded"], 300, 1, epoch={"pass": "drop"})
+    with pytest.raises(wdspec.UsageError, match="some slot has no batch"):
+        read(spec)
+
+
+@pytest.mark.parametrize("repeat", [2.5, 0.25, 3])
+@pytest.mark.parametrize("kind", ["padded", "groups by cost"])
+def test_a_part_of_the_samples_comes_again(folder, kind, repeat, tmp_path):
+    spec = spec_of(folder, KINDS[kind], 3, 2, stats=str(tmp_path / "stats.json"))
+    spec["dataset"][0]["repeat"] = repeat
+    spec["dataset"][1]["where"] = "json.n > 40"
+    plain = {**spec, "batch": 7, "defaults": {"missing": "error"}, "fields": ["json"]}
+    with wdspec.loader({**plain, "stats": None}, num_workers=0) as loader:
+        expected = Counter(key for batch in loader for key in keys_of(batch))
+    steps = all_keys(read(spec)[0])
+    assert Counter(key for step in steps for keys in step for key in keys) == expected
+    StatsJob(wdspec.load(spec), spec["stats"]).run(LocalEngine(0))
+    assert all_keys(read(spec)[0]) == steps
+    before, state = read(spec, 3, stop=2)
+    assert all_keys([*before, *read(spec, 1, state)[0]]) == steps
 
 
 @pytest.mark.parametrize(
@@ -143,14 +263,93 @@ def test_the_next_pass_is_the_same(folder):
         assert len(loader) == len(first)
 
 
-def test_costs_in_stats_are_not_measured_again(folder, tmp_path, monkeypatch):
-    spec = spec_of(folder, KINDS["padded"], stats=str(tmp_path / "stats.json"))
-    expected = all_keys(read(spec_of(folder, KINDS["padded"]))[0])
+@pytest.mark.parametrize("kind", ["padded", "limited", "merged groups"])
+def test_costs_in_stats_are_not_measured_again(folder, tmp_path, monkeypatch, kind):
+    batch = KINDS[kind]
+    spec = spec_of(folder, batch, stats=str(tmp_path / "stats.json"))
+    expected = all_keys(read(spec_of(folder, batch))[0])
     StatsJob(wdspec.load(spec), spec["stats"]).run(LocalEngine(0))
     monkeypatch.setattr("wdspec.shards.count.measure_costs", None)
     assert all_keys(read(spec)[0]) == expected
-    with pytest.raises(TypeError):  # another cost has to be measured
-        read({**spec, "batch": {**KINDS["padded"], "cost": "json.n + 1"}})
+    changed = {"group_by": "json.n"} if "group_by" in batch else {"cost": "json.n + 1"}
+    with pytest.raises(TypeError):  # it has to be measured
+        read({**spec, "batch": {**batch, **changed}})
+
+
+@pytest.fixture
+def functions(tmp_path, monkeypatch):
+    (tmp_path / "costs.py").write_text(
+        "def cost(sample):\n    return sample['json']['n'] + ('extra' in sample)\n"
+        "def keep(sample):\n    return sample['json']['n'] > 30\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "is_measured"),
+    [
+        ({}, False),
+        ({"fields": ["json", "extra"]}, True),
+        ({"to_tuple": ["json", "__mask__"]}, True),
+        ({"defaults": {"select": "costs:keep"}}, True),
+        ({"defaults": {"expect": {"fields": {"json": {"type": "dict"}}}}}, False),
+        ({"defaults": {"where": "json.n > 20"}}, True),
+        ({"defaults": {"keys": "@keys.txt"}}, True),
+        ({"seed": 5}, False),
+        ({"batch": {"limits": {"json.n": 900}}}, True),
+        ({"batch": {"group_by": "json.name"}}, True),
+        ({"batch": {"window": 20, "max_size": 9}}, False),
+        ({"batch": {"cost": "costs:cost"}}, True),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:the `stats`")
+def test_costs_are_measured_again_if_they_may_differ(functions, tmp_path, monkeypatch, change, is_measured):
+    monkeypatch.chdir(tmp_path)
+    draw, samples = random.Random(2), []
+    for number in range(40):
+        facts = json.dumps({"n": draw.randrange(1, 90), "name": draw.choice("ab")}).encode()
+        samples.append((f"{number:02}", {"json": facts} | ({"extra": b"x"} if number % 3 else {})))
+    write_shard(tmp_path / "a.tar", samples)
+    (tmp_path / "keys.txt").write_text("".join(f"{number:02}\n" for number in range(0, 40, 3)))
+    spec = {
+        "dataset": [{"name": "a", "shards": "a.tar"}],
+        "elastic": {"ranks": 1, "workers": 1},
+        "batch": {"cost": "json.n", "max_cost": 300, "ragged": "list"},
+        "fields": ["json"],
+        "defaults": {"missing": "skip"},  # so that `fields` and `to_tuple` say which samples there are
+        "epoch": "pass",
+        "stats": "stats.json",
+    }
+    StatsJob(wdspec.load(spec), spec["stats"]).run(LocalEngine(0))
+    changed = {**spec, **change, "batch": {**spec["batch"], **change.get("batch", {})}}
+    changed["defaults"] = {**spec["defaults"], **change.get("defaults", {})}
+    expected = read_batches({**changed, "stats": None})
+    if not is_measured:
+        monkeypatch.setattr("wdspec.shards.count.measure_costs", None)
+    assert read_batches(changed) == expected
+
+
+def read_batches(spec):
+    with wdspec.loader(spec, num_workers=0) as loader:
+        return [str(batch) for batch in loader]
+
+
+def test_costs_are_measured_again_if_a_file_of_keys_has_changed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    samples = [(f"{number:02}", {"json": b'{"n": %d}' % (number + 1)}) for number in range(40)]
+    write_shard(tmp_path / "a.tar", samples)
+    (tmp_path / "keys.txt").write_text("01\n02\n03\n")
+    spec = {
+        "dataset": [{"name": "a", "shards": "a.tar", "keys": "@keys.txt"}],
+        "elastic": {"ranks": 1, "workers": 1},
+        "batch": {"cost": "json.n", "max_cost": 60},
+        "epoch": "pass",
+        "stats": "stats.json",
+    }
+    StatsJob(wdspec.load(spec), spec["stats"]).run(LocalEngine(0))
+    (tmp_path / "keys.txt").write_text("".join(f"{number:02}\n" for number in range(30)))
+    found = Counter(key for step in all_keys(read(spec)[0]) for keys in step for key in keys)
+    assert found == Counter(f"{number:02}" for number in range(30))
 
 
 def test_more_batches_than_were_planned_are_an_error(folder, tmp_path):
@@ -168,9 +367,6 @@ def test_more_batches_than_were_planned_are_an_error(folder, tmp_path):
 @pytest.mark.parametrize(
     ("batch", "more", "message"),
     [
-        ({"size": 4, "group_by": "json.n"}, {}, "`epoch: pass` and `group_by`"),
-        ({**KINDS["padded"], "limits": {"json.n": 500}}, {}, "`epoch: pass` and `limits`"),
-        (KINDS["padded"], {"epoch": {"pass": "drop"}}, "a remainder to drop"),
         (KINDS["padded"], {"limit": 100}, "a `limit`"),
     ],
 )

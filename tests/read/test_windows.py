@@ -7,7 +7,7 @@ import math
 import random
 from collections import Counter
 from io import BytesIO
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from shardmaking import write_shard
 import wdspec
 from wdspec.jobs.engine import LocalEngine
 from wdspec.jobs.stats import StatsJob
-from wdspec.planning.windows import WindowRules, gather_groups
+from wdspec.planning.windows import WindowRules, gather_groups, plan_window
 from wdspec.testing import assert_resumable
 
 RANKS, WORKERS = 12, 2
@@ -498,6 +498,49 @@ def test_a_missing_library_is_no_fault_of_a_sample(folder, monkeypatch):
     spec["dataset"] = [{"shards": f"{folder}/picture.tar"}]
     with pytest.raises(wdspec.UsageError, match="a library is not installed"):
         global_batches(spec)
+
+
+def fewest_batches(costs, most, size):
+    """The least number of batches with n × the largest cost up to `most`, over all ways to divide the samples."""
+    if not costs:
+        return 0
+    first, rest = costs[0], costs[1:]
+    return 1 + min(
+        fewest_batches([cost for at, cost in enumerate(rest) if at not in chosen], most, size)
+        for count in range(len(rest) + 1)
+        for chosen in combinations(range(len(rest)), count)
+        if count < size and (count + 1) * max([first, *(rest[at] for at in chosen)]) <= most
+    )
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_plan_of_padded_batches_has_fewer(seed):
+    draw = random.Random(seed)
+    costs, size = [draw.randint(1, 12) for _ in range(draw.randint(1, 7))], draw.choice([2, 3, 99])
+    rules = WindowRules(draw.randint(12, 30), max_size=size)
+    planned = plan_window(np.array(costs, float), np.zeros((len(costs), 0)), rules)
+    assert len(planned) == fewest_batches(costs, rules.max_cost, size)
+
+
+@pytest.mark.parametrize("kind", ["integers", "fractions", "huge"])
+def test_best_fit_is_that_of_a_plain_loop(kind):
+    draw = np.random.default_rng(4)
+    for _ in range(20):
+        costs = np.clip(draw.lognormal(4, 1, 200), 1, 900)
+        costs = {"integers": np.ceil(costs), "fractions": costs, "huge": np.ceil(costs) * 1e12}[kind]
+        most = 1000 * (1e12 if kind == "huge" else 1)
+        size = int(draw.integers(2, 20))
+        batches = []
+        for at in sorted(range(200), key=lambda at: (-costs[at], at)):
+            fitting = [
+                batch for batch in batches if len(batch) < size and costs[batch].sum() + costs[at] <= most
+            ]
+            if not fitting:
+                fitting = [[]]
+                batches += fitting
+            max(fitting, key=lambda batch: costs[batch].sum()).append(at)  # the first one of those
+        rules = WindowRules(most, padded=False, max_size=size)
+        assert plan_window(costs, np.zeros((200, 0)), rules) == [sorted(batch) for batch in batches]
 
 
 def test_most_slots_take_the_same_group_at_a_turn():

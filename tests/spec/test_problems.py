@@ -365,6 +365,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("map: [{cal: 'm:f'}]\n" + A, [("W378", 1, 8)]),
     ("batch: {size: 4, collate: {txt: pad}}\n" + A + "    extensions: txt\n", [("E319", 1, 33)]),
     ("batch: {size: 64, group_by: cls, group_wait: 50}\n" + A, [("E355", 1, 46)]),
+    ("batch: {size: 20_000, group_by: cls}\n" + A, [("E355", 1, 8)]),
     (
         A + "    extensions: jpg cls\n    decode: {jpg: rgb8+resize=32x32+device=cuda}\n",
         [("E360", 4, 13)],

@@ -7,7 +7,7 @@ processes, collating does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
@@ -24,17 +24,21 @@ class BatchDecoder(Protocol):
     spec: str
     """Its name and options, as in `decode`."""
 
-    def decode_batch(self, images: Sequence[EncodedImage], keys: Sequence[str]) -> Any:
+    def decode_batch(self, images: Sequence[EncodedImage], places: Sequence[Place]) -> Any:
         """Return the batch as a tensor on the device of the decoder.
 
         Args:
             images: their decoders have the same name and options, and perhaps other extensions.
-            keys: of the samples, for messages.
+            places: of the samples, for messages; () if they are not known.
 
         Raises:
             FieldError: an image cannot be decoded.
         """
         ...
+
+
+Place = Mapping[str, Any]
+"""Where a sample is from: `source`, `url` and `key`."""
 
 
 class EncodedImage(NamedTuple):
@@ -56,9 +60,10 @@ class EncodedImages:
     """Where each file ends, after a 0."""
     steps: list[Any]
     decoders: list[BatchDecoder]
+    places: list[Place]
 
     @classmethod
-    def of(cls, images: Sequence[EncodedImage]) -> EncodedImages:
+    def of(cls, images: Sequence[EncodedImage], places: list[Place]) -> EncodedImages:
         """Gather the images of a batch, where they can be sent from."""
         import torch
 
@@ -67,18 +72,22 @@ class EncodedImages:
         for image, (start, end) in zip(images, pairwise(ends), strict=True):
             data[start:end] = np.frombuffer(image.data, np.uint8)
         steps, decoders = [image.steps for image in images], [image.decoder for image in images]
-        return cls(torch.from_numpy(data), ends, steps, decoders)
+        return cls(torch.from_numpy(data), ends, steps, decoders, places)
 
-    def decode(self, keys: Sequence[str]) -> Any:
+    def decode(self) -> Any:
         """Return the batch as a tensor. See `BatchDecoder.decode_batch`."""
         whole = self.data.numpy()
         files = (whole[start:end].tobytes() for start, end in pairwise(self.ends))
         images = [*map(EncodedImage, files, self.steps, self.decoders)]
-        return self.decoders[0].decode_batch(images, keys)
+        return self.decoders[0].decode_batch(images, self.places)
 
 
-def gather(images: Sequence[EncodedImage]) -> Any:
+def gather(images: Sequence[EncodedImage], samples: Sequence[Mapping[str, Any]] = ()) -> Any:
     """Return the images of a batch: in a worker process to be sent, else decoded.
+
+    Args:
+        images: the images.
+        samples: what they belong to, for messages.
 
     Raises:
         FieldError: an image cannot be decoded, or the images have different decoders.
@@ -89,10 +98,13 @@ def gather(images: Sequence[EncodedImage]) -> Any:
             f"a batch has images for {names}, and with `device` one decoder decodes them all; give all sources the "
             "same options, or remove `device`"
         )
+    places: list[Place] = [
+        {name: sample.get(f"__{name}__") for name in ("source", "url", "key")} for sample in samples
+    ]
     rows = memory.current.last
     if rows is not None and rows.is_sent:
-        return EncodedImages.of(images)
-    return images[0].decoder.decode_batch(images, ())
+        return EncodedImages.of(images, places)
+    return images[0].decoder.decode_batch(images, places)
 
 
 def is_deferred(field: str) -> bool:
@@ -109,10 +121,9 @@ def is_deferred(field: str) -> bool:
 def decode_item(item: Any) -> Any:
     """Return an item of a loader with its images decoded. Raises as `EncodedImages.decode`."""
     if isinstance(item, dict):
-        keys = item.get("__key__", ())
-        return {name: _decode(value, keys) for name, value in item.items()}
-    return tuple(_decode(value, ()) for value in item)
+        return {name: _decode(value) for name, value in item.items()}
+    return tuple(map(_decode, item))
 
 
-def _decode(value: Any, keys: Sequence[str]) -> Any:
-    return value.decode(keys) if isinstance(value, EncodedImages) else value
+def _decode(value: Any) -> Any:
+    return value.decode() if isinstance(value, EncodedImages) else value

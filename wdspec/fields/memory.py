@@ -11,7 +11,8 @@ import ctypes
 import operator
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,16 @@ class Rows:
 
     def __exit__(self, *exception: object) -> None:
         current.rows = None
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """Enter the rows while this thread reads or collates a batch, which then goes on with its own."""
+        outer = current.rows, current.last
+        try:
+            with self:
+                yield
+        finally:
+            current.rows, current.last = outer
 
     def next(
         self, field: str, shape: tuple[int, ...], dtype: str, wrap: Callable[[Array], Any]

@@ -33,6 +33,7 @@ from wdspec.spec.measurements import (
     MeasuredShard,
     MeasuredSource,
     Measurements,
+    SampleCosts,
     Spread,
     costing_of,
     decoding_of,
@@ -93,8 +94,10 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         before, self._text = (None, b"") if path is None else _read_before(path, spec.split)
         self._shards = list_shards(spec.of(spec.sources), counts_samples=False)
         self._known: dict[str, dict[str, MeasuredShard]] = {}
-        self._costing = {source.name: costing_of(spec, source) for source in spec.sources}
         files = self._shards.files
+        self._costing = {
+            source.name: costing_of(spec, source, files.get(source.name, {})) for source in spec.sources
+        }
         self._keeping = {
             source.name: keeping_of(spec, source, files.get(source.name, {})) for source in spec.sources
         }
@@ -244,7 +247,7 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         count = KeepingCount(parts).read(task.shard, count)
     lengths = _measure_lengths(task) if task.lengths else {}
     costs = None if task.planner is None else _measure_costs(task, task.planner, count.samples)
-    measured = [each for each in costs or () if each == each]  # not NaN
+    measured = [each for each in costs.costs if each == each] if costs else ()  # not NaN
     return MeasuredShard(
         count.samples,
         sizes.total,
@@ -255,7 +258,7 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         count.marks,
         tuple(sorted(count.lost)),
         (sum(measured), len(measured)) if measured else None,
-        costs if costs and task.keeps_costs else (),
+        costs if task.keeps_costs else None,
         count.kept,
         count.again,
         beside,
@@ -293,7 +296,7 @@ def _measure_joined(task: MeasureTask, opener: ShardOpener, budget: Budget, size
                         sizes.columns.add(name.lower(), size)
 
 
-def _measure_costs(task: MeasureTask, planner: WindowPlanner, count: int) -> array[float]:
+def _measure_costs(task: MeasureTask, planner: WindowPlanner, count: int) -> SampleCosts:
     """Return what each sample of a shard costs, as in training."""
     budget = Budget(task.parts.errors, task.source).without_log()
     process, lent = task.build_process(budget)

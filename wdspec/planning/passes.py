@@ -18,7 +18,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -27,8 +27,9 @@ from wdspec.base.errors import ShardError, UsageError
 from wdspec.planning.keys import key64
 from wdspec.planning.order import ShardOrder
 from wdspec.planning.topology import Topology
-from wdspec.planning.windows import plan_batches
+from wdspec.planning.windows import gather_groups, plan_batches, rules_of
 from wdspec.spec.language.batch import Batch
+from wdspec.spec.measurements import SampleCosts
 
 LARGE = 4096
 MOST_PADDED = 10
@@ -60,8 +61,10 @@ class ShardCount(NamedTuple):
     again: KeptCount | None = None
     """Those of them that are in the part of `repeat` after the whole copies, if there is one."""
 
-    costs: array[float] | None = None
-    """What each sample costs, NaN for those that are in no batch; None if batches are not by cost."""
+    costs: SampleCosts | None = None
+    """What each sample costs; None if batches are not by cost."""
+    costs_again: SampleCosts | None = None
+    """The same of the samples in `again`."""
 
     @property
     def positions(self) -> int:
@@ -83,8 +86,8 @@ class SourceCount:
     """The number of whole copies. A part of another one may follow."""
     counted: Literal["", "keys", "all"] = ""
     """What part of the selection of the source was counted: samples that it leaves out have no positions."""
-    costs: array[float] = field(default_factory=lambda: array("d"), repr=False)
-    """The costs at all positions, if batches are by cost."""
+    costs: tuple[SampleCosts, ...] = field(default=(), repr=False)
+    """The costs at all positions, in parts, if batches are by cost."""
 
     @classmethod
     def of(
@@ -103,17 +106,27 @@ class SourceCount:
             counted: what part of the selection was counted.
         """
         lengths, known = array("q"), {}
-        parts, costs = array("q"), array("d")
+        parts = array("q")
+        costs: list[SampleCosts] = []
+        costs_again: list[SampleCosts] = []
         for turn, shard in enumerate(shards):
             lengths.append(shard.positions)
             parts.append(0 if shard.again is None else shard.again.samples)
             if shard.costs is not None:
-                costs.extend(shard.costs)
-                shard = shard._replace(costs=None)
+                costs.append(shard.costs)
+                costs_again += [] if shard.costs_again is None else [shard.costs_again]
+                shard = shard._replace(costs=None, costs_again=None)
             if shard[1:] != _NOTHING_ELSE:
                 known[turn] = shard
         every = lengths * copies + (parts if part else array("q"))
-        return cls(array("q", accumulate(every)), known, len(lengths), copies, counted, costs * copies)
+        return cls(
+            array("q", accumulate(every)),
+            known,
+            len(lengths),
+            copies,
+            counted,
+            (*costs * copies, *costs_again),
+        )
 
     @property
     def samples(self) -> int:
@@ -261,29 +274,66 @@ class WindowedPass(Pass):
         return slot * self.samples // slots, (slot + 1) * self.samples // slots
 
 
-def plan_windowed_pass(counts: Sequence[SourceCount], topology: Topology, batch: Batch) -> WindowedPass:
-    """Distribute samples whose costs are known over the slots. Raises UsageError if there are none."""
+def plan_windowed_pass(
+    counts: Sequence[SourceCount], topology: Topology, batch: Batch, window: int, remainder: str
+) -> WindowedPass:
+    """Distribute samples whose costs are known over the slots.
+
+    Args:
+        window: samples of a slot in a window.
+        remainder: how to treat the steps after a slot has run dry: `pad` or `drop`.
+
+    Raises:
+        UsageError: there are no samples, or none is in a step that all slots have a batch for.
+    """
     samples = sum(count.samples for count in counts)
     if not samples:
         raise UsageError("`epoch: pass` found no samples in any shard; check `shards`")
-    costs = np.concatenate([np.frombuffer(count.costs) for count in counts if count.costs])
-    bare = tuple(replace(count, costs=array("d")) for count in counts)
-    empty = WindowedPass(bare, samples, 0, topology, batch.window)
-    ends, steps = [], 0
+    costs = SampleCosts.join([part for count in counts for part in count.costs])
+    bare = tuple(replace(count, costs=()) for count in counts)
+    empty = WindowedPass(bare, samples, 0, topology, window)
+    ends, steps = [], []
     for rank in range(topology.ranks):
         for worker in range(topology.workers):
             first, stop = empty.slot_range(rank, worker)
-            total, of_slot = 0, []
-            for start in range(first, stop, batch.window):
-                window = costs[start : min(start + batch.window, stop)]
-                kept = window[~np.isnan(window)]
-                total += len(plan_batches(kept, np.zeros((len(kept), 0)), batch)[1])
-                of_slot.append(total)
-            ends.append(tuple(of_slot))
-            steps = max(steps, (total - 1) * topology.workers + worker + 1 if total else 0)
-    if not steps:
-        raise UsageError("all samples of the pass were dropped; check `overlong`, `where` and `missing`")
-    return replace(empty, batches=steps, ends=tuple(ends))
+            starts = range(first, stop, window)
+            of_windows = (count_batches(costs, at, min(at + window, stop), batch) for at in starts)
+            ends.append(tuple(accumulate(of_windows)))
+            total = ends[-1][-1] if ends[-1] else 0
+            if remainder == "drop":
+                steps.append(total * topology.workers + worker)
+            else:
+                steps.append((total - 1) * topology.workers + worker + 1 if total else 0)
+    batches = min(steps) if remainder == "drop" else max(steps)
+    if not any(any(of_slot) for of_slot in ends):
+        raise UsageError(
+            "all samples of the pass were dropped; check `overlong`, `incomplete`, `where` and `missing`"
+        )
+    if not batches:
+        raise UsageError(
+            "`drop` drops all samples of the pass, as some slot has no batch; lower `elastic` or the size of batches, "
+            "or write `epoch: pass`"
+        )
+    return replace(empty, batches=batches, ends=tuple(ends))
+
+
+def count_batches(costs: SampleCosts, start: int, stop: int, batch: Batch) -> int:
+    """Return the number of batches of a window, the samples start..stop-1."""
+    window = np.frombuffer(costs.costs)[start:stop]
+    is_kept = ~np.isnan(window)
+    kept = window[is_kept]
+    columns = [np.frombuffer(column)[start:stop][is_kept] for column in costs.sums]
+    sums = np.stack(columns, axis=1) if columns else np.zeros((len(kept), 0))
+    if batch.group_by is None:
+        return len(plan_batches(kept, sums, batch)[1])
+    values = [
+        value
+        for value, has_batch in zip(costs.groups[start:stop], is_kept.tolist(), strict=True)
+        if has_batch
+    ]
+    entries = zip(kept.tolist(), sums.tolist(), repeat(0), values)
+    # Which group comes next changes nothing, as each fills its batches in the order of reading.
+    return sum(1 for _ in gather_groups(entries, rules_of(batch), batch.incomplete, lambda left: None))
 
 
 def pass_order(seed: int, source: str, shards: int, kind: str) -> ShardOrder:

@@ -8,18 +8,22 @@ Everything here is a pure function of the costs, so each slot plans independentl
 the same plan. A plan lists the places of samples in the window. The order of batches depends on the seed, the slot and
 the window, because training on batches sorted by cost would be biased.
 
-Cutting the sorted window is next-fit over decreasing sizes and needs no bucket boundaries. Packing is best-fit
-decreasing (Johnson, 1973), which needs at most 11/9 of the optimal number of packs. With windows of 1,000 samples,
-packs are 1% less full than without windows.
+Cutting the sorted window needs no bucket boundaries, and no plan has fewer batches: the batch of the largest sample can
+hold the next largest ones instead of its others, which makes no batch cost more, so its number of samples is all that
+matters, and the rest follows by induction. What is left unused is due to whole samples: two of .4 fit into 1.
+
+Packing is best-fit decreasing (Johnson, 1973), which needs at most 11/9 of the optimal number of packs. With windows of
+1,000 samples, packs are 1% less full than without windows.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
+from operator import add, gt
 from typing import Any
 
 import numpy as np
@@ -34,6 +38,8 @@ Places = Sequence[int]
 
 _ROUNDING = 1e-9
 """Sums of costs may exceed a limit by this fraction of it, to allow for rounding."""
+_INTEGERS = 2.0**60
+"""Integers up to this, and differences of them, have 64 bits."""
 _AHEAD = 256
 """Turns whose random numbers are drawn together."""
 _GOLDEN = 0.6180339887498949
@@ -140,20 +146,20 @@ def plan_window(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]
 
 def _cut_sorted(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
     order = np.argsort(-costs, kind="stable")
-    places, largest = order.tolist(), costs[order].tolist()
-    count, most = len(places), rules.max_size or len(places)
-    totals = [np.concatenate([[0.0], np.cumsum(column)]).tolist() for column in sums[order].T]
+    count, largest = len(order), costs[order].tolist()
+    most, capacity = rules.max_size or count, rules.capacity
+    totals = [np.concatenate([[0.0], np.cumsum(column[order])]).tolist() for column in sums.T]
     limits = [limit * (1 + _ROUNDING) for limit in rules.limits]
-    batches: list[Places] = []
-    start = 0
-    while start < count:
-        stop = start + int(min(rules.capacity / largest[start], most))
+    starts = [0]
+    while (start := starts[-1]) < count:
+        stop = start + int(min(capacity / largest[start], most))
         for total, limit in zip(totals, limits, strict=True):
             stop = min(stop, bisect_right(total, total[start] + limit) - 1)
-        stop = start + rules.whole(max(1, min(stop, count) - start))
-        batches.append(sorted(places[start:stop]))
-        start = stop
-    return batches
+        starts.append(start + rules.whole(max(1, min(stop, count) - start)))
+    numbers = np.empty(count, np.int32 if count >> 15 else np.int16)  # int16 is sorted in linear time
+    numbers[order] = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    places = np.argsort(numbers, kind="stable").tolist()
+    return [places[start:stop] for start, stop in pairwise(starts)]
 
 
 def _fit_in_order(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
@@ -192,39 +198,45 @@ class _Open:
 
 
 def _fit_best(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
-    capacity, most = rules.capacity, rules.max_size or len(costs)
+    count, most = len(costs), rules.max_size
+    capacity, whole = min(rules.capacity, float(costs.sum()) + 1), costs.astype(np.int64)
+    if (
+        capacity * count > _INTEGERS or (whole != costs).any()
+    ):  # fractions, in parts that `_ROUNDING` allows for
+        parts = _INTEGERS // count
+        capacity, whole = parts, np.rint(costs * (parts / capacity)).astype(np.int64)
+    empty, spent = int(capacity) * count, (whole * count).tolist()
+    room: list[int] = []
+    """For each open batch, ascending: its remaining capacity times `count`, plus its number."""
     batches: list[list[int]] = []
-    totals: list[list[float]] = []
-    room: list[float] = []
-    numbers: list[int] = []
-    """The remaining capacity of each open batch, ascending, and the numbers of these batches."""
-    listed, limits = costs.tolist(), [limit * (1 + _ROUNDING) for limit in rules.limits]
+    limits = [limit * (1 + _ROUNDING) for limit in rules.limits]
     further = sums.tolist() if limits else []
+    totals: list[list[float]] = []
     for place in np.argsort(-costs, kind="stable").tolist():
-        cost = listed[place]
+        cost = spent[place]
         at = bisect_left(room, cost)
-        if limits:
-            more = further[place]
-            while at < len(room) and any(
-                a + b > limit for a, b, limit in zip(totals[numbers[at]], more, limits, strict=True)
-            ):
-                at += 1
+        while (
+            limits and at < len(room) and any(map(gt, _add(totals[room[at] % count], further[place]), limits))
+        ):
+            at += 1
         if at < len(room):
-            left, number = room.pop(at) - cost, numbers.pop(at)
+            left = room.pop(at) - cost
+            number = left % count
             batches[number].append(place)
         else:
-            left, number = capacity - cost, len(batches)
+            number = len(batches)
+            left = empty - cost + number
             batches.append([place])
             totals.append([0.0] * len(limits))
         if limits:
-            totals[number] = [a + b for a, b in zip(totals[number], further[place], strict=True)]
-        if len(batches[number]) < most:
-            at = bisect_left(room, left)
-            while at < len(room) and room[at] == left and numbers[at] < number:
-                at += 1
-            room.insert(at, left)
-            numbers.insert(at, number)
+            totals[number] = _add(totals[number], further[place])
+        if most is None or len(batches[number]) < most:
+            insort(room, left)
     return [sorted(batch) for batch in batches]
+
+
+def _add(sums: Sequence[float], more: Sequence[float]) -> list[float]:
+    return list(map(add, sums, more))
 
 
 def cut_long(lengths: Sequence[int], length: int) -> list[Piece]:

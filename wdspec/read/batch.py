@@ -172,7 +172,7 @@ def _values_by_field(samples: Sequence[Sample]) -> dict[str, list[Any]]:
         raise _different_fields(samples) from None
 
 
-def stack(values: list[Any]) -> Any:
+def stack(values: list[Any], samples: Sequence[Sample] = ()) -> Any:
     """Return the values of one field as a tensor of shape (len(values), …), or the list itself if they do not stack.
 
     Tensors and numeric arrays of one shape and dtype keep their dtype. int becomes int64, float float64, bool bool, as
@@ -202,7 +202,7 @@ def stack(values: list[Any]) -> Any:
                 return torch.from_numpy(stacked.astype(stacked.dtype.newbyteorder("="), copy=False))
             except TypeError:  # a type that torch does not have, such as long double
                 return values
-    return gather(values) if kind is EncodedImage else values
+    return gather(values, samples) if kind is EncodedImage else values
 
 
 def _stack_tensors(values: list[torch.Tensor]) -> torch.Tensor:
@@ -228,7 +228,7 @@ def strict_column(field: str, values: list[Any], samples: Sequence[dict[str, Any
     kinds = set(map(type, values))
     if kinds <= _LISTED:
         return values
-    column = stack(values)
+    column = stack(values, samples)
     if column is not values:
         return column
     if tuple in kinds:

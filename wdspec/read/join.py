@@ -423,6 +423,7 @@ class JoinedSamples(RawSamples):
         self.broken = shard.broken
         for partner in partners:
             self._report_all(partner.finish())
+        self.unjoined = sum(partner.extra for partner in partners)
 
     @property
     def compression(self) -> Compression | None:
@@ -430,11 +431,6 @@ class JoinedSamples(RawSamples):
 
     def kinds(self) -> Mapping[str, str] | None:
         return self._shard.kinds()
-
-    @property
-    def unjoined(self) -> int:  # type: ignore[override]  # others have none
-        """The number of samples of partners that the shard lacks, once it was read from start to end."""
-        return sum(partner.extra for partner in self._partners)
 
     def close(self) -> None:
         self._shard.close()

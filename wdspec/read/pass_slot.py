@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, islice, pairwise, repeat
 from typing import Any, cast
 
 from wdspec.base.errors import ShardError
@@ -134,7 +135,7 @@ class PassReading:
         lost, length = count.lost(turn), count.length(turn)
         index, offset = count.mark(turn, first)
         errors: list[ShardError] = []
-        report, opened = self._open(source, turn, index, offset, ahead, more, errors)
+        report, opened = self._open(source, turn, first, index, offset, ahead, more, errors)
         if opened is None:
             yield from [None] * (stop - first)
             return
@@ -163,7 +164,6 @@ class PassReading:
                         report()
                     yield raw
                     at += 1
-            self.sources[source].budget.unjoined += opened.unjoined if not first else 0
             if at < stop:
                 if not errors:
                     errors.append(ShardError(_FEWER.format(opened.next_index, length)))
@@ -186,7 +186,7 @@ class PassReading:
         at, index, offset = count.mark_before(turn, first)
         errors: list[ShardError] = []
         known = 0  # errors that were looked at
-        report, opened = self._open(source, turn, index, offset, ahead, more, errors)
+        report, opened = self._open(source, turn, first, index, offset, ahead, more, errors)
         if opened is None:
             yield from [None] * (stop - first)
             return
@@ -217,7 +217,6 @@ class PassReading:
                 report()
                 known = 0
                 yield raw
-            self.sources[source].budget.unjoined += opened.unjoined if not first else 0
             if at < stop:
                 if not errors:
                     errors.append(ShardError(_FEWER.format(at, length)))
@@ -228,21 +227,32 @@ class PassReading:
         self,
         source: int,
         turn: int,
+        first: int,
         index: int,
         offset: int,
         ahead: Ahead | LocalFiles,
         more: bool,
         errors: list[ShardError],
     ) -> tuple[Callable[[], None], RawSamples | None]:
-        """Open a turn's shard, and return what reports and removes `errors`, and the samples; None if it cannot be."""
+        """Open a turn's shard for the samples from `first` on, at a mark before it.
+
+        Returns:
+            What reports and removes `errors`, and counts samples of partners that the shard lacks; and the samples,
+            None if it cannot be opened. The former is called before the last sample is yielded, as nothing is read
+            after it.
+        """
         live, count = self.sources[source], self.finite.counts[source]
         plan, budget = live.plan, live.budget
         shard = plan.shards[plan.order.entry(0, count.place(turn)).shard]
+        opened: RawSamples | None = None
 
         def report() -> None:
             for error in errors:
                 budget(error, "shard", url=shard.text)
             errors.clear()
+            if opened is not None and not first:
+                budget.unjoined += opened.unjoined
+                opened.unjoined = 0  # they are counted once
 
         try:
             opened = live.parts.selecting(
@@ -262,7 +272,6 @@ class PassReading:
         except ShardError as error:
             errors.append(error)
             report()
-            return report, None
         return report, opened
 
 
@@ -272,8 +281,8 @@ def _count_lost(errors: Sequence[ShardError], walk: Choose) -> int:
     return sum(key is not None and walk({"__key__": str(key), "__url__": ""}) for key in keys)
 
 
-class PassSlot:
-    """The samples of slot (c, k) in a pass, read b at a time, starting with any batch: a `Slot`.
+class FiniteSlot(ABC):
+    """Slot (c, k) of a pass, read from any batch on: a `Slot`.
 
     It has no state, as its position follows from the number of the batch. An iterator that is already at the right
     place is reused.
@@ -284,33 +293,30 @@ class PassSlot:
         self._reading, self._first = reading, first
         self._slot = finite.topology.slot(rank, worker)
         self._range = finite.slot_range(rank, worker)
-        self._size = finite.per_slot
-        self._last = (self._range[1] - self._range[0]) // self._size - 1
+        self._last = (finite.batches - worker - 1) // finite.topology.workers
+        """The slot's last batch."""
         self._next = -1
-        self._samples: Iterator[Sample | None] = iter(())
+        self._left: Iterator[Any] = iter(())
+        """What is left from batch `_next` on."""
 
     def take(self, m: int) -> list[Sample]:
-        """Return the m-th batch of the slot: b samples, each with `__mask__`.
-
-        Padding is a copy of the first sample of this batch or, if it has none, of the pass.
-        """
+        """Return the samples of the m-th batch, each with `__mask__`."""
         if m != self._next:
-            self._samples = self._reading.samples(*self._range, m * self._size, self._slot)
+            self._left = self._start(m)
         self._next = m + 1
-        taken = list(islice(self._samples, self._size))
+        samples = self._take()
         if m == self._last:
             for source in self._reading.sources:
                 source.budget.passes += 1
-        first: Sample | None = None
-        for sample in taken:
-            if sample is not None:
-                sample[MASK] = True
-                first = first or sample
-        if first is not None and len(taken) == self._size and None not in taken:
-            return taken  # type: ignore[return-value]  # it has no None
-        padding = self._first() if first is None else first
-        taken += [None] * (self._size - len(taken))
-        return [{**padding, MASK: False} if sample is None else sample for sample in taken]
+        return samples
+
+    @abstractmethod
+    def _start(self, m: int) -> Iterator[Any]:
+        """Read from the m-th batch on."""
+
+    @abstractmethod
+    def _take(self) -> list[Sample]:
+        """Return the samples of the next batch, each with `__mask__`."""
 
     def skip(self, m: int) -> None:
         """Raise: `skip_steps` refuses to skip steps of a pass."""
@@ -326,14 +332,37 @@ class PassSlot:
 
     def close(self) -> None:
         """Close the open shard."""
-        self._samples, self._next = iter(()), -1
+        self._left, self._next = iter(()), -1
 
 
-class WindowPassSlot:
-    """The batches of slot (c, k) in a pass, planned from windows by what samples cost: a `Slot`.
+class PassSlot(FiniteSlot):
+    """The samples of a slot of a pass, b at a time.
 
-    Like `PassSlot`, it has no state. A slot that has run dry gives empty batches: one sample with a false `__mask__`,
-    whose packed fields are empty.
+    Padding is a copy of the first sample of this batch or, if it has none, of the pass.
+    """
+
+    def _start(self, m: int) -> Iterator[Sample | None]:
+        return self._reading.samples(*self._range, m * self._reading.finite.per_slot, self._slot)
+
+    def _take(self) -> list[Sample]:
+        size = self._reading.finite.per_slot
+        taken: list[Sample | None] = list(islice(self._left, size))
+        first: Sample | None = None
+        for sample in taken:
+            if sample is not None:
+                sample[MASK] = True
+                first = first or sample
+        if first is not None and len(taken) == size and None not in taken:
+            return taken  # type: ignore[return-value]  # it has no None
+        padding = self._first() if first is None else first
+        taken += [None] * (size - len(taken))
+        return [{**padding, MASK: False} if sample is None else sample for sample in taken]
+
+
+class WindowPassSlot(FiniteSlot):
+    """The batches of a slot of a pass, planned from windows by what samples cost or have in common.
+
+    A slot that has run dry gives empty batches: one sample with a false `__mask__`, whose packed fields are empty.
     """
 
     def __init__(
@@ -346,25 +375,16 @@ class WindowPassSlot:
         rank: int,
         worker: int,
     ) -> None:
-        self._planner, self._reading, self._first = planner, reading, first
-        self._slot = finite.topology.slot(rank, worker)
-        self._range, self._ends = finite.slot_range(rank, worker), finite.ends[self._slot]
-        self._key = key64(seed, "window", self._slot)
+        super().__init__(reading, first, rank, worker)
+        self._planner, self._size, self._ends = planner, finite.per_slot, finite.ends[self._slot]
+        self._last = min(self._last, self._ends[-1] - 1 if self._ends else -1)
+        self._keys = key64(seed, "window", self._slot), key64(seed, "groups", worker)
         self._packed = () if planner.batch.pack is None else planner.batch.pack.fields
-        self._next = -1
-        self._batches: Iterator[PlannedBatch] = iter(())
 
-    def take(self, m: int) -> list[Sample]:
-        """Return the samples of the m-th batch of the slot, each with `__mask__`."""
-        if m != self._next:
-            self._batches = self._plan(m)
-        self._next = m + 1
-        samples = give(next(self._batches, []), self._packed[0] if self._packed else None)
+    def _take(self) -> list[Sample]:
+        samples = give(next(self._left, []), self._packed[0] if self._packed else None)
         for sample in samples:
             sample[MASK] = True
-        if self._ends and m == self._ends[-1] - 1:
-            for source in self._reading.sources:
-                source.budget.passes += 1
         if not samples:
             padding = {**self._first(), MASK: False}
             samples.append(padding | {name: padding[name][:0] for name in self._packed if name in padding})
@@ -372,41 +392,24 @@ class WindowPassSlot:
 
     def measure(self) -> list[tuple[list[float], float]]:
         """Return the costs of the samples of each batch of the first window, and its weight for `balance`."""
-        return [weigh(batch) for batch in islice(self._plan(0), *self._ends[:1]) if batch]
+        return [weigh(batch) for batch in islice(self._start(0), *self._ends[:1]) if batch]
 
-    def _plan(self, m: int) -> Iterator[PlannedBatch]:
-        """Yield the batches of the slot from the m-th on."""
-        size, ends = self._planner.batch.window, (0, *self._ends)
+    def _start(self, m: int) -> Iterator[PlannedBatch]:
+        ends = (0, *self._ends)
         first = bisect_right(self._ends, m)
-        positions = self._reading.samples(*self._range, first * size, self._slot)
-        for window in range(first, len(self._ends)):
-            found = cast("list[Candidate | None]", list(islice(positions, size)))
-            samples = [each for each in found if each is not None]
-            batches = list(self._planner.plan(samples, key64(self._key, window), ends[window]))
-            planned = ends[window + 1] - ends[window]
-            if len(batches) > planned:
-                raise ShardError(
-                    "samples have other costs than when the pass was planned; write `stats` again with `wdspec stats "
-                    "SPEC`, and do not change shards while they are read"
-                )
-            batches += [[]] * (planned - len(batches))  # for samples that can no longer be read
-            yield from islice(batches, max(0, m - ends[window]), None)
-
-    def skip(self, m: int) -> None:
-        """Raise: `skip_steps` refuses to skip steps of a pass."""
-        raise AssertionError("a pass yields every sample once")
-
-    def draw_by(self, draws: Draws | ScheduledDraws) -> None:
-        """Raise: `checked_shares` refuses to set shares in a pass."""
-        raise AssertionError("a pass has no draws")
-
-    def pack(self) -> bytes:
-        """Return nothing, as there is no state."""
-        return b""
-
-    def close(self) -> None:
-        """Close the open shard."""
-        self._batches, self._next = iter(()), -1
+        positions = self._reading.samples(*self._range, first * self._size, self._slot)
+        for window, (turn, end) in enumerate(pairwise(ends[first:]), first):
+            samples = cast("Iterator[Candidate]", filter(None, islice(positions, self._size)))
+            for batch in self._planner.batches(samples, window, turn, *self._keys):
+                if turn == end:
+                    raise ShardError(
+                        "samples have other costs than when the pass was planned; write `stats` again with `wdspec "
+                        "stats SPEC`, and do not change shards while they are read"
+                    )
+                turn += 1
+                if turn > m:
+                    yield batch
+            yield from repeat([], end - max(turn, m))  # for samples that can no longer be read
 
 
 class FirstSample:

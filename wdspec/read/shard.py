@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from wdspec.base.errors import ShardError, StoreError, WdspecError, tell_place
 from wdspec.base.process import PerProcess
@@ -49,6 +49,8 @@ class Piece:
 
 
 log = logging.getLogger("wdspec")
+
+Used = TypeVar("Used")
 
 _MOST_NOTED = 4096
 _read_from: PerProcess[dict[tuple[str, str], tuple[ShardUrl, tuple[str, ...]]]] = PerProcess(dict)
@@ -271,6 +273,24 @@ class ShardOpener:
         except (WdspecError, OSError) as cause:
             tell_place(error, store=f"cannot be read in its place: {cause}")
             return None
+
+    def try_again(
+        self, raw: Mapping[str, Any], error: Exception, use: Callable[[dict[str, Any]], Used]
+    ) -> Used:
+        """Return what `use` returns for a sample as the store has it, after the same for a copy of it has failed.
+
+        The copy is removed if that succeeds. Raises `error` if there is no copy, and whatever `use` raises.
+        """
+        stored = self.read_from_store(raw, error)
+        if stored is None:
+            raise error
+        try:
+            used = use(stored)
+        except Exception:
+            self.judge_copy(stored, is_damaged=False)
+            raise
+        self.judge_copy(stored, is_damaged=True)
+        return used
 
     def judge_copy(self, raw: Mapping[str, Any], *, is_damaged: bool) -> None:
         """Remove the cached copy of a sample from `read_from_store` if it is damaged; otherwise trust it."""

@@ -9,7 +9,7 @@ samples of the batches that remain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
@@ -65,7 +65,7 @@ sample; what is still to be done to it; and its ordinal.
 
 A plain tuple, as each sample gets one: a named tuple takes four times as long.
 """
-COST, SUMS, SAMPLE, FINISH = (itemgetter(place) for place in (0, 1, 4, 5))
+COST, SUMS = itemgetter(0), itemgetter(1)
 PlannedBatch = list[Candidate]
 
 _NONE: tuple[float, ...] = ()
@@ -136,31 +136,36 @@ class _Meter:
             layouts[names] = read, done if is_whole and only_decodes else later
             return layouts[names]
 
-        def choose(raw: Sample, ordinal: int, sample: Sample | None = None) -> Candidate | None:
-            try:
-                names = tuple(raw)
-                read, finish = layouts.get(names) or study(names)
-                found = read(raw)
-                if found is _ABSENT:
-                    budget.dropped["missing"] += 1
-                    return None
-                cost, sums, weight, value = found, _NONE, 0, None
-                if not is_plain:
-                    cost, *sums, weight, value = found
-                    hash(value)
-                if function is not None:
-                    cost = function(sample)
-                if cost.__class__ is not int or not 0 < cost <= most:
-                    cost = self._weigh(cost, sums, weight)
-            except Exception as error:
-                known = isinstance(error, WdspecError)
-                named = error if known else FieldError(f"cannot measure the sample: {one_line(error)}")
-                budget(named, "decode", url=raw["__url__"], key=raw["__key__"])
+        def weigh(raw: Sample, ordinal: int, sample: Sample | None) -> Candidate | None:
+            names = tuple(raw)
+            read, finish = layouts.get(names) or study(names)
+            found = read(raw)
+            if found is _ABSENT:
+                budget.dropped["missing"] += 1
                 return None
+            cost, sums, weight, value = found, _NONE, 0, None
+            if not is_plain:
+                cost, *sums, weight, value = found
+                hash(value)
+            if function is not None:
+                cost = function(sample)
+            if cost.__class__ is not int or not 0 < cost <= most:
+                cost = self._weigh(cost, sums, weight)
             if cost is None:
                 budget.dropped["overlong"] += 1
                 return None
             return cost, sums, weight, value, sample or raw, finish, ordinal
+
+        def choose(raw: Sample, ordinal: int, sample: Sample | None = None) -> Candidate | None:
+            try:
+                return weigh(raw, ordinal, sample)
+            except Exception as error:
+                cause = _name(error).at(source=budget.source, url=raw["__url__"], key=raw["__key__"])
+            try:
+                return self._parts.open.try_again(raw, cause, lambda stored: weigh(stored, ordinal, sample))
+            except Exception as error:
+                budget(_name(error), "decode", url=raw["__url__"], key=raw["__key__"])
+                return None
 
         def choose_quickly(raw: Sample, ordinal: int) -> Candidate | None:
             try:
@@ -240,19 +245,29 @@ class WindowPlanner:
 
         return decode_and_choose
 
-    def plan(self, samples: Sequence[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
+    def batches(
+        self, samples: Iterable[Candidate], window: int, turn: int, slot_key: int, step_key: int
+    ) -> Iterator[PlannedBatch]:
         """Yield the batches of a window, in the order in which they are given.
 
         Args:
             samples: the samples of the window.
-            key: decides the order of the batches.
-            turn: the turn of the slot at which the window starts.
+            window: the number of the window.
+            turn: the turn of the slot at which it starts.
+            slot_key: decides the order of batches, in each slot another one.
+            step_key: decides which group comes at a turn, the same in all slots of a step.
         """
+        if self.batch.group_by is not None:
+            return self._gather(samples, step_key, turn)
+        return self._plan(list(samples), key64(slot_key, window), turn)
+
+    def _plan(self, samples: Sequence[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
         if self.notes_costs and not (turn and key % _NOTED):
             self._note_costs(samples)
-        count, limits = len(samples), len(self.batch.limits)
-        costs = np.array(list(map(COST, samples)), dtype=np.float64)
-        sums = np.array(list(map(SUMS, samples)) if limits else [], dtype=np.float64).reshape(count, limits)
+        costs = np.fromiter(map(COST, samples), np.float64, len(samples))
+        sums = np.zeros((len(samples), 0))
+        if self.batch.limits and samples:
+            sums = np.array(list(map(SUMS, samples)), dtype=np.float64)
         pieces, batches = plan_batches(costs, sums, self.batch)
         if pieces is not None:
             assert self.batch.pack is not None, "only packed samples are cut"
@@ -264,14 +279,8 @@ class WindowPlanner:
         for number in order:
             yield [samples[at] for at in batches[number]]
 
-    def gather(self, samples: Iterator[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
-        """Yield the batches of a window of `group_wait` samples, while it is read.
-
-        Args:
-            samples: the samples of the window.
-            key: decides which group comes at a turn, the same in all slots of a step.
-            turn: the turn of the slot at which the window starts.
-        """
+    def _gather(self, samples: Iterable[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
+        """Yield the batches of a window of `group_wait` samples, while it is read."""
 
         def drop(left: Sequence[Candidate]) -> None:
             for each in left:
@@ -338,30 +347,31 @@ def give(batch: PlannedBatch, packed: str | None) -> CostedSamples:
     Args:
         packed: the field whose elements are counted; None without packing.
     """
-    finishes = set(map(FINISH, batch))
-    if any(finish.process for finish in finishes):
-        batch = list(_decode(batch))
-    samples = CostedSamples(map(SAMPLE, batch))
-    samples.costs = list(map(COST, batch))
-    for finish in finishes:
-        costs = samples.costs
-        if len(finishes) > 1:
-            costs = [each[0] for each in batch if each[5] is finish]
-        finish.budget.cost += sum(costs)
-        if finish.process is None:  # otherwise, it counts them
-            finish.budget.delivered += len(costs)
-        if packed is not None:
-            own = (each[4] for each in batch if each[5] is finish)
-            finish.budget.tokens += sum(_length(sample.get(packed)) for sample in own)
+    samples, costs = CostedSamples(), []
+    finish, process, start = None, None, 0
+    for cost, _, _, _, raw, own, ordinal in batch:  # faster than columns, as most samples need no more
+        if own is not finish:
+            if finish is not None:
+                _count(finish, samples[start:], costs[start:], packed)
+            finish, process, start = own, own.process, len(samples)
+        sample = raw if process is None else process(raw, ordinal)
+        if sample is not None:
+            samples.append(sample)
+            costs.append(cost)
+    if finish is not None:
+        _count(finish, samples[start:], costs[start:], packed)
+    samples.costs = costs
     return samples
 
 
-def _decode(batch: PlannedBatch) -> Iterator[Candidate]:
-    """Yield the candidates of a batch, decoded. Those that cannot be decoded are left out."""
-    for cost, sums, weight, value, raw, finish, ordinal in batch:
-        sample = raw if finish.process is None else finish.process(raw, ordinal)
-        if sample is not None:
-            yield cost, sums, weight, value, sample, finish, ordinal
+def _count(finish: Finish, samples: Sequence[Sample], costs: Sequence[float], packed: str | None) -> None:
+    """Count samples of a batch that are decoded."""
+    budget = finish.budget
+    budget.cost += sum(costs)
+    if finish.process is None:  # otherwise, it counts them
+        budget.delivered += len(costs)
+    if packed is not None:
+        budget.tokens += sum(_length(sample.get(packed)) for sample in samples)
 
 
 def _length(value: Any) -> int:
@@ -370,6 +380,15 @@ def _length(value: Any) -> int:
         return len(value)
     except TypeError:
         return 0
+
+
+def _name(error: Exception) -> WdspecError:
+    """Return the error for a sample that cannot be measured."""
+    return (
+        error
+        if isinstance(error, WdspecError)
+        else FieldError(f"cannot measure the sample: {one_line(error)}")
+    )
 
 
 def _check(value: Any, text: str | None, least: float = 1e-12) -> None:
@@ -409,9 +428,8 @@ class WindowSlot:
         self._start = bytes(self._slot.pack())
         """The state of the slot before the window."""
         self._planner, self._draws_at = planner, draws_at
-        self._key = key64(plan.seed, "window", plan.topology.slot(rank, worker))
-        self._step_key = key64(plan.seed, "groups", worker)
-        """The same in all slots of a step."""
+        slot = plan.topology.slot(rank, worker)
+        self._keys = key64(plan.seed, "window", slot), key64(plan.seed, "groups", worker)
         self._worker, self._workers = worker, plan.topology.workers
         self._window, self._given, self._turn = point.turn, point.ordinal, point.last
         """The number of the window, how many of its batches were given, and the turn at which it started."""
@@ -470,9 +488,6 @@ class WindowSlot:
         """Start the window at a turn of the slot."""
         self._turn = turn
         self._slot.draw_by(self._draws_at(turn * self._workers + self._worker))
-        if self._planner.batch.group_by is not None:
-            found = cast("Iterator[Candidate]", self._slot.samples(self._window))
-            self._batches = self._planner.gather(found, self._step_key, turn)
-        else:
-            window = cast("list[Candidate]", self._slot.take(self._window))
-            self._batches = self._planner.plan(window, key64(self._key, self._window), turn)
+        read = self._slot.take if self._planner.batch.group_by is None else self._slot.samples
+        samples = cast("Iterable[Candidate]", read(self._window))
+        self._batches = self._planner.batches(samples, self._window, turn, *self._keys)

@@ -21,7 +21,7 @@ from wdspec.read.shard import Piece, ShardOpener
 from wdspec.read.transform import Process, SourceParts, UserFunctions
 from wdspec.read.windows import WindowPlanner
 from wdspec.shards.lock import find_measured
-from wdspec.spec.measurements import MeasuredShard, Measurements, costing_of, keeping_of
+from wdspec.spec.measurements import MeasuredShard, Measurements, SampleCosts, costing_of, keeping_of
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 
@@ -68,20 +68,31 @@ def count_samples(
                 continue
             known = measurements if measurements and measurements.of(spec, source) else None
             part, has_costs = parts[source.name], has_windows(spec)
-            counted, selection = _choose_counted(spec, source, part, known, files.get(source.name, {}))
-            needs_keys = not has_costs and (selection is not None or part.again is not None)
-            if has_costs and part.again is not None:
-                raise UsageError(
-                    f"batches by cost cannot read a part of the samples again in a pass (`repeat: {source.repeat:g}`); "
-                    "use a whole number",
-                    source=source.name,
-                )
+            own_files = files.get(source.name, {})
+            counted, selection = _choose_counted(spec, source, part, known, own_files)
+            needs_keys = selection is not None or part.again is not None
             is_known = source.samples is not None and len(listed) == 1 and known is None
             if is_known and not needs_keys and not has_costs:
                 found: Iterable[ShardCount] = [ShardCount(source.samples or 0)]
             else:
-                part = part if has_costs else part.with_selection(selection)
-                found = _count_shards(spec, source, listed, part, left, bar.advance, known, counted == "all")
+                counting = part.with_selection(selection)
+                reuses_costs = (  # costs may depend on tables
+                    known is not None
+                    and not source.lookup
+                    and costing_of(spec, source, own_files) == known.sources[source.name].costing
+                )
+                found = _count_shards(
+                    spec,
+                    source,
+                    listed,
+                    part,
+                    counting,
+                    left,
+                    bar.advance,
+                    known,
+                    counted == "all",
+                    reuses_costs,
+                )
             count = SourceCount.of(found, int(source.copies), part.again is not None, counted)
             if not count.samples:
                 why = "the source's shards hold no samples"
@@ -116,25 +127,28 @@ def _count_shards(
     source: Source,
     listed: Sequence[ShardUrl],
     parts: SourceParts,
+    counting: SourceParts,
     most: int | None,
     advance: Callable[[], None],
     measurements: Measurements | None,
     has_kept: bool,
+    has_costs: bool,
 ) -> Iterator[ShardCount]:
     """Yield the counts of shards in the order of the pass, up to the shard with sample number `most`.
 
     Args:
-        has_kept: whether the measurements say what the selection of `parts` keeps.
+        parts: how to read the source.
+        counting: the same with the part of the selection that is counted.
+        has_kept: whether the measurements say what that part keeps.
+        has_costs: whether they say what samples cost.
     """
     order = pass_order(spec.seed, source.name, len(listed), source.order)
     planner = WindowPlanner.of(spec) if has_windows(spec) else None
-    same_costs = (
-        measurements is not None and costing_of(spec, source) == measurements.sources[source.name].costing
-    )
+    functions = UserFunctions()
     budget = Budget(parts.errors, source.name).without_log()  # readers count and log these errors
     turns: Iterable[ShardUrl] = (listed[order.entry(0, turn).shard] for turn in range(len(listed)))
     measured: Iterator[MeasuredShard | None] = repeat(None)
-    needs_keys = planner is None and (parts.selection is not None or parts.again is not None)
+    needs_keys = counting.selection is not None or counting.again is not None
     if measurements is not None:
         turns = list(turns)
         measured = find_measured(measurements, spec, source, parts.open.storage, turns)
@@ -142,23 +156,27 @@ def _count_shards(
     for shard, known in zip(turns, measured, strict=False):
         if most is not None and total >= most:
             break
-        costs = array("d", known.costs) if known is not None and known.costs and same_costs else None
+        costs = known.costs if known is not None and has_costs else None
+        keeping = KeepingCount(counting) if needs_keys and not has_kept else None
         if known is None or not known.samples or (planner and costs is None):
             # It is empty, has errors, which are not measured, or is measured in another way.
-            keeping = KeepingCount(parts) if needs_keys and not has_kept else None
             count = count_shard(parts.open, shard, budget, keeping=keeping)
             changed += known is None
             if planner is not None and count.samples:
-                process = parts.transform.build(budget, spec.seed, 0, UserFunctions(), parts.open)
-                costs = measure_costs(parts, shard, planner, process, budget, count.samples)
+                process = parts.transform.build(budget, spec.seed, 0, functions, parts.open)
+                lent = functions.generators if parts.transform.has_functions else None
+                costs = measure_costs(parts, shard, planner, process, budget, count.samples, lent)
         else:
             count = ShardCount(known.samples, known.marks, frozenset(known.lost))
         if has_kept and known is not None:
             kept, again = (each and KeptCount(*each) for each in (known.kept, known.again))
             count = count._replace(kept=kept, again=again)
-        elif needs_keys and count.kept is count.again is None and count.samples:
-            count = KeepingCount(parts).read(shard, count)
-        count = count._replace(costs=costs)
+        elif keeping is not None and count.kept is count.again is None and count.samples:
+            count = keeping.read(shard, count)
+        if costs is not None:
+            count = count._replace(costs=costs)
+            if keeping is not None:
+                count = count._replace(costs_again=costs.take(keeping.again))
         # A `limit` ends the pass within the first copy, if that has so many samples.
         total += count.positions if source.copies >= 1 else count.again.samples if count.again else 0
         yield count
@@ -183,15 +201,16 @@ def measure_costs(
     budget: Budget,
     count: int,
     lent: AbstractContextManager[object] | None = None,
-) -> array[float]:
-    """Return what each of the `count` samples of a shard costs, NaN for those that are in no batch.
+) -> SampleCosts:
+    """Return what each of the `count` samples of a shard costs.
 
     Raises:
         WdspecError: a sample cannot be read or measured, and the policy is to raise.
     """
     measure: Callable[[dict[str, Any], int], Any] = planner.choose(parts, budget, process)
     is_kept = parts.build_choice(budget)
-    costs = array("d", [math.nan]) * count
+    costs, *sums = (array("d", [math.nan]) * count for _ in range(1 + len(planner.batch.limits)))
+    groups = [None] * count if planner.batch.group_by is not None else []
     with closing(
         parts.open(Piece(shard), on_error=lambda error: budget(error, "shard", url=shard.text))
     ) as samples:
@@ -200,8 +219,13 @@ def measure_costs(
                 with lent or nullcontext():
                     found = measure(raw, samples.next_index - 1)
                 if found is not None:
-                    costs[samples.next_index - 1] = found[0]
-    return costs
+                    at = samples.next_index - 1
+                    costs[at] = found[0]
+                    for column, each in zip(sums, found[1], strict=True):
+                        column[at] = each
+                    if groups:
+                        groups[at] = found[3]
+    return SampleCosts(costs, tuple(sums), groups)
 
 
 class KeepingCount:
@@ -215,15 +239,17 @@ class KeepingCount:
         self._parts = parts
         self._budget = Budget(parts.errors, parts.open.source).without_log()
         self._choose, self._choose_again = parts.choices(self._budget)
-        self._kept, self._again = array("q"), array("q")
-        """Indices of the samples that are kept, and of those in `again`."""
+        self._kept = array("q")
+        """Indices of the samples that are kept."""
+        self.again = array("q")
+        """Those of them in `again`."""
 
     def take(self, raw: dict[str, Any], index: int) -> None:
         """Count a raw sample, of which the selection needs no more than what is there."""
         if self._choose(raw):
             self._kept.append(index)
             if self._parts.again is not None and self._choose_again(raw):
-                self._again.append(index)
+                self.again.append(index)
 
     def read(self, shard: ShardUrl, count: ShardCount) -> ShardCount:
         """Read what the selection needs of a shard, and return its count with `kept` and `again`.
@@ -255,7 +281,7 @@ class KeepingCount:
 
         return count._replace(
             kept=None if self._parts.selection is None else place(self._kept),
-            again=None if self._parts.again is None else place(self._again),
+            again=None if self._parts.again is None else place(self.again),
         )
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import version
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from math import isnan, nan
-from typing import Any
+from typing import Any, NamedTuple
 
 from wdspec.base.errors import UsageError
 from wdspec.spec.files import MOST_DATA, Library, read_from_disk, reason_of
@@ -150,26 +151,40 @@ def keeping_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
 
 
-def costing_of(spec: Spec, source: Source) -> str:
-    """A digest of what a sample of a source costs; empty if neither shares nor a pass need it."""
-    if spec.batch is None or not spec.batch.has_windows:
+def costing_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
+    """A digest of what a sample of a source costs; empty if neither shares nor a pass need it.
+
+    Args:
+        spec: the spec.
+        source: the source.
+        files: digests of the files that the selection of the source names. Only a pass needs them.
+    """
+    batch = spec.batch
+    if batch is None or not batch.has_windows:
         return ""
     keys = {"cost", "pack"}
     if spec.is_pass:  # it also needs to know which samples are dropped
-        keys |= {"max_cost", "overlong"}
+        keys |= {"max_cost", "overlong", *(key for key in ("limits", "group_by") if getattr(batch, key))}
     elif not any(mix.shares_in == "cost" for mix in _mixes_of(spec)):
         return ""
     values = [
         reading_of_shards(spec, source),
         source.model_dump(mode="json", include=_DECODING | _later_keys(source)),
         spec.model_dump(mode="json", include={"costs"}),
-        spec.batch.model_dump(mode="json", include=keys),
+        batch.model_dump(mode="json", include=keys),
         *(
             [source.missing, source.select, spec.model_dump(mode="json", include={"map"})]
             if spec.is_pass
             else ()
         ),
     ]
+    if batch.is_by_function or source.select is not None:  # samples are decoded before they are measured
+        values.append(source.model_dump(mode="json", include={"missing", "select", "expect"}))
+        values.append(spec.model_dump(mode="json", include={"map", "fields", "to_tuple", "seed"}))
+    elif source.missing == "skip":  # samples without these fields are dropped
+        values.append(spec.model_dump(mode="json", include={"fields", "to_tuple"}))
+    if files and spec.is_pass:
+        values.append(dict(files))
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
 
 
@@ -200,6 +215,57 @@ Kept = tuple[int, tuple[int, ...]]
 """The numbers of a `KeptCount`."""
 
 
+class SampleCosts(NamedTuple):
+    """What samples cost, and what they have in common: all that the plan of their batches depends on."""
+
+    costs: array[float]
+    """The cost of each sample, NaN for those that are in no batch."""
+    sums: tuple[array[float], ...] = ()
+    """For each of the `limits`, the part of each sample."""
+    groups: Sequence[Any] = ()
+    """The value of `group_by` of each sample, if samples are grouped."""
+
+    @classmethod
+    def join(cls, parts: Sequence[SampleCosts]) -> SampleCosts:
+        """Return those of all samples of the parts, one part after the other."""
+        columns = zip(*(part.sums for part in parts if part.costs), strict=True)
+        return cls(
+            array("d", chain.from_iterable(part.costs for part in parts)),
+            tuple(array("d", chain.from_iterable(column)) for column in columns),
+            [value for part in parts for value in part.groups],
+        )
+
+    def take(self, places: Sequence[int]) -> SampleCosts:
+        """Return those of the samples at some places."""
+        return SampleCosts(
+            array("d", [self.costs[at] for at in places]),
+            tuple(array("d", [column[at] for at in places]) for column in self.sums),
+            [self.groups[at] for at in places] if self.groups else (),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        numbers = [
+            [None if isnan(each) else int(each) if each % 1 == 0 else each for each in column]
+            for column in (self.costs, *self.sums)
+        ]
+        return {"costs": numbers[0], "sums": numbers[1:], "groups": self.groups}
+
+    @classmethod
+    def of_json(cls, values: Mapping[str, Any]) -> SampleCosts | None:
+        """Return the numbers of a shard; None without them. Raises ValueError."""
+        if not values.get("costs"):
+            return None
+        costs = array("d", (nan if each is None else _positive(each) for each in values["costs"]))
+        sums = tuple(
+            array("d", (nan if each is None else each and _positive(each) for each in column))
+            for column in values.get("sums", ())
+        )
+        groups = tuple(values.get("groups", ()))
+        if any(len(column) != len(costs) for column in (*sums, groups or costs)):
+            raise ValueError("there are not as many costs as samples")
+        return cls(costs, sums, groups)
+
+
 @dataclass(frozen=True)
 class MeasuredShard:
     """What is known from the headers of a shard."""
@@ -222,8 +288,8 @@ class MeasuredShard:
     """See `ShardCount`."""
     cost: tuple[float, int] | None = None
     """The cost of its samples by `batch.cost`, and how many could be measured, if this was asked for."""
-    costs: Sequence[float] = ()
-    """For a pass by cost, what each sample costs; NaN for those that are in no batch."""
+    costs: SampleCosts | None = None
+    """What each sample costs, for a pass by cost."""
     kept: Kept | None = None
     """See `ShardCount`."""
     again: Kept | None = None
@@ -242,7 +308,7 @@ class MeasuredShard:
             "marks": self.marks,
             "lost": self.lost,
             "cost": self.cost,
-            "costs": [None if isnan(each) else int(each) if each % 1 == 0 else each for each in self.costs],
+            **({} if self.costs is None else self.costs.as_json()),
             "kept": self.kept,
             "again": self.again,
             "beside": self.beside,
@@ -261,7 +327,7 @@ class MeasuredShard:
             tuple((_count(index), _count(offset)) for index, offset in values.get("marks", ())),
             tuple(map(_count, values.get("lost", ()))),
             _cost(values.get("cost")),
-            tuple(nan if each is None else _positive(each) for each in values.get("costs", ())),
+            SampleCosts.of_json(values),
             _kept(values.get("kept")),
             _kept(values.get("again")),
             values.get("beside"),
@@ -468,7 +534,7 @@ def fill_in_measurements(
             if (
                 leaf.model.mean_cost is None
                 and measured.costing
-                and measured.costing == costing_of(spec, leaf.model)
+                and measured.costing == costing_of(spec, leaf.model, {})
             ):
                 lacking["mean_cost"] = measured.cost
             leaf.model = leaf.model.model_copy(update=lacking)

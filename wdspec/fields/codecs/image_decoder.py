@@ -26,7 +26,7 @@ import io
 import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, cast
@@ -500,12 +500,12 @@ class ImageDecoder:
         box = fits[0].crop if fits and fits[0].crop is not None and _is_inside(fits[0].crop, size) else None
         return EncodedImage(data, Steps(fits, self._is_flipped(numbers), box), self)
 
-    def decode_batch(self, images: Sequence[EncodedImage], keys: Sequence[str]) -> Any:
+    def decode_batch(self, images: Sequence[EncodedImage], places: Sequence[Mapping[str, Any]]) -> Any:
         """Return the batch of images that were deferred: a tensor on the device of the decoder.
 
         Args:
             images: those of decoders like this one, for files of any extension.
-            keys: of the samples, for messages.
+            places: of the samples, for messages.
 
         Raises:
             FieldError: an image cannot be decoded.
@@ -518,12 +518,12 @@ class ImageDecoder:
                 values = cast(ImageDecoder, decoder)._pixels(data, lambda size: steps.fits)
             except Exception as cause:
                 message = f"cannot decode image {at + 1} of a batch: {type(cause).__name__}: {cause}"
-                raise FieldError(message, key=keys[at] if keys else None, field=self.field) from cause
+                raise FieldError(message, **(places[at] if places else {}), field=self.field) from cause
             return values[:, ::-1] if steps.is_flipped else values
 
         if self._device == "cpu":
             rows = memory.Rows(len(images))
-            with rows:
+            with rows.nested():
                 values = [self._finish(read(at)) for at in range(len(images))]
             return torch.from_numpy(rows.take_batch(values))
         if not torch.cuda.is_available():

@@ -460,7 +460,7 @@ def batches_of_two_kinds(composition: Composition) -> Findings:
     "a window smaller than a batch",
     "Batches do not cross windows, so a window has to hold the samples of several batches: `window` samples with "
     "`cost`, and `group_wait` samples with `group_by`. Windows of ten batches and more fill them well.",
-    keys="window group_wait",
+    keys="window group_by",
     bad="batch: {cost: txt.length, max_cost: 4096, max_size: 64, window: 50}\ndataset:\n  - shards: a.tar\n",
     good="batch: {cost: txt.length, max_cost: 4096, max_size: 64, window: 1000}\ndataset:\n  - shards: a.tar\n",
 )
@@ -471,7 +471,7 @@ def small_windows(composition: Composition) -> Findings:
         return
     key = "window" if batch.group_by is None else "group_wait"
     size, window = batch.size or batch.max_size, getattr(batch, key)
-    if size is not None and size > window and _is_set(batch, key):
+    if size is not None and size > window and (batch.size is not None or _is_set(batch, key)):
         node = composition.top.entries["batch"].value.value_or_self(key)
         message = f"a window of {window:,} samples never fills a batch of {size:,}"
         yield Finding(node, message, f"write `{key}: {10 * size}`, or lower the size")
@@ -482,8 +482,7 @@ def small_windows(composition: Composition) -> Findings:
     "batches by cost in a spec that counts samples",
     "The number of samples in a batch by cost is known only when the samples are read. So epochs are counted in "
     "batches or `epoch: pass`, and `limit`, a stage and draws of whole batches are not possible. A pass needs the cost "
-    "of every sample before it starts, which `wdspec stats` measures. It cannot have `limits` and `group_by`, which "
-    "are not measured.",
+    "of every sample before it starts, which `wdspec stats` measures.",
     keys="cost group_by pack",
     bad="batch: {cost: txt.length, max_cost: 4096}\nepoch: 10_000\ndataset:\n  - shards: a.tar\n",
     good="batch: {cost: txt.length, max_cost: 4096}\nepoch: {batches: 500}\ndataset:\n  - shards: a.tar\n",
@@ -495,13 +494,7 @@ def counted_samples(composition: Composition) -> Findings:
     if batch is None:
         return
     found = []
-    if spec.epoch is not None and spec.is_pass:
-        keys = [key for key in ("group_by", "limits") if getattr(batch, key)]
-        if keys:
-            found.append(("epoch", f"`epoch: pass` and `{keys[0]}`", f"remove `{keys[0]}`, or {_EPOCH}"))
-        elif spec.epoch.remainder == "drop":
-            found.append(("epoch", "a remainder to drop", "write `epoch: pass`"))
-    elif spec.epoch is not None and not spec.epoch.batches:
+    if spec.epoch is not None and not spec.is_pass and not spec.epoch.batches:
         found.append(("epoch", "an epoch of samples", _EPOCH))
     if spec.limit is not None:
         found.append(("limit", "a `limit`", _EPOCH))
