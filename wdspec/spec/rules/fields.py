@@ -357,7 +357,7 @@ def ignored_arrays(composition: Composition) -> Findings:
             touched.add(call.field)
             if not is_first or not _TORCHVISION.match(call.call):
                 continue
-            fields = (call.field,) if call.field is not None else field_names(source) or ()
+            fields = (call.field,) if call.field is not None else likely_fields(source)
             decoders = [each for field in fields for each in decoders_of(source, field)]
             images = [(each, image) for each in decoders if (image := image_of(each)) is not None]
             own = call in source.map and "map" in leaf.node.entries
@@ -559,6 +559,23 @@ def field_names(source: Source) -> tuple[str, ...] | None:
         return None
     files = (entry.split(";")[0] for entry in source.extensions)
     return tuple(dict.fromkeys((*source.rename, *files, *_columns(source))))
+
+
+def likely_fields(source: Source, others: Iterable[str] = ()) -> tuple[str, ...]:
+    """The names that fields of a source may have after renaming, as far as the spec shows.
+
+    Without `extensions`, they are those that keys name, and some image for all that decoders of whole samples decode.
+
+    Args:
+        others: names of fields of other sources, which this one may have as well if its names depend on the data.
+    """
+    names = field_names(source)
+    if names is not None:
+        return names
+    renamed = (old for olds in source.rename.values() for old in olds)
+    some = () if any(map(is_image, renamed)) else ("jpg",)
+    decoded = () if source.decode is None else source.decode.fields
+    return tuple(dict.fromkeys((*source.rename, *decoded, *some, *others)))
 
 
 def _matches(key: str, names: Sequence[str], source: Source) -> bool:

@@ -13,10 +13,10 @@ from wdspec.spec.language.values import SUFFIXES
 from wdspec.spec.rules.fields import (
     MAGIC,
     decoders_of,
-    field_names,
     files_of,
     image_of,
     is_image,
+    likely_fields,
     right_sources,
 )
 from wdspec.spec.rules.rule import Finding, Findings, rule
@@ -367,16 +367,9 @@ def _stacked_images(source: Source, spec: Spec, others: Iterable[str] = ()) -> l
     renamed = {old for olds in source.rename.values() for old in olds}
     if any(call.field is None for call in source.map) or any(MAGIC.intersection(name) for name in kept):
         return []
-    names = field_names(source)
-    if (
-        names is None
-    ):  # without `extensions`; some image then stands for those that the decoders of `*` decode
-        some = () if any(map(is_image, renamed)) else ("jpg",)
-        decoded = () if source.decode is None else source.decode.fields
-        names = tuple(dict.fromkeys((*source.rename, *decoded, *some, *others)))
     return [
         name
-        for name in names
+        for name in likely_fields(source, others)
         if name not in renamed and (not kept or name in kept) and name not in source.tags
         if not _is_collated(name, source, spec)
     ]
