@@ -206,6 +206,31 @@ def test_large_texts_are_the_same_with_workers(tmp_path):
     assert found[0] == found[1]
 
 
+def test_parcels_are_sent_through_the_pipe_if_no_shared_memory_is_left(monkeypatch):
+    def make(self, size):
+        raise RuntimeError("unable to allocate shared memory(shm) for file")
+
+    monkeypatch.setattr(Ring, "make", make)
+    bundle = Bundle(INLINE)
+    parcels = [Parcel(["text " * 40_000, number], bundle) for number in range(3)]
+    assert bundle.lend() is None
+    arrived = pickle.loads(pickle.dumps(Delivery(parcels)))
+    assert [parcel.open() for parcel in arrived.parcels] == [
+        ["text " * 40_000, number] for number in range(3)
+    ]
+
+
+def test_bundles_of_similar_sizes_use_the_same_blocks():
+    for size in (70_000, 400_000, 100_000, 1_500_000, 2_400_000, 900_000):
+        bundle = Bundle(size)
+        parcel = Parcel("text " * 10_000, bundle)
+        arrived = pickle.loads(pickle.dumps(Delivery([parcel], lease=bundle.lend())))
+        del bundle, parcel
+        assert arrived.parcels[0].open() == "text " * 10_000
+        del arrived
+    assert len(ring.value.blocks) == 2
+
+
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory):
     """Batches of 36 KB with small tensors, which are sent together in shared memory."""

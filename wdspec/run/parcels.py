@@ -35,6 +35,8 @@ INLINE = LARGE
 _PIPE = 1 << 16
 """Bytes that a pipe takes at once."""
 _LARGE_PICKLE = 1 << 22
+_ROOMS = 1 << 19, 5 << 19
+"""Sizes of most bundles: with more sizes, more blocks would be kept to be used again."""
 _MARKS = 64
 """Bytes after the memory of a block, one for each lease since it was free."""
 _LENT, _RETURNED, _GONE = 0, 1, 2
@@ -121,8 +123,9 @@ class Bundle:
     """
 
     def __init__(self, size: int) -> None:
-        # Blocks of few sizes are used again more often.
-        self._memory = ring.value.take(1 << size.bit_length()) if size >= _PIPE else None
+        step = 1 << max(0, size.bit_length() - 3)
+        room = next((room for room in _ROOMS if size <= room), -(-size // step) * step)
+        self._memory = ring.value.take(room) if size >= _PIPE else None
         self.room = memoryview(b"" if self._memory is None else self._memory)  # type: ignore[arg-type]
         self.end = 0
         """Bytes that have been written to it."""
