@@ -290,6 +290,11 @@ def test_a_name_within_its_own_value_is_an_unknown_data_set(text, shards, tmp_pa
             [{"name": "a"}],
         ),
         (
+            "dataset_mixer: {org/a: 1.0}\ndataset_mixer_eval: {org/b: 0}\n",
+            "`org/b: 0` is left out: nothing of it was taken",
+            [{"name": "a"}],
+        ),
+        (
             "interleave_datasets([load_dataset('a'), load_dataset('b')], probabilities=['p', 'q'])\n",
             "line 1: `probabilities` are not one number for each data set, or are set by code",
             [{"name": "a", "weight": 1}, {"name": "b", "weight": 1}],

@@ -24,7 +24,7 @@ def _recognises(given: Given) -> bool:
 def _convert(given: Given, new: NewSpec) -> None:
     mixers = {role: entries for role, entries in _find_mixers(given).items() if entries}
     made = {role: _mix(entries, _splits(given, role), new) for role, entries in mixers.items()}
-    if "val" in made:
+    if "val" in made and made["val"]["dataset"]:
         new.spec["splits"] = {"train": made["train"], "val": _val(made["val"])}
     else:
         new.spec.update(made["train"])
@@ -36,7 +36,7 @@ def _convert(given: Given, new: NewSpec) -> None:
 def _val(made: dict[str, Any]) -> dict[str, Any]:
     """Make the split of evaluation data: a pass, which ends after as many samples as the mixer took."""
     counts = [source.pop("samples", None) for source in made["dataset"]]
-    limit = {} if None in counts or len(counts) > 1 else {"limit": counts[0]}
+    limit = {"limit": counts[0]} if len(counts) == 1 and counts[0] is not None else {}
     return {"dataset": made["dataset"], "epoch": "pass", **limit}
 
 
