@@ -132,6 +132,7 @@ def test_batches_states_and_counts_are_those_of_samples_read_as_dicts(folder, ca
     "changes",
     [
         {"to_tuple": ["text", "score"]},
+        {"to_tuple": ["text", "nothing"]},
         {"fields": ["text"]},
         {"batch": {"size": 4, "accumulate": True}, "elastic": {"ranks": 2, "workers": 2}},
         {"batch": 4, "elastic": {"ranks": 4, "workers": 1}},

@@ -218,7 +218,7 @@ class SampleFields:
             self._study(names)
         return self.in_place.get(names)
 
-    def leaves(self, names: tuple[str, ...], of_bytes: Collection[str]) -> bool:
+    def are_samples(self, names: tuple[str, ...], of_bytes: Collection[str]) -> bool:
         """Whether raw samples with these entries, of which these are bytes, are samples as they are."""
         if self._unmatched and self._tried < TRIAL:  # each sample has to be counted
             return False

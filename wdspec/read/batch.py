@@ -7,7 +7,7 @@ and `ragged` of the spec define them, or a user function.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -100,12 +100,17 @@ class BatchMaker:
                 list(samples) if entries is None else [as_tuple(sample, entries) for sample in samples]
             )
         if entries is not None:
-            rows = [as_tuple(sample, entries) for sample in samples]
+            if isinstance(samples, TableRows) and all(
+                find_field(entry, samples.columns) for entry in entries
+            ):
+                parts: Iterable[Iterable[Any]] = as_tuple(samples.columns, entries)
+            else:
+                parts = zip(*[as_tuple(sample, entries) for sample in samples], strict=True)
             names = [entry.split(";")[0] for entry in entries]
             self._check(names)
             return tuple(
                 columns.get(name, self._other)(name, list(values), samples)
-                for name, values in zip(names, zip(*rows, strict=True), strict=True)
+                for name, values in zip(names, parts, strict=True)
             )
         found = _values_by_field(samples)
         self._check(samples[0])

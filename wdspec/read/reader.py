@@ -42,9 +42,8 @@ class Reader:
     """
 
     def __init__(self, plan: Plan, parts: Mapping[str, SourceParts], ranks: range, spec: Spec) -> None:
-        self.plan = plan
-        self.ranks = ranks
-        self._stage, self._folder = spec.stage, spec.folder
+        self.plan, self.ranks = plan, ranks
+        self._stage, self._folder, collate = spec.stage, spec.folder, spec.batch and spec.batch.collate
         self.budgets = {
             source.name: Budget(parts[source.name].errors, source.name) for source in plan.sources
         }
@@ -55,6 +54,7 @@ class Reader:
         self._lent: AbstractContextManager[object] = lent or nullcontext()
         self._planner = WindowPlanner.of(spec) if plan.batching.windowed else None
         choose = None if self._planner is None else self._planner.choose
+        self._needs_samples = bool(self._planner or self._stage or (collate and collate.call))  # no columns
         self._sources = [
             LiveSource(
                 source, parts[source.name], self.budgets[source.name], self._functions, plan.seed, choose
@@ -243,7 +243,7 @@ class Reader:
             return self._pass_opener(plan.finite)
         draws, stage, planner = plan.draws(), self._stage, self._planner
         tables = (each for each in sources if each.plan.shards[0].text.endswith(TABLE_SUFFIXES))
-        is_plain = plan.batching.batched and stage is None and planner is None
+        is_plain = plan.batching.batched and not self._needs_samples
         endless = RowSlot if is_plain and any(map(may_keep_rows, tables)) else EndlessSlot
 
         def open_endless(rank: int, worker: int, state: bytes | None) -> EndlessSlot:

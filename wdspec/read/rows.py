@@ -39,6 +39,11 @@ class TableRows(Sequence[Sample]):
     def __len__(self) -> int:
         return len(self.columns["__key__"])
 
+    def __iter__(self) -> Iterator[Sample]:
+        names = tuple(self.columns)
+        for values in zip(*self.columns.values(), strict=True):
+            yield dict(zip(names, values, strict=True))
+
     @overload
     def __getitem__(self, at: int) -> Sample: ...
     @overload

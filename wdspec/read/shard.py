@@ -313,7 +313,7 @@ class ShardOpener:
             tokens=self.tokens,
             open_beside=partial(self._open_beside, piece.shard),
             takes_all=self.fields.naming.takes_all,
-            are_samples=self.fields.leaves if self.keeps_rows else None,
+            are_samples=self.fields.are_samples if self.keeps_rows else None,
         )
         return partial(
             row.read, surroundings=surroundings, **options
