@@ -4,21 +4,32 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from commandline import wdspec as run
 
 import wdspec as wds
 from wdspec.cli.doctor import set_variables
 from wdspec.spec.load import check
+from wdspec.spec.spec import Spec
 
 DOCS = Path(__file__).parents[2] / "docs"
-SPECS = [
+BLOCKS = [
     pytest.param(text, id=f"{page.stem}, block {number}")
     for page in sorted(DOCS.glob("*.md"))
     if page.name != "spec.md"  # its bad examples are tried with its good ones
     for number, text in enumerate(
         re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
     )
-    if re.search(r"^dataset:", text, re.MULTILINE)
+]
+SPECS = [block for block in BLOCKS if re.search(r"^dataset:", block.values[0], re.MULTILINE)]
+FORM = ("E201", "E202", "E203", "E204", "E205")
+"""Codes of keys that do not exist, and of values of another kind."""
+PARTS = [
+    block
+    for block in BLOCKS
+    if block not in SPECS
+    and "convert" not in block.id  # these are files of other tools
+    and re.findall(r"^(\w+):", block.values[0], re.MULTILINE)[0] in Spec.model_fields
 ]
 
 
@@ -28,8 +39,16 @@ def test_a_spec_on_a_page_has_no_error(text, tmp_path):
     assert [problem for problem in check(tmp_path / "spec.yaml")[1] if problem.is_error] == []
 
 
+@pytest.mark.parametrize("text", PARTS)
+def test_a_part_of_a_spec_on_a_page_has_keys_and_values_that_exist(text):
+    part = yaml.safe_load(text)
+    given = {"dataset": [{"shards": "a.tar"}], **part}
+    assert [problem for problem in check(given)[1] if problem.code in FORM] == []
+
+
 def test_there_are_specs_on_the_pages():
     assert len(SPECS) >= 10
+    assert len(PARTS) >= 10
 
 
 @pytest.mark.long
