@@ -161,7 +161,7 @@ def main() -> None:
     print(f"{'':<44}{'one tar':>13}{'a join':>13}{'':>9}")
     compare("images of 40 KB and captions, decoded", 40_000, "rgb8")
     compare("images of 40 KB and captions, raw", 40_000, "raw")
-    compare("40 KB, 10 % without a caption, decoded", 40_000, "rgb8", 0.1)
+    compare("40 KB, 10% without a caption, decoded", 40_000, "rgb8", 0.1)
     compare("bytes of 200 B and captions, raw", 200, "raw")
     for rows in (10_000, 1_000_000):
         look_up(rows)

@@ -4,7 +4,7 @@
 
 Times are processor time per sample, of choosing alone. The JSON is parsed once, as the batch needs it anyway; the row
 `parsing the JSON` shows what that costs. Memory is that of one node: the file of the table, and what building it took.
-Reading is that of tars with pictures, of which 90 % are left out, in the two orders of their files.
+Reading is that of tars with pictures, of which 90% are left out, in the two orders of their files.
 """
 
 from __future__ import annotations
