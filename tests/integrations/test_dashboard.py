@@ -19,7 +19,7 @@ def test_each_panel_shows_the_series_of_a_run(tmp_path):
     if shutil.which("prometheus") is None:
         missing("prometheus", "apt-get install prometheus")
     found = {
-        panel.title: dict(series) for panel, series in dashboard.observe_job(tmp_path / "job", 25).items()
+        panel.title: dict(series) for panel, series in dashboard.observe_job(tmp_path / "job", 14).items()
     }
     assert len(found) == len(json.loads(dashboard.DASHBOARD.read_text())["panels"])
     for title, series in found.items():

@@ -311,7 +311,7 @@ class TestBareDataLoader:
         with pytest.raises(wdspec.UsageError, match="7 batches is not a multiple of 2 workers"):
             list(loader)
 
-    @pytest.mark.parametrize("start", ["fork", "spawn"])
+    @pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
     def test_batches_in_no_order_are_refused(self, spec, start, monkeypatch):
         # Otherwise torch ends processes that have not started within 5 s, and others that wait for them fail.
         monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 60)
