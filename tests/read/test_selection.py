@@ -493,3 +493,10 @@ def test_arrays_that_are_no_keys(tmp_path, array, message):
     spec = {"dataset": [{"shards": f"{tmp_path}/a.tar", "keys": f"@{tmp_path}/uids.npy"}]}
     with pytest.raises(wdspec.ShardError, match=message):
         wdspec.plan(spec)
+
+
+def test_a_part_of_more_than_all_is_refused_with_the_forms_of_a_part():
+    problems = wdspec.validate({"dataset": [{"shards": "a.tar", "subset": "120%"}]})
+    assert [(each.code, each.hint.partition(",")[0]) for each in problems if each.is_error] == [
+        ("E210", "write a fraction such as `10%`")
+    ]

@@ -23,6 +23,7 @@ SUBSETS = "  - {{name: a, shards: a.tar, subset: {}}}\n  - {{name: b, shards: a.
 
 BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("extends: nowhere.yaml\n" + A, [("E001", 1, 10)]),
+    ("batch: {size: 0}\nepoch: {batches: 10}\nmix: {unit: batch}\n" + A, [("E204", 1, 15)]),
     ("name: a\x07b\n" + A, [("E004", 1, 8)]),
     ("dataset:\n  - shards: @list.txt\n", [("E005", 2, 13)]),
     (A + "---\n" + A, [("E006", 3, 1)]),

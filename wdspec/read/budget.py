@@ -64,7 +64,10 @@ MIN_SAMPLES = 1000
 MISTAKES = (SpecError, UsageError, StoreError, ImportError)
 """Errors that every sample would raise. No policy skips them."""
 
-_HOW_TO_SKIP = "to train without damaged data, set `errors: skip`, which counts it; `wdspec check` lists it"
+_HOW_TO_SKIP = (
+    "`errors: skip` leaves out and counts what cannot be read, decoded or measured; `wdspec check` lists damaged "
+    "data"
+)
 _NO_SKIP = (
     "`errors: skip` skips faults in the data, not in code; to also skip samples on which a function of `map`, "
     "`select` or `decode` fails, write `errors: {skip: [shard, decode, map]}`"

@@ -353,7 +353,7 @@ class PassSlot(FiniteSlot):
                 sample[MASK] = True
                 first = first or sample
         if first is not None and len(taken) == size and None not in taken:
-            return taken  # type: ignore[return-value]  # it has no None
+            return cast("list[Sample]", taken)
         padding = self._first() if first is None else first
         taken += [None] * (size - len(taken))
         return [{**padding, MASK: False} if sample is None else sample for sample in taken]

@@ -126,7 +126,7 @@ class Bundle:
         step = 1 << max(0, size.bit_length() - 3)
         room = next((room for room in _ROOMS if size <= room), -(-size // step) * step)
         self._memory = ring.value.take(room) if size >= _PIPE else None
-        self.room = memoryview(b"" if self._memory is None else self._memory)  # type: ignore[arg-type]
+        self.room = memoryview(b"") if self._memory is None else self._memory.data
         self.end = 0
         """Bytes that have been written to it."""
         self.size = 0

@@ -42,7 +42,8 @@ def _read_fraction(value: Any) -> Decimal:
     else:
         fraction = Decimal(str(values.read_number(value)))
     if not 0 <= fraction <= 1:
-        meant = f"write `{value}%`" if 1 < fraction <= 100 else _FORMS
+        is_percentage = not isinstance(value, str) and 1 < fraction <= 100
+        meant = f"write `{value}%`" if is_percentage else _FORMS
         values.refuse("E210", f"{quote(str(value))} is not a part of the samples", meant)
     return fraction
 

@@ -43,7 +43,7 @@ def short_epochs(composition: Composition) -> Findings:
         message = f"an epoch of {epoch.samples:,} samples is shorter than one global batch of {least:,}"
         hint = f"use at least {least} samples, or a smaller batch"
         yield Finding(node.value_or_self("samples"), message, hint)
-    elif epoch.batches and not spec.batch:
+    elif epoch.batches and not spec.batch and "batch" not in composition.bad:
         hint = "add `batch:`, or state the epoch in samples"
         yield Finding(node.key_or_self("batches"), "an epoch of batches needs a `batch`", hint)
 

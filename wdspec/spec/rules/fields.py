@@ -279,19 +279,15 @@ def mapped_fields(composition: Composition) -> Findings:
     for leaf, source in right_sources(composition, "extensions", "rename", "map"):
         fields = visible_fields(source)
         if "map" in leaf.node.entries:
-            at, named = (
-                leaf.node.entries["map"].value,
-                [call.field for call in source.map if call.field is not None],
-            )
+            at = leaf.node.entries["map"].value
+            named = [call.field for call in source.map if call.field is not None]
             yield from _absent(at, named, {} if fields is None else {leaf.name: fields})
             yield from find_renamed(at, named, [(leaf, source)])
     if "map" in composition.top.entries and not composition.bad & {"map", "fields", "to_tuple", "batch"}:
         # A function of whole samples may add any field.
         calls = takewhile(lambda call: call.field is not None, composition.spec.map)
-        named, at = (
-            [call.field for call in calls if call.field is not None],
-            composition.top.entries["map"].value,
-        )
+        named = [call.field for call in calls if call.field is not None]
+        at = composition.top.entries["map"].value
         yield from _absent(at, named, known_fields(composition, "extensions", "rename", "map"))
         yield from find_renamed(at, named, right_sources(composition, "extensions", "rename", "map", "tags"))
 
@@ -587,7 +583,7 @@ def _find_unmatched(key: str, draft: Draft, names: Sequence[str]) -> Finding:
     at = locate(draft.node.entries["decode"].value, (key,))
     if MAGIC.intersection(key):
         hint = "write `decode: rgb8` or a list of decoders, without a map, for all fields"
-        return Finding(at, f"keys of `decode` are no patterns: no field is called `{key[:60]}`", hint)
+        return Finding(at, f"keys of `decode` cannot be patterns: no field is called `{key[:60]}`", hint)
     hint = did_you_mean(key, names) or "use a field or a suffix that `extensions` keeps"
     return Finding(at, f"no field is called `{key[:60]}`: `{draft.name}` has {list_names(names, 8)}", hint)
 

@@ -54,7 +54,8 @@ def epochs_without_length(composition: Composition) -> Findings:
 def units_without_batch(composition: Composition) -> Findings:
     """`mix: {unit: batch}` without `batch`."""
     spec, mix = composition.spec, composition.mix
-    if mix is not None and spec.mix.unit == "batch" and spec.batch is None:
+    has_none = spec.batch is None and "batch" not in composition.bad
+    if mix is not None and spec.mix.unit == "batch" and has_none:
         message = "`unit: batch` draws a source for each batch, but there is no `batch`"
         yield Finding(mix.key("unit"), message, "add `batch: n`, or remove `unit`")
 
