@@ -168,7 +168,16 @@ def fields(served):
     return expected
 
 
-@pytest.mark.parametrize("read", [{}, {"shuffle": 0}, {"shuffle": 0, "interleave": 2}])
+@pytest.mark.parametrize(
+    "read",
+    [
+        {},
+        {"shuffle": 0},
+        {"shuffle": 0, "interleave": 2},
+        {"where": "json.n >= 0"},
+        {"subset": {"part": "100%", "of": "json.n"}},
+    ],
+)
 def test_a_field_that_cannot_be_decoded_is_asked_for_again_where_it_came_from_a_copy(
     served, fields, caplog, read
 ):
@@ -225,9 +234,12 @@ def test_a_sample_that_costs_too_much_leaves_its_copy(served, fields):
     assert sum(served.fetched.values()) - before <= 2
 
 
-def test_a_field_that_is_damaged_in_its_store_names_the_copy_and_costs_one_more_reading(served, fields):
+@pytest.mark.parametrize("choice", [{}, {"where": "json.n >= 0"}])
+def test_a_field_that_is_damaged_in_its_store_names_the_copy_and_costs_one_more_reading(
+    served, fields, choice
+):
     (served.folder / "fields.tar").write_bytes(copy_of(served, "fields.tar").read_bytes())
-    skipping = {"errors": {"skip": True}}
+    skipping = {"errors": {"skip": True}, **choice}
     before = sum(served.fetched.values())
     for _ in range(3):
         assert len(decoded(served, **skipping)) == 49

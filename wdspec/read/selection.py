@@ -25,7 +25,8 @@ from wdspec.spec.spec import Source, Spec
 RawSample = dict[str, Any]
 Choose = Callable[[RawSample], bool]
 """Whether a raw sample is kept. It counts those that are not. May raise, by the error policy of the source."""
-_KEY = ("__key__",)
+TryAgain = Callable[[RawSample, Exception, Callable[[RawSample], None]], None]
+"""See `ShardOpener.try_again`."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Selection:
         fields: SampleFields,
         tags: dict[str, Any] | None,
         budget: Budget,
-        read_again: Callable[[RawSample, Exception], RawSample | None] | None = None,
+        try_again: TryAgain | None = None,
     ) -> Choose:
         """Return the function that says whether a raw sample is kept.
 
@@ -74,17 +75,28 @@ class Selection:
             fields: the fields of the source.
             tags: its tags, which expressions can read too.
             budget: counts the samples that are left out, by key of the spec, and handles errors.
-            read_again: returns a sample that cannot be measured as the store has it, if it was read from a cached copy.
+            try_again: applies a test again to what the store has, if a sample of a cached copy cannot be measured.
         """
 
-        def recover(error: Exception, cause: str, raw: RawSample) -> bool:
-            stored = None if read_again is None else read_again(raw, error)
-            if stored is not None:
+        def name_error(error: Exception, cause: str, raw: RawSample) -> WdspecError:
+            if not isinstance(error, WdspecError):
+                error = FieldError(f"`{cause}` cannot be evaluated: {one_line(error)}")
+            return error.at(url=raw["__url__"], key=raw["__key__"])
+
+        def recover(error: Exception, cause: str, keeps: Choose, raw: RawSample) -> bool:
+            def replace_raw(stored: RawSample) -> None:
+                keeps(stored)
                 raw.clear()
                 raw.update(stored)
-                return self.build(fields, tags, budget)(raw)
-            known = isinstance(error, WdspecError)
-            named = error if known else FieldError(f"`{cause}` cannot be evaluated: {one_line(error)}")
+
+            named = name_error(error, cause, raw)
+            if try_again is not None:
+                try:
+                    try_again(raw, named, replace_raw)
+                except Exception as latest:
+                    named = name_error(latest, cause, raw)
+                else:
+                    return self.build(fields, tags, budget)(raw)
             budget(named, "decode", url=raw["__url__"], key=raw["__key__"])
             return False
 
@@ -95,7 +107,7 @@ class Selection:
                 try:
                     kept = keeps(raw)
                 except Exception as error:
-                    return recover(error, cause, raw)
+                    return recover(error, cause, keeps, raw)
                 if kept:
                     return True if rest is None else rest(raw)
                 tally[0] += 1

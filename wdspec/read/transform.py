@@ -582,7 +582,7 @@ class SourceParts:
         if self.selection is None:
             return lambda raw: True
         fields, tags = self.transform.fields, self.transform.tags
-        return self.selection.build(fields, dict(tags or {}), budget, self.open.read_from_store)
+        return self.selection.build(fields, dict(tags or {}), budget, self.open.try_again)
 
     @property
     def selecting(self) -> ShardOpener:
