@@ -137,8 +137,10 @@ def test_an_endless_stream_resumes(shards):
     assert_resumable(alone(spec, num_workers=2), batches=12, stops=[0, 7])
 
 
-@pytest.mark.parametrize(("workers", "canonical"), [(1, 4), (2, 4), (3, 3), (4, 4)])
-@pytest.mark.parametrize("persistent", [True, False])
+# All pairs are in the long test below.
+@pytest.mark.parametrize(
+    ("workers", "canonical", "persistent"), [(1, 4, True), (2, 4, False), (3, 3, True), (4, 4, False)]
+)
 def test_any_number_of_workers_resumes(shards, workers, canonical, persistent):
     spec = load(
         {
