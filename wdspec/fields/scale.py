@@ -33,19 +33,18 @@ class Scaling:
         if not 0 <= self.prob <= 1:
             raise ValueError(f"a probability is in 0..1, not {self.prob}")
 
-    def factor(self, u1: float, u2: float) -> float | None:
+    def factor(self, numbers: Numbers) -> float | None:
         """Return the factor for a sample, or None if it keeps its size.
 
         Args:
-            u1: uniform in [0, 1): decides whether.
-            u2: uniform in [0, 1): decides how much.
+            numbers: number 0 decides whether it is rescaled, number 1 how much.
         """
-        if u1 >= self.prob:
+        if self.prob < 1 and numbers(0) >= self.prob:
             return None
         if self.lo == self.hi:
             return self.lo
         low, high = math.log(self.lo), math.log(self.hi)
-        return min(max(math.exp(low + u2 * (high - low)), self.lo), self.hi)
+        return min(max(math.exp(low + numbers(1) * (high - low)), self.lo), self.hi)
 
 
 def scaled_size(size: tuple[int, int], factor: float | None) -> tuple[int, int]:

@@ -29,8 +29,8 @@ import numpy as np
 from wdspec.base.errors import UsageError
 from wdspec.planning.keys import key64, random64
 
-SampleIdentity = tuple[int, int, str]
-"""(key of the source in the slot, raw ordinal in it, `__url__`) of the sample that a user function is processing."""
+SampleIdentity = tuple[int, str]
+"""The 64-bit number and the `__url__` of the sample that a user function is processing."""
 
 
 class _Current(threading.local):
@@ -72,14 +72,14 @@ def sample_rng(sample: Mapping[str, Any], name: str = "") -> np.random.Generator
             "sample_rng works inside the functions that `map` and `select` name, and in the thread that calls them; "
             "for other threads, create the generator before they start and pass it to them"
         )
-    key, ordinal, url = identity
+    number, url = identity
     if sample.get("__url__", url) != url:
         raise UsageError(
             f"sample_rng was called for a sample of {sample['__url__']} while a sample of {url} is processed; call it "
             "in the function that receives the sample, and keep the numbers, not the sample"
         )
     stream = key64("sample_rng", name) if name else 0
-    return np.random.Generator(np.random.Philox(key=random64(key, ordinal) << 64 | stream))
+    return np.random.Generator(np.random.Philox(key=number << 64 | stream))
 
 
 _numpy_random: Any = np.random

@@ -304,15 +304,17 @@ class Transform:
         dropped, key = budget.dropped, key64(seed, "transform", budget.source, slot)
         generators = functions.generators if self.has_functions else None
         is_same = self.scaling is None and not self.fields.rules.draw
-        stages = self._stages(budget, key, functions, is_same)
+        draws = self.has_functions or not is_same
+        stages = self._stages(budget, functions, is_same)
 
         def attempt(raw: Sample, ordinal: int) -> Sample | _Failure | None:
+            number = random64(key, ordinal) if draws else 0
             if generators is not None:
-                generators.seed(random64(key, ordinal) ^ _GLOBALS)
+                generators.seed(number ^ _GLOBALS)
             sample: Sample | None = raw
             for stage, step in stages:
                 try:
-                    sample = step(sample, ordinal)
+                    sample = step(sample, number)
                 except Exception as error:
                     return _Failure(error, stage)
                 if sample is None:
@@ -346,34 +348,33 @@ class Transform:
                 budget.delivered += 1
             return outcome
 
-        if generators is None and len(stages) == 1 and is_same:
-            return _decode_only(self.fields, budget, process)
-        return process
+        return process if draws or len(stages) > 1 else _decode_only(self.fields, budget, process)
 
     def _stages(
-        self, budget: Budget, key: int, functions: UserFunctions, is_same: bool
+        self, budget: Budget, functions: UserFunctions, is_same: bool
     ) -> list[tuple[SkipCause, Callable[[Any, int], Sample | None]]]:
         """Return the steps in order, each with the cause under which its errors are counted.
+
+        A step takes a sample and its 64-bit random number.
 
         Args:
             is_same: whether decoding draws no numbers.
         """
         fields, scaling, dropped = self.fields, self.scaling, budget.dropped
 
-        def decode(raw: Sample, ordinal: int) -> Sample | None:
+        def decode(raw: Sample, number: int) -> Sample | None:
             if is_same:
                 sample = fields(raw)
             else:
-                numbers = partial(uniform, random64(key, ordinal))
-                factor = None if scaling is None else scaling.factor(numbers(0), numbers(1))
-                sample = fields(raw, factor, numbers)
+                numbers = partial(uniform, number)
+                sample = fields(raw, None if scaling is None else scaling.factor(numbers), numbers)
             if sample is None:
                 dropped["missing"] += 1
             return sample
 
         stages: list[tuple[SkipCause, Callable[[Any, int], Sample | None]]] = [("decode", decode)]
         if steps := self._user_steps(budget, functions):
-            stages.append(("map", partial(_run_user_steps, steps, key)))
+            stages.append(("map", partial(_run_user_steps, steps)))
         if self.keep is not None or self.need:
             stages.append(("decode", self.projection(budget)))
         return stages
@@ -393,7 +394,7 @@ class Transform:
         """Return the step that keeps the `fields` of the spec and checks what `to_tuple` needs."""
         keep, missing = self.keep, self.missing
 
-        def project(sample: Sample, ordinal: int) -> Sample | None:
+        def project(sample: Sample, number: int) -> Sample | None:
             if keep is None:
                 kept = dict(sample)
             else:
@@ -463,9 +464,9 @@ def _decode_only(fields: SampleFields, budget: Budget, process: Process) -> Proc
     return decode
 
 
-def _run_user_steps(steps: Sequence[Step], key: int, sample: Sample, ordinal: int) -> Sample | None:
+def _run_user_steps(steps: Sequence[Step], sample: Sample, number: int) -> Sample | None:
     """Run `select` and `map`, which can use `sample_rng` meanwhile."""
-    current.sample = key, ordinal, sample["__url__"]
+    current.sample = number, sample["__url__"]
     result: Sample | None = sample
     try:
         for step in steps:
