@@ -13,7 +13,6 @@ from wdspec.formats.compression import (
     format_of,
     is_listed,
     stem_of,
-    without_compression,
 )
 
 
@@ -36,11 +35,10 @@ def test_each_suffix_has_its_format_its_compression_and_its_stem():
                     assert format_of(name) == format_of(name.upper()) == format
                     assert compression_of(name) is compression
                     assert stem_of(name) == "a.b"
-                    assert without_compression(name) == f"https://h/d.e/a.b{suffix}"
                     assert is_listed(os.path.basename(name)) is (format == "tar")
     for compression in COMPRESSIONS:
         for suffix in compression.tar_suffixes:
-            assert without_compression(f"a{suffix}") == "a.tar"
+            assert (stem_of(f"a{suffix}"), format_of(f"a{suffix}")) == ("a", "tar")
             assert compression_of(f"a{suffix}") is compression
             assert is_listed(f"A{suffix}".upper())
 

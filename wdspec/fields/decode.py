@@ -13,7 +13,7 @@ from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.codecs.pickles import refuse_to_read
 from wdspec.fields.scale import Numbers
 from wdspec.formats.compression import BY_NAME as COMPRESSIONS
-from wdspec.spec.language.decoder_options import option_values
+from wdspec.spec.language.decoder_options import DRAWING, option_values
 from wdspec.spec.language.decoders import (
     BY_NAME,
     DEFAULT_IMAGE_DECODER,
@@ -181,7 +181,7 @@ class DecodeRules:
             return None
         if ":" in chosen:
             return FieldDecoder(chosen, UserDecoder(chosen, self.folder))
-        base = split_decoder(chosen)[0]
+        base, options = split_decoder(chosen)
         row = BY_NAME[base]
         target = row.read_trusting if self.allow_pickle and row.read_trusting else row.read
         if not target or (self.secure and row.is_pickle):
@@ -190,7 +190,7 @@ class DecodeRules:
         if row.made:
             read = read(chosen, name, plain)
         if row.image is None:
-            return FieldDecoder(base, read, read if draws(chosen) else None)
+            return FieldDecoder(base, read, read if options & DRAWING else None)
         format = FORMAT_OF.get(plain.rpartition(".")[2])
         return FieldDecoder(format.pillow.lower() if format else f"image ({base})", read, read)
 

@@ -13,7 +13,7 @@ import bz2
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -240,6 +240,19 @@ _BY_REQUEST: dict[object, Compression | None] = {
     **dict.fromkeys((False, "", "none")),
 }
 _BY_SUFFIX = {suffix: each for each in COMPRESSIONS for suffix in (*each.suffixes, *each.tar_suffixes)}
+_FORMAT_BY_SUFFIX = {suffix: format for format, suffixes in SUFFIXES.items() for suffix in suffixes}
+
+
+def _any_of(suffixes: Iterable[str]) -> str:
+    return "|".join(map(re.escape, suffixes))
+
+
+_find_ending = re.compile(
+    rf"(?P<format>{_any_of(_FORMAT_BY_SUFFIX)})?(?P<packing>{_any_of(s for c in COMPRESSIONS for s in c.suffixes)})?\Z"
+    rf"|(?P<tar>{_any_of(s for c in COMPRESSIONS for s in c.tar_suffixes)})\Z",
+    re.IGNORECASE | re.ASCII,
+).search
+"""Finds the end of a name: the suffixes of the format and of the compression, or one for a compressed tar."""
 
 
 def recognize(start: bytes) -> Compression | None:
@@ -258,24 +271,12 @@ def compression_of(name: str, requested: bool | str | None = None) -> Compressio
         UsageError: the compression is unknown.
     """
     if requested is None:
-        return _BY_SUFFIX.get(_suffix(name))
+        ending = _find_ending(name)
+        return ending and _BY_SUFFIX.get((ending["packing"] or ending["tar"] or "").lower())
     try:
         return _BY_REQUEST[requested]
     except (KeyError, TypeError):
         raise UsageError(f"unknown compression {requested!r}; use gz, bz2, xz, zst, True or False") from None
-
-
-def without_compression(name: str) -> str:
-    """Remove the suffix of the compression from a name; `.tgz` and similar ones become `.tar`."""
-    suffix = _suffix(name)
-    compression = _BY_SUFFIX.get(suffix)
-    if compression is None:
-        return name
-    return name[: -len(suffix)] + (".tar" if suffix in compression.tar_suffixes else "")
-
-
-def _suffix(name: str) -> str:
-    return name[name.rfind(".") :].lower() if "." in name else ""
 
 
 TAR_SUFFIXES = (
@@ -286,8 +287,6 @@ TAR_SUFFIXES = (
 """Suffixes of shards in a directory: only tars, as JSON lines are often lists of other things."""
 
 _HIDDEN_OR_PARTIAL = (".", "~")
-
-_FORMAT_BY_SUFFIX = {suffix: format for format, suffixes in SUFFIXES.items() for suffix in suffixes}
 
 
 def format_of(name: str, requested: str = "auto") -> Format:
@@ -302,9 +301,11 @@ def format_of(name: str, requested: str = "auto") -> Format:
     if requested != "auto":
         return requested  # type: ignore[return-value]  # the spec has been checked
     for text in (re.split("[?#]", name, maxsplit=1)[0], name):
-        suffix = _format_suffix(text.rpartition("/")[2])
-        if suffix:
-            return _FORMAT_BY_SUFFIX[suffix]
+        ending = _find_ending(text)
+        if ending and ending["format"]:
+            return _FORMAT_BY_SUFFIX[ending["format"].lower()]
+        if ending and ending["tar"]:
+            break
     return "tar"
 
 
@@ -318,14 +319,9 @@ def is_listed(name: str) -> bool:
 
 def stem_of(name: str) -> str:
     """Return the name of a shard without folders, format and compression, as in the keys of its samples."""
-    base = without_compression(name.rpartition("/")[2])
-    return base[: len(base) - len(_format_suffix(base))]
-
-
-def _format_suffix(name: str) -> str:
-    """Return the suffix of the format in a name; empty if there is none."""
-    base = without_compression(name).lower()
-    return next((suffix for suffix in _FORMAT_BY_SUFFIX if base.endswith(suffix)), "")
+    base = name.rpartition("/")[2]
+    ending = _find_ending(base)
+    return base[: ending.start()] if ending else base
 
 
 def check_size(size: int) -> None:

@@ -61,7 +61,8 @@ class Reader:
             )
             for source in plan.sources
         ]
-        self._segments: tuple[ScheduleSegment, ...] = ()
+        self.segments: tuple[ScheduleSegment, ...] = ()
+        """The shares that were set, by which batches are drawn."""
         self._open_slot = self._slot_opener(plan)
         self._table: dict[int, bytes] = {}
         """The states of slots that are not open."""
@@ -222,9 +223,7 @@ class Reader:
 
     def draw_by(self, segments: tuple[ScheduleSegment, ...]) -> None:
         """Draw later batches by the shares that were set. Slots keep their buffers."""
-        if segments == self._segments:
-            return
-        self._segments = segments
+        self.segments = segments
         plan = self.plan.with_shares(segments)
         self._open_slot = self._slot_opener(plan)
         draws = plan.draws()
@@ -284,7 +283,7 @@ class Reader:
         plan, draws = self.plan, self.plan.draws()
 
         def draws_at(step: int) -> Draws | ScheduledDraws:
-            live = [segment for segment in self._segments if segment.start <= step]
+            live = [segment for segment in self.segments if segment.start <= step]
             return plan.draws_of(live[-1]) if live else draws
 
         return lambda rank, worker, state: WindowSlot(

@@ -176,7 +176,8 @@ class Here:
                 self._reader, self._process = self._run.reader(), os.getpid()
             self._reader.restore(slots)
             self._must_restore, self._last_slots = False, None
-        self._reader.draw_by(work.segments)
+        if work.segments != self._reader.segments:
+            self._reader.draw_by(work.segments)
         return self._reader
 
     def slots(self, from_steps: Mapping[int, bytes]) -> Mapping[int, bytes]:

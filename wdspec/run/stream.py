@@ -117,12 +117,10 @@ class Stream:
     @property
     def start(self) -> int:
         """J of the step that the next iteration starts with."""
-        return self.start_from(self.step)
+        return self.start_from(self.step) if self.skipped.ranges else self.step
 
     def start_from(self, step: int) -> int:
         """Return the step itself, or the one after its epoch if the rest of the epoch is skipped."""
-        if not self.skipped.ranges:
-            return step
         length, end = self.run.plan.epoch_batches, self.run.plan.epoch_end(step)
         is_over = length and end and step % length and self.skipped.following(step) >= end
         return end if end and is_over else step

@@ -253,7 +253,8 @@ class TaskReader(Dataset[Any]):
                 self._reader.rows.pool, self._reader.rows.is_sent = ring.value, True
         if task.slots is not None:
             self._reader.restore(task.slots)
-        self._reader.draw_by(task.segments)
+        if task.segments != self._reader.segments:
+            self._reader.draw_by(task.segments)
         return self._reader
 
     def __getstate__(self) -> dict[str, Any]:

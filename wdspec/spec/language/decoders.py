@@ -7,7 +7,7 @@ first decodes with them.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -404,7 +404,7 @@ def first_taking(names: Iterable[str], last: str) -> str | None:
     return next((name for name, base in bases if ":" in name or BY_NAME[base].takes(base, last)), None)
 
 
-def choose_decoder(names: Iterable[str], fields: Mapping[str, str], name: str, suffix: str) -> str | None:
+def choose_decoder(names: Sequence[str], fields: Mapping[str, str], name: str, suffix: str) -> str | None:
     """Return the decoder that `decode` sets for a field, or else the one of its extension; None if it has none.
 
     Args:
@@ -412,11 +412,11 @@ def choose_decoder(names: Iterable[str], fields: Mapping[str, str], name: str, s
         fields: decoders by name of a field, or by suffix.
         name, suffix: as for `key_for`.
     """
-    if (key := key_for(fields, name, suffix)) is not None:
+    if fields and (key := key_for(fields, name, suffix)) is not None:
         return fields[key]
     last = split_packing(suffix.lower())[0].rpartition(".")[2]
     default = last if last in BY_NAME and BY_NAME[last].by_default else None
-    return first_taking(names, last) or default
+    return (first_taking(names, last) if names else None) or default
 
 
 def measures_of(suffix: str, decoder: str | None) -> tuple[str, ...] | None:
