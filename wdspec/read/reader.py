@@ -39,9 +39,17 @@ class Reader:
         parts: how to read each source.
         ranks: the canonical ranks to read.
         spec: for its `stage` and `batch`.
+        table: the states to resume from, by slot; None starts at the beginning.
     """
 
-    def __init__(self, plan: Plan, parts: Mapping[str, SourceParts], ranks: range, spec: Spec) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        parts: Mapping[str, SourceParts],
+        ranks: range,
+        spec: Spec,
+        table: SlotTable | None = None,
+    ) -> None:
         self.plan, self.ranks = plan, ranks
         self._stage, self._folder, collate = spec.stage, spec.folder, spec.batch and spec.batch.collate
         self.budgets = {
@@ -64,7 +72,7 @@ class Reader:
         self.segments: tuple[ScheduleSegment, ...] = ()
         """The shares that were set, by which batches are drawn."""
         self._open_slot = self._slot_opener(plan)
-        self._table: dict[int, bytes] = {}
+        self._table = dict(table or {})
         """The states of slots that are not open."""
         self._slots: dict[int, Slot] = {}
         """The open slots, by number."""

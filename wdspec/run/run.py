@@ -15,7 +15,7 @@ from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
 from wdspec.planning.topology import Seat, Topology
 from wdspec.read.batch import as_tuple, build_collate
 from wdspec.read.packing import build_window_collate
-from wdspec.read.reader import Reader
+from wdspec.read.reader import Reader, SlotTable
 from wdspec.read.transform import Sample, SourceParts
 from wdspec.shards.shards import Shards
 from wdspec.spec.spec import Spec
@@ -81,9 +81,9 @@ class Run:
         named = zip(self.plan.sources, current.shares, strict=True)
         return {source.name: float(share) for source, share in named}
 
-    def reader(self) -> Reader:
-        """Return a reader of this rank's part of each global batch."""
-        return Reader(self.plan, self.parts, self.ranks, self.spec)
+    def reader(self, table: SlotTable | None = None) -> Reader:
+        """Return a reader of this rank's part of each global batch, which resumes from the states of slots."""
+        return Reader(self.plan, self.parts, self.ranks, self.spec, table)
 
     @cached_property
     def assemble(self) -> Callable[[int, Sequence[Sequence[Sample]]], list[Any]]:

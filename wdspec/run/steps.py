@@ -173,8 +173,9 @@ class Here:
         if self._reader is None or self._must_restore or (self._notes_states and not is_unfinished):
             slots = work.slots()
             if self._reader is None:
-                self._reader, self._process = self._run.reader(), os.getpid()
-            self._reader.restore(slots)
+                self._reader, self._process = self._run.reader(slots), os.getpid()
+            else:
+                self._reader.restore(slots)
             self._must_restore, self._last_slots = False, None
         if work.segments != self._reader.segments:
             self._reader.draw_by(work.segments)
