@@ -40,16 +40,16 @@ def plan(
     lock: LockLike = None,
     **choice: Any,
 ) -> Plan:
-    """List the shards of a spec, and plan which rank and worker reads which shards, and when. Needs no torch.
+    """List the shards of a spec, and plan which rank and worker reads which shards, and when. Does not need torch.
 
-    This reads no shard, except for the headers that count the samples of `epoch: pass`.
+    This does not read any shards, except for headers to count the samples of `epoch: pass`.
 
     Args:
         spec: a path, a dict or a loaded Spec.
         ranks: number of data-parallel ranks N; by default that of the running job, else 1.
         workers: number of workers per rank K; by default the spec's `loader.workers`, at least 1. `ranks` and
             `workers` only matter without `elastic`, which fixes the canonical topology.
-        lock: a file that `wdspec lock` wrote; plan exactly its shards, and list none.
+        lock: a file written by `wdspec lock`; plan exactly its shards, without listing any.
         choice: `split`, `env`, `vars`, `overrides`, as for `wdspec.load`.
 
     Raises:
@@ -139,10 +139,10 @@ def loader(
         num_workers: number of workers; by default the spec's `loader.workers`. 0 reads in this process.
         rank, world_size: the data-parallel rank and their number; by default those of torch.distributed or of the
             launcher's environment variables.
-        mesh, dim: a `DeviceMesh` to take the rank from instead, and its data-parallel dimension (or several, the
-            slowest first). Peers along the other dimensions (tensor, pipeline, context parallel) read the same.
+        mesh, dim: a `DeviceMesh` to get the rank from instead, and its data-parallel dimension (or several, outermost
+            first). Peers along other dimensions (tensor, pipeline, context parallel) read the same batches.
         split, env, vars, overrides: as for `wdspec.load`.
-        lock: a file that `wdspec lock` wrote; read exactly its shards, and list none.
+        lock: a file written by `wdspec lock`; read exactly its shards, without listing any.
         torch_arguments: more arguments of torch's DataLoader, such as ``pin_memory`` or ``multiprocessing_context``;
             they override the spec's `loader:`.
 

@@ -122,9 +122,9 @@ def assert_resumable(
     states, loaded into this loader while it is live, must give the same batches again.
 
     Args:
-        make_loader: makes a new loader: a `Loader`, a `DataPipeline`, a DataLoader, or any iterable with `state_dict`
-            and `load_state_dict`. Each ``iter()`` yields the rest of an epoch, or the next one; an empty one is
-            ignored. A loader with a `close` method is closed.
+        make_loader: returns a new loader: a `Loader`, a `DataPipeline`, a DataLoader, or any iterable with
+            `state_dict` and `load_state_dict`. Each ``iter()`` yields the rest of an epoch, or the next one; an empty
+            one is ignored. A loader with a `close` method is closed.
         batches: number of batches of the run. Required for endless loaders.
         stops: numbers of batches after which to stop, if every one would take too long.
         live: whether states can also be loaded into a loader that has yielded batches.

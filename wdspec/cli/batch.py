@@ -62,12 +62,12 @@ def batch(
 ) -> None:
     """Show the samples of any step of a run: source, key, shard, index and byte offset.
 
-    The samples of a step depend on the topology of the run: that of `elastic`, of --state, or of --ranks and
-    --workers. If none of these states it, a warning says so.
+    The samples of a step depend on the topology of the run, which comes from `elastic`, from --state, or from --ranks
+    and --workers. If none of these is given, the command prints a warning.
 
-    The headers of all earlier samples of the same slots are read, or none with `epoch: pass`. Sources that drop samples
-    because of their content (`select`, `missing: skip`, `errors: skip`) are read and decoded up to the step. A --state
-    that was saved before the step shortens this.
+    The command reads the headers of all earlier samples of the same slots (with `epoch: pass`, it reads none). It
+    reads and decodes sources that drop samples because of their content (`select`, `missing: skip`, `errors: skip`) up
+    to the step. A --state that was saved before the step shortens this.
     """
     log_skipped_errors()
     state = None if saved is None else read_state(saved)

@@ -64,7 +64,7 @@ def bench(
     """Measure how fast this machine reads a spec: samples and bytes per second, the time to the first batch, the cost
     of reading, decoding, functions, batches and the transfer from workers, and how many workers help.
 
-    Each trial reads for some seconds in a fresh process; nothing else should run at the same time. Trials run the
+    Each trial reads for a few seconds in a new process. Do not run anything else at the same time. Trials run the
     functions that the spec names; WDS_SECURE=1 forbids them.
     """
     spec = choice.load()

@@ -77,9 +77,9 @@ def check(
 ) -> int:
     """Check the data of a spec: whether every shard exists, and the contents of some shards (with --all, of all).
 
-    Shards are read and decoded as in training, through the functions that the spec names (WDS_SECURE=1 forbids them).
-    The check continues after each problem. Then samples are compared: repeated keys and samples, fields and shapes
-    that differ, odd classes, sorted shards.
+    Shards are read and decoded as in training, with the functions of the spec (WDS_SECURE=1 forbids them). The check
+    continues after each problem. It then compares the samples, and reports repeated keys and samples, different fields
+    and shapes, unusual classes, and sorted shards.
 
     Exit code: 0 if there are no errors (with --strict: nor warnings), 1 if there are, 2 for wrong usage.
     `wdspec rule D107` explains a code.

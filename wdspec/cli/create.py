@@ -118,7 +118,7 @@ def create(
     wdspec create imagenet/train/ -o 'train-%06d.tar' --classes --maxcount 10000 --shuffle 1
     wdspec create index.csv -o 'data-%04d.tar' --shards 8 --key-column id --file jpg=path --value cls=label
 
-    The limits determine the number of shards, and the samples are spread evenly over them.
+    The limits determine the number of shards, and the samples are distributed evenly over them.
     """
     if run_pipes and Environment.read().secure:
         raise UsageError("WDS_SECURE forbids the commands of a recipe; unset it if you trust the recipe")

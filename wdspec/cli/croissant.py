@@ -127,9 +127,9 @@ def croissant(
     """Describe a mixture in Croissant 1.1 (JSON-LD): its sources, shards, fields, licences and shares.
 
     The document uses `name` and `description` of the spec and `license`, `homepage` and `revision` of its sources.
-    Statements that only people can make, such as about biases and personal data, come from --rai. Missing entries that
-    catalogues or reviewers expect are listed on standard error. Globs and directories are listed as in `wdspec
-    explain`; no samples are read.
+    Information that is not in the spec, such as about biases and personal data, comes from --rai. Missing entries that
+    catalogs or reviewers expect are listed on standard error. Globs and directories are listed as in `wdspec explain`;
+    no samples are read.
     """
     spec = choice.load()
     frozen = None if lock_file is None else Lock.read(lock_file).shards(spec, lock_file)

@@ -72,10 +72,10 @@ def diff(
     """Show what changes from one spec to another: settings, sources, shares, shards, passes, order, and whether saved
     states can resume.
 
-    OLD and NEW are files, or files at a revision of git, as in `wdspec diff main:train.yaml train.yaml`. Files that the
-    spec extends and lists that it names are read from the same revision. Globs and folders are listed as they are now,
-    unless a lock is next to the spec (`wdspec lock`), which also shows rewritten shards. --state FILE shows for each
-    source how a saved state would resume.
+    OLD and NEW are files, or files at a git revision, as in `wdspec diff main:train.yaml train.yaml`. Files that the
+    spec extends and lists that it refers to are read from the same revision. Globs and folders are listed as they are
+    now, unless a lock is next to the spec (`wdspec lock`), which also shows rewritten shards. --state FILE shows for
+    each source how a saved state would resume.
 
     OLD and NEW may also be records of runs (`wdspec.log_run`): then the command also compares versions, the
     environment, and what was read.

@@ -41,10 +41,10 @@ FEW_FILES = 4096
 def doctor(file: str | None, choose: Callable[[str], SpecChoice], form: str) -> int:
     """Show versions, optional libraries, limits of this machine, and environment variables that matter.
 
-    With a SPEC, the first shard of each source is opened as in training, to check that its store answers; this runs the
-    command of a `pipe:`. The output contains no secrets, so you can post it in a bug report.
+    With a SPEC, the first shard of each source is opened as in training, to check that its store responds; this runs
+    the commands of `pipe:` URLs. The output contains no secrets, so you can post it in a bug report.
 
-    Exit code: 1 if a variable is invalid, or a store does not answer.
+    Exit code: 1 if a variable is invalid, or a store does not respond.
     """
     reached: list[Reached] = []
     if file is not None:

@@ -29,9 +29,9 @@ def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | Non
     """Explain a spec: shares, shards, samples and passes per epoch, batches, who reads what.
 
     Globs, directories and @files are listed. The headers of the first shard of each local source are read to estimate
-    (~) the number of samples, and local shards are checked for existence. Files of modules are searched for the
-    functions of the spec. Nothing else is opened, and none of your code runs except the command of an `@pipe:` list,
-    which WDS_SECURE=1 forbids.
+    (~) the number of samples, and local shards are checked for existence. The command looks for the functions of the
+    spec in the files of their modules. It opens nothing else, and runs none of your code except the command of an
+    `@pipe:` list, which WDS_SECURE=1 forbids.
 
     Exit code: 1 if local shards are missing, or functions that their modules do not define.
     """

@@ -26,8 +26,8 @@ from wdspec.stores.outputs import save
 def fmt(paths: tuple[str, ...], check: bool, show_diff: bool, exclude: tuple[str, ...]) -> int:
     """Sort the keys of specs into the order of the reference, and remove trailing spaces.
 
-    Comments stay with their keys, and nothing else changes. Before a file is written, wdspec checks that its meaning is
-    the same. Files are found as by `wdspec validate`; `-` formats standard input.
+    Comments stay with their keys, and nothing else changes. Before wdspec writes a file, it checks that the meaning
+    has not changed. Files are found in the same way as by `wdspec validate`; `-` formats standard input.
 
     Exit code: 0; with --check 1 if a file would change; 1 for files that are not YAML.
     """

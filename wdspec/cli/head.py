@@ -33,7 +33,7 @@ _ORIGIN = ("__key__", "__source__", "__url__")
 def head(
     choice: SpecChoice, form: str, count: int, source: str | None, workers: int | None, as_batch: bool
 ) -> None:
-    """Show the first samples as training gets them, before batching: keys, types, shapes, sizes.
+    """Show the first samples as training receives them, before batching: keys, types, shapes, sizes.
 
     This reads shards and runs the functions that the spec names (`map`, `select`, decoders), which may also be in the
     working directory; WDS_SECURE=1 forbids them.

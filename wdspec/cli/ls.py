@@ -25,8 +25,8 @@ from wdspec.urls.urls import ShardUrl
 def ls(files: ShardFiles, members: bool, summary: bool, form: str) -> int:
     """List the samples of SHARDS: keys, fields, sizes.
 
-    Every shard is read to its end. Of a damaged shard, the samples before the damage are listed, and the error is shown
-    on standard error. Exit code: 1 if a shard is damaged.
+    Every shard is read to the end. If a shard is damaged, the samples before the damage are listed, and the error is
+    printed to standard error. Exit code: 1 if a shard is damaged.
     """
     if members and summary:
         raise click.UsageError("--members and --summary cannot be combined")

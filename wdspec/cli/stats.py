@@ -52,10 +52,10 @@ def stats(
 ) -> int:
     """Measure the shards of a spec by their headers: samples and bytes of each shard, sizes of its fields.
 
-    Name the file in the spec as `stats: FILE`; then shares by samples or bytes (`mix: {by: samples}`), `explain` and
-    `epoch: pass` use it. What `where`, `subset`, `keys` and `exclude` keep is counted, too; the files that this
-    needs are read. If the file exists, only shards whose size, ETag or time has changed are read. Without --split, each
-    split gets its own file.
+    If you add `stats: FILE` to the spec, shares by samples or bytes (`mix: {by: samples}`), `explain` and `epoch:
+    pass` use the file. The command also counts the samples that `where`, `subset`, `keys` and `exclude` keep, and
+    reads the files that this requires. If the file exists, only shards whose size, ETag or time has changed are read.
+    Without --split, each split gets its own file.
 
     Exit code: 1 if shards could not be measured; the others are saved.
     """

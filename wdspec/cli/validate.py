@@ -52,8 +52,8 @@ def validate(
     """Check specs, and show every problem with file, line and column.
 
     In a DIR, files named *.wdspec.yaml and other YAML files with the key `wdspec:` are checked. `-` is standard input.
-    `# wdspec: ignore=W301` in a line hides a warning of that line. Set defaults for paths, exclude, ignore, strict and
-    env in the table [tool.wdspec] of pyproject.toml.
+    The comment `# wdspec: ignore=W301` suppresses a warning on its line. Set defaults for paths, exclude, ignore,
+    strict and env in the table [tool.wdspec] of pyproject.toml.
 
     Exit code: 0 if there are no errors (with --strict: nor warnings), 1 if there are, 2 for wrong usage.
     """

@@ -38,7 +38,7 @@ class WholeJob:
 
 
 class FromStart:
-    """A loader for evaluation: every iteration yields the same batches, also if the last one was left early.
+    """A loader for evaluation: every iteration yields the same batches, even if the last one was stopped early.
 
     Args:
         loader: the loader of this rank, at its start.

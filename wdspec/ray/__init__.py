@@ -42,11 +42,11 @@ def read(
     schema: pa.Schema | Mapping[str, pa.DataType] | None = None,
     **ray_arguments: Any,
 ) -> ray.data.Dataset:
-    """Return a dataset of Ray Data with every sample of a spec once, in no order. Each shard is a read task.
+    """Return a Ray Data dataset with every sample of a spec once, in no particular order. Each shard is a read task.
 
     The samples are those that `wdspec process` would write: after decoders, `select`, `map` and `fields`. Sources with
-    a share of 0 are left out; otherwise shares, order and batches have no effect. `limit` is the most samples of each
-    shard. Nothing is read before Ray needs it, except for the shard lists and a few file sizes.
+    a share of 0 are left out; otherwise shares, order and batches have no effect. `limit` is the maximum number of
+    samples per shard. Nothing is read before Ray needs it, except for the shard lists and a few file sizes.
 
     Columns are the fields of the samples, with `__key__`, `__url__` and `__source__`; a field that a sample does not
     have is null. Arrays and tensors become tensor columns; values without a type in Arrow, such as dicts, become
@@ -92,11 +92,11 @@ def write(
     allow_pickle: bool = False,
     **ray_arguments: Any,
 ) -> list[Written]:
-    """Write a dataset of Ray Data as shards, each of which appears when it is complete.
+    """Write a Ray Data dataset as shards, which only appear once they are complete.
 
-    Rows become samples: columns are fields, encoded by their names as in `wdspec.TarWriter`, and a null is a field that
-    the sample does not have. `__key__` is the key, or else a number; `__url__` and `__source__` are not written. Ray
-    moves blocks between tasks, so samples are in no order.
+    Rows become samples: columns are fields, encoded by their names as in `wdspec.TarWriter`, and a null is a field
+    that the sample does not have. `__key__` is the key; without this column, samples are numbered. `__url__` and
+    `__source__` are not written. Ray moves blocks between tasks, so samples are in no particular order.
 
     When all shards are written, `shards.txt` in the folder lists them: `shards: "@folder/shards.txt"` in a spec never
     reads the shards of an interrupted write. If writing fails, its shards are deleted.
@@ -105,9 +105,9 @@ def write(
         dataset: any dataset.
         folder: a path that all nodes share, or a URL that can be written and listed.
         suffix: of the shards, such as `.tar`, `.tar.gz` or `.jsonl.zst`; sets format and compression.
-        size: bytes of Ray's blocks that a shard holds at least, except for the last one.
-        samples: samples that a shard holds at least; replaces `size`.
-        overwrite: whether to replace the shards that the folder has. They are deleted when the new ones are complete,
+        size: minimum size of a shard in bytes of Ray's blocks, except for the last one.
+        samples: minimum number of samples in a shard; replaces `size`.
+        overwrite: whether to replace existing shards in the folder. They are deleted after the new ones are complete,
             so the dataset may read them.
         encoder: extension -> function that encodes a value, for other formats or settings.
         allow_pickle: whether to encode `pkl` and arbitrary `pth` values.
@@ -117,7 +117,7 @@ def write(
         The shards: name, samples, and bytes before compression.
 
     Raises:
-        UsageError: the folder has shards already.
+        UsageError: the folder already contains shards.
         FieldError: a value cannot be encoded, or two rows of a shard have the same key.
         WdspecError: the folder cannot be listed or written.
 

@@ -26,8 +26,8 @@ class SpecDataset(Resumable, IterableDataset[Any]):
     `load_state_dict` yields the rest of a pass.
 
     ``torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=K)`` also works, for one epoch, or for several
-    with ``persistent_workers=True`` if K divides the batches of an epoch. Where it would repeat or skip samples, it
-    raises. `wdspec.loader` has no such limits.
+    with ``persistent_workers=True`` if K divides the batches of an epoch. It raises an error if it would repeat or
+    skip samples. `wdspec.loader` does not have these limits.
 
     ``torchdata.stateful_dataloader.StatefulDataLoader(dataset, batch_size=None, num_workers=K)`` resumes from its state
     under the same conditions, with the same number of workers.

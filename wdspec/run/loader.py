@@ -42,7 +42,7 @@ class Loader(Resumable):
     iteration resumes with the next batch. With `epoch: pass` every iteration is a whole pass, the same each time; only
     an iteration after `load_state_dict` is the rest of a pass. All ranks get the same number of batches.
 
-    A loader is a context manager, which ends the worker processes. An unclosed loader is closed at exit.
+    A loader is a context manager that shuts down its workers. An unclosed loader is closed at exit.
 
     Args:
         run: what to read.
@@ -86,16 +86,16 @@ class Loader(Resumable):
     def stats(self) -> RunStats:
         """Return the counts of all workers of this rank: samples delivered, dropped, skipped, and more, by source.
 
-        Counting takes less than 1% of the time of reading; this call takes some microseconds per source.
+        Counting takes less than 1% of the reading time; this call takes a few microseconds per source.
         """
         return self._stream.stats()
 
     def log_stats(self, file: str | None = None, *, every: float = 60.0) -> None:
-        """Log the `stats` from time to time: as lines of JSON in a file, or to the logger `wdspec` (level INFO).
+        """Log the `stats` periodically: as lines of JSON to a file, or to the logger `wdspec` (level INFO).
 
         Args:
             file: a file to append to; None for the logger.
-            every: least number of seconds from one line to the next. A line is only written when a batch is yielded.
+            every: minimum number of seconds between lines. A line is only written when a batch is yielded.
 
         Raises:
             UsageError: `every` is not a positive number.

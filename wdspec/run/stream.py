@@ -334,8 +334,8 @@ class Resumable(ABC):
     def set_epoch(self, epoch: int) -> None:
         """Check that the next iteration reads this epoch, or the rest of it. This never seeks.
 
-        So `for epoch in range(loader.epoch, n): loader.set_epoch(epoch); …` also resumes from a state saved in
-        mid-epoch. With `epoch: pass`, any epoch is fine, since all passes are the same.
+        So `for epoch in range(loader.epoch, n): loader.set_epoch(epoch); …` also resumes from a state saved in the
+        middle of an epoch. With `epoch: pass`, any epoch is fine, since all passes are the same.
 
         Raises:
             UsageError: the next iteration is in another epoch, or the stream is endless.
@@ -359,21 +359,21 @@ class Resumable(ABC):
         return self.run.shares_at(self.stream.next_step, self.stream.segments)
 
     def set_shares(self, shares: Mapping[str, float], *, after: int = 0) -> int:
-        """Set the shares of the top list from the next global batch on, as a step of `mix.schedule` does.
+        """Set the shares of the top-level sources from the next global batch on, like a step of `mix.schedule`.
 
-        The next global batch is the next one that the training loop gets: batches that workers have read ahead are
-        read again by the new shares. From there on a schedule in the spec has no effect. States include the shares
-        that were set, and a run resumes from them exactly, on any topology. The shuffle buffer and the interleave of a
-        source stay as planned.
+        The next global batch is the next one that the training loop receives: batches that workers have read ahead are
+        read again with the new shares. From then on, a schedule in the spec has no effect. States include the new
+        shares, and a run resumes from them exactly, on any topology. The shuffle buffer and the interleave of a source
+        stay as planned.
 
         Args:
-            shares: source name -> share; wdspec normalizes them, and a source without an entry gets none. All ranks
-                must set the same shares after the same batch.
-            after: the number of global batches to draw by the current shares first. If it is at least what workers
-                read ahead, no batch has to be read again.
+            shares: source name -> share; wdspec normalizes them, and sources without an entry get a share of zero.
+                All ranks must set the same shares after the same batch.
+            after: the number of global batches to draw with the current shares first. If workers are not further
+                ahead than that, no batch has to be read again.
 
         Returns:
-            J of the first global batch with these shares, counted as `state_dict()["batch"]` is.
+            J of the first global batch with these shares, counted like `state_dict()["batch"]`.
 
         Raises:
             UsageError: a source is unknown, a share is not a number, the spec does not draw by shares, or another rank
@@ -401,11 +401,11 @@ class Resumable(ABC):
     def skip_steps(self, first: int, last: int | None = None) -> None:
         """Skip a range of later steps, as `skip` in the spec does; the steps after it stay the same.
 
-        Use it after a loss spike: load a state from before it, and skip the batches around it. An iteration in progress
-        ends. States include the skipped steps, also later ones, and a run resumes from them on any topology.
+        Use it after a loss spike: load a state from before it, and skip the batches around it. An iteration in
+        progress ends. States include all skipped steps, even later ones, and a run resumes from them on any topology.
 
         Args:
-            first, last: the first and last global batch to skip, counted as `state_dict()["batch"]` is; without `last`,
+            first, last: the first and last global batch to skip, counted like `state_dict()["batch"]`; without `last`,
                 only `first`. All ranks must skip the same steps after the same batch.
 
         Raises:

@@ -138,7 +138,7 @@ _SHORTHANDS: dict[str, list[dict[str, Any]]] = {
 
 
 class Defaults(SourceOptions):
-    """Keys of all sources that do not set them; maps merge."""
+    """Default keys for all sources; maps merge."""
 
 
 class SourceEntry(Source):
@@ -159,9 +159,7 @@ class Overlay(Spec):
 
     dataset: tuple[SourceEntry, ...] = Field((), description="The sources.")
     vars: dict[str, Any] = Field({}, description="Values of variables, `${name}`.")
-    defaults: Defaults | None = Field(
-        None, description="Keys of all sources that do not set them; maps merge."
-    )
+    defaults: Defaults | None = Field(None, description="Default keys for all sources; maps merge.")
     changes: dict[str, SourceEntry] = Field({}, alias="sources", description="Changes to sources, by name.")
 
 

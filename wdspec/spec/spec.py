@@ -107,32 +107,34 @@ class SourceOptions(Model):
     )
     extensions: AffectsOrder[FieldPatterns | None] = Field(
         None,
-        description="Which files of a sample to read: `jpg;png txt` is two fields, the first one with an alternative. "
-        "By default all files.",
+        description="Which files of a sample to read: `jpg;png txt` means two fields, where `png` is an alternative "
+        "to `jpg`. By default, all files.",
     )
     missing: Annotated[AffectsOrder[Literal["error", "skip", "none"]], Drops(("skip",))] = Field(
         "error",
-        description="What happens to a sample without a field that `extensions`, `rename`, `fields` or `to_tuple` asks "
-        "for: `error`; `skip` drops and counts it; `none` sets the field to None.",
+        description="What to do with a sample that lacks a field required by `extensions`, `rename`, `fields` or "
+        "`to_tuple`: `error`; `skip` drops and counts it; `none` sets the field to None.",
     )
     rename: AsksForFields[dict[str, RenameTargets]] = Field(
         {},
-        description="New names of fields: `{image: jpg;png}` takes the first one that is present. Other fields keep "
-        "their names.",
+        description="New names for fields: `{image: jpg;png}` uses the first file that is present. Other fields "
+        "keep their names.",
     )
     lookup: Lookups = Field(
         (),
-        description="Tables with further fields of the samples, by key: `{table: scores.parquet, fields: [score]}`.",
+        description="Tables with additional fields for the samples, by key: `{table: scores.parquet, fields: "
+        "[score]}`.",
     )
     decode: AffectsSamples[Decoding | None] = Field(
         None,
         description="How to decode fields: an image decoder (`rgb8`, `rgb`, `torchrgb`, `pil`, `l8`, …), `audio`, "
-        "`video`, an extension (`json`, `npy`, …), a function of the bytes (`package.module:function`), `raw` for no "
-        "decoding, or `auto` for the default. Write one of these; a list, of which the first that fits a field is "
-        "used; or a map with a decoder for each field. Other fields are decoded by their extension; images, audio and "
-        "video stay bytes. Options follow a `+`: `rgb8+random_resized_crop=224` and `rgb8+resize=256+center_crop=224` "
-        "resize images, `rgb8+upright` rotates them by EXIF, `rgb8+pillow` disables the faster JPEG reader; "
-        "`video+frames=8`, `+fps=2` and `+clip=2s` take parts of a video. docs/decoders.md has the tables.",
+        "`video`, an extension (`json`, `npy`, …), a function of the bytes (`package.module:function`), `raw` for "
+        "no decoding, or `auto` for the default. Set one of these; a list, from which each field uses the first "
+        "that supports it; or a map with a decoder for each field. Other fields are decoded by their extension; "
+        "images, audio and video stay bytes. Options follow a `+`: `rgb8+random_resized_crop=224` and "
+        "`rgb8+resize=256+center_crop=224` resize images, `rgb8+upright` rotates them by EXIF, `rgb8+pillow` "
+        "disables the faster JPEG reader; `video+frames=8`, `+fps=2` and `+clip=2s` select parts of a video. See "
+        "docs/decoders.md for all decoders.",
     )
     scale: AffectsSamples[Scale | None] = Field(
         None,
@@ -146,14 +148,14 @@ class SourceOptions(Model):
     )
     where: Annotated[AffectsOrder[ExpressionText | None], Drops(when_read=True)] = Field(
         None,
-        description="An expression: only samples for which it is true are kept, such as `json.score >= 0.5 and cls in "
-        "[1, 3]` or `jpg.width >= 256`. It has the grammar of `batch.cost`, and is evaluated before images are "
-        "decoded.",
+        description="An expression: only samples for which it is true are kept, such as `json.score >= 0.5 and cls "
+        "in [1, 3]` or `jpg.width >= 256`. It has the same grammar as `batch.cost`, and is evaluated before images "
+        "are decoded.",
     )
     subset: Annotated[SubsetOrNone, Affects("order"), Drops(when_read=True)] = Field(
         None,
-        description="A part of the samples, by a hash of their keys: `10%`, `[95%, 100%]`, or `{of: json.user, part: "
-        "[0%, 95%]}` to keep all samples of a user on one side.",
+        description="A part of the samples, by a hash of their keys: `10%`, `[95%, 100%]`, or `{of: json.user, "
+        "part: [0%, 95%]}` to keep all samples of a user together.",
     )
     only_keys: Annotated[AffectsOrder[Texts | None], Drops(when_read=True)] = Field(
         None,
@@ -166,8 +168,8 @@ class SourceOptions(Model):
     )
     keys_of: AffectsOrder[Text | None] = Field(
         None,
-        description="What `keys` and `exclude` list, if it is not the keys of samples: a field, or a value in it, such "
-        "as `json.uid`.",
+        description="What `keys` and `exclude` contain, if not sample keys: a field, or a value within a field, "
+        "such as `json.uid`.",
     )
     select: Annotated[AffectsOrder[CallableName | None], Drops()] = Field(
         None, description="A function, `package.module:function`: only samples for which it is true are kept."
@@ -180,8 +182,8 @@ class SourceOptions(Model):
     )
     shuffle: AffectsOrder[Count] = Field(
         1000,
-        description="Average number of samples that a slot would hold for shuffling if this were its only source; "
-        "sources divide them by their shares.",
+        description="Average number of samples in the shuffle buffer of a slot if this were its only source; "
+        "sources divide the buffer according to their shares.",
     )
     order: AffectsOrder[Literal["shuffled", "resampled", "sequential"]] = Field(
         "shuffled",
@@ -191,7 +193,8 @@ class SourceOptions(Model):
     interleave: AffectsOrder[Positive] = Field(
         8,
         description="How many shards a slot would read in turn, sample by sample, if this were its only source; "
-        "sources divide them by their shares, at least 1 each. By default 1 with `order: sequential`.",
+        "sources divide this number according to their shares, with at least 1 each. By default 1 with "
+        "`order: sequential`.",
     )
     key: KeyRuleOrWord = Field(
         default_factory=share_default(KeyRule),
@@ -220,40 +223,42 @@ class SourceOptions(Model):
     )
     max_passes: AffectsOrder[PositiveNumber | None] = Field(
         None,
-        description="How often the samples of the source may be read in a run, on average over its samples: `4`, "
-        "`0.5`. Needs the number of its `samples`, without those that `where` and similar keys leave out.",
+        description="Maximum number of times that the samples of the source are read in a run, on average: `4`, "
+        "`0.5`. Requires the number of `samples`, without those that `where` and similar keys drop.",
     )
     on_exhausted: AffectsOrder[Literal["error", "drop", "stop"]] = Field(
         "error",
         description="What happens before the first global batch that would exceed `max_passes`: an `error`; `drop` "
-        "continues with the other sources, by their shares; `stop` ends the run, on all ranks at the same step.",
+        "continues with the other sources, in proportion to their shares; `stop` ends the run, on all ranks at the "
+        "same step.",
     )
     repeat: AffectsOrder[Repeat | None] = Field(
         None,
-        description="With `epoch: pass`, how often each sample of the source is read: `2.5` reads all of them twice, "
-        "and half of them, always the same, a third time.",
+        description="With `epoch: pass`, how many times each sample of the source is read: `2.5` reads all of them "
+        "twice, and half of them, always the same, a third time.",
     )
     bytes: AffectsOrder[Size | None] = Field(
         None,
-        description="Bytes of all files in its shards, uncompressed: a number, or text such as `1.2TB`; by default the "
-        "number in `stats`.",
+        description="Total uncompressed size of the files in its shards: a number of bytes, or text such as "
+        "`1.2TB`; by default the number in `stats`.",
     )
     mean_cost: AffectsOrder[PositiveNumber | None] = Field(
         None,
-        description="Mean cost of its samples by `batch.cost`, for `mix: {shares_in: cost}`; by default the number in "
-        "`stats`.",
+        description="Mean cost of its samples according to `batch.cost`, for `mix: {shares_in: cost}`; by default "
+        "the number in `stats`.",
     )
     # Not the samples: `auto` and the right word read the same, and a wrong one is an error.
     format: AffectsNeither[Literal["auto", Format]] = Field(
         "auto",
         description=f"Format of the shards. `auto` uses the name of each shard: {_OF_RECORDS} (compressed or not) are "
-        f"sequences of records, {_OF_TABLES} are tables of samples, {_OF_TOKENS} are token ids, all others are tars.",
+        f"sequences of records, {_OF_TABLES} are tables of samples, {_OF_TOKENS} are token files, and all "
+        "others are tars.",
     )
     # Not the samples: it decides whether a run ends with an error at an empty shard.
     empty: AffectsNeither[Literal["error", "allow"]] = Field(
         "error",
-        description="How to treat an empty shard: as an error, because full disks and failed uploads leave such files; "
-        "or with `allow`, as a shard without samples.",
+        description="How to treat an empty shard: as an error, because full disks and failed uploads leave empty "
+        "files behind; or, with `allow`, as a shard without samples.",
     )
     expect: Expectations | None = Field(
         None,
@@ -265,8 +270,8 @@ class SourceOptions(Model):
     )
     tokens: TokenOptions | None = Field(
         None,
-        description="For files of token ids (`.bin` of Megatron, `.npy`, `.ds`): how they are cut into samples, whose "
-        "field is `tokens`.",
+        description="For files of token ids (`.bin` of Megatron, `.npy`, `.ds`): how they are split into samples, "
+        "which have one field, `tokens`.",
     )
 
 
@@ -284,8 +289,8 @@ class Source(Discreet, SourceOptions):
     )
     join: Joins = Field(
         (),
-        description="Further shards with other files of the same samples, merged by key: "
-        "`[{shards: captions-{000..123}.tar, missing: skip}]`.",
+        description="Additional shards with other files of the same samples, merged by key: `[{shards: "
+        "captions-{000..123}.tar, missing: skip}]`.",
     )
     dataset: "tuple[Source, ...] | None" = Field(None, description="The sources of a nested mix.")
     mix: MixOptions = Field(

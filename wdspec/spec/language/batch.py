@@ -244,16 +244,16 @@ PACKED_NAMES = ("position_ids", "cu_seqlens", "max_seqlen", "segment_ids")
 
 
 class Packing(values.Model):
-    """How the samples of a batch are joined into one row."""
+    """How the samples of a batch are concatenated into one row."""
 
     fields: AffectsSamples[values.Texts] = Field(
-        description="The fields to join along their first axis. All have the same length in a sample; other fields "
-        "become lists."
+        description="The fields to concatenate along their first axis. They must have the same length in a sample. "
+        "Other fields become lists."
     )
     length: AffectsOrder[values.Positive | None] = Field(
         None,
-        description="Pad the row to this length; it is also the default of `max_cost`. Without it, rows are as long as "
-        "their samples.",
+        description="Pad the row to this length; this is also the default for `max_cost`. Without it, rows are as "
+        "long as their samples.",
     )
     pad: AffectsSamples[dict[str, float | int]] = Field(
         {}, description="The padding of each field, by default 0: `{labels: -100}`."
@@ -264,7 +264,7 @@ class Packing(values.Model):
     method: AffectsOrder[Literal["best_fit", "in_order", "concatenate"]] = Field(
         "best_fit",
         description="`best_fit` starts with the longest sample and puts each one into the fullest row that has room "
-        "for it; `in_order` fills one row after the other; `concatenate` joins all samples of a window and cuts the "
+        "for it; `in_order` fills one row after another; `concatenate` joins all samples of a window and cuts the "
         "result into rows of `max_cost`, even within a sample.",
     )
     position_ids: AffectsSamples[values.Text | None] = Field(
@@ -290,7 +290,7 @@ def read_packing(value: Any) -> Any:
 
 
 class Batch(values.Model):
-    """How many samples a batch has, and how their values are combined."""
+    """The number of samples in a batch, and how their values are combined."""
 
     size: AffectsOrder[values.BatchSize | None] = Field(None, description="Samples per rank.")
     global_size: AffectsOrder[values.Positive | None] = Field(
@@ -311,7 +311,8 @@ class Batch(values.Model):
         description="How to combine the values of each field: `{tokens: pad}`. Possible are `stack`; `list`; `pad`, "
         "which returns (values, mask, lengths) and has options, `{pad: {side: left, value: 0, axis: 0, multiple: 8, "
         "limit: 2048}}` or `length: 2048`; `nested` for a nested tensor of torch; and a function of the list of "
-        "values, `package.module:function`. A function instead of the map makes the batch from the list of samples.",
+        "values, `package.module:function`. If you set a function instead of a map, it builds the batch from the "
+        "list of samples.",
     )
     cost: AffectsOrder[ExpressionText | None] = Field(
         None,
@@ -331,12 +332,12 @@ class Batch(values.Model):
         None, description="The maximum number of samples in a batch."
     )
     size_multiple: AffectsOrder[values.Positive] = Field(
-        1, description="Batch sizes above this number are cut to a multiple of it."
+        1, description="Batch sizes above this number are rounded down to a multiple of it."
     )
     window: AffectsOrder[values.BatchSize] = Field(
         1000,
         description="Number of samples of a slot whose batches are planned together. Batches do not cross windows. "
-        "With `group_by`, number of samples to hold, so that ranks can take the same group at the same step.",
+        "With `group_by`, the number of samples to buffer, so that ranks can use the same group at the same step.",
     )
     overlong: AffectsOrder[Literal["error", "drop", "alone", "truncate", "split"]] = Field(
         "error",
@@ -345,7 +346,8 @@ class Batch(values.Model):
         "samples.",
     )
     limits: AffectsOrder[dict[str, values.PositiveNumber]] = Field(
-        {}, description="Further limits of a batch: the maximum sum of each expression, `{patches: 12000}`."
+        {},
+        description="Additional limits for a batch: the maximum sum of each expression, `{patches: 12000}`.",
     )
     balance: AffectsOrder[ExpressionText | None] = Field(
         None,
@@ -364,7 +366,7 @@ class Batch(values.Model):
         "`merge` them into batches of several values, in the order of the values; or `drop` their samples.",
     )
     pack: Annotated[Packing, BeforeValidator(read_packing)] | None = Field(
-        None, description="Join the samples of a batch into one row, instead of padding each."
+        None, description="Concatenate the samples of a batch into one row, instead of padding each sample."
     )
 
     @property

@@ -31,24 +31,25 @@ NewNames = Annotated[dict[str, values.FieldPattern], BeforeValidator(read_new_na
 
 
 class JoinOptions(values.Model):
-    """Shards with further files of the same samples."""
+    """Additional shards with other files of the same samples."""
 
     shards: AffectsOrder[values.Texts] = Field(
         description="The shards: as many as the source has, in the same order. The n-th one is merged with the n-th "
-        "shard of the source, by the keys of the samples. Keys have the same order in both; either may lack some."
+        "shard of the source, by the keys of the samples. Keys must be in the same order in both, but either may "
+        "lack some of them."
     )
     missing: Missing = Field(
         "error",
-        description="What happens to a sample that these shards lack: `error`; `skip` drops and counts it; `none` sets "
-        "`fields`, or else the fields in `rename`, to None.",
+        description="What to do with a sample that these shards lack: `error`; `skip` drops and counts it; `none` "
+        "sets `fields`, or else the fields in `rename`, to None.",
     )
     fields: AffectsOrder[values.FieldPatterns | None] = Field(
         None,
-        description="Which files to take, such as `txt`. A sample without one of them counts as missing. By default "
-        "all that the source needs.",
+        description="Which files to use, such as `txt`. A sample without one of them counts as missing. By default, "
+        "all files that the source needs.",
     )
     rename: AffectsOrder[NewNames] = Field(
-        {}, description="New names of files, before the parts are merged: `{caption: txt}`."
+        {}, description="New names for files, before the parts are merged: `{caption: txt}`."
     )
     # Not the samples: `auto` and the right word read the same, and a wrong one is an error.
     format: AffectsNeither[Literal["auto", values.Format]] = Field(
@@ -139,16 +140,16 @@ def table_format(text: str) -> str | None:
 
 
 class LookupOptions(values.Model):
-    """A table with further fields of the samples."""
+    """A table with additional fields for the samples."""
 
     table: AffectsOrder[values.Text] = Field(
-        description="Path or URL of the table: Parquet, JSON lines, CSV, SQLite (`scores.db#name` names the table in "
-        "it) or npz. It is read once on each node; later reads are of a copy that workers share."
+        description="Path or URL of the table: Parquet, JSON lines, CSV, SQLite (`scores.db#name` names the table "
+        "in it) or npz. It is read once per node, and all workers share a copy."
     )
     on: AffectsOrder[Annotated[values.Text, BeforeValidator(read_path)]] = Field(
         "__key__",
-        description="What to look up: `__key__`, the key of a sample, or the path of a value in "
-        "a file, such as `json.id`.",
+        description="The value to look up: `__key__`, the key of a sample, or the path of a value in a file, such "
+        "as `json.id`.",
     )
     key: AffectsOrder[values.Text | None] = Field(
         None,
@@ -160,8 +161,8 @@ class LookupOptions(values.Model):
     )
     missing: Missing = Field(
         "error",
-        description="What happens to a sample whose key the table lacks: `error`; `skip` drops and counts it; `none` "
-        "sets the fields to None.",
+        description="What to do with a sample whose key is not in the table: `error`; `skip` drops and counts it; "
+        "`none` sets the fields to None.",
     )
     format: AffectsNeither[TableFormat] = Field(
         "auto", description="Format of the table; by default from its name."

@@ -120,8 +120,8 @@ class CacheOptions(values.Model):
     )
     size: AffectsNeither[values.Size | None] = Field(
         None,
-        description="Largest total size of the copies that wdspec makes: bytes, or text such as `500GB`. With 0, "
-        "wdspec makes no copies.",
+        description="Maximum total size of the copies that wdspec makes: a number of bytes, or text such as "
+        "`500GB`. With 0, wdspec makes no copies.",
     )
 
 
@@ -281,8 +281,8 @@ class Etl(values.Model):
     pipeline: AffectsSamples[EtlNames] = Field((), description="ETLs that run after it, in order.")
     deterministic: AffectsNeither[values.Boolean] = Field(
         False,
-        description="Whether it always returns the same bytes. A stream that breaks in the middle of a shard is then "
-        "read again from its start. Otherwise, it is an error.",
+        description="Whether it always returns the same bytes. If so, a shard is read again from the start if the "
+        "connection breaks in the middle. Otherwise, this raises an error.",
     )
 
 
@@ -297,7 +297,7 @@ class AIStore(values.Model):
     """An AIStore cluster that serves remote shards."""
 
     endpoint: AffectsNeither[Gateways] = Field(
-        (), description="The URL of its gateway, or of several. By default AIS_ENDPOINT."
+        (), description="The URL of its gateway, or a list of URLs. By default AIS_ENDPOINT."
     )
     use_for: AffectsNeither[UrlSchemes] = Field(
         (),
@@ -333,7 +333,7 @@ class AIStore(values.Model):
         "only after it has fetched all of it. By default AIS_READ_TIMEOUT.",
     )
     checksum: AffectsNeither[Literal["verify", "ignore"]] = Field(
-        "verify", description="Whether to verify AIStore's checksum of shards that are read to their end."
+        "verify", description="Whether to verify AIStore's checksum when a shard is read to the end."
     )
     etl: Annotated[Etl | None, BeforeValidator(read_etl)] = Field(
         None, description="The ETL through which shards are read: its name, a map, or `false` for none."
@@ -344,8 +344,8 @@ class AIStore(values.Model):
     )
     prefetch: AffectsNeither[values.Prefetched] = Field(
         0,
-        description="Number of shards that wdspec asks the cluster to fetch ahead from the remote bucket, for each "
-        "source of each slot. Each request names half of them.",
+        description="Number of shards that the cluster fetches ahead from the remote bucket, for each source of "
+        "each slot. Each request covers half of them.",
     )
     namespace: AffectsNeither[Namespace | None] = Field(
         None, description="Namespace of the buckets: `'@cluster'`, `'@cluster#name'` or `'#name'`."

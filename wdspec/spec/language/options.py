@@ -11,7 +11,7 @@ from wdspec.spec.problems import describe, quote
 
 
 class ScheduleStep(values.Model):
-    """Shares that apply from one point of the stream on."""
+    """Shares that apply from a given point of the stream."""
 
     at: AffectsOrder[values.Count] = Field(
         description="Number of the global sample from which these shares apply, rounded up to a whole batch; 0 in the "
@@ -22,7 +22,8 @@ class ScheduleStep(values.Model):
     )
     ramp: AffectsOrder[Literal["none", "linear"]] = Field(
         "none",
-        description="With `linear`, shares change linearly from those of the previous step, and reach these at `at`.",
+        description="With `linear`, the shares change linearly from those of the previous step to these, which they "
+        "reach at `at`.",
     )
 
 
@@ -71,11 +72,11 @@ class Epoch(values.Model):
     remainder: AffectsOrder[Literal["pad", "drop"] | None] = Field(
         None,
         alias="pass",
-        description="One finite pass that reads every sample once, in the same order each time, for evaluation. `pad` "
-        "(also `epoch: pass`) fills the last global batch with repeated samples, `drop` leaves it out. Sources are "
-        "read one after the other, by name; shares and `mix` are not allowed. The defaults are `order: sequential` "
-        "and `shuffle: 0`. Each sample gets a field `__mask__`: true, or false for padding and in place of dropped "
-        "samples.",
+        description="One finite pass that reads every sample once, in the same order each time, for evaluation. "
+        "`pad` (also `epoch: pass`) fills the last global batch with repeated samples, `drop` leaves it out. "
+        "Sources are read one after another, by name; shares and `mix` are not allowed. The defaults are `order: "
+        "sequential` and `shuffle: 0`. Each sample gets a field `__mask__`: true for samples, false for padding and "
+        "in the positions of dropped samples.",
     )
 
 
@@ -164,8 +165,8 @@ class Errors(values.Model):
     )
     timeout: AffectsNeither[values.Duration | None] = Field(
         None,
-        description="How long to wait for a read that returns nothing before an error is raised, with source and URL. "
-        "By default `10m`.",
+        description="How long a read may return no data before an error is raised, which names the source and the "
+        "URL. By default `10m`.",
     )
 
     def skips(self, cause: values.SkipCause) -> bool:
@@ -218,7 +219,9 @@ class LoaderOptions(values.Model):
         "For specs without user functions.",
     )
     prefetch: AffectsNeither[values.Positive | None] = Field(
-        None, description="Batches that each worker prepares ahead; small batches are sent several at a time."
+        None,
+        description="Number of batches that each worker prefetches; several small batches are sent "
+        "together and count as one.",
     )
     pin_memory: AffectsNeither[values.Boolean] = Field(
         False, description="Copy tensors into page-locked memory."
@@ -235,21 +238,23 @@ TokenType = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "int6
 
 
 class TokenOptions(values.Model):
-    """How files of token ids are cut into samples."""
+    """How token files are split into samples."""
 
     length: AffectsOrder[values.Positive | None] = Field(
         None, description="Tokens of a sample. By default, samples are documents."
     )
     dtype: AffectsSamples[TokenType | None] = Field(
         None,
-        description="The type of the numbers in files that do not say it: those without an index (`.idx`) and without "
-        "a header of npy.",
+        description="The type of the numbers in files that do not declare it: those without an index (`.idx`) and "
+        "without a npy header.",
     )
     eos: AffectsOrder[values.Count | None] = Field(
         None, description="The token at the end of each document, in files without an index."
     )
     vocabulary: AffectsOrder[values.Positive | None] = Field(
-        None, description="The number of tokens: a larger id is an error, since it shows a wrong `dtype`."
+        None,
+        description="The size of the vocabulary: ids outside of it raise an error, because they usually mean "
+        "that `dtype` is wrong.",
     )
 
 

@@ -453,7 +453,7 @@ def read_gpus(value: Any) -> Any:
 
 
 class BatchCall(values.Model):
-    """A function of many samples of a shard, such as a model."""
+    """A function that processes many samples of a shard at once, such as a model."""
 
     # None of these matters to a run: loaders refuse specs with this key.
     call: AffectsNeither[values.CallableName] = Field(
@@ -464,7 +464,7 @@ class BatchCall(values.Model):
         {}, description="Keyword arguments of the class or function."
     )
     batch: AffectsNeither[values.Positive] = Field(
-        64, description="Samples of one call; the last call for a shard may get fewer."
+        64, description="Number of samples per call; the last call for a shard may get fewer."
     )
     gpus: AffectsNeither[
         Annotated[float, Field(ge=0), BeforeValidator(read_gpus), WithJsonSchema(values.real_form())]

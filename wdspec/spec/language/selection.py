@@ -71,9 +71,7 @@ class Subset(values.Model):
         description="A field, or a value in it, such as `json.user`: samples with the same value are kept or left out "
         "together. By default the key of the sample.",
     )
-    seed: AffectsOrder[values.Seed] = Field(
-        0, description="Another number gives another choice of the same size."
-    )
+    seed: AffectsOrder[values.Seed] = Field(0, description="A different number selects different samples.")
 
 
 def read_subset(value: Any) -> Any:

@@ -458,8 +458,9 @@ def batches_of_two_kinds(composition: Composition) -> Findings:
 @rule(
     "E355",
     "a window smaller than a batch",
-    "Batches do not cross windows, so a window has to hold the samples of several batches: `window` samples with "
-    "`cost`, and `group_wait` samples with `group_by`. Windows of ten batches and more fill them well.",
+    "Batches do not cross windows, so a window must contain the samples of several batches: `window` samples with "
+    "`cost`, and `group_wait` samples with `group_by`. Batches are well filled if a window contains at least ten of "
+    "them.",
     keys="window group_by",
     bad="batch: {cost: txt.length, max_cost: 4096, max_size: 64, window: 50}\ndataset:\n  - shards: a.tar\n",
     good="batch: {cost: txt.length, max_cost: 4096, max_size: 64, window: 1000}\ndataset:\n  - shards: a.tar\n",
@@ -480,9 +481,9 @@ def small_windows(composition: Composition) -> Findings:
 @rule(
     "E331",
     "batches by cost in a spec that counts samples",
-    "The number of samples in a batch by cost is known only when the samples are read. So epochs are counted in "
-    "batches or `epoch: pass`, and `limit`, a stage and draws of whole batches are not possible. A pass needs the cost "
-    "of every sample before it starts, which `wdspec stats` measures.",
+    "The number of samples in a batch by cost is known only when the samples are read. Therefore, set the length of "
+    "an epoch in batches or use `epoch: pass`. `limit`, `stage` and `mix: {unit: batch}` are not possible. A pass "
+    "needs the cost of every sample before it starts, which `wdspec stats` measures.",
     keys="cost group_by pack",
     bad="batch: {cost: txt.length, max_cost: 4096}\nepoch: 10_000\ndataset:\n  - shards: a.tar\n",
     good="batch: {cost: txt.length, max_cost: 4096}\nepoch: {batches: 500}\ndataset:\n  - shards: a.tar\n",

@@ -159,7 +159,7 @@ def is_image(field: str) -> bool:
 @rule(
     "E308",
     "a field that no sample has",
-    "`extensions` leaves out a field that `rename`, `fields` or `to_tuple` asks for, so every sample would be an "
+    "`extensions` excludes a field that `rename`, `fields` or `to_tuple` requires, so every sample would raise an "
     "error.",
     keys="rename",
     bad="dataset:\n  - {shards: a.tar, extensions: png, rename: {image: jpg}}\n",
@@ -186,7 +186,7 @@ def unreadable_renames(composition: Composition) -> Findings:
 @rule(
     "E321",
     "a new name that another field has",
-    "`rename` gives a field the name of another one that `extensions` keeps, so every sample would be an error.",
+    "`rename` gives a field the name of another field that `extensions` keeps, so every sample would raise an error.",
     keys="rename",
     bad="dataset:\n  - {shards: a.tar, extensions: cls txt, rename: {cls: txt}}\n",
     good="dataset:\n  - {shards: a.tar, extensions: cls txt, rename: {label: txt}}\n",
@@ -266,8 +266,8 @@ def _could_have(entry: str, fields: tuple[str, ...]) -> bool:
 @rule(
     "E316",
     "a field of map, where, expect or batch that no sample has",
-    "`map`, `where`, `subset`, `expect` or a key of `batch` names a field that samples do not have at that point, so "
-    "the run would end with its first sample or batch.",
+    "`map`, `where`, `subset`, `expect` or a key of `batch` names a field that samples do not have at that point, "
+    "so the run would fail at its first sample or batch.",
     keys="map",
     bad="batch: {size: 4, collate: {tokns: pad}}\ndataset:\n  - {shards: a.tar, extensions: tokens.npy,"
     " rename: {tokens: tokens.npy}}\n",
@@ -524,7 +524,7 @@ def _absent(at: Node, names: Iterable[str], known: Known) -> Findings:
     "E315",
     "a key of decode that matches no field",
     "The keys of `decode` are names of fields, or file suffixes, from any dot on. With `extensions`, all fields are "
-    "known. A key that matches none of them has no effect; most often it is misspelled.",
+    "known. A key that matches none of them has no effect; it is probably misspelled.",
     keys="decode",
     bad="dataset:\n  - {shards: a.tar, extensions: jpg txt, decode: {jgp: rgb8}}\n",
     good="dataset:\n  - {shards: a.tar, extensions: jpg txt, decode: {jpg: rgb8}}\n",

@@ -41,8 +41,8 @@ def _lookups(composition: Composition) -> Iterator[tuple[Draft, Source, Node, Lo
 @rule(
     "E340",
     "`missing: none` without names of fields",
-    "With `missing: none` in `join`, a sample without a partner gets None for the fields of the partner, so they must "
-    "be known: name them by `fields` or `rename`.",
+    "With `missing: none` in `join`, a sample without a partner gets None for the fields of the partner, so list "
+    "these fields in `fields` or `rename`.",
     keys="join",
     bad="dataset:\n  - shards: a.tar\n    join: [{shards: b.tar, missing: none}]\n",
     good="dataset:\n  - shards: a.tar\n    join: [{shards: b.tar, missing: none, fields: txt}]\n",
@@ -85,8 +85,8 @@ def joins_of_other_lengths(composition: Composition) -> Findings:
 @rule(
     "E342",
     "one field of two parts",
-    "A field of a sample comes from one part: its shard, a `join`, or a `lookup`. Two of the same name would replace "
-    "each other.",
+    "A field of a sample comes from one place: its shard, a `join`, or a `lookup`. Two fields with the same name "
+    "would overwrite each other.",
     keys="join lookup",
     bad="dataset:\n  - shards: a.tar\n    lookup:\n      - {table: a.csv, fields: score}\n"
     "      - {table: b.csv, fields: score}\n",
@@ -128,8 +128,8 @@ def tables_of_unknown_formats(composition: Composition) -> Findings:
 @rule(
     "E344",
     "a new name for a field that is not taken",
-    "`rename` in `join` and `lookup` gives new names to files and columns. If `fields` is given, it names all that are "
-    "taken.",
+    "`rename` in `join` and `lookup` gives new names to files and columns. If `fields` is set, only these files or "
+    "columns are used.",
     keys="join lookup",
     bad="dataset:\n  - shards: a.tar\n    lookup: {table: a.csv, fields: score, rename: {quality: rating}}\n",
     good="dataset:\n  - shards: a.tar\n    lookup: {table: a.csv, fields: score, rename: {quality: score}}\n",

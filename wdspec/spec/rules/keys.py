@@ -193,7 +193,7 @@ def against_a_pass(composition: Composition) -> Findings:
 @rule(
     "W102",
     "a key without effect",
-    "Another key makes this one useless.",
+    "This key has no effect because of another key.",
     keys="by cap temperature",
     bad="mix: {by: equal}\ndataset:\n  - {shards: a.tar, weight: 1}\n",
     good="mix: {by: equal}\ndataset:\n  - {shards: a.tar}\n",

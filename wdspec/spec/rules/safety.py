@@ -99,7 +99,7 @@ def _refuse(at: Node, what: str) -> Finding:
 @rule(
     "E311",
     "pickle is not allowed",
-    "Unpickling can run code that is hidden in the data. It is off unless the spec has `allow: [pickle]`.",
+    "Unpickling can run code that is hidden in the data. It is disabled unless the spec has `allow: [pickle]`.",
     keys="decode",
     bad="dataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n",
     good="allow: [pickle]  # wdspec: ignore=W373\ndataset:\n  - {shards: a.tar, decode: {meta: pkl}}\n",

@@ -106,8 +106,8 @@ _JOINED = re.compile(
 @rule(
     "W313",
     "several shards in one text",
-    "A text is one pattern. Commas outside of braces, spaces and line ends are part of it, so a list that was joined, "
-    "or an item that is indented too far, becomes one long name.",
+    "A text is one pattern. Commas outside of braces, spaces and line breaks are part of the pattern, so a list "
+    "that is written as one text, or an item that is indented too far, becomes one long name.",
     keys="shards",
     bad="dataset:\n  - shards: a.tar, b.tar\n",
     good="dataset:\n  - shards: [a.tar, b.tar]\n",
@@ -243,9 +243,9 @@ _TOKEN_FILE = re.compile(rf"(?im)({'|'.join(map(re.escape, SUFFIXES['tokens']))}
 @rule(
     "E335",
     "token files that are not cut into samples",
-    "A file of token ids has no samples by itself: `tokens: {length: 2048}` cuts it into samples of one length, and "
-    "`tokens: {}` into the documents of the index that Megatron writes next to a `.bin`. Without an index, documents "
-    "end with a token: `tokens: {dtype: uint16, eos: 0}`.",
+    "A token file does not define samples: `tokens: {length: 2048}` splits it into samples of equal length, and "
+    "`tokens: {}` splits it into documents according to the index that Megatron writes next to a `.bin` file. "
+    "Without an index, specify the token that ends documents: `tokens: {dtype: uint16, eos: 0}`.",
     keys="shards format",
     bad="dataset:\n  - {shards: 'web-{00..09}.bin'}\n",
     good="dataset:\n  - {shards: 'web-{00..09}.bin', tokens: {length: 2048}}\n",

@@ -14,8 +14,8 @@ from wdspec.urls.urls import AIS_PROVIDERS, scheme_of, slip_in
 @rule(
     "W105",
     "a URL that looks misspelled",
-    "Its scheme is nearly a known one, or has one slash where two belong. It may still be right, if you have an "
-    "opener or a rewrite rule for it.",
+    "Its scheme is similar to a known one, or is followed by one slash instead of two. It may still be correct if "
+    "you have an opener or a rewrite rule for it.",
     keys="shards",
     bad="dataset:\n  - shards: htps://host/a.tar\n",
     good="dataset:\n  - shards: https://host/a.tar\n",

@@ -18,7 +18,7 @@ MOST_PASSES = 20
 @rule(
     "E301",
     "shares of different kinds",
-    "All sources in a list must state their shares in the same way, or none of them; otherwise the shares cannot be "
+    "Either all sources in a list specify their shares in the same way, or none do. Otherwise, the shares cannot be "
     "compared.",
     keys="probability weight",
     bad="dataset:\n  - {shards: a.tar, weight: 1}\n  - {shards: b.tar, probability: 0.5}\n",
@@ -67,7 +67,7 @@ def probability_sums(composition: Composition) -> Findings:
 @rule(
     "E303",
     "shares that are all zero",
-    "A share of 0 turns a source off. If all are off, there is nothing to read.",
+    "A share of 0 disables a source. If all sources are disabled, there is nothing to read.",
     keys="probability weight upsample",
     bad="dataset:\n  - {shards: a.tar, weight: 0}\n",
     good="dataset:\n  - {shards: a.tar, weight: 1}\n  - {shards: b.tar, weight: 0}\n",
@@ -293,8 +293,8 @@ def uncountable_passes(composition: Composition) -> Findings:
 @rule(
     "E345",
     "repeat without a pass",
-    "`repeat` says how often a pass reads each sample, so it needs `epoch: pass`. In an endless stream, shares say how "
-    "often a source is read: `upsample: 2.5` with `mix: {by: samples}`, or `weight`.",
+    "`repeat` sets how many times a pass reads each sample, so it requires `epoch: pass`. In an endless stream, the "
+    "shares determine how many times a source is read: `upsample: 2.5` with `mix: {by: samples}`, or `weight`.",
     keys="repeat epoch",
     bad="dataset:\n  - {shards: a.tar, repeat: 2.5}\nepoch: 1000\n",
     good="dataset:\n  - {shards: a.tar, repeat: 2.5}\nepoch: pass\n",

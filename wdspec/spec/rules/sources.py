@@ -151,8 +151,8 @@ def _absolute(text: str, base: str) -> str:
 @rule(
     "W301",
     "shards of two sources",
-    "Shards in two sources are read more often than the shares say, and each source shuffles them separately. Write "
-    "one source with the sum of the shares instead.",
+    "If shards are in two sources, they are read more often than the shares specify, and each source shuffles them "
+    "separately. Use one source with the sum of the shares instead.",
     keys="shards",
     bad="dataset:\n  - {name: a, shards: 'x-{000..009}.tar'}\n  - {name: b, shards: 'x-{005..020}.tar'}\n",
     good="dataset:\n  - {name: a, shards: 'x-{000..009}.tar'}\n  - {name: b, shards: 'x-{010..020}.tar'}\n",
@@ -262,8 +262,8 @@ def _are_disjoint(one: Draft, other: Draft) -> bool:
 @rule(
     "W303",
     "one shard twice",
-    "A shard that is twice in one source is read twice in each pass. To read it more often, make it another source "
-    "with a larger share.",
+    "A shard that is listed twice in a source is read twice in each pass. To read it more often, move it to a "
+    "separate source with a larger share.",
     keys="shards",
     bad="dataset:\n  - shards: ['a-{000..009}.tar', a-003.tar]\n",
     good="dataset:\n  - shards: ['a-{000..009}.tar', a-010.tar]\n",

@@ -28,8 +28,8 @@ from wdspec.spec.tree import Node, locate
 @rule(
     "E319",
     "a field that cannot be padded",
-    "`pad` and `nested` take tensors, arrays or lists of numbers, which have a length. Text has to become numbers "
-    "first, by a function in `map`; single numbers are stacked.",
+    "`pad` and `nested` take tensors, arrays or lists of numbers, which have a length. Convert text to numbers "
+    "first, with a function in `map`. Single numbers are stacked.",
     keys="collate",
     bad="batch: {size: 4, collate: {txt: pad}}\ndataset:\n  - {shards: a.tar, extensions: txt}\n",
     good="batch: {size: 4, collate: {txt: list}}\ndataset:\n  - {shards: a.tar, extensions: txt}\n",
@@ -183,9 +183,10 @@ class _Form(NamedTuple):
 @rule(
     "E320",
     "images of two sources that do not stack",
-    "A batch stacks images of all sources, so decoders must give them one type, and one shape if they resize. With "
-    "`device`, one decoder decodes the whole batch, so all sources need the same decoder with the same options. Or "
-    "name the field in `batch: {ragged: …}`, or draw one source for each batch with `mix: {unit: batch}`.",
+    "A batch stacks images of all sources, so decoders must return the same type, and the same shape if they "
+    "resize. With `device`, one decoder decodes the whole batch, so all sources need the same decoder with the same "
+    "options. Or name the field in `batch: {ragged: …}`, or draw one source for each batch with `mix: {unit: "
+    "batch}`.",
     keys="decode scale",
     bad="batch: 4\ndataset:\n  - {shards: a.tar, extensions: jpg, decode: rgb8+resize=32x32, weight: 1}\n"
     "  - {shards: b.tar, extensions: jpg, decode: rgb8+resize=64x64, weight: 1}\n",
@@ -274,9 +275,9 @@ def unstacked_on_device(composition: Composition) -> Findings:
 @rule(
     "E361",
     "a function of images that are not decoded yet",
-    "With `device`, images are decoded after workers have sent them. So functions in `select` and `map`, and `expect`, "
-    "which workers run, cannot use the pixels. Name the field that a function changes, and transform the batch in the "
-    "training loop.",
+    "With `device`, images are decoded after workers have sent them. Functions in `select` and `map`, and `expect`, "
+    "run in workers and cannot use the pixels. Specify the field that a function changes, and transform the batch "
+    "in the training loop.",
     keys="decode",
     bad="map: package.module:function\n" + _BATCH + _ON_GPU,
     good="map: {cls: package.module:function}\n" + _BATCH + _ON_GPU,

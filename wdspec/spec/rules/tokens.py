@@ -38,7 +38,7 @@ def untyped_tokens(composition: Composition) -> Findings:
 @rule(
     "E337",
     "an end of documents that is not used",
-    "With `length`, samples are consecutive tokens, and documents do not matter.",
+    "With `length`, samples are consecutive tokens, regardless of documents.",
     keys="tokens",
     bad="dataset:\n  - {shards: a.npy, tokens: {length: 2048, eos: 0}}\n",
     good="dataset:\n  - {shards: a.npy, tokens: {eos: 0, dtype: uint16}}\n",
