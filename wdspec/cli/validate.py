@@ -13,9 +13,8 @@ from wdspec.cli.lint_files import find_files
 from wdspec.cli.problems import REPORTS, CheckedSpec, parse_ignored
 from wdspec.cli.report import pluralize
 from wdspec.cli.spec_options import parse_assignments, set_option, var_option
-from wdspec.spec.codes import is_error
 from wdspec.spec.load import check, load
-from wdspec.spec.problems import Problem
+from wdspec.spec.problems import Problem, is_error
 
 ALL_ENVIRONMENTS = "all"
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from wdspec.spec.build import Composition
 from wdspec.spec.problems import quote
 from wdspec.spec.rules.rule import Finding, Findings, rule
-from wdspec.spec.rules.shard_patterns import parts_of
+from wdspec.spec.rules.shards import parts_of
 from wdspec.spec.sources import Draft, every_draft
 from wdspec.spec.tree import ListNode, Scalar
 from wdspec.urls.urls import Part, kind_of, scheme_of
