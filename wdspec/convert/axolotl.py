@@ -45,11 +45,8 @@ def _convert(given: Given, new: NewSpec) -> None:
         new.note("templates and tokenizers are not converted: write them as a function of `map`")
         if not top.get("datasets"):
             new.note("texts were joined to rows of `sequence_len` tokens: write `batch: {pack: …}`")
-    if tested := maps_in(top.get("test_datasets")):
-        val = {"dataset": [_source(each, new) for each in tested], "epoch": "pass", "batch": rows}
-        new.spec["splits"] = {"train": train, "val": val}
-    else:
-        new.spec.update(train)
+    tested = [_source(each, new) for each in maps_in(top.get("test_datasets"))]
+    new.set_splits(train, {"dataset": tested, "batch": rows} if tested else None)
     new.note_keys(top, _NOT_SAID)
 
 

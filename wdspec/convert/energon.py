@@ -32,7 +32,6 @@ _LISTS = ("blend", "blend_epochized", "datasets")
 """Keys with the entries of a mix."""
 _MOST = 10_000
 """The samples of at most this many shards of a pattern are added."""
-_DEEPEST = 8
 
 
 def _is_metadataset(given: Given) -> bool:
@@ -174,13 +173,10 @@ class _Level:
         """Convert another metadataset to a nested mix."""
         new = self.new
         name = new.name(os.path.splitext(os.path.basename(path))[0])
-        try:
-            inner = new.read(os.path.join(self.folder, path)) if self.depth < _DEEPEST else None
-        except OSError:
-            inner = None
-        splits = inner.top.get("splits") if inner is not None else None
-        if inner is None or not isinstance(splits, dict):
-            why = "cannot be read" if self.depth < _DEEPEST else "includes itself"
+        inner = new.read(os.path.join(self.folder, path), self.depth)
+        splits = None if isinstance(inner, str) else inner.top.get("splits")
+        if isinstance(inner, str) or not isinstance(splits, dict):
+            why = inner if isinstance(inner, str) else "cannot be read"
             new.note(f"{path} {why}, so its sources are missing: correct `{name}`")
         elif self.split not in splits:
             others = ", ".join(map(str, splits))
@@ -375,8 +371,7 @@ _SET_BY_CODE = {
 
 def _calls(given: Given) -> tuple[Code, ast.Call] | None:
     """The call of `get_train_dataset` in a Python file."""
-    tree = parse_code(given.text) if "get_train_dataset(" in given.text else None
-    code = None if tree is None else Code(tree)
+    code = parse_code(given.text, "get_train_dataset(")
     call = next((each for each in code.calls if name_of(each) == "get_train_dataset"), None) if code else None
     return None if code is None or call is None else (code, call)
 

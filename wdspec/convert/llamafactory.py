@@ -47,12 +47,11 @@ def _convert(given: Given, new: NewSpec) -> None:
         spec["defaults"] = {"shuffle": buffer}
     if (workers := new.whole(top, "dataloader_num_workers")) is not None:
         spec["loader"] = {"workers": workers}
+    val = None
     if tested := _names(top.get("eval_dataset")):
         size = new.whole(top, "per_device_eval_batch_size", 1) or 8
-        val = {"dataset": [_source(name, info, folder, new) for name in tested]}
-        spec["splits"] = {"train": train, "val": {**val, "epoch": "pass", "batch": size}}
-    else:
-        spec.update(train)
+        val = {"dataset": [_source(name, info, folder, new) for name in tested], "batch": size}
+    new.set_splits(train, val)
     new.note_keys(top, _NOT_SAID)
 
 

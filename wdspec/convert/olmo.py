@@ -78,10 +78,7 @@ def _limit(entry: dict[Any, Any], source: dict[str, Any], new: NewSpec) -> None:
     """Convert how much of a source may be read, and how often."""
     fraction = number(entry.get("max_source_fraction"))
     if fraction is not None and 0 < fraction < 1:
-        source["subset"] = f"{fraction * 100:.6g}%"
-        new.note(
-            f"{source['name']}: `max_source_fraction: {fraction:g}` becomes a part of that size, by a hash of the keys"
-        )
+        new.note_part(source, fraction, f"`max_source_fraction: {fraction:g}`")
     for key in _REPETITIONS:
         if (most := number(entry.get(key))) is not None:
             new.note(

@@ -20,9 +20,8 @@ _SIDES = {
 _STEP = 16
 
 
-def _read(given: Given) -> Code | None:
-    tree = parse_code(given.text) if "bucket_config" in given.text else None
-    return None if tree is None else Code(tree)
+def _parse(given: Given) -> Code | None:
+    return parse_code(given.text, "bucket_config")
 
 
 def _buckets(code: Code | None) -> dict[str, dict[int, Any]]:
@@ -46,13 +45,14 @@ def _keeps(pair: Any) -> bool:
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    code = _read(given) or Code(ast.Module([], []))
+    code = _parse(given)
+    assert code is not None, "it is recognised by its buckets"
     buckets = _buckets(code)
     images = [name for name, frames in buckets.items() if 1 in frames]
     videos = [(name, count) for name, frames in buckets.items() for count in frames if count > 1]
-    for key in ("seed", "num_workers"):
-        if (value := number(code.literal(code.assigned.get(key)))) is not None:
-            new.spec |= {"seed": int(value)} if key == "seed" else {"loader": {"workers": int(value)}}
+    new.set_seed(code.literal(code.assigned.get("seed")))
+    if (workers := number(code.literal(code.assigned.get("num_workers")))) is not None:
+        new.spec["loader"] = {"workers": int(workers)}
     place = None
     if isinstance(dataset := code.assigned.get("dataset"), ast.Call) and name_of(dataset) == "dict":
         place = code.literal(keyword(dataset, "data_path"))
@@ -99,5 +99,8 @@ def _bucket(name: str) -> str:
 
 
 DIALECT = Dialect(
-    "opensora", "a `bucket_config` of Open-Sora", lambda given: any(_buckets(_read(given)).values()), _convert
+    "opensora",
+    "a `bucket_config` of Open-Sora",
+    lambda given: any(_buckets(_parse(given)).values()),
+    _convert,
 )

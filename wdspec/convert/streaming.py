@@ -53,10 +53,7 @@ def _convert(given: Given, new: NewSpec) -> None:
             source["weight"] = weight
         elif (times := number(stream.get("repeat"))) is not None:
             source["upsample"] = times
-            new.note(
-                f"{source['name']}: `repeat: {times}` is an exact number of passes per epoch; here it multiplies the "
-                "size of the source, so shares agree only in a long run"
-            )
+            new.note_passes(source["name"], f"repeat: {times}")
         elif (count := number(stream.get("choose"))) is not None:
             source["weight"] = count
             chosen += int(count)
@@ -74,8 +71,7 @@ def _convert(given: Given, new: NewSpec) -> None:
         "shards of Streaming (MDS) cannot be read: convert them to tar, and correct `shards`, which has the "
         "directories of the streams"
     )
-    if (seed := number(holder.get("shuffle_seed"))) is not None:
-        new.spec["seed"] = int(seed)
+    new.set_seed(holder.get("shuffle_seed"))
     if holder.get("shuffle") is False:
         new.spec["defaults"] = {"order": "sequential", "shuffle": 0}
     match = _SIZE.fullmatch(str(holder.get("epoch_size") or "").strip())

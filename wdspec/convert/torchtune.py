@@ -28,8 +28,7 @@ def _convert(given: Given, new: NewSpec) -> None:
     entries, top = _entries(given), given.top
     weighted = any(number(each.get("weight")) is not None for each in entries)
     new.spec["dataset"] = [_source(each, weighted, new) for each in entries]
-    if (seed := number(top.get("seed"))) is not None:
-        new.spec["seed"] = int(seed)
+    new.set_seed(top.get("seed"))
     size, tokenizer = new.whole(top, "batch_size", 1), with_text_keys(top.get("tokenizer"))
     length = new.whole(tokenizer, "max_seq_len", 1) if all(each.get("packed") for each in entries) else None
     if length:
