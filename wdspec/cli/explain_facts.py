@@ -359,10 +359,8 @@ def explain_spec(
             steps=steps_in_words(source),
         )
         if source.name in planned:
-            measured = None
-            if probe:
-                urls = shards.lists[source.name]
-                measured = explain_data.measure(source, urls, storage, fields.field_of)
+            urls = shards.lists[source.name]
+            measured = explain_data.measure(source, urls, storage, fields.field_of) if probe else None
             if isinstance(measured, WdspecError):
                 if not isinstance(measured, MissingShardError):  # W501 reports all missing shards
                     advice.append(Advice("W502", str(measured), source))
@@ -383,17 +381,6 @@ def explain_spec(
         slots = max(1, min(4, 8 // len(plan.sources)))
     if probe:
         advice += explain_data.advice_on_data(spec, shards, measures)
-    outline = tuple(_outline(spec.dataset, (), leaves))
-    steps = shares_of_steps(spec, lambda source: len(shards.lists[source.name]))
-    schedule = tuple(
-        ScheduledShares(
-            at,
-            -(-at // plan.batching.global_size),
-            step.ramp == "linear",
-            {source.name: float(shares[source.name]) for source in plan.sources},
-        )
-        for (at, shares), step in zip(steps, spec.mix.schedule or (), strict=True)
-    )
     windows = None
     if probe and plan.batching.windowed and not any(spec.functions.values()):
         try:
@@ -401,8 +388,24 @@ def explain_spec(
         except WdspecError as error:
             advice.append(Advice("W502", str(error), spec.sources[0]))
     return Explanation(
-        spec, plan, run, outline, tuple(_slots(plan, slots)), tuple(advice), windows, schedule, shards.files
+        spec,
+        plan,
+        run,
+        tuple(_outline(spec.dataset, (), leaves)),
+        tuple(_slots(plan, slots)),
+        tuple(advice),
+        windows,
+        tuple(_schedule(spec, shards, plan)),
+        shards.files,
     )
+
+
+def _schedule(spec: Spec, shards: Shards, plan: Plan) -> Iterator[ScheduledShares]:
+    """The shares of each step of the schedule."""
+    steps = shares_of_steps(spec, lambda source: len(shards.lists[source.name]))
+    for (at, shares), step in zip(steps, spec.mix.schedule or (), strict=True):
+        share_of = {source.name: float(shares[source.name]) for source in plan.sources}
+        yield ScheduledShares(at, -(-at // plan.batching.global_size), step.ramp == "linear", share_of)
 
 
 def _select(

@@ -198,12 +198,22 @@ def _find_shared(
         kind: what the owners are.
         hint: how to fix it.
     """
+    reported: set[int] = set()
+    for text, message in _list_shared(written, kind):
+        if id(text) not in reported:
+            reported.add(id(text))
+            yield Finding(text, message, hint)
+
+
+def _list_shared(
+    written: Sequence[tuple[str, str, Draft, Scalar, Sequence[Part]]], kind: str
+) -> Iterator[tuple[Scalar, str]]:
+    """The texts with shards of another owner, and a message; a text may come several times."""
     chosen = [
-        "" if leaf.node.entries.keys().isdisjoint(_SELECTING) else repr(_selection(leaf))
+        "" if leaf.node.entries.keys().isdisjoint(_SELECTING) else repr(_read_selection(leaf))
         for *_, leaf, _, _ in written
     ]
     leaves = dict(zip(chosen, (leaf for *_, leaf, _, _ in written), strict=True))
-    reported: set[int] = set()
     for pair in combinations_with_replacement(leaves, 2):
         if pair[0] != pair[1] and _are_disjoint(leaves[pair[0]], leaves[pair[1]]):
             continue
@@ -216,23 +226,17 @@ def _find_shared(
             for part in parts:
                 found = stores[store].add(part, owner)
                 if found is not None and found[1] != owner:
-                    shard, other = found
-                    if id(text) not in reported:
-                        yield Finding(text, f"{quote(shard)} is also a shard of the {kind} `{other}`", hint)
-                    reported.add(id(text))
+                    yield text, f"{quote(found[0])} is also a shard of the {kind} `{found[1]}`"
                     break
         for of_store in shards.values():
             if any(part.listed for *_, part in of_store):
-                for text, message in _shared_globs(of_store):
-                    if id(text) not in reported:
-                        yield Finding(text, message, hint)
-                    reported.add(id(text))
+                yield from _shared_globs(of_store)
 
 
 _SELECTING = ("where", "subset", "keys", "exclude")
 
 
-def _selection(leaf: Draft) -> tuple[Any, ...]:
+def _read_selection(leaf: Draft) -> tuple[Any, ...]:
     """What decides which samples of its shards a source keeps."""
     source = leaf.model
     if source is None or leaf.bad.intersection(_SELECTING):
@@ -242,7 +246,7 @@ def _selection(leaf: Draft) -> tuple[Any, ...]:
 
 def _are_disjoint(one: Draft, other: Draft) -> bool:
     """Whether two sources surely, or by two different `where`, keep different samples of the same shards."""
-    if not (ours := _selection(one)) or not (theirs := _selection(other)) or ours == theirs:
+    if not (ours := _read_selection(one)) or not (theirs := _read_selection(other)) or ours == theirs:
         return False
     (where, subset, keys, exclude), (their_where, their_subset, their_keys, their_exclude) = ours, theirs
     if where and their_where and where != their_where:
