@@ -355,7 +355,7 @@ def explain_spec(
             samples=source.samples,
             order=source.order,
             fields=fields_in_words(source, fields),
-            field_list=tuple(explained_fields(source, fields)),
+            field_list=tuple(explain_fields(source, fields)),
             steps=steps_in_words(source),
         )
         if source.name in planned:
@@ -367,7 +367,7 @@ def explain_spec(
                 measured = None
             totals = None if measurements is None else measurements.standing_for(spec, source)
             if measured is None and totals is not None:
-                measured = explain_data.measured_before(totals, fields.field_of)
+                measured = explain_data.recall_measure(totals, fields.field_of)
             if measured is not None:
                 measures[source.name] = measured
             leaf = _plan_leaf(leaf, planned[source.name], plan, measured)
@@ -567,7 +567,7 @@ def _slots(plan: Plan, most: int) -> Iterator[ExplainedSlot]:
             yield ExplainedSlot(rank, worker, source.name, tuple(turns))
 
 
-def explained_fields(source: Source, fields: SampleFields) -> list[ExplainedField]:
+def explain_fields(source: Source, fields: SampleFields) -> list[ExplainedField]:
     """The fields of a source, from `extensions`, `rename` and `decode`.
 
     Without `extensions` only the renamed fields are known; the others depend on the files of a sample.
@@ -595,7 +595,7 @@ def explained_fields(source: Source, fields: SampleFields) -> list[ExplainedFiel
 
 def fields_in_words(source: Source, fields: SampleFields) -> str:
     """Show the fields of a source: `image = jpg|png (rgb8), label = cls`."""
-    known = [str(each) for each in explained_fields(source, fields)]
+    known = [str(each) for each in explain_fields(source, fields)]
     if source.extensions is None:
         known.append("all other files under their suffixes" if known else "every file under its suffix")
         image = _label(fields.rules.decoder_of("jpg", "jpg"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wdspec.convert.dialect import Dialect, Given, NewSpec, maps_in, packed, texts_in
+from wdspec.convert.dialect import Dialect, Given, NewSpec, maps_in, pack, texts_in
 
 _LOADERS = ("json", "csv", "parquet", "text", "arrow")
 _SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".txt", ".arrow", ".gz", ".zst", ".tar")
@@ -64,7 +64,7 @@ def _pack(top: dict[Any, Any], rows: int, is_tokenized: bool, new: NewSpec) -> d
     keys: dict[str, Any] = {"overlong": _OVERLONG.get(str(top.get("excess_length_strategy")), "drop")}
     if top.get("sample_packing_sequentially") is True:
         keys["method"] = "in_order"
-    batch = packed(new, length, rows, is_tokenized, position_ids="position_ids", **keys)
+    batch = pack(new, length, rows, is_tokenized, position_ids="position_ids", **keys)
     if top.get("pad_to_sequence_len") is False:
         batch["max_cost"] = batch["pack"].pop("length")
     return batch

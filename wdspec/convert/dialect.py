@@ -327,7 +327,7 @@ class NewSpec:
         return os.path.relpath(os.path.join(start, text), self.folder) + slash
 
 
-def packed(new: NewSpec, length: int, rows: int, is_tokenized: bool = False, **keys: Any) -> dict[str, Any]:
+def pack(new: NewSpec, length: int, rows: int, is_tokenized: bool = False, **keys: Any) -> dict[str, Any]:
     """Make the `batch` of a tool that packs token ids into rows.
 
     Args:

@@ -19,7 +19,7 @@ from wdspec.convert.dialect import (
     count_shards,
     maps_in,
     number,
-    packed,
+    pack,
     texts_in,
     with_text_keys,
 )
@@ -88,7 +88,7 @@ class _Level:
         if "path" not in node:
             self._note_subset(node, f"split `{self.split}`")
         if repeated := maps_in(node.get("blend_epochized")):
-            return self._epochized(repeated)
+            return self._mix_epochized(repeated)
         entries = maps_in(node.get("blend")) or maps_in(node.get("datasets"))
         if not entries:
             return {"dataset": [self._source(node)]}
@@ -98,7 +98,7 @@ class _Level:
             source["weight"] = 1 if weight is None else weight
         return {"dataset": made}
 
-    def _epochized(self, entries: list[dict[Any, Any]]) -> dict[str, Any]:
+    def _mix_epochized(self, entries: list[dict[Any, Any]]) -> dict[str, Any]:
         made = [self._source(each) for each in entries]
         for source, entry in zip(made, entries, strict=True):
             source["upsample"] = (number(entry.get("repetitions", 1)) or 1) * _fraction(entry)
@@ -118,7 +118,7 @@ class _Level:
     def _source(self, entry: dict[Any, Any]) -> dict[str, Any]:
         new = self.new
         if "join" in entry:
-            return self._joined(entry)
+            return self._convert_join(entry)
         path, part = str(entry.get("path") or ""), str(entry.get("split_part") or self.split)
         tags = {**_tags(entry), **self.tags}
         if not path:
@@ -131,7 +131,7 @@ class _Level:
             return {"name": name, "shards": "unknown.tar"}
         if path.endswith((".yaml", ".yml")):
             self._note_subset(entry, path)
-            return replace(self, split=part, tags=tags)._nested(path)
+            return replace(self, split=part, tags=tags)._convert_nested(path)
         subset = _percentages(entry)
         if subset is None:
             self._note_subset(entry, path)
@@ -169,7 +169,7 @@ class _Level:
             )
         return source
 
-    def _nested(self, path: str) -> dict[str, Any]:
+    def _convert_nested(self, path: str) -> dict[str, Any]:
         """Convert another metadataset to a nested mix."""
         new = self.new
         name = new.name(os.path.splitext(os.path.basename(path))[0])
@@ -186,7 +186,7 @@ class _Level:
             return {"name": name, **below.mixture(splits[self.split])}
         return {"name": name, "shards": "unknown.tar"}
 
-    def _joined(self, entry: dict[Any, Any]) -> dict[str, Any]:
+    def _convert_join(self, entry: dict[Any, Any]) -> dict[str, Any]:
         joined = entry["join"]
         parts = maps_in(list(joined.values()) if isinstance(joined, dict) else joined)
         first, *others = parts or [{}]
@@ -410,7 +410,7 @@ def _convert_call(given: Given, new: NewSpec) -> None:
         (number(code.literal(code.assigned.get(name))) for name in names if name in code.assigned), None
     )
     if window and length:
-        new.spec["batch"] = {"window": window, **packed(new, int(length), size or 1)}
+        new.spec["batch"] = {"window": window, **pack(new, int(length), size or 1)}
     elif window:
         new.note(
             f"`packing_buffer_size={window}` is `batch: {{window: {window}, pack: {{fields: …, length: …}}}}`: the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from wdspec.convert.dialect import Dialect, Given, NewSpec, number, packed, texts_in, with_text_keys
+from wdspec.convert.dialect import Dialect, Given, NewSpec, number, pack, texts_in, with_text_keys
 
 _STAGES = ("pt", "sft", "rm", "ppo", "dpo", "kto")
 _NOT_SAID = {
@@ -62,7 +62,7 @@ def _pack(top: dict[Any, Any], rows: int, is_neat: bool, new: NewSpec) -> dict[s
         keys = {"fields": ["input_ids"], "pad": {}, "method": "concatenate"}
     elif is_neat:
         keys = {"position_ids": "position_ids", "segment_ids": "attention_mask"}
-    return ({"window": window} if window else {}) | packed(new, length, rows, **keys)
+    return ({"window": window} if window else {}) | pack(new, length, rows, **keys)
 
 
 def _mix(train: dict[str, Any], top: dict[Any, Any], new: NewSpec) -> None:

@@ -14,7 +14,7 @@ _REPETITIONS = ("max_repetition_ratio", "max_repetitions", "max_repetition_facto
 """How often a source may be read; its name changed."""
 
 
-def _named_sources(given: Given) -> list[dict[Any, Any]]:
+def _find_named_sources(given: Given) -> list[dict[Any, Any]]:
     """The `sources` with names, at the top level or further down."""
     holder = map_with(given.value, lambda each: bool(_find_named(each)))
     return _find_named(holder or {})
@@ -32,13 +32,13 @@ def _lines(text: str) -> list[str]:
 
 def _recognises(given: Given) -> bool:
     lines = _lines(given.text)
-    return bool(_named_sources(given)) or (
+    return bool(_find_named_sources(given)) or (
         bool(lines) and all(len(line) < _LONGEST and _LINE.fullmatch(line) for line in lines)
     )
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    sources = _named_sources(given)
+    sources = _find_named_sources(given)
     dataset = new.spec["dataset"] = _of_ratios(sources, new) if sources else _of_lines(given.text, new)
     if any(text.endswith(".npy") for each in dataset for text in texts_in(each["shards"])):
         length = _length(given)

@@ -105,7 +105,7 @@ _READINGS: Mapping[str, tuple[Any, ...]] = {
 """The keys in `reading_of_shards`, and the values that each may have had, as far as there are few."""
 
 
-def _changed_keys(spec: Spec, source: Source, digest: str) -> str:
+def _find_changed_keys(spec: Spec, source: Source, digest: str) -> str:
     """The keys with which a source had another `reading_of_shards`, for a message: those whose change explains it."""
     for count in (1, 2):
         for shown in combinations(_READINGS, count):
@@ -532,7 +532,7 @@ def _find_misfit(
     if measured.asked != tuple(source.shards or ()):
         return "sources whose `shards` have changed since they were measured"
     if measurements.of(spec, source) is None:
-        changed = _changed_keys(spec, source, measured.reading)
+        changed = _find_changed_keys(spec, source, measured.reading)
         if changed not in ("", _SKIPPING):  # a run that ends at damage reads no other numbers
             return f"sources that were measured with another {changed}"
     return None if measured.is_whole else "sources of which not all shards could be measured"

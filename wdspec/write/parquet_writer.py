@@ -171,16 +171,16 @@ class ParquetWriter(SampleWriter):
             for _ in range(value.ndim):
                 kind = arrow.list_(kind)
             return kind
-        return self._checked(arrow.array([value]).type)
+        return self._check_type(arrow.array([value]).type)
 
-    def _checked(self, kind: Any) -> Any:
+    def _check_type(self, kind: Any) -> Any:
         if self._arrow.types.is_struct(kind):
             if not kind.num_fields:
                 raise ValueError("a map without entries; remove the field from this sample")
             for field in kind:
-                self._checked(field.type)
+                self._check_type(field.type)
         elif self._arrow.types.is_list(kind):
-            self._checked(kind.value_type)
+            self._check_type(kind.value_type)
         return kind
 
     def _unite(self, before: Any, now: Any) -> Any:

@@ -196,7 +196,7 @@ def option_values(name: str) -> dict[str, Any]:
     return values
 
 
-def shown_option(option: str) -> str:
+def show_option(option: str) -> str:
     """An option as it is written, with an example of a value."""
     return f"{option}={_EXAMPLES[option]}" if option in _EXAMPLES else option
 

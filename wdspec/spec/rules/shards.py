@@ -26,7 +26,7 @@ def parts_of(composition: Composition) -> Iterator[tuple[Draft, Scalar, Sequence
             yield leaf, text, parts
 
 
-def written_texts(composition: Composition) -> list[tuple[Scalar, str]]:
+def _list_texts(composition: Composition) -> list[tuple[Scalar, str]]:
     """All texts in `shards` as they are written; one that several sources inherit comes once."""
     texts = {id(text): text for _, text, _ in composition.shard_texts}
     return [(text, str(text.value)) for text in texts.values()]
@@ -68,7 +68,7 @@ _IS_END = (re.compile(r"\d+"), re.compile(r"[A-Za-z]"))
 )
 def mistyped_ranges(composition: Composition) -> Findings:
     """Ranges with other signs than two dots, in other brackets or none, or with an end that is not a number."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         for braces in _RANGE.finditer(written):
             low, high = (end for end in braces.groups() if end is not None)
             message = f"`{braces[0]}` is not a range, but literal text"
@@ -93,7 +93,7 @@ _PLACEHOLDER = re.compile(r"%0?(\d{1,2})?d|\{\w*:0?(\d{1,2})?d\}|\{(?:i|idx|inde
 )
 def format_placeholders(composition: Composition) -> Findings:
     """Placeholders of `printf`, `str.format` and f-strings."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         for found in _PLACEHOLDER.finditer(written):
             message = f"`{found[0]}` is not replaced, but literal text"
             width = int(found[1] or found[2] or (len(found[0]) if found[0].startswith("#") else 6))
@@ -118,7 +118,7 @@ _JOINED = re.compile(
 )
 def joined_lists(composition: Composition) -> Findings:
     """The end of one shard followed by the start of another."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         found = _JOINED.search(_without_braces(written))
         if found is not None and not is_command(written):
             folded = "- " in found[0]
@@ -156,7 +156,7 @@ _EITHER = re.compile(r"\((?:\?:)?([^()]*)\)")
 )
 def regular_expressions(composition: Composition) -> Findings:
     """Escaped dots, repeated classes of characters, groups of alternatives, and the anchors `^` and `$`."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         found = _REGEX.search(written)
         if found is not None and not is_command(written):
             glob = _REPEATED.sub("*", written.removeprefix("^").removesuffix("$"))
@@ -181,7 +181,7 @@ _BACKSLASH = re.compile(r"\\(?![{},*?\[\]\\:@$])")
 )
 def backslashes(composition: Composition) -> Findings:
     """Backslashes before characters that do not need them."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         found = _BACKSLASH.search(written)
         if found is not None and not is_command(written) and not _REGEX.search(written):  # W320
             message = "the backslash is not part of the path; it makes the next character literal"
@@ -204,7 +204,7 @@ _PLAIN_RANGE = re.compile(r"\{(\d+)\.\.(\d+)(?:\.\.\d+)?\}")
 )
 def uneven_padding(composition: Composition) -> Findings:
     """Ranges whose ends are padded to different widths."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         for found in _PLAIN_RANGE.finditer(written):
             low, high = found[1], found[2]
             if len(low) != len(high) and (len(low) > len(high) or (low.startswith("0") and len(low) > 1)):
@@ -231,7 +231,7 @@ _UNSUITED = re.compile(
 )
 def unsuited_files(composition: Composition) -> Findings:
     """Suffixes of tables, archives, images, audio and video."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         found = _UNSUITED.search(written)
         if found is not None and not written.startswith("@") and row_of(written).globs:
             message = f"`.{found[1].lower()}` files are not shards"
@@ -254,7 +254,7 @@ _FILE = re.compile(r"[.*?\[{}\d%$]")
 )
 def open_folders(composition: Composition) -> Findings:
     """Objects without a suffix, pattern or number in their names."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         last = written.rpartition("/")[2]
         is_object = row_of(written).store == FSSPEC
         if is_object and last and not _FILE.search(last):
@@ -276,7 +276,7 @@ _VARIABLE = re.compile(r"(?<![$\\])\$([A-Za-z_]\w*)")
 )
 def shell_variables(composition: Composition) -> Findings:
     """A dollar sign and a name, except in commands, where the shell replaces them."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         found = None if is_command(written) else _VARIABLE.search(written)
         if found is not None:
             home = found[1] == "HOME" and found.start() == 0
@@ -299,7 +299,7 @@ _SHARD = re.compile(r"@.*\.(tar|tgz|tar\.\w{2,4}|cbors?|msgpack)", re.DOTALL)
 )
 def listed_archives(composition: Composition) -> Findings:
     """An `@` before the name of a shard."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         if _SHARD.fullmatch(written):
             message = f"{quote(written)} would be read as a list of URLs, but has the name of a shard"
             yield Finding(text, message, "write it without the `@`")
@@ -336,7 +336,7 @@ _HOME = re.compile(r"(?://)?(?:/home/[^/]+/|/Users/[^/]+/|/root/|~[^/]*/|C:/User
 )
 def home_paths(composition: Composition) -> Findings:
     """Shards in a home directory."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         found = _HOME.match(written.removeprefix("@").removeprefix("file:"))
         if found is not None:
             hint = "write `${data}/…` and set the variable, or use a path relative to the spec"
@@ -356,7 +356,7 @@ _TEMPORARY = re.compile(r"(?://)?(?:/tmp/|/var/tmp/|/dev/shm/)")
 )
 def temporary_paths(composition: Composition) -> Findings:
     """Shards in a directory that the system deletes, except in specs that are not files."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         found = _TEMPORARY.match(written.removeprefix("@").removeprefix("file:"))
         if found is not None and composition.variant.file is not None:
             yield Finding(

@@ -103,7 +103,7 @@ _Written = tuple[str, Scalar, Part]
 """The owner of shards, the text that names them, and one of its parts."""
 
 
-def _shared_globs(shards: Iterable[_Written]) -> Iterator[tuple[Scalar, str]]:
+def _find_shared_globs(shards: Iterable[_Written]) -> Iterator[tuple[Scalar, str]]:
     """Find the texts with a glob or a directory that has shards of another owner, or is one that has these."""
     known: list[tuple[str, str, str, bool]] = []
     left = MOST_COMPARED
@@ -230,7 +230,7 @@ def _list_shared(
                     break
         for of_store in shards.values():
             if any(part.listed for *_, part in of_store):
-                yield from _shared_globs(of_store)
+                yield from _find_shared_globs(of_store)
 
 
 _SELECTING = ("where", "subset", "keys", "exclude")
