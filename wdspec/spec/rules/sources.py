@@ -198,17 +198,7 @@ def _find_shared(
         kind: what the owners are.
         hint: how to fix it.
     """
-    reported: set[int] = set()
-    for text, message in _list_shared(written, kind):
-        if id(text) not in reported:
-            reported.add(id(text))
-            yield Finding(text, message, hint)
-
-
-def _list_shared(
-    written: Sequence[tuple[str, str, Draft, Scalar, Sequence[Part]]], kind: str
-) -> Iterator[tuple[Scalar, str]]:
-    """The texts with shards of another owner, and a message; a text may come several times."""
+    shared: dict[int, Finding] = {}  # one for each text
     chosen = [
         "" if leaf.node.entries.keys().isdisjoint(_SELECTING) else repr(_read_selection(leaf))
         for *_, leaf, _, _ in written
@@ -226,11 +216,14 @@ def _list_shared(
             for part in parts:
                 found = stores[store].add(part, owner)
                 if found is not None and found[1] != owner:
-                    yield text, f"{quote(found[0])} is also a shard of the {kind} `{found[1]}`"
+                    message = f"{quote(found[0])} is also a shard of the {kind} `{found[1]}`"
+                    shared.setdefault(id(text), Finding(text, message, hint))
                     break
         for of_store in shards.values():
             if any(part.listed for *_, part in of_store):
-                yield from _find_shared_globs(of_store)
+                for text, message in _find_shared_globs(of_store):
+                    shared.setdefault(id(text), Finding(text, message, hint))
+    yield from shared.values()
 
 
 _SELECTING = ("where", "subset", "keys", "exclude")
