@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wdspec.base.errors import UsageError
-from wdspec.cache.names import CacheNames, own_name, shared_names
+from wdspec.cache.names import CacheNames, find_shared_names, own_name
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import CacheSettings
@@ -110,10 +110,10 @@ def test_a_directory_filled_by_hand_is_looked_at_by_path_and_by_unambiguous_name
 
 def test_a_name_is_shared_if_two_urls_have_it_and_not_if_one_url_stands_twice():
     urls = [ShardUrl(text, "/d") for text in ("gs://a/0.tar", "gs://b/0.tar", "gs://a/1.tar", "gs://a/1.tar")]
-    assert shared_names(urls, {"0.tar", "1.tar"}) == {"0.tar"}
-    assert shared_names([ShardUrl("http://h/0.tar?a", ""), ShardUrl("http://h/0.tar?b", "")], {"0.tar"}) == {
-        "0.tar"
-    }
+    assert find_shared_names(urls, {"0.tar", "1.tar"}) == {"0.tar"}
+    assert find_shared_names(
+        [ShardUrl("http://h/0.tar?a", ""), ShardUrl("http://h/0.tar?b", "")], {"0.tar"}
+    ) == {"0.tar"}
 
 
 def settings_of(environ=(), top=None, **source):

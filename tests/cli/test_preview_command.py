@@ -15,7 +15,7 @@ from commandline import within
 from PIL import Image
 
 import wdspec
-from wdspec.cli.preview_media import MediaBudget, shown_values
+from wdspec.cli.preview_media import MediaBudget, list_values
 
 SPEC = """\
 name: two
@@ -217,11 +217,11 @@ def test_media_that_no_longer_fit_are_left_out():
         "sound": sound,
         "mask": picture[..., 0],
     }
-    image, film, wav, mask = shown_values(sample, MediaBudget(10**6))
+    image, film, wav, mask = list_values(sample, MediaBudget(10**6))
     assert [len(value.media) for value in (image, film, wav, mask)] == [1, 4, 1, 1]
     assert [medium.kind for value in (image, wav) for medium in value.media] == ["image", "audio"]
     assert film.media[3].alt == "film of k, 9 of 9"
-    assert not any(value.media for value in shown_values(sample, MediaBudget(1000)))
+    assert not any(value.media for value in list_values(sample, MediaBudget(1000)))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_media_that_no_longer_fit_are_left_out():
     ids=["chw", "nan", "bool", "boxes", "seven channels", "no frames", "bytes", "cmyk", "list"],
 )
 def test_what_is_no_picture_is_said_in_words(value, has_picture):
-    (shown,) = shown_values({"jpg": value}, MediaBudget(10**6))
+    (shown,) = list_values({"jpg": value}, MediaBudget(10**6))
     assert bool(shown.media) == has_picture
     assert shown.meaning.type
 

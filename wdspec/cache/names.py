@@ -75,10 +75,10 @@ class CacheNames:
         key = rewritten
         if is_command(rewritten) and not is_command(url.text):
             key = url.text if scheme_of(url.text) else os.path.join(url.base, url.text)
-        filled = () if variant else tuple(self._filled(url.text))
+        filled = () if variant else tuple(self._list_filled(url.text))
         return Copies(self.directory, own_name(key, variant, self.folds_case), filled, key, url.text)
 
-    def _filled(self, written: str) -> Iterable[str]:
+    def _list_filled(self, written: str) -> Iterable[str]:
         if self.user_name is not None:
             yield self.user_name(written)
         row = row_of(written)
@@ -104,7 +104,7 @@ class CacheNames:
         return replace(
             self,
             folds_case=_folds_case(self.directory),
-            ambiguous=shared_names(urls, flat) if flat else None,
+            ambiguous=find_shared_names(urls, flat) if flat else None,
         )
 
 
@@ -151,7 +151,7 @@ def file_name(written: str) -> str | None:
     return name if _is_plain(name) and name not in (OWN_FOLDER, TAG) else None
 
 
-def shared_names(urls: Iterable[ShardUrl], among: Container[str]) -> frozenset[str]:
+def find_shared_names(urls: Iterable[ShardUrl], among: Container[str]) -> frozenset[str]:
     """Those of the names ``among`` that two different URLs share."""
     owners: dict[str, ShardUrl] = {}
     shared: set[str] = set()

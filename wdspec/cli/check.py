@@ -20,8 +20,7 @@ from wdspec.jobs.check.job import CheckReport, check_data
 from wdspec.jobs.check.report_file import LockedShards, ReportFile
 from wdspec.jobs.engine import Engine
 from wdspec.shards.lock import Lock
-from wdspec.spec.codes import is_error
-from wdspec.spec.problems import Problem
+from wdspec.spec.problems import Problem, is_error
 from wdspec.spec.spec import Spec
 
 

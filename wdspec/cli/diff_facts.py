@@ -115,7 +115,7 @@ class SpecDiff:
     @cached_property
     def settings(self) -> list[KeyChange]:
         """Top-level keys whose values differ."""
-        return list(_changed_keys(self.old.spec, self.new.spec))
+        return list(_compare_keys(self.old.spec, self.new.spec))
 
     @cached_property
     def sources(self) -> list[SourceChange]:
@@ -155,11 +155,11 @@ class SpecDiff:
         old, new = self.old.sources.get(name), self.new.sources.get(name)
         keys: tuple[KeyChange, ...] = ()
         if old is not None and new is not None:
-            keys = tuple(_changed_keys(self.old.keys[name], self.new.keys[name]))
+            keys = tuple(_compare_keys(self.old.keys[name], self.new.keys[name]))
         added, removed = _count_moved(self.old.shards(name), self.new.shards(name))
-        return SourceChange(name, old, new, added, removed, self._rewritten(name), keys)
+        return SourceChange(name, old, new, added, removed, self._count_rewritten(name), keys)
 
-    def _rewritten(self, name: str) -> int | None:
+    def _count_rewritten(self, name: str) -> int | None:
         """Number of shards on both sides whose bytes differ according to the locks."""
         if self.old.lock is None or self.new.lock is None:
             return None
@@ -182,7 +182,7 @@ def _count_moved(old: UrlSequence, new: UrlSequence) -> tuple[int | None, int | 
     return (after - before).total(), (before - after).total()
 
 
-def _changed_keys(old: BaseModel, new: BaseModel) -> Iterator[KeyChange]:
+def _compare_keys(old: BaseModel, new: BaseModel) -> Iterator[KeyChange]:
     before, after = (flatten(each.model_dump(mode="json", exclude=_SHOWN_ELSEWHERE)) for each in (old, new))
     for key in [*after, *(key for key in before if key not in after)]:
         if before.get(key) != after.get(key):

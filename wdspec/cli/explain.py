@@ -83,38 +83,19 @@ class ExplainReport:
 
 def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
     spec, plan, run = explanation.spec, explanation.plan, explanation.run
-    batching = plan.batching
     if spec.file and spec.name:
         yield "file", spec.file
     yield "seed", str(plan.seed)
     yield "topology", run.in_words
     if (run.ranks, run.workers) != (plan.topology.ranks, plan.topology.workers):
         yield "run", run.readers_in_words
-    over_all = ", over all ranks" if run.ranks > 1 else ""
-    if batching.windowed:
-        yield "batch", _windows(explanation)
-    elif batching.batched:
-        per_rank = f"{report.pluralize(batching.global_size // run.ranks, 'sample')} a rank"
-        yield "batch", per_rank + (f", {batching.global_size:,} over all ranks" if over_all else "")
-    else:
-        yield "batch", "none: yields single samples"
-    if plan.epoch_batches is None:
-        yield "epoch", "endless (no `epoch`)"
-    else:
-        steps = (
-            report.pluralize(plan.epoch_batches, "batch", "batches")
-            if batching.batched
-            else report.pluralize(plan.epoch_batches * run.canonical_ranks, "sample")
-        )
-        samples = (
-            f" = {report.pluralize(plan.epoch_samples, 'sample')}{over_all}" if plan.epoch_samples else ""
-        )
-        yield "epoch", f"{steps} a {'canonical ' if batching.windowed else ''}rank{samples}"
+    yield "batch", _describe_batch(explanation)
+    yield "epoch", _describe_epoch(explanation)
     if skipped := spec.skipped_steps:
         yield "skip", f"steps {skipped}: {report.pluralize(skipped.count, 'global batch', 'global batches')}"
     yield "draw", explain_facts.draw_in_words(plan)
     if plan.schedule:
-        yield "schedule", _schedule(explanation)
+        yield "schedule", _describe_schedule(explanation)
     if spec.map:
         yield "map", explain_facts.calls_in_words(spec.map)
     if spec.map_batches is not None:
@@ -134,31 +115,54 @@ def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
         yield "max_passes", f"`{gone.source}` is exhausted at batch {gone.start:,}: {then}"
     for each in explanation.active:
         if each.selected is not None:
-            yield (
-                "selected",
-                f"{report.percent(each.selected.fraction)} of `{each.name}`, {_count(each.selected)}",
-            )
+            part = f"{report.percent(each.selected.fraction)} of `{each.name}`"
+            yield "selected", f"{part}, {_describe_count(each.selected)}"
     if spec.limit is not None:
         yield "limit", f"{spec.limit:,} samples"
-    unknown = explanation.unmeasured
-    held = (
-        f"about {report.size(explanation.held_bytes)} to hold and order samples for shuffling in a worker, "
-    )
-    excluded = (
-        f", excluding the samples of {report.pluralize(unknown, 'source')} of unknown size" if unknown else ""
-    )
-    buffers = f"{report.size(explanation.buffer_bytes)} in the buffers of its open shards"
-    yield "memory", (held if explanation.held_bytes else "") + buffers + excluded
+    yield "memory", _describe_memory(explanation)
 
 
-def _count(selected: KeptSamples) -> str:
+def _describe_batch(explanation: explain_facts.Explanation) -> str:
+    batching, ranks = explanation.plan.batching, explanation.run.ranks
+    if batching.windowed:
+        return _describe_windows(explanation)
+    if not batching.batched:
+        return "none: yields single samples"
+    per_rank = f"{report.pluralize(batching.global_size // ranks, 'sample')} a rank"
+    return per_rank + (f", {batching.global_size:,} over all ranks" if ranks > 1 else "")
+
+
+def _describe_epoch(explanation: explain_facts.Explanation) -> str:
+    plan, run = explanation.plan, explanation.run
+    if plan.epoch_batches is None:
+        return "endless (no `epoch`)"
+    if plan.batching.batched:
+        steps = report.pluralize(plan.epoch_batches, "batch", "batches")
+    else:
+        steps = report.pluralize(plan.epoch_batches * run.canonical_ranks, "sample")
+    over_all = ", over all ranks" if run.ranks > 1 else ""
+    samples = f" = {report.pluralize(plan.epoch_samples, 'sample')}{over_all}" if plan.epoch_samples else ""
+    return f"{steps} a {'canonical ' if plan.batching.windowed else ''}rank{samples}"
+
+
+def _describe_memory(explanation: explain_facts.Explanation) -> str:
+    memory = f"{report.size(explanation.buffer_bytes)} in the buffers of its open shards"
+    if explanation.held_bytes:
+        held = report.size(explanation.held_bytes)
+        memory = f"about {held} to hold and order samples for shuffling in a worker, {memory}"
+    if unknown := explanation.unmeasured:
+        memory += f", excluding the samples of {report.pluralize(unknown, 'source')} of unknown size"
+    return memory
+
+
+def _describe_count(selected: KeptSamples) -> str:
     """Say what was looked at."""
     looked_at = f"{selected.looked_at:,} samples of {report.pluralize(selected.shards, 'shard')}"
     by = {"sample": "as counted in", "stats": "as `stats` counted in all", "count": "as counted in all"}
     return f"{by[selected.by]} {looked_at}"
 
 
-def _windows(explanation: explain_facts.Explanation) -> str:
+def _describe_windows(explanation: explain_facts.Explanation) -> str:
     """How batches by cost come out in the windows that were read."""
     found, samples = explanation.windows, f"{explanation.plan.batching.per_slot:,}"
     if found is None:
@@ -176,7 +180,7 @@ def _windows(explanation: explain_facts.Explanation) -> str:
     return f"{', '.join(facts)}; in {report.pluralize(found.windows, 'window')}"
 
 
-def _schedule(explanation: explain_facts.Explanation) -> str:
+def _describe_schedule(explanation: explain_facts.Explanation) -> str:
     steps = explanation.schedule
     if len(steps) == 1:
         return "one step"

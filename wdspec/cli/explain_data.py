@@ -94,7 +94,7 @@ def measure(
         return error.at(source=source.name, url=shards[0].text)
 
 
-def measured_before(totals: MeasuredSource, field_of: Callable[[str], str | None]) -> Measure | None:
+def recall_measure(totals: MeasuredSource, field_of: Callable[[str], str | None]) -> Measure | None:
     """The measure of a source from its measurements by `wdspec stats`."""
     if not totals.samples or not totals.measured:
         return None

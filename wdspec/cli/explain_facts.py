@@ -355,21 +355,19 @@ def explain_spec(
             samples=source.samples,
             order=source.order,
             fields=fields_in_words(source, fields),
-            field_list=tuple(explained_fields(source, fields)),
+            field_list=tuple(explain_fields(source, fields)),
             steps=steps_in_words(source),
         )
         if source.name in planned:
-            measured = None
-            if probe:
-                urls = shards.lists[source.name]
-                measured = explain_data.measure(source, urls, storage, fields.field_of)
+            urls = shards.lists[source.name]
+            measured = explain_data.measure(source, urls, storage, fields.field_of) if probe else None
             if isinstance(measured, WdspecError):
                 if not isinstance(measured, MissingShardError):  # W501 reports all missing shards
                     advice.append(Advice("W502", str(measured), source))
                 measured = None
             totals = None if measurements is None else measurements.standing_for(spec, source)
             if measured is None and totals is not None:
-                measured = explain_data.measured_before(totals, fields.field_of)
+                measured = explain_data.recall_measure(totals, fields.field_of)
             if measured is not None:
                 measures[source.name] = measured
             leaf = _plan_leaf(leaf, planned[source.name], plan, measured)
@@ -383,17 +381,6 @@ def explain_spec(
         slots = max(1, min(4, 8 // len(plan.sources)))
     if probe:
         advice += explain_data.advice_on_data(spec, shards, measures)
-    outline = tuple(_outline(spec.dataset, (), leaves))
-    steps = shares_of_steps(spec, lambda source: len(shards.lists[source.name]))
-    schedule = tuple(
-        ScheduledShares(
-            at,
-            -(-at // plan.batching.global_size),
-            step.ramp == "linear",
-            {source.name: float(shares[source.name]) for source in plan.sources},
-        )
-        for (at, shares), step in zip(steps, spec.mix.schedule or (), strict=True)
-    )
     windows = None
     if probe and plan.batching.windowed and not any(spec.functions.values()):
         try:
@@ -401,8 +388,24 @@ def explain_spec(
         except WdspecError as error:
             advice.append(Advice("W502", str(error), spec.sources[0]))
     return Explanation(
-        spec, plan, run, outline, tuple(_slots(plan, slots)), tuple(advice), windows, schedule, shards.files
+        spec,
+        plan,
+        run,
+        tuple(_outline(spec.dataset, (), leaves)),
+        tuple(_slots(plan, slots)),
+        tuple(advice),
+        windows,
+        tuple(_schedule(spec, shards, plan)),
+        shards.files,
     )
+
+
+def _schedule(spec: Spec, shards: Shards, plan: Plan) -> Iterator[ScheduledShares]:
+    """The shares of each step of the schedule."""
+    steps = shares_of_steps(spec, lambda source: len(shards.lists[source.name]))
+    for (at, shares), step in zip(steps, spec.mix.schedule or (), strict=True):
+        share_of = {source.name: float(shares[source.name]) for source in plan.sources}
+        yield ScheduledShares(at, -(-at // plan.batching.global_size), step.ramp == "linear", share_of)
 
 
 def _select(
@@ -564,7 +567,7 @@ def _slots(plan: Plan, most: int) -> Iterator[ExplainedSlot]:
             yield ExplainedSlot(rank, worker, source.name, tuple(turns))
 
 
-def explained_fields(source: Source, fields: SampleFields) -> list[ExplainedField]:
+def explain_fields(source: Source, fields: SampleFields) -> list[ExplainedField]:
     """The fields of a source, from `extensions`, `rename` and `decode`.
 
     Without `extensions` only the renamed fields are known; the others depend on the files of a sample.
@@ -592,7 +595,7 @@ def explained_fields(source: Source, fields: SampleFields) -> list[ExplainedFiel
 
 def fields_in_words(source: Source, fields: SampleFields) -> str:
     """Show the fields of a source: `image = jpg|png (rgb8), label = cls`."""
-    known = [str(each) for each in explained_fields(source, fields)]
+    known = [str(each) for each in explain_fields(source, fields)]
     if source.extensions is None:
         known.append("all other files under their suffixes" if known else "every file under its suffix")
         image = _label(fields.rules.decoder_of("jpg", "jpg"))

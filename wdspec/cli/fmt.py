@@ -9,7 +9,7 @@ from difflib import unified_diff
 import click
 
 from wdspec.base.redaction import mask, printable
-from wdspec.cli.lint_files import find_files
+from wdspec.cli.lint_files import exclude_option, find_files, paths_argument
 from wdspec.cli.report import pluralize
 from wdspec.spec.files import STANDARD_INPUT, STANDARD_INPUT_NAME
 from wdspec.spec.format import format_spec
@@ -17,12 +17,10 @@ from wdspec.stores.outputs import save
 
 
 @click.command()
-@click.argument("paths", metavar="[FILE|DIR|GLOB|-]...", nargs=-1)
+@paths_argument
 @click.option("--check", is_flag=True, help="Do not write files; exit with 1 if a file would change.")
 @click.option("--diff", "show_diff", is_flag=True, help="Do not write files; show the changes.")
-@click.option(
-    "--exclude", metavar="PATTERN", multiple=True, help="Exclude files, as in .gitignore. Repeatable."
-)
+@exclude_option
 def fmt(paths: tuple[str, ...], check: bool, show_diff: bool, exclude: tuple[str, ...]) -> int:
     """Sort the keys of specs into the order of the reference, and remove trailing spaces.
 

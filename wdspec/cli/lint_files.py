@@ -18,6 +18,12 @@ _VERSION_KEY = re.compile(rb"""^(["']?)wdspec\1[ \t]*:""", re.MULTILINE)
 _SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
 
 
+paths_argument = click.argument("paths", metavar="[FILE|DIR|GLOB|-]...", nargs=-1)
+exclude_option = click.option(
+    "--exclude", metavar="PATTERN", multiple=True, help="Exclude files, as in .gitignore. Repeatable."
+)
+
+
 class LintSettings(NamedTuple):
     """The settings in pyproject.toml; options of `validate` override them. All fields except `root` are keys."""
 

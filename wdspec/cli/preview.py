@@ -26,7 +26,7 @@ from wdspec.base.errors import UsageError, WdspecError
 from wdspec.base.progress import progress
 from wdspec.base.redaction import printable, redacted_urls
 from wdspec.cli.explain_facts import ExplainedSource, Explanation, common_steps, explain_spec
-from wdspec.cli.preview_media import MediaBudget, ShownValue, as_array, shown_values
+from wdspec.cli.preview_media import MediaBudget, ShownValue, as_array, list_values
 from wdspec.cli.report import percent, pluralize, size
 from wdspec.cli.samples import (
     ValueMeaning,
@@ -263,7 +263,7 @@ def _source(
     for sample in files[:cards]:
         same = by_key.get((sample["__url__"], sample["__key__"]))
         url = redacted_urls(str(sample["__url__"]))
-        values = shown_values(sample, budget), None if same is None else shown_values(same, budget)
+        values = list_values(sample, budget), None if same is None else list_values(same, budget)
         shown.append(SampleCard(str(sample["__key__"]), url, *values))
     charts = [*_of_files(files), *_of_fields(trained)]
     problems = list(dict.fromkeys(problems))

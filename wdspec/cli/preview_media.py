@@ -93,7 +93,7 @@ class MediaBudget:
         return tuple(media)
 
 
-def shown_values(sample: dict[str, Any], budget: MediaBudget) -> list[ShownValue]:
+def list_values(sample: dict[str, Any], budget: MediaBudget) -> list[ShownValue]:
     """The fields of a sample as a page shows them; boxes are drawn on its image if it has only one."""
     fields = {str(name): value for name, value in sample.items() if not str(name).startswith("__")}
     pictures = {name: images for name, value in fields.items() if (images := list(_images(name, value)))}

@@ -7,8 +7,8 @@ import textwrap
 import click
 
 from wdspec.base.errors import did_you_mean
-from wdspec.spec.codes import Code
 from wdspec.spec.rules import all_codes
+from wdspec.spec.rules.rule import Code
 
 
 @click.command()

@@ -218,22 +218,10 @@ class Target:
                 writer = open_writer(self.output, **options)
             try:
                 with writer:
-                    following = iter(counts)
-                    left = next(following, -1)
-                    for sample in samples:
-                        if left == 0:
-                            if isinstance(writer, ShardWriter):
-                                writer.next_stream()
-                            left = next(following, -1)
-                        writer.write(sample)
-                        left -= 1
+                    _write_samples(writer, samples, counts)
             except BaseException:
                 if isinstance(writer, ShardWriter) and not self.force:
-                    for shard in writer.shards:
-                        try:
-                            Storage.of(Environment.read()).delete(shard.name)
-                        except Exception as error:  # any error of a store; the first error is raised below
-                            click.echo(f"{shard.name} cannot be deleted: {error}", err=True)
+                    _delete_shards(writer.shards)
                 raise
         if isinstance(writer, ShardWriter):
             self._report(writer.shards)
@@ -249,6 +237,29 @@ class Target:
             return
         what = pluralize(len(shards), "shard") if self.output != "-" else "standard output"
         click.echo(f"wrote {pluralize(samples, 'sample')} ({size(total)}) to {what}", err=True)
+
+
+def _write_samples(
+    writer: SampleWriter | ShardWriter, samples: Iterable[dict[str, Any]], counts: Iterable[int]
+) -> None:
+    """Write samples; a new shard begins when the number of samples in `counts` is reached."""
+    following = iter(counts)
+    left = next(following, -1)
+    for sample in samples:
+        if left == 0:
+            if isinstance(writer, ShardWriter):
+                writer.next_stream()
+            left = next(following, -1)
+        writer.write(sample)
+        left -= 1
+
+
+def _delete_shards(shards: Iterable[Written]) -> None:
+    for shard in shards:
+        try:
+            Storage.of(Environment.read()).delete(shard.name)
+        except Exception as error:  # any error of a store; the caller raises the first error
+            click.echo(f"{shard.name} cannot be deleted: {error}", err=True)
 
 
 def writing(command: Callable[..., Any], default: str | None = None) -> Callable[..., Any]:

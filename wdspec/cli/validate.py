@@ -9,19 +9,18 @@ from typing import Any
 import click
 
 from wdspec.base.errors import UsageError
-from wdspec.cli.lint_files import find_files
+from wdspec.cli.lint_files import exclude_option, find_files, paths_argument
 from wdspec.cli.problems import REPORTS, CheckedSpec, parse_ignored
 from wdspec.cli.report import pluralize
 from wdspec.cli.spec_options import parse_assignments, set_option, var_option
-from wdspec.spec.codes import is_error
 from wdspec.spec.load import check, load
-from wdspec.spec.problems import Problem
+from wdspec.spec.problems import Problem, is_error
 
 ALL_ENVIRONMENTS = "all"
 
 
 @click.command()
-@click.argument("paths", metavar="[FILE|DIR|GLOB|-]...", nargs=-1)
+@paths_argument
 @click.option("--format", "form", type=click.Choice([*REPORTS]), default="text", help="Output format.")
 @click.option(
     "--env",
@@ -32,9 +31,7 @@ ALL_ENVIRONMENTS = "all"
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
 @click.option("--locked", is_flag=True, help="Require a valid lock for each spec (see `wdspec lock`).")
 @click.option("--ignore", metavar="CODE", multiple=True, help="Do not report this warning. Repeatable.")
-@click.option(
-    "--exclude", metavar="PATTERN", multiple=True, help="Exclude files, as in .gitignore. Repeatable."
-)
+@exclude_option
 @var_option
 @set_option
 def validate(

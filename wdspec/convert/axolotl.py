@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wdspec.convert.dialect import Dialect, Given, NewSpec, maps_in, packed, texts_in
+from wdspec.convert.dialect import Dialect, Given, NewSpec, maps_in, pack, texts_in
 
 _LOADERS = ("json", "csv", "parquet", "text", "arrow")
 _SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".txt", ".arrow", ".gz", ".zst", ".tar")
@@ -45,11 +45,8 @@ def _convert(given: Given, new: NewSpec) -> None:
         new.note("templates and tokenizers are not converted: write them as a function of `map`")
         if not top.get("datasets"):
             new.note("texts were joined to rows of `sequence_len` tokens: write `batch: {pack: …}`")
-    if tested := maps_in(top.get("test_datasets")):
-        val = {"dataset": [_source(each, new) for each in tested], "epoch": "pass", "batch": rows}
-        new.spec["splits"] = {"train": train, "val": val}
-    else:
-        new.spec.update(train)
+    tested = [_source(each, new) for each in maps_in(top.get("test_datasets"))]
+    new.set_splits(train, {"dataset": tested, "batch": rows} if tested else None)
     new.note_keys(top, _NOT_SAID)
 
 
@@ -67,7 +64,7 @@ def _pack(top: dict[Any, Any], rows: int, is_tokenized: bool, new: NewSpec) -> d
     keys: dict[str, Any] = {"overlong": _OVERLONG.get(str(top.get("excess_length_strategy")), "drop")}
     if top.get("sample_packing_sequentially") is True:
         keys["method"] = "in_order"
-    batch = packed(new, length, rows, is_tokenized, position_ids="position_ids", **keys)
+    batch = pack(new, length, rows, is_tokenized, position_ids="position_ids", **keys)
     if top.get("pad_to_sequence_len") is False:
         batch["max_cost"] = batch["pack"].pop("length")
     return batch

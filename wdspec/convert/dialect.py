@@ -25,6 +25,8 @@ MAX_VALUES = 1_000_000
 MAX_SOURCES = 10_000
 _DEEPEST = 64
 """How deeply lists and maps may be nested."""
+_MOST_INCLUDED = 8
+"""How deeply files may include each other."""
 _LARGEST = sys.float_info.max
 _VARIABLE = re.compile(r"\$(?:\{(?:oc\.env:)?([A-Za-z_]\w*)(?:(?:,|:-)([^{}]*))?\}|([A-Za-z_]\w*))")
 _NUMBER_AT_END = re.compile(r"[-_.]*(?:\{[^{}]*\}|[*?]|[-_.]?\d++)+$")
@@ -213,6 +215,35 @@ class NewSpec:
             "and correct `shards`"
         )
 
+    def note_part(self, source: dict[str, Any], part: float, what: str) -> None:
+        """Choose a part of the samples of a source, between 0 and 1, with a note; `what` says it in the tool's way."""
+        source["subset"] = f"{part * 100:.6g}%"
+        self.note(f"{source['name']}: {what} becomes a part of that size, by a hash of the keys")
+
+    def note_passes(self, name: str, what: str) -> None:
+        """Add a note about a source that was read a number of times in each epoch."""
+        self.note(
+            f"{name}: `{what}` is an exact number of passes per epoch; here it multiplies the size of the source, so "
+            "shares agree only in a long run"
+        )
+
+    def set_seed(self, value: Any) -> None:
+        """Set the seed, if the value is a number."""
+        if (seed := number(value)) is not None:
+            self.spec["seed"] = int(seed)
+
+    def set_splits(self, train: dict[str, Any], val: dict[str, Any] | None) -> None:
+        """Set the keys for training; if there is data for evaluation, set splits, of which `val` is a pass."""
+        if val is None:
+            self.spec.update(train)
+        else:
+            self.spec["splits"] = {"train": train, "val": {**val, "epoch": "pass"}}
+
+    def unknown_source(self, line: int) -> dict[str, Any]:
+        """Make a source whose shards are unknown, as code that is not run makes it."""
+        self.note(f"line {line}: the code that makes this data set was not found; correct its `shards`")
+        return self.source("unknown", "unknown.tar")
+
     def source(self, wanted: str, shards: str | Sequence[str], **keys: Any) -> dict[str, Any]:
         """Make a source with a unique name; keys that are None or empty are left out."""
         texts = [shards] if isinstance(shards, str) else list(shards)
@@ -236,10 +267,23 @@ class NewSpec:
         self._names[name] = 1
         return name
 
-    def read(self, path: str) -> Given:
-        """Read a file that another one includes, once. Raises the same as `Given.read`."""
-        if path not in self._files:
-            self._files[path] = Given.read(path)
+    def read(self, path: str, depth: int) -> Given | str:
+        """Read a file that another one includes, once, or return why that is impossible.
+
+        Args:
+            path: the file.
+            depth: the number of files that include it, directly or not.
+
+        Raises:
+            UsageError: it is too large, or not text.
+        """
+        if depth >= _MOST_INCLUDED:
+            return "includes itself"
+        try:
+            if path not in self._files:
+                self._files[path] = Given.read(path)
+        except OSError:
+            return "cannot be read"
         return self._files[path]
 
     def variables(self, text: str) -> str:
@@ -283,7 +327,7 @@ class NewSpec:
         return os.path.relpath(os.path.join(start, text), self.folder) + slash
 
 
-def packed(new: NewSpec, length: int, rows: int, is_tokenized: bool = False, **keys: Any) -> dict[str, Any]:
+def pack(new: NewSpec, length: int, rows: int, is_tokenized: bool = False, **keys: Any) -> dict[str, Any]:
     """Make the `batch` of a tool that packs token ids into rows.
 
     Args:

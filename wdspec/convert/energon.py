@@ -19,7 +19,7 @@ from wdspec.convert.dialect import (
     count_shards,
     maps_in,
     number,
-    packed,
+    pack,
     texts_in,
     with_text_keys,
 )
@@ -32,7 +32,6 @@ _LISTS = ("blend", "blend_epochized", "datasets")
 """Keys with the entries of a mix."""
 _MOST = 10_000
 """The samples of at most this many shards of a pattern are added."""
-_DEEPEST = 8
 
 
 def _is_metadataset(given: Given) -> bool:
@@ -89,7 +88,7 @@ class _Level:
         if "path" not in node:
             self._note_subset(node, f"split `{self.split}`")
         if repeated := maps_in(node.get("blend_epochized")):
-            return self._epochized(repeated)
+            return self._mix_epochized(repeated)
         entries = maps_in(node.get("blend")) or maps_in(node.get("datasets"))
         if not entries:
             return {"dataset": [self._source(node)]}
@@ -99,7 +98,7 @@ class _Level:
             source["weight"] = 1 if weight is None else weight
         return {"dataset": made}
 
-    def _epochized(self, entries: list[dict[Any, Any]]) -> dict[str, Any]:
+    def _mix_epochized(self, entries: list[dict[Any, Any]]) -> dict[str, Any]:
         made = [self._source(each) for each in entries]
         for source, entry in zip(made, entries, strict=True):
             source["upsample"] = (number(entry.get("repetitions", 1)) or 1) * _fraction(entry)
@@ -119,7 +118,7 @@ class _Level:
     def _source(self, entry: dict[Any, Any]) -> dict[str, Any]:
         new = self.new
         if "join" in entry:
-            return self._joined(entry)
+            return self._convert_join(entry)
         path, part = str(entry.get("path") or ""), str(entry.get("split_part") or self.split)
         tags = {**_tags(entry), **self.tags}
         if not path:
@@ -132,7 +131,7 @@ class _Level:
             return {"name": name, "shards": "unknown.tar"}
         if path.endswith((".yaml", ".yml")):
             self._note_subset(entry, path)
-            return replace(self, split=part, tags=tags)._nested(path)
+            return replace(self, split=part, tags=tags)._convert_nested(path)
         subset = _percentages(entry)
         if subset is None:
             self._note_subset(entry, path)
@@ -170,17 +169,14 @@ class _Level:
             )
         return source
 
-    def _nested(self, path: str) -> dict[str, Any]:
+    def _convert_nested(self, path: str) -> dict[str, Any]:
         """Convert another metadataset to a nested mix."""
         new = self.new
         name = new.name(os.path.splitext(os.path.basename(path))[0])
-        try:
-            inner = new.read(os.path.join(self.folder, path)) if self.depth < _DEEPEST else None
-        except OSError:
-            inner = None
-        splits = inner.top.get("splits") if inner is not None else None
-        if inner is None or not isinstance(splits, dict):
-            why = "cannot be read" if self.depth < _DEEPEST else "includes itself"
+        inner = new.read(os.path.join(self.folder, path), self.depth)
+        splits = None if isinstance(inner, str) else inner.top.get("splits")
+        if isinstance(inner, str) or not isinstance(splits, dict):
+            why = inner if isinstance(inner, str) else "cannot be read"
             new.note(f"{path} {why}, so its sources are missing: correct `{name}`")
         elif self.split not in splits:
             others = ", ".join(map(str, splits))
@@ -190,7 +186,7 @@ class _Level:
             return {"name": name, **below.mixture(splits[self.split])}
         return {"name": name, "shards": "unknown.tar"}
 
-    def _joined(self, entry: dict[Any, Any]) -> dict[str, Any]:
+    def _convert_join(self, entry: dict[Any, Any]) -> dict[str, Any]:
         joined = entry["join"]
         parts = maps_in(list(joined.values()) if isinstance(joined, dict) else joined)
         first, *others = parts or [{}]
@@ -375,8 +371,7 @@ _SET_BY_CODE = {
 
 def _calls(given: Given) -> tuple[Code, ast.Call] | None:
     """The call of `get_train_dataset` in a Python file."""
-    tree = parse_code(given.text) if "get_train_dataset(" in given.text else None
-    code = None if tree is None else Code(tree)
+    code = parse_code(given.text, "get_train_dataset(")
     call = next((each for each in code.calls if name_of(each) == "get_train_dataset"), None) if code else None
     return None if code is None or call is None else (code, call)
 
@@ -415,7 +410,7 @@ def _convert_call(given: Given, new: NewSpec) -> None:
         (number(code.literal(code.assigned.get(name))) for name in names if name in code.assigned), None
     )
     if window and length:
-        new.spec["batch"] = {"window": window, **packed(new, int(length), size or 1)}
+        new.spec["batch"] = {"window": window, **pack(new, int(length), size or 1)}
     elif window:
         new.note(
             f"`packing_buffer_size={window}` is `batch: {{window: {window}, pack: {{fields: …, length: …}}}}`: the "

@@ -6,6 +6,7 @@ The file is parsed and never run.
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 from typing import Any
 
 from wdspec.convert.dialect import Dialect, Given, NewSpec, number, texts_in
@@ -15,20 +16,22 @@ _MIXERS = ("interleave_datasets", "concatenate_datasets")
 _READABLE = ("webdataset", "json", "parquet", "arrow")
 
 
-def _recognises(given: Given) -> bool:
-    return any(f"{each}(" in given.text for each in _CALLS) and parse_code(given.text) is not None
+def _parse(given: Given) -> Code | None:
+    return parse_code(given.text, *(f"{each}(" for each in _CALLS), file=given.file)
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    reading = _Reading(parse_code(given.text) or ast.Module([], []), given.file, new)
-    mixers = [call for call in reading.calls if name_of(call) in _MIXERS]
-    inner = {id(each) for call in mixers for each in reading.members(call, _CALLS)}
+    code = _parse(given)
+    assert code is not None, "it is recognised by its calls"
+    reading = _Reading(code, new)
+    mixers = [call for call in code.calls if name_of(call) in _MIXERS]
+    inner = {id(each) for call in mixers for each in code.members(call, _CALLS)}
     tops = [call for call in mixers if id(call) not in inner] or mixers
     if len(tops) > 1:
         new.note(f"of {len(tops)} mixtures in this file the first is converted")
     if tops:
         new.spec.update(reading.mixture(tops[0], top=True))
-    elif loads := [call for call in reading.calls if name_of(call) == "load_dataset"]:
+    elif loads := [call for call in code.calls if name_of(call) == "load_dataset"]:
         new.spec.update(reading.single(loads))
     else:
         new.note("the file calls neither load_dataset nor interleave_datasets nor concatenate_datasets")
@@ -37,15 +40,17 @@ def _convert(given: Given, new: NewSpec) -> None:
     )
 
 
-class _Reading(Code):
-    def __init__(self, tree: ast.Module, file: str | None, new: NewSpec) -> None:
-        super().__init__(tree, file)
-        self._new = new
+@dataclass(frozen=True)
+class _Reading:
+    """The mixtures in a file."""
+
+    code: Code
+    new: NewSpec
 
     def mixture(self, call: ast.Call, *, top: bool = False) -> dict[str, Any]:
-        new = self._new
-        with self.inside(call):
-            found = self.members(call, _CALLS)
+        new, code = self.new, self.code
+        with code.inside(call):
+            found = code.members(call, _CALLS)
             dataset = [self._member(each) for each in found]
         if not found:
             new.note(
@@ -55,7 +60,7 @@ class _Reading(Code):
         if name_of(call) == "concatenate_datasets":
             return made
         given = call.args[1] if len(call.args) > 1 else keyword(call, "probabilities")
-        listed = self.literal(given)
+        listed = code.literal(given)
         shares = [number(share) for share in listed] if isinstance(listed, (list, tuple)) else []
         known = [share for share in shares if share is not None]
         if len(known) == len(shares) == len(dataset):
@@ -71,9 +76,9 @@ class _Reading(Code):
             for source in dataset:
                 source["weight"] = 1
             made["mix"] = {"draw": "round_robin"}
-        if top and (seed := number(self.literal(keyword(call, "seed")))) is not None:
-            made["seed"] = int(seed)
-        strategy = self.literal(keyword(call, "stopping_strategy")) or "first_exhausted"
+        if top:
+            new.set_seed(code.literal(keyword(call, "seed")))
+        strategy = code.literal(keyword(call, "stopping_strategy")) or "first_exhausted"
         new.note(
             f"`stopping_strategy={strategy!r}` is not converted: sources repeat, and an epoch ends after a number of "
             "samples: `epoch: …`"
@@ -83,27 +88,24 @@ class _Reading(Code):
     def single(self, loads: list[ast.Call]) -> dict[str, Any]:
         """A spec of the data sets that a file loads without mixing them."""
         if len(loads) > 1:
-            self._new.note(
+            self.new.note(
                 f"the file loads {len(loads)} data sets without mixing them: remove the sources that are not meant, or "
                 "give each a share, such as `weight: 1`"
             )
         return {"dataset": [self._member(each) for each in loads]}
 
     def _member(self, node: ast.expr) -> dict[str, Any]:
-        new = self._new
+        new = self.new
         if isinstance(node, ast.Call) and name_of(node) in _MIXERS:
             return {"name": new.name("mix"), **self.mixture(node)}
         if not isinstance(node, ast.Call) or name_of(node) not in ("load_dataset", "from_generator"):
-            new.note(
-                f"line {node.lineno}: the code that makes this data set was not found; correct its `shards`"
-            )
-            return new.source("unknown", "unknown.tar")
-        path = str(self.literal(node.args[0] if node.args else keyword(node, "path")) or "unknown")
-        split, bracket, _ = str(self.literal(keyword(node, "split")) or "train").partition("[")
-        files = self.literal(keyword(node, "data_files"))
+            return new.unknown_source(node.lineno)
+        path = str(self.code.literal(node.args[0] if node.args else keyword(node, "path")) or "unknown")
+        split, bracket, _ = str(self.code.literal(keyword(node, "split")) or "train").partition("[")
+        files = self.code.literal(keyword(node, "data_files"))
         if isinstance(files, dict):
             files = files.get(split, next(iter(files.values()), None))
-        name = self.literal(node.args[1] if len(node.args) > 1 else keyword(node, "name"))
+        name = self.code.literal(node.args[1] if len(node.args) > 1 else keyword(node, "name"))
         wanted = "-".join(str(each) for each in (path.rpartition("/")[2], name) if each)
         if bracket:
             new.note("a part of a split, as in `train[:10%]`, is not converted: use `limit`")
@@ -118,8 +120,8 @@ class _Reading(Code):
         self, node: ast.Call, path: str, name: str, split: str, files: list[str]
     ) -> tuple[list[str], str]:
         """Return the files of a data set on the Hub, and a note about them."""
-        revision = self.literal(keyword(node, "revision"))
-        folder = self.literal(keyword(node, "data_dir"))
+        revision = self.code.literal(keyword(node, "revision"))
+        folder = self.code.literal(keyword(node, "data_dir"))
         root = f"hf://datasets/{path}{f'@{revision}' if revision else ''}"
         readable = "its files must be tar, JSON lines, Parquet or Arrow; correct `shards` if they are others"
         if files:
@@ -136,4 +138,6 @@ class _Reading(Code):
 _CALLS = (*_MIXERS, "load_dataset")
 
 
-DIALECT = Dialect("huggingface", "`load_dataset` of Hugging Face", _recognises, _convert)
+DIALECT = Dialect(
+    "huggingface", "`load_dataset` of Hugging Face", lambda given: _parse(given) is not None, _convert
+)

@@ -51,10 +51,7 @@ def _source(name: str, entry: dict[Any, Any], new: NewSpec) -> dict[str, Any]:
             f"{source['name']}: `repeat_time: {times}` becomes a part of that size, by a hash of the keys"
         )
     elif times not in (None, 1):
-        new.note(
-            f"{source['name']}: `repeat_time: {times}` is an exact number of passes per epoch; here it multiplies the "
-            "size of the source, so shares agree only in a long run"
-        )
+        new.note_passes(source["name"], f"repeat_time: {times}")
     return source
 
 

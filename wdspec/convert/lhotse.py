@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from wdspec.convert.dialect import Dialect, Given, NewSpec, number, texts_in
-from wdspec.convert.nemo import AUDIO, batches_by_cost
+from wdspec.convert.nemo import AUDIO, batches_by_cost, note_shar
 from wdspec.convert.python_code import Code, keyword, name_of, parse_code
 
 _BUCKETS = ("DynamicBucketingSampler", "BucketingSampler")
@@ -22,12 +22,13 @@ _NOT_SAID = {
 }
 
 
-def _recognises(given: Given) -> bool:
-    return any(f"{name}(" in given.text for name in _SAMPLERS) and parse_code(given.text) is not None
+def _parse(given: Given) -> Code | None:
+    return parse_code(given.text, *(f"{name}(" for name in _SAMPLERS), file=given.file)
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    code = Code(parse_code(given.text) or ast.Module([], []), given.file)
+    code = _parse(given)
+    assert code is not None, "it is recognised by its calls"
     samplers = [call for call in code.calls if name_of(call) in _SAMPLERS]
     samplers.sort(key=lambda call: name_of(call) not in _BUCKETS)
     if not samplers:
@@ -53,8 +54,7 @@ def _convert(given: Given, new: NewSpec) -> None:
         new.spec["batch"] = by_cost | ({"max_size": int(size)} if size else {})
     elif size:
         new.spec["batch"] = int(size)
-    if (seed := number(found.get("seed"))) is not None:
-        new.spec["seed"] = int(seed)
+    new.set_seed(found.get("seed"))
     defaults: dict[str, Any] = {"rename": {"audio": AUDIO}}
     if found.get("shuffle") is False:
         defaults |= {"order": "sequential", "shuffle": 0}
@@ -117,9 +117,7 @@ def _source(code: Code, call: ast.Call, new: NewSpec) -> dict[str, Any]:
         new.note(f"line {call.lineno}: where the cuts are is set by code, which is not run; correct `shards`")
     source = new.source("" if texts else "audio", [new.path(each) for each in texts] or "unknown.tar")
     if kind == "from_shar":
-        new.note(
-            "only the recordings of lhotse's shar directories are read; cuts and other fields are in separate files"
-        )
+        note_shar(new)
     elif kind == "from_webdataset":
         new.note(f"{source['name']}: lhotse's tars have pickles: write the recordings with `wdspec create`")
     elif texts:
@@ -127,4 +125,6 @@ def _source(code: Code, call: ast.Call, new: NewSpec) -> dict[str, Any]:
     return source
 
 
-DIALECT = Dialect("lhotse", "a sampler of lhotse in a Python file", _recognises, _convert)
+DIALECT = Dialect(
+    "lhotse", "a sampler of lhotse in a Python file", lambda given: _parse(given) is not None, _convert
+)

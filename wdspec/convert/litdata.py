@@ -15,16 +15,13 @@ _MIXERS = ("CombinedStreamingDataset", "ParallelStreamingDataset")
 _CALLS = (*_MIXERS, "StreamingDataset")
 
 
-def _recognises(given: Given) -> bool:
-    return (
-        "litdata" in given.text
-        and any(f"{each}(" in given.text for each in _CALLS)
-        and parse_code(given.text) is not None
-    )
+def _parse(given: Given) -> Code | None:
+    return parse_code(given.text, *(f"{each}(" for each in _CALLS)) if "litdata" in given.text else None
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    reading = Code(parse_code(given.text) or ast.Module([], []))
+    reading = _parse(given)
+    assert reading is not None, "it is recognised by its calls"
     mixers = [call for call in reading.calls if name_of(call) in _MIXERS]
     if mixers:
         new.spec.update(_mixture(mixers[0], reading, new))
@@ -61,8 +58,7 @@ def _mixture(call: ast.Call, reading: Code, new: NewSpec) -> dict[str, Any]:
             source["weight"] = number(weight) or 0
     else:
         new.note_concatenated()
-    if (seed := number(reading.literal(keyword(call, "seed")))) is not None:
-        made["seed"] = int(seed)
+    new.set_seed(reading.literal(keyword(call, "seed")))
     if reading.literal(keyword(call, "iterate_over_all")) is not False and weights is None:
         new.note("`iterate_over_all` ended an epoch when all data sets were read; set its length: `epoch: …`")
     if reading.literal(keyword(call, "batching_method")) == "per_stream":
@@ -72,8 +68,7 @@ def _mixture(call: ast.Call, reading: Code, new: NewSpec) -> dict[str, Any]:
 
 def _source(node: ast.expr, reading: Code, new: NewSpec) -> dict[str, Any]:
     if not isinstance(node, ast.Call) or name_of(node) != "StreamingDataset":
-        new.note(f"line {node.lineno}: the code that makes this data set was not found; correct its `shards`")
-        return new.source("unknown", "unknown.tar")
+        return new.unknown_source(node.lineno)
     given = reading.literal(node.args[0] if node.args else keyword(node, "input_dir"))
     path = new.path(str(given)) if isinstance(given, str) else "unknown/"
     source = new.source("", f"{path.rstrip('/')}/")
@@ -82,12 +77,11 @@ def _source(node: ast.expr, reading: Code, new: NewSpec) -> dict[str, Any]:
         source["order"] = "sequential"
     part = number(reading.literal(keyword(node, "subsample")))
     if part is not None and 0 < part < 1:
-        source["subset"] = f"{part * 100:.6g}%"
-        new.note(f"{source['name']}: `subsample={part:g}` becomes a part of that size, by a hash of the keys")
+        new.note_part(source, part, f"`subsample={part:g}`")
     elif part is not None and part > 1:
         source["upsample"] = part
         new.note(f"{source['name']}: `subsample={part:g}` multiplies its size")
     return source
 
 
-DIALECT = Dialect("litdata", "data sets of litData", _recognises, _convert)
+DIALECT = Dialect("litdata", "data sets of litData", lambda given: _parse(given) is not None, _convert)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from wdspec.convert.dialect import Dialect, Given, NewSpec, number, packed, texts_in, with_text_keys
+from wdspec.convert.dialect import Dialect, Given, NewSpec, number, pack, texts_in, with_text_keys
 
 _STAGES = ("pt", "sft", "rm", "ppo", "dpo", "kto")
 _NOT_SAID = {
@@ -47,12 +47,11 @@ def _convert(given: Given, new: NewSpec) -> None:
         spec["defaults"] = {"shuffle": buffer}
     if (workers := new.whole(top, "dataloader_num_workers")) is not None:
         spec["loader"] = {"workers": workers}
+    val = None
     if tested := _names(top.get("eval_dataset")):
         size = new.whole(top, "per_device_eval_batch_size", 1) or 8
-        val = {"dataset": [_source(name, info, folder, new) for name in tested]}
-        spec["splits"] = {"train": train, "val": {**val, "epoch": "pass", "batch": size}}
-    else:
-        spec.update(train)
+        val = {"dataset": [_source(name, info, folder, new) for name in tested], "batch": size}
+    new.set_splits(train, val)
     new.note_keys(top, _NOT_SAID)
 
 
@@ -63,7 +62,7 @@ def _pack(top: dict[Any, Any], rows: int, is_neat: bool, new: NewSpec) -> dict[s
         keys = {"fields": ["input_ids"], "pad": {}, "method": "concatenate"}
     elif is_neat:
         keys = {"position_ids": "position_ids", "segment_ids": "attention_mask"}
-    return ({"window": window} if window else {}) | packed(new, length, rows, **keys)
+    return ({"window": window} if window else {}) | pack(new, length, rows, **keys)
 
 
 def _mix(train: dict[str, Any], top: dict[Any, Any], new: NewSpec) -> None:

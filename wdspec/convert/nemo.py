@@ -33,8 +33,6 @@ _NOT_SAID = {
     "multi_config": "for batches of several kinds use `mix: {unit: batch}`, or several loaders",
 }
 AUDIO = "wav;flac;mp3;ogg;opus"
-_DEEPEST = 8
-"""Files that include each other are read this deep."""
 _LONGEST = 1000
 """The longest expression that a spec can have, in characters."""
 
@@ -49,8 +47,7 @@ def _holder(given: Given) -> dict[Any, Any] | None:
 
 def _convert(given: Given, new: NewSpec) -> None:
     holder = _holder(given) or {}
-    if (seed := number(holder.get("seed"))) is not None:
-        new.spec["seed"] = int(seed)
+    new.set_seed(holder.get("seed"))
     size = new.whole(holder, "batch_size", 1) or new.whole(holder, "max_cuts", 1)
     if by_cost := batches_by_cost(holder, new):
         new.spec["batch"] = by_cost | ({"max_size": size} if size else {})
@@ -142,14 +139,10 @@ class _Groups:
         """Read a list, which may be in another file."""
         if not isinstance(listed, str):
             return listed
-        try:
-            found = self._new.read(os.path.join(self._folder, listed)) if level < _DEEPEST else None
-        except OSError:
-            found = None
-        if found is None:
-            why = "cannot be read" if level < _DEEPEST else "includes itself"
+        found = self._new.read(os.path.join(self._folder, listed), level)
+        if isinstance(found, str):
             self._new.note(
-                f"`input_cfg: {listed}` {why}, so its sources are missing: convert it where the file is"
+                f"`input_cfg: {listed}` {found}, so its sources are missing: convert it where the file is"
             )
             return []
         return (_holder(found) or {"input_cfg": found.value})["input_cfg"]
@@ -181,12 +174,17 @@ class _Groups:
                 "look them up in a function of `map`"
             )
         elif kind == "lhotse_shar":
-            new.note(
-                "only the recordings of lhotse's shar directories are read; cuts and other fields are in separate files"
-            )
+            note_shar(new)
         else:
             new.note(f"{source['name']}: `type: {kind}` may be neither tar nor JSON lines; correct `shards`")
         return source
+
+
+def note_shar(new: NewSpec) -> None:
+    """Add a note about shar directories."""
+    new.note(
+        "only the recordings of lhotse's shar directories are read; cuts and other fields are in separate files"
+    )
 
 
 def _temper(weight: float | int, heat: float | int) -> float | int:

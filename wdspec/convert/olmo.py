@@ -14,7 +14,7 @@ _REPETITIONS = ("max_repetition_ratio", "max_repetitions", "max_repetition_facto
 """How often a source may be read; its name changed."""
 
 
-def _named_sources(given: Given) -> list[dict[Any, Any]]:
+def _find_named_sources(given: Given) -> list[dict[Any, Any]]:
     """The `sources` with names, at the top level or further down."""
     holder = map_with(given.value, lambda each: bool(_find_named(each)))
     return _find_named(holder or {})
@@ -32,13 +32,13 @@ def _lines(text: str) -> list[str]:
 
 def _recognises(given: Given) -> bool:
     lines = _lines(given.text)
-    return bool(_named_sources(given)) or (
+    return bool(_find_named_sources(given)) or (
         bool(lines) and all(len(line) < _LONGEST and _LINE.fullmatch(line) for line in lines)
     )
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    sources = _named_sources(given)
+    sources = _find_named_sources(given)
     dataset = new.spec["dataset"] = _of_ratios(sources, new) if sources else _of_lines(given.text, new)
     if any(text.endswith(".npy") for each in dataset for text in texts_in(each["shards"])):
         length = _length(given)
@@ -78,10 +78,7 @@ def _limit(entry: dict[Any, Any], source: dict[str, Any], new: NewSpec) -> None:
     """Convert how much of a source may be read, and how often."""
     fraction = number(entry.get("max_source_fraction"))
     if fraction is not None and 0 < fraction < 1:
-        source["subset"] = f"{fraction * 100:.6g}%"
-        new.note(
-            f"{source['name']}: `max_source_fraction: {fraction:g}` becomes a part of that size, by a hash of the keys"
-        )
+        new.note_part(source, fraction, f"`max_source_fraction: {fraction:g}`")
     for key in _REPETITIONS:
         if (most := number(entry.get(key))) is not None:
             new.note(

@@ -76,12 +76,11 @@ def _convert(given: Given, new: NewSpec) -> None:
     new.note_keys({key: value or True for key, value in options.items()}, _NOT_SAID)
     if (workers := new.whole(options, "workers")) is not None:
         spec["loader"] = {"workers": workers}
+    val = None
     if options.get("val-data"):
-        val = [new.source("val", new.path(text)) for text in options["val-data"].split("::")]
-        tested = {"batch": size} if size else {}
-        spec["splits"] = {"train": train, "val": {"dataset": val, "epoch": "pass", **tested}}
-    else:
-        spec.update(train)
+        tested = [new.source("val", new.path(text)) for text in options["val-data"].split("::")]
+        val = {"dataset": tested, **({"batch": size} if size else {})}
+    new.set_splits(train, val)
 
 
 def _source(text: str, selected: dict[str, str] | None, new: NewSpec, **keys: Any) -> dict[str, Any]:

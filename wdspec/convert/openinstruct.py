@@ -24,10 +24,8 @@ def _recognises(given: Given) -> bool:
 def _convert(given: Given, new: NewSpec) -> None:
     mixers = {role: entries for role, entries in _find_mixers(given).items() if entries}
     made = {role: _mix(entries, _splits(given, role), new) for role, entries in mixers.items()}
-    if "val" in made and made["val"]["dataset"]:
-        new.spec["splits"] = {"train": made["train"], "val": _val(made["val"])}
-    else:
-        new.spec.update(made["train"])
+    has_val = "val" in made and made["val"]["dataset"]
+    new.set_splits(made["train"], _val(made["val"]) if has_val else None)
     new.note(
         "templates and tokenizers are not converted: store token ids in the shards, or make them in a function of `map`"
     )
@@ -37,7 +35,7 @@ def _val(made: dict[str, Any]) -> dict[str, Any]:
     """Make the split of evaluation data: a pass, which ends after as many samples as the mixer took."""
     counts = [source.pop("samples", None) for source in made["dataset"]]
     limit = {"limit": counts[0]} if len(counts) == 1 and counts[0] is not None else {}
-    return {"dataset": made["dataset"], "epoch": "pass", **limit}
+    return {"dataset": made["dataset"], **limit}
 
 
 def _find_mixers(given: Given) -> dict[str, list[tuple[str, Any]]]:
@@ -108,8 +106,8 @@ def _source(name: str, value: Any, split: str, new: NewSpec) -> dict[str, Any]:
             "samples as `subset: …%`"
         )
     elif 0 < amount < 1:
-        source["subset"], source["upsample"] = f"{amount * 100:.6g}%", amount
-        new.note(f"{source['name']}: {amount:g} of it becomes a part of that size, by a hash of the keys")
+        source["upsample"] = amount
+        new.note_part(source, amount, f"{amount:g} of it")
     elif amount > 1:
         source["upsample"] = amount
         new.note(

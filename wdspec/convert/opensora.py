@@ -20,9 +20,8 @@ _SIDES = {
 _STEP = 16
 
 
-def _read(given: Given) -> Code | None:
-    tree = parse_code(given.text) if "bucket_config" in given.text else None
-    return None if tree is None else Code(tree)
+def _parse(given: Given) -> Code | None:
+    return parse_code(given.text, "bucket_config")
 
 
 def _buckets(code: Code | None) -> dict[str, dict[int, Any]]:
@@ -46,13 +45,14 @@ def _keeps(pair: Any) -> bool:
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    code = _read(given) or Code(ast.Module([], []))
+    code = _parse(given)
+    assert code is not None, "it is recognised by its buckets"
     buckets = _buckets(code)
-    images = [name for name, frames in buckets.items() if 1 in frames]
-    videos = [(name, count) for name, frames in buckets.items() for count in frames if count > 1]
-    for key in ("seed", "num_workers"):
-        if (value := number(code.literal(code.assigned.get(key)))) is not None:
-            new.spec |= {"seed": int(value)} if key == "seed" else {"loader": {"workers": int(value)}}
+    images = [(name, *frames[1]) for name, frames in buckets.items() if 1 in frames]
+    videos = [(count, pair[1]) for frames in buckets.values() for count, pair in frames.items() if count > 1]
+    new.set_seed(code.literal(code.assigned.get("seed")))
+    if (workers := number(code.literal(code.assigned.get("num_workers")))) is not None:
+        new.spec["loader"] = {"workers": int(workers)}
     place = None
     if isinstance(dataset := code.assigned.get("dataset"), ast.Call) and name_of(dataset) == "dict":
         place = code.literal(keyword(dataset, "data_path"))
@@ -60,35 +60,37 @@ def _convert(given: Given, new: NewSpec) -> None:
         f"the data is {f'`{place}`, ' if place else ''}a table of paths, given to the program as `--data-path`: write "
         "images with `wdspec create`, and correct `shards`"
     )
-    source = new.source("images" if images else "videos", "unknown.tar")
-    new.spec["dataset"] = [source]
+    new.spec["dataset"] = [new.source("images" if images else "videos", "unknown.tar")]
     if images:
-        name = images[0]
-        chance, size = buckets[name][1]
-        new.spec["defaults"] = {
-            "rename": {"image": "jpg;jpeg;png;webp"},
-            "decode": {"image": f"rgb8+bucket={_bucket(name)}+step={_STEP}"},
-        }
-        new.spec["batch"] = {"size": size, "group_by": "image.bucket"}
-        if chance != 1:
-            new.note(f"images of `{name}` were kept with probability {chance}: write `subset: {{part: …}}`")
-        for other in images[1:]:
-            new.note(
-                f"images of `{other}` are not converted: write another source, with `bucket={_bucket(other)}`, and "
-                f"`where` to choose large images; its batches had {buckets[other][1][1]} images"
-            )
+        _convert_images(images, new)
     if videos:
-        counts = sorted({count for _, count in videos})
+        counts = sorted({count for count, _ in videos})
         frames = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         new.note(
             f"buckets of videos of {frames} frames are not converted: choose a number of frames by the decoder, and "
             "`batch: {size: …}` for it"
         )
         if not images:
-            name, count = videos[0]
-            new.spec["batch"] = int(buckets[name][count][1])
+            new.spec["batch"] = int(videos[0][1])
     if "_base_" in code.assigned:
         new.note("the files that `_base_` names are not read")
+
+
+def _convert_images(images: list[tuple[str, Any, int]], new: NewSpec) -> None:
+    """Convert the buckets of images: the resolution, the probability to keep a sample, and the batch size of each."""
+    (name, chance, size), *others = images
+    new.spec["defaults"] = {
+        "rename": {"image": "jpg;jpeg;png;webp"},
+        "decode": {"image": f"rgb8+bucket={_bucket(name)}+step={_STEP}"},
+    }
+    new.spec["batch"] = {"size": size, "group_by": "image.bucket"}
+    if chance != 1:
+        new.note(f"images of `{name}` were kept with probability {chance}: write `subset: {{part: …}}`")
+    for other, _, count in others:
+        new.note(
+            f"images of `{other}` are not converted: write another source, with `bucket={_bucket(other)}`, and "
+            f"`where` to choose large images; its batches had {count} images"
+        )
 
 
 def _bucket(name: str) -> str:
@@ -99,5 +101,8 @@ def _bucket(name: str) -> str:
 
 
 DIALECT = Dialect(
-    "opensora", "a `bucket_config` of Open-Sora", lambda given: any(_buckets(_read(given)).values()), _convert
+    "opensora",
+    "a `bucket_config` of Open-Sora",
+    lambda given: any(_buckets(_parse(given)).values()),
+    _convert,
 )

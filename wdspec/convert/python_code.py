@@ -118,11 +118,13 @@ class Code:
         return UsageError(message, code=code, file=self._file, line=call.lineno, column=call.col_offset + 1)
 
 
-def parse_code(text: str) -> ast.Module | None:
-    """Parse a file; None if it is not Python."""
+def parse_code(text: str, *signs: str, file: str | None = None) -> Code | None:
+    """Parse a file in which one of the signs occurs, such as `main(`; None if there is none, or if it is not Python."""
+    if not any(sign in text for sign in signs):
+        return None
     try:
         with warnings.catch_warnings(action="ignore"):  # of the code's own mistakes
-            return ast.parse(text)
+            return Code(ast.parse(text), file)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

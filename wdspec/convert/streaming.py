@@ -40,28 +40,10 @@ def _holder(given: Given) -> dict[Any, Any] | None:
 
 def _convert(given: Given, new: NewSpec) -> None:
     holder = _holder(given) or {}
-    streams, dataset, chosen = holder["streams"], [], 0
-    for name, stream in streams.items() if isinstance(streams, dict) else (("", each) for each in streams):
-        if not isinstance(stream, dict):
-            continue
-        split = stream.get("split", holder.get("split"))
-        place = str(stream.get("remote") or stream.get("local") or "").rstrip("/")
-        source = new.source(str(name), new.path(f"{place}{f'/{split}' if split else ''}/"))
-        if stream.get("remote") and stream.get("local"):
-            source["cache"] = {"dir": new.path(str(stream["local"]))}
-        if (weight := number(stream.get("proportion"))) is not None:
-            source["weight"] = weight
-        elif (times := number(stream.get("repeat"))) is not None:
-            source["upsample"] = times
-            new.note(
-                f"{source['name']}: `repeat: {times}` is an exact number of passes per epoch; here it multiplies the "
-                "size of the source, so shares agree only in a long run"
-            )
-        elif (count := number(stream.get("choose"))) is not None:
-            source["weight"] = count
-            chosen += int(count)
-        new.note_unknown(stream, _KNOWN, source["name"])
-        dataset.append(source)
+    found = holder["streams"]
+    streams = found.items() if isinstance(found, dict) else [("", each) for each in found]
+    streams = [(str(name), each) for name, each in streams if isinstance(each, dict)]
+    dataset = [_source(name, stream, holder.get("split"), new) for name, stream in streams]
     if 0 < sum("weight" in each for each in dataset) < len(dataset):
         new.note(
             "streams without a share were weighted by size; here they have the weight 1, which you must correct"
@@ -74,22 +56,52 @@ def _convert(given: Given, new: NewSpec) -> None:
         "shards of Streaming (MDS) cannot be read: convert them to tar, and correct `shards`, which has the "
         "directories of the streams"
     )
-    if (seed := number(holder.get("shuffle_seed"))) is not None:
-        new.spec["seed"] = int(seed)
+    new.set_seed(holder.get("shuffle_seed"))
     if holder.get("shuffle") is False:
         new.spec["defaults"] = {"order": "sequential", "shuffle": 0}
-    match = _SIZE.fullmatch(str(holder.get("epoch_size") or "").strip())
-    count = number(re.sub("[_,]", "", match[1])) if match else chosen
-    samples = int(number((count or 0) * _UNITS[match[2].lower() if match else ""]) or 0)
-    if samples:
+    size = _read_size(holder.get("epoch_size"))
+    chosen = sum(_count_chosen(stream) for _, stream in streams)
+    if samples := int(number(chosen if size is None else size) or 0):
         new.spec["epoch"] = {"samples": samples}
     elif "choose" not in holder:
         new.note(
             "an epoch was as long as its streams; here it is endless unless you set its samples: `epoch: …`"
         )
-    if size := new.whole(holder, "batch_size", 1):
-        new.spec["batch"] = size
+    if batch := new.whole(holder, "batch_size", 1):
+        new.spec["batch"] = batch
     new.note_keys(holder, _NOT_SAID)
+
+
+def _source(name: str, stream: dict[Any, Any], split: Any, new: NewSpec) -> dict[str, Any]:
+    split = stream.get("split", split)
+    place = str(stream.get("remote") or stream.get("local") or "").rstrip("/")
+    source = new.source(name, new.path(f"{place}{f'/{split}' if split else ''}/"))
+    if stream.get("remote") and stream.get("local"):
+        source["cache"] = {"dir": new.path(str(stream["local"]))}
+    if (weight := number(stream.get("proportion"))) is not None:
+        source["weight"] = weight
+    elif (times := number(stream.get("repeat"))) is not None:
+        source["upsample"] = times
+        new.note_passes(source["name"], f"repeat: {times}")
+    elif (count := number(stream.get("choose"))) is not None:
+        source["weight"] = count
+    new.note_unknown(stream, _KNOWN, source["name"])
+    return source
+
+
+def _count_chosen(stream: dict[Any, Any]) -> int:
+    """The samples that an epoch takes of a stream; 0 if its share is given in another way."""
+    if any(number(stream.get(key)) is not None for key in ("proportion", "repeat")):
+        return 0
+    return int(number(stream.get("choose")) or 0)
+
+
+def _read_size(value: Any) -> float | int | None:
+    """Read `10_000` or `1.5m`; None if it is not a size."""
+    match = _SIZE.fullmatch(str(value or "").strip())
+    if match is None:
+        return None
+    return (number(re.sub("[_,]", "", match[1])) or 0) * _UNITS[match[2].lower()]
 
 
 DIALECT = Dialect(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wdspec.convert.dialect import Dialect, Given, NewSpec, maps_in, number, packed, texts_in, with_text_keys
+from wdspec.convert.dialect import Dialect, Given, NewSpec, maps_in, number, pack, texts_in, with_text_keys
 
 _PLAIN = ("json", "text", "csv", "parquet", "webdataset")
 _NOT_SAID = {
@@ -28,8 +28,7 @@ def _convert(given: Given, new: NewSpec) -> None:
     entries, top = _entries(given), given.top
     weighted = any(number(each.get("weight")) is not None for each in entries)
     new.spec["dataset"] = [_source(each, weighted, new) for each in entries]
-    if (seed := number(top.get("seed"))) is not None:
-        new.spec["seed"] = int(seed)
+    new.set_seed(top.get("seed"))
     size, tokenizer = new.whole(top, "batch_size", 1), with_text_keys(top.get("tokenizer"))
     length = new.whole(tokenizer, "max_seq_len", 1) if all(each.get("packed") for each in entries) else None
     if length:
@@ -38,7 +37,7 @@ def _convert(given: Given, new: NewSpec) -> None:
             "fields": ["tokens", "labels"],
             "method": "concatenate" if is_cut else "in_order",
         }
-        new.spec["batch"] = packed(new, length, size or 1, **keys, position_ids="input_pos")
+        new.spec["batch"] = pack(new, length, size or 1, **keys, position_ids="input_pos")
     else:
         for each, source in zip(entries, new.spec["dataset"], strict=True):
             new.note_keys(each, _PACKED, source["name"])

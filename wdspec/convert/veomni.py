@@ -15,7 +15,7 @@ def _recognises(given: Given) -> bool:
 
 
 def _convert(given: Given, new: NewSpec) -> None:
-    top, spec = given.top, new.spec
+    top = given.top
     first, *later = maps_in(top["schedule"])
     if later or first.get("schedule_type") != "const":
         new.note(
@@ -25,11 +25,8 @@ def _convert(given: Given, new: NewSpec) -> None:
     weights = first.get("weights", first.get("init_weights"))
     names = texts_in(top.get("names"))
     train = _sources(texts_in(top["sources"]), names, weights if isinstance(weights, list) else [], new)
-    if val := texts_in(top.get("val_sources")):
-        tested = {"dataset": _sources(val, [f"{each}-val" for each in names], [], new), "epoch": "pass"}
-        spec["splits"] = {"train": {"dataset": train}, "val": tested}
-    else:
-        spec["dataset"] = train
+    tested = _sources(texts_in(top.get("val_sources")), [f"{each}-val" for each in names], [], new)
+    new.set_splits({"dataset": train}, {"dataset": tested} if tested else None)
     if top.get("level") == "token":
         new.note(
             "weights were shares of tokens; here they are shares of samples: divide each one by the mean length of a "

@@ -127,17 +127,17 @@ def _is_index(given: Given) -> bool:
 def _convert_index(given: Given, new: NewSpec) -> None:
     top = given.top
     parts = [top] if maps_in(top.get("shardlist")) else []
-    dataset = [_indexed(part, given.folder, new) for part in (*parts, *maps_in(top.get("datasets")))]
+    dataset = [_convert_part(part, given.folder, new) for part in (*parts, *maps_in(top.get("datasets")))]
     if any("weight" in source for source in dataset):
         for source in dataset:
             source.setdefault("weight", 1)
     new.spec["dataset"] = dataset
 
 
-def _indexed(part: dict[Any, Any], folder: str, new: NewSpec) -> dict[str, Any]:
+def _convert_part(part: dict[Any, Any], folder: str, new: NewSpec) -> dict[str, Any]:
     """Convert a list of shards with their numbers of samples."""
     if not maps_in(part.get("shardlist")) and isinstance(where := part.get("source_url"), str):
-        part, folder = _named_index(where, part, folder)
+        part, folder = _read_named_index(where, part, folder)
     base = part.get("base") or part.get("base_path")
     prefix = f"{base.rstrip('/')}/" if isinstance(base, str) and base else ""
     urls, counts = [], []
@@ -157,7 +157,7 @@ def _indexed(part: dict[Any, Any], folder: str, new: NewSpec) -> dict[str, Any]:
     return source
 
 
-def _named_index(where: str, part: dict[Any, Any], folder: str) -> tuple[dict[Any, Any], str]:
+def _read_named_index(where: str, part: dict[Any, Any], folder: str) -> tuple[dict[Any, Any], str]:
     """Return the index that another one names, and its folder, if it is a local file; otherwise the same."""
     path = os.path.join(folder, where)
     if not is_relative(where) and "://" in where:

@@ -60,7 +60,7 @@ class SpecData(LightningDataModule):
 
     def train_dataloader(self) -> WholeJob | FromStart:
         """Return the loader of `train`, whose state covers all ranks."""
-        return self._required("train")
+        return self._find_loader("train")
 
     def val_dataloader(self) -> Any:
         """Return the loader of `val`, or no loader."""
@@ -68,13 +68,13 @@ class SpecData(LightningDataModule):
 
     def test_dataloader(self) -> WholeJob | FromStart:
         """Return the loader of `test`."""
-        return self._required("test")
+        return self._find_loader("test")
 
     def predict_dataloader(self) -> WholeJob | FromStart:
         """Return the loader of `predict`."""
-        return self._required("predict")
+        return self._find_loader("predict")
 
-    def _required(self, name: str) -> WholeJob | FromStart:
+    def _find_loader(self, name: str) -> WholeJob | FromStart:
         if name not in self._loaders:
             raise UsageError(f"there is no spec to read here; pass one: SpecData({name}=…)")
         return self._loaders[name]

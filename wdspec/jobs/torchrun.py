@@ -147,6 +147,21 @@ class _Worker:
         return [message for message in found if message is not None]
 
 
+def _take_back(worker: _Worker, running: dict[int, tuple[W, int]], waiting: deque[tuple[W, int]]) -> list[W]:
+    """Take back the tasks of a silent worker, to give them to another one. Return those that have no tries left."""
+    failed = []
+    for place, number in enumerate(worker.tasks):
+        if number in running:
+            work, tries = running.pop(number)
+            left = tries - (place == 0)  # the first one may have killed it
+            if left:
+                waiting.appendleft((work, left))
+            else:
+                failed.append(work)
+    worker.tasks.clear()
+    return failed
+
+
 class TorchrunEngine:
     """The workers whose files are in a folder. A thread meets new ones and sends beats until `end`.
 
@@ -181,29 +196,31 @@ class TorchrunEngine:
                         work, _ = running.pop(number)
                         yield work, outcome if is_done else lost(outcome)
                 if worker.is_silent:
-                    for place, number in enumerate(worker.tasks):
-                        if number in running:
-                            work, tries = running.pop(number)
-                            left = tries - (place == 0)  # the first one may have killed it
-                            if left:
-                                waiting.appendleft((work, left))
-                            else:
-                                yield work, lost(KILLED)
-                    worker.tasks.clear()
-            heard = [worker for worker in workers if not worker.is_silent]
-            # A second task hides the time that messages take; the last ones go to whoever is free.
-            for most in (1, 2):
-                for worker in heard:
-                    if len(worker.tasks) < most and len(waiting) > (most - 1) * len(heard):
-                        work, tries = waiting.popleft()
-                        self._last += 1
-                        worker.tasks.append(self._last)
-                        running[self._last] = work, tries
-                        worker.send((self._last, do, work))
+                    for work in _take_back(worker, running, waiting):
+                        yield work, lost(KILLED)
+            self._hand_out(do, [worker for worker in workers if not worker.is_silent], running, waiting)
             for own in self._own:
                 if own.done():
                     own.result()
             time.sleep(POLL + 0.001 * len(workers))
+
+    def _hand_out(
+        self,
+        do: Callable[[W], R],
+        workers: Sequence[_Worker],
+        running: dict[int, tuple[W, int]],
+        waiting: deque[tuple[W, int]],
+    ) -> None:
+        """Send waiting tasks to workers that have less than two."""
+        # A second task hides the time that messages take; the last ones go to whoever is free.
+        for most in (1, 2):
+            for worker in workers:
+                if len(worker.tasks) < most and len(waiting) > (most - 1) * len(workers):
+                    work, tries = waiting.popleft()
+                    self._last += 1
+                    worker.tasks.append(self._last)
+                    running[self._last] = work, tries
+                    worker.send((self._last, do, work))
 
     def use_gpus(self, gpus: float) -> None:
         """Raise UsageError: launchers give their ranks GPUs in different ways."""

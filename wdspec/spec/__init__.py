@@ -6,7 +6,7 @@ Nothing that a spec names is imported, opened or run, except other spec files. R
 which defines the keys. From the bottom up:
 
     tree.py         values that know where they were written
-    problems.py     problems: collected, and shown with their positions; `codes.py` has their pages
+    problems.py     problems: collected, and shown with their positions; `codes.md` has their pages
     yaml.py         text -> tree, within limits; `python_values.py` does the same for dicts
     language/       the kinds of values and the small models; `schema.py` and `reference.py` are made from them
     validation.py   tree -> model

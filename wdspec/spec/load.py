@@ -19,7 +19,7 @@ from wdspec.spec.rules import apply_rules, compare_splits
 from wdspec.spec.sources import Expander
 from wdspec.spec.spec import Spec
 from wdspec.spec.tree import MapNode, Node, Origin, Position, Scalar
-from wdspec.spec.variables import Scope, used_names
+from wdspec.spec.variables import Scope, list_used_names
 from wdspec.spec.yaml import parse_scalar
 
 SpecSource = str | os.PathLike[str] | Mapping[str, Any] | Spec
@@ -242,7 +242,7 @@ class _Reading:
         vars = self.own.get("vars") if self.own is not None else None
         if not isinstance(vars, MapNode) or self.top is None:
             return
-        used = used_names(self.top)
+        used = list_used_names(self.top)
         for name, entry in vars.entries.items():
             if name not in used:
                 message = f"the variable `{name[:60]}` is not used"

@@ -105,7 +105,7 @@ _READINGS: Mapping[str, tuple[Any, ...]] = {
 """The keys in `reading_of_shards`, and the values that each may have had, as far as there are few."""
 
 
-def _changed_keys(spec: Spec, source: Source, digest: str) -> str:
+def _find_changed_keys(spec: Spec, source: Source, digest: str) -> str:
     """The keys with which a source had another `reading_of_shards`, for a message: those whose change explains it."""
     for count in (1, 2):
         for shown in combinations(_READINGS, count):
@@ -513,34 +513,39 @@ def fill_in_measurements(
     for leaf in leaves:
         assert leaf.model is not None
         measured = measurements.sources.get(leaf.name)
-        changed = ""
-        if measured is not None and measurements.of(spec, leaf.model) is None:
-            changed = _changed_keys(spec, leaf.model, measured.reading)
-        if measured is None:
-            misfits.setdefault("sources without measurements", []).append(leaf.name)
-        elif measured.asked != tuple(leaf.model.shards or ()):
-            misfits.setdefault("sources whose `shards` have changed since they were measured", []).append(
-                leaf.name
-            )
-        elif changed not in ("", _SKIPPING):  # a run that ends at damage reads no other numbers
-            misfits.setdefault(f"sources that were measured with another {changed}", []).append(leaf.name)
-        elif not measured.is_whole:
-            misfits.setdefault("sources of which not all shards could be measured", []).append(leaf.name)
-        else:
-            numbers = {"samples": measured.samples, "bytes": measured.bytes}
-            lacking: dict[str, Any] = {
-                key: numbers[key] for key in numbers if getattr(leaf.model, key) is None
-            }
-            if (
-                leaf.model.mean_cost is None
-                and measured.costing
-                and measured.costing == costing_of(spec, leaf.model, {})
-            ):
-                lacking["mean_cost"] = measured.cost
-            leaf.model = leaf.model.model_copy(update=lacking)
+        misfit = _find_misfit(measurements, measured, spec, leaf.model)
+        if misfit is not None:
+            misfits.setdefault(misfit, []).append(leaf.name)
+        elif measured is not None:
+            leaf.model = _fill_in(measured, spec, leaf.model)
     for what, names in misfits.items():
         _warn(node, f"{what}: {list_names(names)}", problems)
     return path
+
+
+def _find_misfit(
+    measurements: Measurements, measured: MeasuredSource | None, spec: Spec, source: Source
+) -> str | None:
+    """Which kind of sources cannot be filled in this one is; None if its measurements fit."""
+    if measured is None:
+        return "sources without measurements"
+    if measured.asked != tuple(source.shards or ()):
+        return "sources whose `shards` have changed since they were measured"
+    if measurements.of(spec, source) is None:
+        changed = _find_changed_keys(spec, source, measured.reading)
+        if changed not in ("", _SKIPPING):  # a run that ends at damage reads no other numbers
+            return f"sources that were measured with another {changed}"
+    return None if measured.is_whole else "sources of which not all shards could be measured"
+
+
+def _fill_in(measured: MeasuredSource, spec: Spec, source: Source) -> Source:
+    """The source with the measured numbers that it does not have."""
+    numbers: dict[str, Any] = {"samples": measured.samples, "bytes": measured.bytes}
+    if measured.costing and measured.costing == costing_of(spec, source, {}):
+        numbers["mean_cost"] = measured.cost
+    return source.model_copy(
+        update={key: each for key, each in numbers.items() if getattr(source, key) is None}
+    )
 
 
 def spreads_as_json(fields: Mapping[str, Spread]) -> dict[str, Any]:

@@ -12,12 +12,16 @@ from typing import NamedTuple
 
 from wdspec.base.errors import SpecError
 from wdspec.base.redaction import escape_controls, mask, redacted_urls
-from wdspec.spec.codes import is_error
 from wdspec.spec.tree import Node, Position
 
 LINE_WIDTH = 100
 MAX_PROBLEMS = 1_000
 """More are reported as one: no one would read them, and a hostile file could have a hundred thousand."""
+
+
+def is_error(code: str) -> bool:
+    """Whether what has this code is an error; else it is a warning."""
+    return code.startswith(("E", "D1", "D2"))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field, TypeAdapter
 
-from wdspec.spec.language.advice import first_sentence, written_as
+from wdspec.spec.language.advice import describe_form, first_sentence
 from wdspec.spec.language.effects import inner_model
 from wdspec.spec.language.locations import RewriteRule
 from wdspec.spec.language.values import CALLABLE_FORM, TEXT_FORM, BatchSize, Model, Positive, Texts
@@ -51,7 +51,7 @@ def add_words(schema: dict[str, Any]) -> None:
         for key, value in holder.get("properties", {}).items():
             path = [key_of[name], key] if name in key_of else [key]
             _describe(key, value)
-            advice = written_as(path) or first_sentence(value.get("description", ""))
+            advice = describe_form(path) or first_sentence(value.get("description", ""))
             _add_message(value, f"`{key}`: {advice}")
         if name in SNIPPETS:
             holder["defaultSnippets"] = SNIPPETS[name]

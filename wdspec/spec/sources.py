@@ -163,7 +163,7 @@ class _Drafter:
         if len(kinds) != 1:
             self._note_kinds(entry, kinds)
             entry = entry.without(*kinds[1:])
-        name = _written_name(entry)
+        name = _read_name(entry)
         if kinds[:1] == ["spec"]:
             return self._child(entry, name, chain, depth)
         if kinds[:1] != ["dataset"]:
@@ -247,7 +247,7 @@ class _Drafter:
             patch = patches.map_at(draft.name)
             if patch is not None:
                 entry = draft.own.with_entries(merge(draft.own, patch).entries)
-                name = _written_name(entry) if "name" in patch.entries else draft.name
+                name = _read_name(entry) if "name" in patch.entries else draft.name
                 if all(entry.get(key) is draft.own.get(key) for key in KINDS):
                     draft = Draft(entry, entry, name, draft.children)
                 else:
@@ -276,7 +276,7 @@ def _give_names(drafts: list[Draft], problems: Problems) -> None:
             draft.name = _find_free(_default_name(draft.own), taken, counts)
 
 
-def _written_name(entry: MapNode) -> str:
+def _read_name(entry: MapNode) -> str:
     """The name that a source states; empty if there is none, or a wrong one."""
     name = entry.get("name")
     return name.value if isinstance(name, Scalar) and isinstance(name.value, str) else ""

@@ -125,12 +125,12 @@ class Scope:
 
     def _scalar(self, node: Scalar) -> Node:
         before = len(self._problems)
-        expanded = self._expanded(node)
+        expanded = self._expand(node)
         if len(self._problems) > before:
             self._problems.hide_problems_at(node)
         return expanded
 
-    def _expanded(self, node: Scalar) -> Node:
+    def _expand(self, node: Scalar) -> Node:
         text: str = node.value
         try:
             found = list(references(text))
@@ -141,7 +141,7 @@ class Scope:
             return node
         if len(found) == 1 and (found[0].start, found[0].end) == (0, len(text)):
             return self._whole(found[0], node)
-        return self._interpolated(found, node)
+        return self._interpolate(found, node)
 
     def _whole(self, reference: Reference, node: Scalar) -> Node:
         """The value of the only variable of a scalar, with its type, at the position of the scalar."""
@@ -157,7 +157,7 @@ class Scope:
             return value
         return node.scalar(value.value, width=node.width, directory=value.base, text=value.text)
 
-    def _interpolated(self, found: list[Reference], node: Scalar) -> Node:
+    def _interpolate(self, found: list[Reference], node: Scalar) -> Node:
         text: str = node.value
         pieces: list[str] = []
         at = 0
@@ -247,7 +247,7 @@ class Scope:
         return self.expand(held.value)
 
 
-def used_names(node: Node) -> set[str]:
+def list_used_names(node: Node) -> set[str]:
     """The names of all variables in a tree, including those in defaults."""
     names: set[str] = set()
     for scalar in scalars(node):

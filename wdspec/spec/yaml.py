@@ -172,7 +172,7 @@ class _Builder:
                     or key.value in entries
                     or key.value == "<<"
                 ):
-                    key = self.refused_key(key, entries)
+                    key = self.refuse_key(key, entries)
                 value = self.node(self.next())
                 if isinstance(value, _Refused):
                     self.problems.hide_problems_at(key)
@@ -196,7 +196,7 @@ class _Builder:
         self.count(target.size, event.start_mark)
         return target
 
-    def refused_key(self, node: Node, entries: Mapping[str, MapEntry]) -> _Refused:
+    def refuse_key(self, node: Node, entries: Mapping[str, MapEntry]) -> _Refused:
         if not isinstance(node, Scalar):
             hint = "put text that starts with `{` or `[` in quotes"
             self.problems.add("E012", node, "a key must be text, but this is a list or map", hint)

@@ -220,7 +220,7 @@ class ResumingStream(RawStream):
             self._drop()
             return b""
         response = self._response
-        if response is None or not self._reaches(response):
+        if response is None or not self._is_near():
             self._drop()
             response = self._begin()
         while self._at < self._position:
@@ -231,7 +231,7 @@ class ResumingStream(RawStream):
         self._at += len(data)
         return data
 
-    def _reaches(self, response: RangeResponse) -> bool:
+    def _is_near(self) -> bool:
         """Whether the position is best reached by reading on."""
         ranges = self._first is None or self._first.ranges
         return self._at <= self._position and (not ranges or self._position <= self._at + NEAR)

@@ -18,9 +18,8 @@ from wdspec.base.redaction import redacted_urls
 from wdspec.planning.topology import find_seat
 from wdspec.spec.files import is_spec_file
 from wdspec.spec.load import load
-from wdspec.webdataset.epochs import EpochCut, Repeated
 from wdspec.webdataset.handlers import ErrorHandler, reraise_exception
-from wdspec.webdataset.pipeline import DataPipeline, build_stage
+from wdspec.webdataset.pipeline import DataPipeline, EpochCut, Repeated, build_stage
 from wdspec.webdataset.shardlists import (
     ChosenShards,
     MultiShardSample,

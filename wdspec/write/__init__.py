@@ -4,5 +4,5 @@ In: samples, dicts with a ``__key__`` and values by field. Out: tars (`tar_write
 JSON lines (`record_writer`), one shard or a numbered series (`shard_writer`), written through `wdspec.stores.outputs`.
 
 Read `writer` first, the base class of the writers of one shard. For the commands, `recipes` builds samples from
-folders, tables and programs, and `sort` sorts more samples than fit in memory.
+folders, tables and programs.
 """

@@ -10,7 +10,7 @@ import numpy as np
 from wdspec.base.errors import FieldError, UsageError
 from wdspec.fields.encode import Encode, EncodeSample, make_encoder
 from wdspec.spec.language.decoders import WRITTEN_BY, library
-from wdspec.write.writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields, key_of
+from wdspec.write.writer import Packed, SampleWriter, Target, check_fields, list_values
 
 GROUP_BYTES = 64 * 1024 * 1024
 """The size of a row group, about, before compression."""
@@ -90,14 +90,9 @@ class ParquetWriter(SampleWriter):
 
     def pack(self, sample: Mapping[str, Any]) -> Packed:
         check_fields(sample)
-        if self._encodes_all:
-            sample = self._encode(sample)
-        key = key_of(sample)
-        row: dict[str, Any] = {"__key__": key}
-        for field in sorted(sample):
-            if field[:1] == "_" and (not self._keep_meta or field in OF_THE_READER):
-                continue
-            value = sample[field]
+        values = list_values(self._encode(sample) if self._encodes_all else sample, self._keep_meta)
+        key, row = values["__key__"], {}
+        for field, value in values.items():
             if not isinstance(value, _PLAIN):
                 is_encoded = field.rpartition(".")[2].lower() in WRITTEN_BY
                 numbers = None if is_encoded else _as_numbers(value)
@@ -171,16 +166,16 @@ class ParquetWriter(SampleWriter):
             for _ in range(value.ndim):
                 kind = arrow.list_(kind)
             return kind
-        return self._checked(arrow.array([value]).type)
+        return self._check_type(arrow.array([value]).type)
 
-    def _checked(self, kind: Any) -> Any:
+    def _check_type(self, kind: Any) -> Any:
         if self._arrow.types.is_struct(kind):
             if not kind.num_fields:
                 raise ValueError("a map without entries; remove the field from this sample")
             for field in kind:
-                self._checked(field.type)
+                self._check_type(field.type)
         elif self._arrow.types.is_list(kind):
-            self._checked(kind.value_type)
+            self._check_type(kind.value_type)
         return kind
 
     def _unite(self, before: Any, now: Any) -> Any:

@@ -10,7 +10,7 @@ from wdspec.fields.codecs.text import write_json
 from wdspec.fields.encode import Encode, EncodeSample, make_encoder
 from wdspec.spec.language.decoders import library
 from wdspec.spec.language.values import Format
-from wdspec.write.writer import OF_THE_READER, Packed, SampleWriter, Target, check_fields, key_of
+from wdspec.write.writer import Packed, SampleWriter, Target, check_fields, list_values
 
 _PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
 
@@ -66,20 +66,12 @@ class RecordWriter(SampleWriter):
 
     def pack(self, sample: Mapping[str, Any]) -> Packed:
         check_fields(sample)
-        if self._encodes_all:
-            sample = self._encode(sample)
-        key = key_of(sample)
-        record: dict[str, Any] = {"__key__": key}
-        others: dict[str, Any] = {"__key__": key}
-        for field in sorted(sample):
-            if field[:1] == "_" and (not self._keep_meta or field in OF_THE_READER):
-                continue
-            value = sample[field]
-            record[field] = value
-            if not isinstance(value, self._kept) and self._format != "jsonl":
-                others[field] = value
-        if len(others) > 1 and not self._encodes_all:
-            record.update(self._encode(others))
+        record = list_values(self._encode(sample) if self._encodes_all else sample, self._keep_meta)
+        key = record["__key__"]
+        if not self._encodes_all and self._format != "jsonl":
+            others = {field: value for field, value in record.items() if not isinstance(value, self._kept)}
+            if others:
+                record.update(self._encode({"__key__": key, **others}))
         try:
             return Packed(key, self._dumps(record))
         except Exception as cause:  # each library has its own

@@ -290,7 +290,7 @@ class HeaderMaker:
         if size <= _MOST_OCTAL and self._format != "gnu":
             parts = _split(name)
             if parts is not None:
-                return self._finished(parts[1], b"%011o\0" % size, b"0", parts[0])
+                return self._build(parts[1], b"%011o\0" % size, b"0", parts[0])
         if self._format == "ustar":
             raise ValueError(
                 f"format ustar cannot store {_what(name, size)}; leave `format` out, or use gnu or pax"
@@ -298,8 +298,8 @@ class HeaderMaker:
         longer = b""
         if len(name) > NAME:
             body = name + b"\0"
-            longer = self._finished(b"././@LongLink", b"%011o\0" % len(body), b"L") + _fill(body)
-        return longer + self._finished(name[:NAME], _number(size, "size"), b"0")
+            longer = self._build(b"././@LongLink", b"%011o\0" % len(body), b"L") + _fill(body)
+        return longer + self._build(name[:NAME], _number(size, "size"), b"0")
 
     def _pax(self, name: bytes, size: int) -> bytes:
         records = b""
@@ -311,11 +311,11 @@ class HeaderMaker:
             records += _record(b"path", name)
         if size > _MOST_OCTAL:
             records += _record(b"size", b"%d" % size)
-        header = self._finished(b"././@PaxHeader", b"%011o\0" % len(records), b"x")
-        own = self._finished(name[:NAME], b"%011o\0" % (size if size <= _MOST_OCTAL else 0), b"0")
+        header = self._build(b"././@PaxHeader", b"%011o\0" % len(records), b"x")
+        own = self._build(name[:NAME], b"%011o\0" % (size if size <= _MOST_OCTAL else 0), b"0")
         return header + _fill(records) + own
 
-    def _finished(self, name: bytes, size: bytes, kind: bytes, prefix: bytes = b"") -> bytes:
+    def _build(self, name: bytes, size: bytes, kind: bytes, prefix: bytes = b"") -> bytes:
         head = name.ljust(NAME, b"\0") + self._middle + size + self._time
         tail = kind + self._tail[1:] + prefix.ljust(_PREFIX, b"\0") + bytes(12)
         return b"%b%06o\0 %b" % (head, byte_sum(head + tail) + 8 * ord(" "), tail)

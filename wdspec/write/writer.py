@@ -209,6 +209,15 @@ def key_of(sample: Mapping[str, Any]) -> str:
     raise FieldError(f"{found}; give each sample its own text, such as '000042'", key=key)
 
 
+def list_values(sample: Mapping[str, Any], keep_meta: bool) -> dict[str, Any]:
+    """Return the key and the values to write, in order of names. Raises FieldError if there is no valid key."""
+    values: dict[str, Any] = {"__key__": key_of(sample)}
+    for field in sorted(sample):
+        if field[:1] != "_" or (keep_meta and field not in OF_THE_READER):
+            values[field] = sample[field]
+    return values
+
+
 def check_fields(sample: Mapping[str, Any]) -> None:
     """Raise FieldError for a name that is not a str."""
     for name in sample:

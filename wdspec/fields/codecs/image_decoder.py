@@ -113,7 +113,7 @@ def _is_inside(box: Box, size: Size) -> bool:
     return box[0] >= 0 and box[1] >= 0 and box[2] <= size[0] and box[3] <= size[1]
 
 
-def reduced_size(size: Size, by: int) -> Size:
+def reduce_size(size: Size, by: int) -> Size:
     """Return width and height of a reduced image; partial blocks at its edges count as whole ones."""
     return -(-size[0] // by), -(-size[1] // by)
 
@@ -314,7 +314,7 @@ def read_jpeg(data: bytes, mode: str, reduction: Reduction | None = None) -> Arr
             top = _read_top(module, data, mode, (width, height), by, rows)
             if top is not None:
                 return top
-        wide, high = reduced_size((width, height), by)
+        wide, high = reduce_size((width, height), by)
         values: Array = module.decode_jpeg(data, mode, min_height=high, min_width=wide, min_factor=by)
         if values.shape[:2] != (high, wide):
             return None
@@ -336,11 +336,11 @@ def _read_top(module: Any, data: bytes, mode: str, size: Size, by: int, rows: in
     if at is None or data[at + 1] != _BASELINE or data.find(_RESTARTS, 0, 1 << 16) >= 0 or data[-2:] != _END:
         return None
     short = b"".join((data[: at + 5], rows.to_bytes(2, "big"), data[at + 7 :]))
-    wide, high = reduced_size((size[0], rows), by)
+    wide, high = reduce_size((size[0], rows), by)
     wanted = {"min_height": high, "min_width": wide, "min_factor": by}
     if module.decode_jpeg_header(short, **wanted)[:2] != (high, wide):
         return None
-    whole = reduced_size(size, by)[1]
+    whole = reduce_size(size, by)[1]
     values = np.empty((whole, wide) if mode == "GRAY" else (whole, wide, len(mode)), np.uint8)
     try:
         module.decode_jpeg(short, mode, buffer=values, **wanted)

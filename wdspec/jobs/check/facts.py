@@ -20,7 +20,7 @@ from wdspec.planning.plan import Plan, SourcePlan
 from wdspec.read.budget import code_of
 from wdspec.read.shard import Piece
 from wdspec.read.transform import SourceParts
-from wdspec.spec.codes import is_error
+from wdspec.spec.problems import is_error
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 

@@ -247,7 +247,7 @@ def first_sentence(text: str) -> str:
     return sentence[:1].lower() + sentence[1:] if sentence[1:2].islower() else sentence
 
 
-def written_as(names: Sequence[str]) -> str:
+def describe_form(names: Sequence[str]) -> str:
     """How to write the value of a key; empty if that is obvious.
 
     Args:
@@ -269,7 +269,7 @@ def remedy(path: Sequence[Any], given: object) -> str:
         return word
     if key in _WHOLE_NUMBERS and isinstance(given, int) and not isinstance(given, bool) and given > 0:
         return f"write `{_WHOLE_NUMBERS[key].format(given)}`"
-    form = written_as(names)
+    form = describe_form(names)
     meant = number_meant(given)
     if meant is not None and form and ("." not in meant or form in (_SHARE, _AS_PART)):
         return f"write `{meant}`"

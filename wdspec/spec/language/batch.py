@@ -239,8 +239,6 @@ ExpressionText = Annotated[
     BeforeValidator(read_expression),
     WithJsonSchema({"anyOf": [values.TEXT_FORM, {"type": "number", "exclusiveMinimum": 0}]}),
 ]
-PACKED_NAMES = ("position_ids", "cu_seqlens", "max_seqlen", "segment_ids")
-"""The keys of `pack` that name an added field."""
 
 
 class Packing(values.Model):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 MOST_SIDE = 8192
@@ -173,8 +173,9 @@ def option_values(name: str) -> dict[str, Any]:
     """
     if ":" in name:
         return {}
+    base, *options = name.split("+")
     values: dict[str, Any] = {}
-    for each in name.split("+")[1:]:
+    for each in options:
         option, has_value, text = each.partition("=")
         if option in values:
             raise ValueError(f"the option `{option}` is given twice; leave one out")
@@ -188,30 +189,14 @@ def option_values(name: str) -> dict[str, Any]:
         elif option in VALUED:
             raise ValueError(f"the option `{option}` needs a value: `{option}={_EXAMPLES[option]}`")
     _check_together(values)
-    if "bucket" in values and "upright" in name.split("+"):
-        raise ValueError(
-            "`bucket` goes by the size in the header of a file; turn images when you write the shards"
-        )
-    if "roi_decoding" in name.split("+"):
-        if "random_resized_crop" not in values and ("center_crop" not in values or "resize" in values):
-            raise ValueError("`roi_decoding` needs `random_resized_crop`, or `center_crop` without `resize`")
-        if "pillow" in name.split("+"):
-            raise ValueError("`pillow` cannot decode a part of an image; remove it, or `roi_decoding`")
+    _check_flags(options, values)
     if "device" in values:
-        _check_device(name, values)
-    for option in ("saturation", "hue"):
-        if option in values and name.partition("+")[0] in _GREYS:
-            raise ValueError(f"`{option}` changes colours, which `{name.partition('+')[0]}` does not have")
-    if "normalize" in values:
-        channels = _FLOATS.get(name.partition("+")[0])
-        if channels is None or len(values["normalize"][0]) not in (1, channels):
-            raise ValueError(
-                "`normalize` needs floats with as many channels: `rgb`, `torchrgb`, `l`, `torchl`"
-            )
+        _check_device(base, options, values)
+    _check_channels(base, values)
     return values
 
 
-def shown_option(option: str) -> str:
+def show_option(option: str) -> str:
     """An option as it is written, with an example of a value."""
     return f"{option}={_EXAMPLES[option]}" if option in _EXAMPLES else option
 
@@ -244,9 +229,34 @@ _EXAMPLES = {
 }
 
 
-def _check_device(name: str, values: Mapping[str, Any]) -> None:
+def _check_flags(options: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Refuse options without a value that do not go with those that have one."""
+    if "bucket" in values and "upright" in options:
+        raise ValueError(
+            "`bucket` goes by the size in the header of a file; turn images when you write the shards"
+        )
+    if "roi_decoding" in options:
+        if "random_resized_crop" not in values and ("center_crop" not in values or "resize" in values):
+            raise ValueError("`roi_decoding` needs `random_resized_crop`, or `center_crop` without `resize`")
+        if "pillow" in options:
+            raise ValueError("`pillow` cannot decode a part of an image; remove it, or `roi_decoding`")
+
+
+def _check_channels(base: str, values: Mapping[str, Any]) -> None:
+    """Refuse what the channels of a decoder's images do not have."""
+    for option in ("saturation", "hue"):
+        if option in values and base in _GREYS:
+            raise ValueError(f"`{option}` changes colours, which `{base}` does not have")
+    if "normalize" in values:
+        channels = _FLOATS.get(base)
+        if channels is None or len(values["normalize"][0]) not in (1, channels):
+            raise ValueError(
+                "`normalize` needs floats with as many channels: `rgb`, `torchrgb`, `l`, `torchl`"
+            )
+
+
+def _check_device(base: str, options: Sequence[str], values: Mapping[str, Any]) -> None:
     """Refuse what is not decoded in the training process."""
-    base, *options = name.split("+")
     if base not in (*_FLOATS, "l8", "rgb8", "torchl8", "torchrgb8"):
         raise ValueError(
             "`device` needs arrays or tensors of 8 bits or floats, without alpha: `rgb8`, `torchrgb`"
@@ -265,16 +275,20 @@ def _check_device(name: str, values: Mapping[str, Any]) -> None:
         raise ValueError("`device` resizes by bilinear or bicubic, with antialiasing")
 
 
+_SIZING = (
+    ("random_resized_crop", "resize", "center_crop"),
+    ("bucket", "resize", "center_crop", "random_resized_crop"),
+)
+"""Options that set the size of images, each with those that it excludes."""
+
+
 def _check_together(values: Mapping[str, Any]) -> None:
-    if "random_resized_crop" in values:
-        for other in ("resize", "center_crop"):
+    """Refuse options with values that exclude each other, or that need another one."""
+    for one, *others in _SIZING:
+        for other in others if one in values else ():
             if other in values:
-                raise ValueError(f"`random_resized_crop` and `{other}` both set the size of images")
-    if "bucket" in values:
-        for other in ("resize", "center_crop", "random_resized_crop"):
-            if other in values:
-                raise ValueError(f"`bucket` and `{other}` both set the size of images")
-    elif "step" in values:
+                raise ValueError(f"`{one}` and `{other}` both set the size of images")
+    if "step" in values and "bucket" not in values:
         raise ValueError("`step` is that of the sides of a `bucket`, which is missing: `bucket=1024+step=64`")
     written = list(values)
     if {"resize", "center_crop"} <= values.keys() and written.index("center_crop") < written.index("resize"):

@@ -23,7 +23,7 @@ from wdspec.base.errors import did_you_mean
 from wdspec.spec.language import values
 from wdspec.spec.language.advice import ADVICE, number_meant
 from wdspec.spec.language.advice import DECODERS as FOREIGN_DECODERS
-from wdspec.spec.language.decoder_options import option_values, shown_option
+from wdspec.spec.language.decoder_options import option_values, show_option
 from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER, split_decoder
 from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, AffectsSamples
 from wdspec.spec.problems import describe, quote
@@ -63,7 +63,7 @@ def read_decoder(value: Any) -> Any:
             did_you_mean(option, known)
             or (known and ADVICE.get(option.lower()))
             or (
-                f"its options are {', '.join(f'`{base}+{shown_option(each)}`' for each in known)}"
+                f"its options are {', '.join(f'`{base}+{show_option(each)}`' for each in known)}"
                 if known
                 else "it has no options"
             )

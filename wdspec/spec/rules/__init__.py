@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from wdspec.spec.build import Composition
-from wdspec.spec.codes import Code, general_codes
 from wdspec.spec.problems import Problems
 from wdspec.spec.rules import (
     batches,
@@ -22,14 +21,12 @@ from wdspec.spec.rules import (
     keys,
     rewrites,
     safety,
-    shard_patterns,
-    shard_places,
+    shards,
     shares,
     sources,
     stacking,
-    tokens,
 )
-from wdspec.spec.rules.rule import RULES
+from wdspec.spec.rules.rule import RULES, Code, general_codes
 
 TOPICS = (
     batches,
@@ -39,12 +36,10 @@ TOPICS = (
     keys,
     rewrites,
     safety,
-    shard_patterns,
-    shard_places,
+    shards,
     shares,
     sources,
     stacking,
-    tokens,
 )
 """All modules with rules. Importing a module adds its rules to `RULES`."""
 

@@ -8,15 +8,14 @@ from wdspec.spec.build import Composition, SourceList
 from wdspec.spec.language.batch import Batch
 from wdspec.spec.language.expressions import parse_expression
 from wdspec.spec.rules.fields import (
-    find_absent,
-    find_renamed,
+    find_unknown,
     find_unmeasurable,
+    find_unreadable,
     known_fields,
     right_sources,
-    unreadable,
 )
 from wdspec.spec.rules.rule import Finding, Findings, rule
-from wdspec.spec.rules.shard_patterns import parts_of
+from wdspec.spec.rules.shards import parts_of
 from wdspec.spec.sources import Draft
 from wdspec.spec.tree import ListNode, Node, Scalar, locate
 
@@ -260,10 +259,10 @@ def known_shares(composition: Composition) -> Iterator[tuple[Draft, float]]:
     lists = {id(sources.drafts[0]): sources for sources in composition.lists if sources.drafts}
     top = next(iter(composition.lists), None)
     if top is not None and not composition.spec.is_pass:
-        yield from _shares(top, 1.0, lists)
+        yield from _divide(top, 1.0, lists)
 
 
-def _shares(sources: SourceList, whole: float, lists: dict[int, SourceList]) -> Iterator[tuple[Draft, float]]:
+def _divide(sources: SourceList, whole: float, lists: dict[int, SourceList]) -> Iterator[tuple[Draft, float]]:
     kinds = set(sources.share_kinds)
     kind = kinds.pop() if len(kinds) == 1 and not sources.scheduled else None
     numbers = sources.numbers(kind) if kind else ([1.0] if len(sources.drafts) == 1 else None)
@@ -272,7 +271,7 @@ def _shares(sources: SourceList, whole: float, lists: dict[int, SourceList]) -> 
     for draft, number in zip(sources.drafts, numbers, strict=True):
         share = whole * number / sum(numbers)
         if draft.children:
-            yield from _shares(lists[id(draft.children[0])], share, lists)
+            yield from _divide(lists[id(draft.children[0])], share, lists)
         else:
             yield draft, share
 
@@ -303,18 +302,24 @@ _NOT_WITH = {
 _EPOCH = "write `epoch: {batches: …}`"
 
 
-def _windowed(composition: Composition) -> Batch | None:
-    batch = None if "batch" in composition.bad else composition.spec.batch
+def _read_batch(composition: Composition) -> Batch | None:
+    """The `batch` of a spec; None if it has none, or a wrong one."""
+    return None if "batch" in composition.bad else composition.spec.batch
+
+
+def _read_windowed_batch(composition: Composition) -> Batch | None:
+    """The `batch` of a spec if its batches are planned from windows."""
+    batch = _read_batch(composition)
     return batch if batch is not None and batch.has_windows else None
 
 
-def _expressions(composition: Composition) -> Iterator[tuple[Node, str]]:
+def _list_expressions(composition: Composition) -> Iterator[tuple[Node, str]]:
     """The expressions of a spec, and where they are; keys of `limits` among them."""
     spec, top = composition.spec, composition.top
     if "costs" not in composition.bad:
         for name, text in spec.costs.items():
             yield locate(top.entries["costs"].value, (name,)), text
-    batch = None if "batch" in composition.bad else spec.batch
+    batch = _read_batch(composition)
     if batch is None:
         return
     node = top.entries["batch"].value
@@ -339,36 +344,34 @@ def _expressions(composition: Composition) -> Iterator[tuple[Node, str]]:
 def unreadable_expressions(composition: Composition) -> Findings:
     """Expressions that are not in the grammar."""
     named: Mapping[str, str] = {} if "costs" in composition.bad else composition.spec.costs
-    for at, text in _expressions(composition):
-        yield from unreadable(at, text, named)
+    for at, text in _list_expressions(composition):
+        yield from find_unreadable(at, text, named)
 
 
 @rule("E316", keys="cost limits balance group_by pack")
 def measured_fields(composition: Composition) -> Findings:
     """Fields in expressions and in `pack`."""
-    batch, spec = _windowed(composition), composition.spec
+    batch, spec = _read_windowed_batch(composition), composition.spec
     if batch is None or any(True for _ in unreadable_expressions(composition)):
         return
-    known = known_fields(composition, "extensions", "rename", "map")
-    renamed = right_sources(composition, "extensions", "rename", "map", "tags")
+    known = known_fields(right_sources(composition, "extensions", "rename", "map"))
+    others = right_sources(composition, "extensions", "rename", "map", "tags")
     sources = right_sources(composition, "extensions", "rename", "decode", "tags")
-    for at, text in _expressions(composition):
+    for at, text in _list_expressions(composition):
         expression = parse_expression(text, spec.costs)
         needed = [path for path in expression.paths if path not in expression.optional]
         names = dict.fromkeys(str(path[0]) for path in needed)
-        yield from find_absent(at, names, known)
-        yield from find_renamed(at, names, renamed)
+        yield from find_unknown(at, names, known, others, before_map=True)
         yield from find_unmeasurable(at, expression, sources)
     if batch.pack is not None and not any(call.field is None for call in spec.map):
         at = locate(composition.top.entries["batch"].value, ("pack",))
-        yield from find_absent(at, batch.pack.fields, known)
-        yield from find_renamed(at, batch.pack.fields, renamed)
+        yield from find_unknown(at, batch.pack.fields, known, others, before_map=True)
 
 
 @rule("E206", keys=KEYS)
 def unlimited_batches(composition: Composition) -> Findings:
     """A cost without a limit, and keys without the one that they belong to."""
-    batch = None if "batch" in composition.bad else composition.spec.batch
+    batch = _read_batch(composition)
     if batch is None:
         return
     node = composition.top.entries["batch"].value
@@ -416,7 +419,7 @@ def _is_set(batch: Batch, key: str) -> bool:
 @rule("E207", keys=KEYS)
 def batches_of_two_kinds(composition: Composition) -> Findings:
     """Keys of batches by cost, and keys of other batches."""
-    batch = _windowed(composition)
+    batch = _read_windowed_batch(composition)
     if batch is None:
         return
     node = composition.top.entries["batch"].value
@@ -467,7 +470,7 @@ def batches_of_two_kinds(composition: Composition) -> Findings:
 )
 def small_windows(composition: Composition) -> Findings:
     """A `window` below `max_size`, and a `group_wait` below `size` or `max_size`."""
-    batch = _windowed(composition)
+    batch = _read_windowed_batch(composition)
     if batch is None:
         return
     key = "window" if batch.group_by is None else "group_wait"
@@ -491,7 +494,7 @@ def small_windows(composition: Composition) -> Findings:
 def counted_samples(composition: Composition) -> Findings:
     """Keys of the top level that need batches of a known size."""
     spec, top = composition.spec, composition.top
-    batch = _windowed(composition)
+    batch = _read_windowed_batch(composition)
     if batch is None:
         return
     found = []

@@ -7,7 +7,7 @@ import re
 from wdspec.spec.build import Composition
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.rule import Finding, Findings, rule
-from wdspec.spec.rules.shard_patterns import parts_of
+from wdspec.spec.rules.shards import parts_of
 from wdspec.urls.urls import is_command, scheme_of
 
 

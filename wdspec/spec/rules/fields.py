@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
+from typing import NamedTuple
 
 from wdspec.base.errors import did_you_mean, nearest
 from wdspec.spec.build import Composition
@@ -68,9 +69,9 @@ def _columns(source: Source) -> Iterator[str]:
     return (name for lookup in source.lookup for name in lookup.names)
 
 
-def known_fields(composition: Composition, *keys: str) -> Known:
-    """The fields of the sources in which none of these keys has a wrong value, as far as they are known."""
-    found = ((leaf.name, visible_fields(source)) for leaf, source in right_sources(composition, *keys))
+def known_fields(sources: Iterable[tuple[Draft, Source]]) -> Known:
+    """The fields of the sources whose fields are known."""
+    found = ((leaf.name, visible_fields(source)) for leaf, source in sources)
     return {name: fields for name, fields in found if fields is not None}
 
 
@@ -88,8 +89,8 @@ def decoders_of(source: Source, field: str) -> list[str | None]:
     return [decoder for _, decoder in files_of(source, field)]
 
 
-def unreadable(at: Node, text: str, named: Mapping[str, str]) -> Findings:
-    """What is wrong with the grammar of an expression."""
+def find_unreadable(at: Node, text: str, named: Mapping[str, str]) -> Findings:
+    """Find what is wrong with the grammar of an expression."""
     try:
         parse_expression(text, named)
     except ExpressionError as error:
@@ -97,14 +98,51 @@ def unreadable(at: Node, text: str, named: Mapping[str, str]) -> Findings:
         yield Finding(at, f"the expression {error.message}", error.hint, column)
 
 
-def find_renamed(at: Node, names: Iterable[str], sources: Iterable[tuple[Draft, Source]]) -> Findings:
-    """Fields that `rename` gives another name, in sources whose other fields are not known.
+def find_unknown(
+    at: Node,
+    names: Iterable[str],
+    known: Known,
+    sources: Iterable[tuple[Draft, Source]],
+    *,
+    before_map: bool = False,
+) -> Findings:
+    """Find fields that samples do not have.
+
+    Args:
+        at: the place that names the fields.
+        names: the fields.
+        known: the sources whose fields are known; those of "" are what `fields` or `to_tuple` keeps.
+        sources: the sources that may have other fields, of which only `rename` is known.
+        before_map: whether the fields are read before `map`.
+    """
+    listed = list(names)
+    yield from (find_absent if before_map else _find_absent_here)(at, listed, known)
+    yield from _find_renamed(at, listed, list(sources))
+
+
+def _find_absent_here(at: Node, names: Iterable[str], known: Known) -> Findings:
+    """Find fields that samples do not have after the steps so far."""
+    for name in dict.fromkeys(names):
+        if name.startswith("__") and name != MASK:
+            continue
+        for source, fields in known.items():
+            if name not in fields:
+                has = f"samples of `{source}` have" if source else "`to_tuple` or `fields` keeps"
+                where = at.key_or_self(name) if isinstance(at, MapNode) else at
+                hint = did_you_mean(name, fields) or "use the name of an existing field"
+                yield Finding(
+                    where, f"there is no field `{name[:60]}` here: {has} {list_names(fields, 8)}", hint
+                )
+                break
+
+
+def _find_renamed(at: Node, names: Iterable[str], sources: Sequence[tuple[Draft, Source]]) -> Findings:
+    """Find fields that `rename` gives another name, in sources whose other fields are not known.
 
     Those of sources whose fields are known are among the fields that samples do not have.
     """
-    listed = list(sources)
     for name in dict.fromkeys(names):
-        found = ((leaf.name, new) for leaf, source in listed if (new := _find_new_name(source, name)))
+        found = ((leaf.name, new) for leaf, source in sources if (new := _find_new_name(source, name)))
         for source, new in islice(found, 1):
             where = at.key_or_self(name) if isinstance(at, MapNode) else at
             message = f"there is no field `{name[:60]}` here: `rename` of `{source}` makes it `{new}`"
@@ -121,8 +159,8 @@ def _find_new_name(source: Source, name: str) -> str | None:
     return next((new for new, olds in source.rename.items() if name in olds), None)
 
 
-def find_absent(at: Node, names: Iterable[str], known: Mapping[str, Sequence[str]]) -> Findings:
-    """Fields that the samples of a source do not have before `map`."""
+def find_absent(at: Node, names: Iterable[str], known: Known) -> Findings:
+    """Find fields that the samples of a source do not have before `map`."""
     for name in names:
         for source, fields in known.items():
             if name not in fields and not name.startswith("__"):
@@ -133,7 +171,7 @@ def find_absent(at: Node, names: Iterable[str], known: Mapping[str, Sequence[str
 
 
 def find_unmeasurable(at: Node, expression: Expression, sources: Sequence[tuple[Draft, Source]]) -> Findings:
-    """Parts of texts, integers and images that these do not have."""
+    """Find parts of texts, integers and images that these do not have."""
     for name, part in dict.fromkeys(path[:2] for path in expression.paths if len(path) > 1):
         for leaf, source in sources:
             if name in source.tags:
@@ -276,20 +314,18 @@ def _could_have(entry: str, fields: tuple[str, ...]) -> bool:
 )
 def mapped_fields(composition: Composition) -> Findings:
     """Fields in `map`, of a source or after mixing."""
-    for leaf, source in right_sources(composition, "extensions", "rename", "map"):
-        fields = visible_fields(source)
+    sources = right_sources(composition, "extensions", "rename", "map")
+    for leaf, source in sources:
         if "map" in leaf.node.entries:
-            at = leaf.node.entries["map"].value
+            own = [(leaf, source)]
             named = [call.field for call in source.map if call.field is not None]
-            yield from _absent(at, named, {} if fields is None else {leaf.name: fields})
-            yield from find_renamed(at, named, [(leaf, source)])
+            yield from find_unknown(leaf.node.entries["map"].value, named, known_fields(own), own)
     if "map" in composition.top.entries and not composition.bad & {"map", "fields", "to_tuple", "batch"}:
         # A function of whole samples may add any field.
         calls = takewhile(lambda call: call.field is not None, composition.spec.map)
         named = [call.field for call in calls if call.field is not None]
-        at = composition.top.entries["map"].value
-        yield from _absent(at, named, known_fields(composition, "extensions", "rename", "map"))
-        yield from find_renamed(at, named, right_sources(composition, "extensions", "rename", "map", "tags"))
+        others = right_sources(composition, "extensions", "rename", "map", "tags")
+        yield from find_unknown(composition.top.entries["map"].value, named, known_fields(sources), others)
 
 
 _LIKE_CALL = frozenset({"callable", "fn", "func", "function", "_target_", "transform", "transforms"})
@@ -379,15 +415,41 @@ def _twin(decoder: str | None) -> str:
     return "+".join((twin if (twin := f"torch{base}") in BY_NAME else f"torch{base.rstrip('16')}", *options))
 
 
-def _selecting(composition: Composition) -> Iterator[tuple[Draft, Source, str, Node, str]]:
-    """Sources, keys, places and texts of the expressions in `where` and `subset`."""
+class _Selection(NamedTuple):
+    """An expression that chooses samples of a source."""
+
+    draft: Draft
+    source: Source
+    key: str
+    at: Node
+    text: str
+    named: Mapping[str, str]
+    """The `costs` that it may use, by name."""
+
+    def find_unreadable(self) -> Findings:
+        """Find what is wrong with its grammar."""
+        return find_unreadable(self.at, self.text, self.named)
+
+    def parse(self, *keys: str) -> Expression | None:
+        """Parse it; None if that is impossible, or if one of these keys of the source has a wrong value."""
+        if self.draft.bad.intersection(keys) or any(True for _ in self.find_unreadable()):
+            return None
+        return parse_expression(self.text, self.named)
+
+
+def _list_selections(composition: Composition) -> Iterator[_Selection]:
+    """The expressions in `where`, `subset` and `keys_of`."""
+    costs = {} if "costs" in composition.bad else composition.spec.costs
     for leaf, source in composition.models:
         if source.where is not None and "where" not in leaf.bad:
-            yield leaf, source, "where", leaf.node.value_or_self("where"), source.where
+            at = leaf.node.value_or_self("where")
+            yield _Selection(leaf, source, "where", at, source.where, costs)
         if source.subset is not None and source.subset.of is not None and "subset" not in leaf.bad:
-            yield leaf, source, "subset", locate(leaf.node.value_or_self("subset"), ("of",)), source.subset.of
+            at = locate(leaf.node.value_or_self("subset"), ("of",))
+            yield _Selection(leaf, source, "subset", at, source.subset.of, {})
         if source.keys_of is not None and "keys_of" not in leaf.bad:
-            yield leaf, source, "keys_of", leaf.node.value_or_self("keys_of"), source.keys_of
+            at = leaf.node.value_or_self("keys_of")
+            yield _Selection(leaf, source, "keys_of", at, source.keys_of, {})
 
 
 @rule("E206", keys="keys_of")
@@ -403,24 +465,21 @@ def unused_keys_of(composition: Composition) -> Findings:
 @rule("E330", keys="where subset keys_of")
 def unreadable_selections(composition: Composition) -> Findings:
     """Expressions of `where` and `subset` that are not in the grammar, or read no field."""
-    for _, _, key, at, text in _selecting(composition):
-        named = composition.spec.costs if key == "where" and "costs" not in composition.bad else {}
-        found = [*unreadable(at, text, named)]
-        yield from found
-        if found:
+    for each in _list_selections(composition):
+        yield from each.find_unreadable()
+        expression = each.parse()
+        if expression is None:
             continue
-        expression = parse_expression(text, named)
         if not expression.paths:
             message = "the expression reads no field, so it is the same for every sample"
-            yield Finding(at, message, _SELECTING[key])
-        elif key != "where" and expression.source != "v0":
-            what = "of" if key == "subset" else key
-            yield Finding(
-                at, f"`{what}` is one field, or one value in it, not an expression", _SELECTING[key]
-            )
+            yield Finding(each.at, message, _SELECTION_HINTS[each.key])
+        elif each.key != "where" and expression.source != "v0":
+            key = "of" if each.key == "subset" else each.key
+            message = f"`{key}` is one field, or one value in it, not an expression"
+            yield Finding(each.at, message, _SELECTION_HINTS[each.key])
 
 
-_SELECTING = {
+_SELECTION_HINTS = {
     "where": "write for example `json.score >= 0.5`",
     "subset": "write for example `of: json.user`",
     "keys_of": "write for example `keys_of: json.uid`",
@@ -430,19 +489,18 @@ _SELECTING = {
 @rule("E316", keys="where subset keys_of")
 def selecting_fields(composition: Composition) -> Findings:
     """Fields in `where` and `subset`, which are read before `map`."""
-    for leaf, source, key, at, text in _selecting(composition):
-        named = composition.spec.costs if key == "where" and "costs" not in composition.bad else {}
-        is_wrong = leaf.bad.intersection(("extensions", "rename", "decode", "tags"))
-        if is_wrong or any(True for _ in unreadable(at, text, named)):
+    for each in _list_selections(composition):
+        expression = each.parse("extensions", "rename", "decode", "tags")
+        if expression is None:
             continue
-        expression = parse_expression(text, named)
+        source = each.source
         fields = visible_fields(source.model_copy(update={"map": ()}))
         if fields is not None:
-            asides = source.asides(named)
+            asides = source.asides(each.named)
             needed = [str(path[0]) for path in expression.paths if path not in expression.optional]
             needed = [name for name in needed if name not in asides]
-            yield from find_absent(at, dict.fromkeys(needed), {leaf.name: fields})
-        yield from find_unmeasurable(at, expression, [(leaf, source)])
+            yield from find_absent(each.at, dict.fromkeys(needed), {each.draft.name: fields})
+        yield from find_unmeasurable(each.at, expression, [(each.draft, source)])
 
 
 @rule(
@@ -456,28 +514,25 @@ def selecting_fields(composition: Composition) -> Findings:
 )
 def misspelt_asides(composition: Composition) -> Findings:
     """Files that only `where` or `subset` reads, and whose names are close to those of fields."""
-    for leaf, source, key, at, text in _selecting(composition):
-        named = composition.spec.costs if key == "where" and "costs" not in composition.bad else {}
-        is_wrong = leaf.bad.intersection(("extensions", "rename", "lookup", "tags"))
-        fields = field_names(source)
-        if is_wrong or fields is None or any(True for _ in unreadable(at, text, named)):
+    for each in _list_selections(composition):
+        expression, fields = each.parse("extensions", "rename", "lookup", "tags"), field_names(each.source)
+        if expression is None or fields is None:
             continue
-        used = parse_expression(text, named).fields
-        for name in dict.fromkeys(name for name in used if name in source.asides(named)):
-            is_known = name in BY_NAME or any(name in each.extensions for each in BY_NAME.values())
+        asides = each.source.asides(each.named)
+        for name in dict.fromkeys(name for name in expression.fields if name in asides):
+            is_known = name in BY_NAME or any(name in row.extensions for row in BY_NAME.values())
             if not is_known and (hint := did_you_mean(name, fields)) is not None:
-                yield Finding(at, f"`{name[:60]}` is not among the fields of `{leaf.name}`", hint)
+                message = f"`{name[:60]}` is not among the fields of `{each.draft.name}`"
+                yield Finding(each.at, message, hint)
 
 
 @rule("E316", keys="expect")
 def expected_fields(composition: Composition) -> Findings:
     """Fields in `expect`, which is checked after `map` and `tags` of the source."""
     for leaf, source in right_sources(composition, "extensions", "rename", "map", "tags", "expect"):
-        fields = visible_fields(source)
         if source.expect is not None:
-            at = locate(leaf.node.value_or_self("expect"), ("fields",))
-            yield from _absent(at, source.expect.fields, {} if fields is None else {leaf.name: fields})
-            yield from find_renamed(at, source.expect.fields, [(leaf, source)])
+            at, own = locate(leaf.node.value_or_self("expect"), ("fields",)), [(leaf, source)]
+            yield from find_unknown(at, source.expect.fields, known_fields(own), own)
 
 
 @rule("E316", keys="collate ragged")
@@ -486,38 +541,19 @@ def batched_fields(composition: Composition) -> Findings:
     spec = composition.spec
     if spec.batch is None or composition.bad & {"map", "fields", "to_tuple", "batch"}:
         return
-    has_function = any(call.field is None for call in spec.map)
-    known = {} if has_function else known_fields(composition, "extensions", "rename", "map")
+    known: Known = {}
+    sources: Sequence[tuple[Draft, Source]] = ()
     if kept := spec.to_tuple or spec.fields:
-        is_pattern = any(MAGIC.intersection(name) for name in kept)
-        known = {} if is_pattern else {"": [entry.split(";")[0] for entry in kept]}
+        if not any(MAGIC.intersection(name) for name in kept):
+            known = {"": [entry.split(";")[0] for entry in kept]}
+    elif not any(call.field is None for call in spec.map):
+        known = known_fields(right_sources(composition, "extensions", "rename", "map"))
+        sources = right_sources(composition, "extensions", "rename", "map", "tags")
     batch = composition.top.entries["batch"].value
-    sources = (
-        right_sources(composition, "extensions", "rename", "map", "tags")
-        if not (has_function or kept)
-        else ()
-    )
     collated = {} if spec.batch.collate is None else spec.batch.collate.fields
     ragged = spec.batch.ragged if isinstance(spec.batch.ragged, tuple) else ()
     for key, names in (("collate", collated), ("ragged", ragged)):
-        at = locate(batch, (key,))
-        yield from _absent(at, names, known)
-        yield from find_renamed(at, names, sources)
-
-
-def _absent(at: Node, names: Iterable[str], known: Known) -> Findings:
-    for name in dict.fromkeys(names):
-        if name.startswith("__") and name != MASK:
-            continue
-        for source, fields in known.items():
-            if name not in fields:
-                has = f"samples of `{source}` have" if source else "`to_tuple` or `fields` keeps"
-                where = at.key_or_self(name) if isinstance(at, MapNode) else at
-                hint = did_you_mean(name, fields) or "use the name of an existing field"
-                yield Finding(
-                    where, f"there is no field `{name[:60]}` here: {has} {list_names(fields, 8)}", hint
-                )
-                break
+        yield from find_unknown(locate(batch, (key,)), names, known, sources)
 
 
 @rule(

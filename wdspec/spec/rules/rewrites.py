@@ -12,7 +12,7 @@ from wdspec.spec.build import Composition
 from wdspec.spec.language.locations import RewriteRule
 from wdspec.spec.problems import quote
 from wdspec.spec.rules.rule import Finding, Findings, rule
-from wdspec.spec.rules.shard_patterns import parts_of
+from wdspec.spec.rules.shards import parts_of
 from wdspec.spec.tree import ListNode, MapNode, Scalar
 from wdspec.urls.rewrite import Rule
 from wdspec.urls.urls import is_command, scheme_of

@@ -2,16 +2,56 @@
 
 Writing the function below `@rule` is all that is needed: loading, `wdspec rule CODE`, docs/spec.md and the tests of the
 examples use `RULES`. A rule is pure: it changes nothing, and reads nothing but the spec.
+
+The pages of codes that no rule has are in `codes.md`: of problems with the text of a file (E0), with files, variables
+and variants (E1), with keys and values (E2), and of what is found in data (D).
 """
 
 from __future__ import annotations
 
+import re
 from bisect import insort
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from wdspec.spec.codes import Code
+from wdspec.spec.problems import is_error
 from wdspec.spec.tree import Node
+
+_PAGE = re.compile(
+    r"^## ([EWD]\d{3}): (.+)\n\n(.+)\n"
+    r"(?:\n```yaml\n((?:.*\n)*?)```\n)?"
+    r"(?:\nWithout the problem:\n\n```yaml\n((?:.*\n)*?)```\n)?",
+    re.MULTILINE,
+)
+
+
+class Code(NamedTuple):
+    """One kind of problem. E0: the file; E1: files and variables; E2: keys and values; E3: meaning; W: doubtful,
+    W3 in what it means. Of data, D1: shards that cannot be read whole; D2: samples that cannot be used; D3: doubtful.
+    """
+
+    code: str
+    """`E302`: the letter says how grave it is."""
+    title: str
+    """One sentence without its full stop."""
+    explanation: str
+    """Why it is a problem and what to do."""
+    bad: str = ""
+    """A spec that has the problem; empty where a file alone cannot show it."""
+    good: str = ""
+    """The same without the problem."""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether a spec that has it cannot be used, or part of its data cannot."""
+        return is_error(self.code)
+
+
+def general_codes() -> list[Code]:
+    """The pages of the codes that no rule has."""
+    text = (Path(__file__).parents[1] / "codes.md").read_text(encoding="utf-8")
+    return [Code(*page.groups("")) for page in _PAGE.finditer(text)]
 
 
 class Finding(NamedTuple):

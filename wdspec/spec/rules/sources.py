@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from wdspec.spec.build import Composition
 from wdspec.spec.problems import quote
 from wdspec.spec.rules.rule import Finding, Findings, rule
-from wdspec.spec.rules.shard_patterns import parts_of
+from wdspec.spec.rules.shards import parts_of
 from wdspec.spec.sources import Draft, every_draft
 from wdspec.spec.tree import ListNode, Scalar
 from wdspec.urls.urls import Part, kind_of, scheme_of
@@ -103,7 +103,7 @@ _Written = tuple[str, Scalar, Part]
 """The owner of shards, the text that names them, and one of its parts."""
 
 
-def _shared_globs(shards: Iterable[_Written]) -> Iterator[tuple[Scalar, str]]:
+def _find_shared_globs(shards: Iterable[_Written]) -> Iterator[tuple[Scalar, str]]:
     """Find the texts with a glob or a directory that has shards of another owner, or is one that has these."""
     known: list[tuple[str, str, str, bool]] = []
     left = MOST_COMPARED
@@ -198,12 +198,12 @@ def _find_shared(
         kind: what the owners are.
         hint: how to fix it.
     """
+    shared: dict[int, Finding] = {}  # one for each text
     chosen = [
-        "" if leaf.node.entries.keys().isdisjoint(_SELECTING) else repr(_selection(leaf))
+        "" if leaf.node.entries.keys().isdisjoint(_SELECTING) else repr(_read_selection(leaf))
         for *_, leaf, _, _ in written
     ]
     leaves = dict(zip(chosen, (leaf for *_, leaf, _, _ in written), strict=True))
-    reported: set[int] = set()
     for pair in combinations_with_replacement(leaves, 2):
         if pair[0] != pair[1] and _are_disjoint(leaves[pair[0]], leaves[pair[1]]):
             continue
@@ -216,23 +216,20 @@ def _find_shared(
             for part in parts:
                 found = stores[store].add(part, owner)
                 if found is not None and found[1] != owner:
-                    shard, other = found
-                    if id(text) not in reported:
-                        yield Finding(text, f"{quote(shard)} is also a shard of the {kind} `{other}`", hint)
-                    reported.add(id(text))
+                    message = f"{quote(found[0])} is also a shard of the {kind} `{found[1]}`"
+                    shared.setdefault(id(text), Finding(text, message, hint))
                     break
         for of_store in shards.values():
             if any(part.listed for *_, part in of_store):
-                for text, message in _shared_globs(of_store):
-                    if id(text) not in reported:
-                        yield Finding(text, message, hint)
-                    reported.add(id(text))
+                for text, message in _find_shared_globs(of_store):
+                    shared.setdefault(id(text), Finding(text, message, hint))
+    yield from shared.values()
 
 
 _SELECTING = ("where", "subset", "keys", "exclude")
 
 
-def _selection(leaf: Draft) -> tuple[Any, ...]:
+def _read_selection(leaf: Draft) -> tuple[Any, ...]:
     """What decides which samples of its shards a source keeps."""
     source = leaf.model
     if source is None or leaf.bad.intersection(_SELECTING):
@@ -242,7 +239,7 @@ def _selection(leaf: Draft) -> tuple[Any, ...]:
 
 def _are_disjoint(one: Draft, other: Draft) -> bool:
     """Whether two sources surely, or by two different `where`, keep different samples of the same shards."""
-    if not (ours := _selection(one)) or not (theirs := _selection(other)) or ours == theirs:
+    if not (ours := _read_selection(one)) or not (theirs := _read_selection(other)) or ours == theirs:
         return False
     (where, subset, keys, exclude), (their_where, their_subset, their_keys, their_exclude) = ours, theirs
     if where and their_where and where != their_where:

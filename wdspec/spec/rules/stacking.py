@@ -120,13 +120,13 @@ def unstackable_images(composition: Composition) -> Findings:
 
 
 def _gives_pil(source: Source, spec: Spec) -> bool:
-    decoders = (each for field in _stacked_images(source, spec) for each in decoders_of(source, field))
+    decoders = (each for field in _list_stacked_images(source, spec) for each in decoders_of(source, field))
     return any(each is not None and each.startswith("pil") for each in decoders)
 
 
 def _find_resized(source: Source, spec: Spec) -> str | None:
     """A decoder that resizes the shorter side of images and does not crop them."""
-    decoders = (each for field in _stacked_images(source, spec) for each in decoders_of(source, field))
+    decoders = (each for field in _list_stacked_images(source, spec) for each in decoders_of(source, field))
     is_grouped = spec.batch is not None and "bucket" in (spec.batch.group_by or "")
     return next((each for each in decoders if each and _keeps_aspect(each, is_grouped)), None)
 
@@ -159,7 +159,7 @@ def _is_collated(field: str, source: Source, spec: Spec) -> bool:
     batch = spec.batch
     if batch is None:
         return True
-    names = {call.field for call in (*source.map, *spec.map)} | _collated_fields(spec)
+    names = {call.field for call in (*source.map, *spec.map)} | _list_collated_fields(spec)
     return field in names or any(new in names for new, olds in source.rename.items() if field in olds)
 
 
@@ -208,11 +208,11 @@ def unlike_images(composition: Composition) -> Findings:
     }
     found = right_sources(composition, "extensions", "rename", "decode", "scale", "map")
     drawn = [(leaf, source) for leaf, source in found if leaf.name not in off]
-    names = dict.fromkeys(field for _, source in drawn for field in _stacked_images(source, spec))
+    names = dict.fromkeys(field for _, source in drawn for field in _list_stacked_images(source, spec))
     known: dict[str, dict[str | None, tuple[Draft, Node]]] = {}
     for leaf, source in drawn:
         at = leaf.node.value_or_self("decode")
-        for field in _stacked_images(source, spec, names):
+        for field in _list_stacked_images(source, spec, names):
             decoder, *others = dict.fromkeys(decoders_of(source, field)) or (None,)
             if others:
                 continue
@@ -260,11 +260,13 @@ def unstacked_on_device(composition: Composition) -> Findings:
         if not _uses_device(source):
             continue
         at = leaf.node.value_or_self("decode")
-        if _is_made_otherwise(spec) or any(_is_on_device(source, name) for name in _collated_fields(spec)):
+        if _is_made_otherwise(spec) or any(
+            _is_on_device(source, name) for name in _list_collated_fields(spec)
+        ):
             hint = "add `batch`" if spec.batch is None else "let the batch stack the images"
             yield Finding(at, "`device` needs a batch that stacks the images", f"{hint}, or remove `device`")
             continue
-        for field in _stacked_images(source, spec):
+        for field in _list_stacked_images(source, spec):
             by_file = {decoder: suffix for suffix, decoder in files_of(source, field)}
             if any(map(_is_deferred, by_file)) and len(set(map(_options, by_file))) > 1:
                 found = (f"by `{each}` from `{suffix}`" for each, suffix in by_file.items())
@@ -337,7 +339,7 @@ def _is_made_otherwise(spec: Spec) -> bool:
     )
 
 
-def _collated_fields(spec: Spec) -> set[str]:
+def _list_collated_fields(spec: Spec) -> set[str]:
     """The fields that `ragged` and `collate` name, other than to stack them."""
     batch = spec.batch
     if batch is None:
@@ -358,7 +360,7 @@ def _stacks(spec: Spec) -> bool:
     )
 
 
-def _stacked_images(source: Source, spec: Spec, others: Iterable[str] = ()) -> list[str]:
+def _list_stacked_images(source: Source, spec: Spec, others: Iterable[str] = ()) -> list[str]:
     """The fields of a source that may be images and are stacked as they were decoded.
 
     Args:

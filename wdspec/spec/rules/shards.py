@@ -1,4 +1,7 @@
-"""Rules for texts in `shards` that do not mean what their author probably meant."""
+"""Rules for `shards`: what their texts mean, where they are, and how files of token ids are cut.
+
+Texts may not mean what their author probably meant. Places may be misspelled, missing elsewhere, or AIStore clusters.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from wdspec.spec.language.values import SUFFIXES
 from wdspec.spec.problems import quote
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import Draft
-from wdspec.spec.tree import Scalar
-from wdspec.urls.urls import FSSPEC, Part, is_command, row_of
+from wdspec.spec.spec import Source
+from wdspec.spec.tree import MapNode, Scalar
+from wdspec.urls.urls import AIS_PROVIDERS, FSSPEC, Part, is_command, row_of, scheme_of, slip_in
 
 
 def parts_of(composition: Composition) -> Iterator[tuple[Draft, Scalar, Sequence[Part]]]:
@@ -22,7 +26,7 @@ def parts_of(composition: Composition) -> Iterator[tuple[Draft, Scalar, Sequence
             yield leaf, text, parts
 
 
-def written_texts(composition: Composition) -> list[tuple[Scalar, str]]:
+def _list_texts(composition: Composition) -> list[tuple[Scalar, str]]:
     """All texts in `shards` as they are written; one that several sources inherit comes once."""
     texts = {id(text): text for _, text, _ in composition.shard_texts}
     return [(text, str(text.value)) for text in texts.values()]
@@ -64,7 +68,7 @@ _IS_END = (re.compile(r"\d+"), re.compile(r"[A-Za-z]"))
 )
 def mistyped_ranges(composition: Composition) -> Findings:
     """Ranges with other signs than two dots, in other brackets or none, or with an end that is not a number."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         for braces in _RANGE.finditer(written):
             low, high = (end for end in braces.groups() if end is not None)
             message = f"`{braces[0]}` is not a range, but literal text"
@@ -89,7 +93,7 @@ _PLACEHOLDER = re.compile(r"%0?(\d{1,2})?d|\{\w*:0?(\d{1,2})?d\}|\{(?:i|idx|inde
 )
 def format_placeholders(composition: Composition) -> Findings:
     """Placeholders of `printf`, `str.format` and f-strings."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         for found in _PLACEHOLDER.finditer(written):
             message = f"`{found[0]}` is not replaced, but literal text"
             width = int(found[1] or found[2] or (len(found[0]) if found[0].startswith("#") else 6))
@@ -114,7 +118,7 @@ _JOINED = re.compile(
 )
 def joined_lists(composition: Composition) -> Findings:
     """The end of one shard followed by the start of another."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         found = _JOINED.search(_without_braces(written))
         if found is not None and not is_command(written):
             folded = "- " in found[0]
@@ -152,7 +156,7 @@ _EITHER = re.compile(r"\((?:\?:)?([^()]*)\)")
 )
 def regular_expressions(composition: Composition) -> Findings:
     """Escaped dots, repeated classes of characters, groups of alternatives, and the anchors `^` and `$`."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         found = _REGEX.search(written)
         if found is not None and not is_command(written):
             glob = _REPEATED.sub("*", written.removeprefix("^").removesuffix("$"))
@@ -177,7 +181,7 @@ _BACKSLASH = re.compile(r"\\(?![{},*?\[\]\\:@$])")
 )
 def backslashes(composition: Composition) -> Findings:
     """Backslashes before characters that do not need them."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         found = _BACKSLASH.search(written)
         if found is not None and not is_command(written) and not _REGEX.search(written):  # W320
             message = "the backslash is not part of the path; it makes the next character literal"
@@ -200,7 +204,7 @@ _PLAIN_RANGE = re.compile(r"\{(\d+)\.\.(\d+)(?:\.\.\d+)?\}")
 )
 def uneven_padding(composition: Composition) -> Findings:
     """Ranges whose ends are padded to different widths."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         for found in _PLAIN_RANGE.finditer(written):
             low, high = found[1], found[2]
             if len(low) != len(high) and (len(low) > len(high) or (low.startswith("0") and len(low) > 1)):
@@ -227,7 +231,7 @@ _UNSUITED = re.compile(
 )
 def unsuited_files(composition: Composition) -> Findings:
     """Suffixes of tables, archives, images, audio and video."""
-    for text, written in written_texts(composition):
+    for text, written in _list_texts(composition):
         found = _UNSUITED.search(written)
         if found is not None and not written.startswith("@") and row_of(written).globs:
             message = f"`.{found[1].lower()}` files are not shards"
@@ -235,6 +239,220 @@ def unsuited_files(composition: Composition) -> Findings:
             if found[1].lower() == "txt":
                 hint = f"for a list of shards, one per line, write `'@{written}'`"
             yield Finding(text, message, hint, text.column_at(found.start()))
+
+
+_FILE = re.compile(r"[.*?\[{}\d%$]")
+
+
+@rule(
+    "W317",
+    "a directory without its slash",
+    "A directory or prefix ends with `/`, and means all shards in it. Without the slash it is a single file.",
+    keys="shards",
+    bad="dataset:\n  - shards: gs://bucket/train\n",
+    good="dataset:\n  - shards: gs://bucket/train/\n",
+)
+def open_folders(composition: Composition) -> Findings:
+    """Objects without a suffix, pattern or number in their names."""
+    for text, written in _list_texts(composition):
+        last = written.rpartition("/")[2]
+        is_object = row_of(written).store == FSSPEC
+        if is_object and last and not _FILE.search(last):
+            message = f"{quote(written)} looks like a directory, but is read as one shard"
+            yield Finding(text, message, f"write {quote(written + '/')} if it is a directory")
+
+
+_VARIABLE = re.compile(r"(?<![$\\])\$([A-Za-z_]\w*)")
+
+
+@rule(
+    "W318",
+    "a variable of the shell",
+    "`$NAME` is not replaced: wdspec looks for shards with exactly this name. Write a variable of the spec as "
+    "`${name}`; it is set by `--var`, the environment variable `WDS_name`, or `vars:`. `~` is the home directory.",
+    keys="shards",
+    bad="dataset:\n  - shards: $DATA/a.tar\n",
+    good="vars: {data: s3://bucket}\ndataset:\n  - {name: a, shards: '${data}/a.tar'}\n",
+)
+def shell_variables(composition: Composition) -> Findings:
+    """A dollar sign and a name, except in commands, where the shell replaces them."""
+    for text, written in _list_texts(composition):
+        found = None if is_command(written) else _VARIABLE.search(written)
+        if found is not None:
+            home = found[1] == "HOME" and found.start() == 0
+            hint = f"write `${{{found[1]}}}`, and set it with `--var`, `WDS_{found[1]}` or `vars:`"
+            hint = f"write `~{written[found.end() :]}`" if home else hint
+            message = f"`{found[0]}` is not replaced, but literal text"
+            yield Finding(text, message, hint, text.column_at(found.start()))
+
+
+_SHARD = re.compile(r"@.*\.(tar|tgz|tar\.\w{2,4}|cbors?|msgpack)", re.DOTALL)
+
+
+@rule(
+    "W319",
+    "a shard that is read as a list",
+    "`@file` is a text file with the URL of a shard in each line.",
+    keys="shards",
+    bad="dataset:\n  - shards: '@a-000.tar'\n",
+    good="dataset:\n  - shards: a-000.tar\n",
+)
+def listed_archives(composition: Composition) -> Findings:
+    """An `@` before the name of a shard."""
+    for text, written in _list_texts(composition):
+        if _SHARD.fullmatch(written):
+            message = f"{quote(written)} would be read as a list of URLs, but has the name of a shard"
+            yield Finding(text, message, "write it without the `@`")
+
+
+@rule(
+    "W105",
+    "a URL that looks misspelled",
+    "Its scheme is nearly a known one, or has one slash where two belong. It may still be right, if you have an "
+    "opener or a rewrite rule for it.",
+    keys="shards",
+    bad="dataset:\n  - shards: htps://host/a.tar\n",
+    good="dataset:\n  - shards: https://host/a.tar\n",
+)
+def misspelt_schemes(composition: Composition) -> Findings:
+    """Misspelled schemes, each once per text."""
+    for _, text, parts in parts_of(composition):
+        for slip in dict.fromkeys(slip_in(part.text.removeprefix("@")) for part in parts):
+            if slip is not None:
+                yield Finding(text, slip.message, slip.hint)
+
+
+_HOME = re.compile(r"(?://)?(?:/home/[^/]+/|/Users/[^/]+/|/root/|~[^/]*/|C:/Users/[^/]+/)")
+
+
+@rule(
+    "W321",
+    "a path in a home directory",
+    "Other people do not have `/home/name`, so the spec works in one place only. Use a variable, or a rewrite rule of "
+    "an environment, to say where the data is in other places.",
+    keys="shards",
+    bad="dataset:\n  - shards: /home/ann/data/a.tar\n",
+    good="dataset:\n  - shards: ${data:-data}/a.tar\n",
+)
+def home_paths(composition: Composition) -> Findings:
+    """Shards in a home directory."""
+    for text, written in _list_texts(composition):
+        found = _HOME.match(written.removeprefix("@").removeprefix("file:"))
+        if found is not None:
+            hint = "write `${data}/…` and set the variable, or use a path relative to the spec"
+            yield Finding(text, f"`{found[0]}` is a home directory", hint)
+
+
+_TEMPORARY = re.compile(r"(?://)?(?:/tmp/|/var/tmp/|/dev/shm/)")
+
+
+@rule(
+    "W322",
+    "data in a temporary directory",
+    "Files in `/tmp`, `/var/tmp` or `/dev/shm` are gone after a restart, and do not exist on other machines.",
+    keys="shards",
+    bad="dataset:\n  - shards: /tmp/a.tar\n",
+    good="dataset:\n  - shards: data/a.tar\n",
+)
+def temporary_paths(composition: Composition) -> Findings:
+    """Shards in a directory that the system deletes, except in specs that are not files."""
+    for text, written in _list_texts(composition):
+        found = _TEMPORARY.match(written.removeprefix("@").removeprefix("file:"))
+        if found is not None and composition.variant.file is not None:
+            yield Finding(
+                text, f"`{found[0]}` is a temporary directory", "move the data to a permanent place"
+            )
+
+
+@rule(
+    "W104",
+    "an AIStore without an address",
+    "The spec relies on AIS_ENDPOINT, which is not set here. Reading the data without it is an error.",
+    keys="aistore shards",
+    bad="aistore: {use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n",
+    good="aistore: {endpoint: http://ais:51080, use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n",
+)
+def unaddressed_clusters(composition: Composition) -> Findings:
+    """`aistore:` and `ais://` without an endpoint, if neither the top level nor AIS_ENDPOINT has one."""
+    outer = composition.spec.aistore
+    if composition.variant.has_endpoint or (outer is not None and outer.endpoint):
+        return
+    hint = "add `endpoint: http://host:51080`, or set AIS_ENDPOINT"
+    holders = [
+        (composition.top, outer),
+        *((leaf.node, source.aistore) for leaf, source in composition.models),
+    ]
+    for holder, cluster in holders:
+        node = holder.get("aistore")
+        if isinstance(node, MapNode) and cluster is not None and not cluster.endpoint:
+            yield Finding(node, "this AIStore has no endpoint", hint)
+    seen = set()
+    for leaf, text, parts in parts_of(composition):
+        source = leaf.model
+        if source is None or outer or source.aistore or composition.spec.rewrite or source.rewrite:
+            continue
+        if id(text) not in seen:
+            seen.add(id(text))
+            if any(scheme_of(part.text) == "ais" for part in parts):
+                hint = "set AIS_ENDPOINT, or add `aistore: {endpoint: http://host:51080}`"
+                yield Finding(text, "no endpoint of AIStore is set, which reads `ais://`", hint)
+
+
+@rule(
+    "W107",
+    "an AIStore that serves nothing",
+    "A cluster serves `ais://` URLs, and URLs of other schemes only if `use_for` (or USE_AIS_FOR) names them. All "
+    "other shards are read directly from their store.",
+    keys="aistore",
+    bad="aistore: {endpoint: http://ais:51080}\ndataset:\n  - shards: gs://b/a.tar\n",
+    good="aistore: {endpoint: http://ais:51080, use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n",
+)
+def idle_clusters(composition: Composition) -> Findings:
+    """A top-level `aistore:` without `use_for`, if there are shards in buckets and none in `ais://`."""
+    cluster, node = composition.spec.aistore, composition.top.get("aistore")
+    if cluster is None or node is None or cluster.use_for or composition.variant.has_schemes:
+        return
+    if composition.spec.rewrite or any(source.aistore or source.rewrite for _, source in composition.models):
+        return
+    schemes = {scheme_of(part.text) for _, _, parts in parts_of(composition) for part in parts}
+    buckets = sorted(schemes & AIS_PROVIDERS.keys())
+    if buckets and "ais" not in buckets:
+        message = f"this AIStore serves only `ais://`, but the shards are in `{buckets[0]}://`"
+        yield Finding(node, message, f"add `use_for: [{', '.join(buckets)}]`, or set USE_AIS_FOR")
+
+
+@rule(
+    "E314",
+    "an ETL whose errors cannot be detected",
+    "If an ETL of AIStore fails in the middle of a shard, its response ends normally, with an error text at the end. "
+    "Only the end marker of a tar shows that, so the shards must be tars, and the marker must be required.",
+    keys="etl",
+    bad="aistore: {endpoint: http://ais:51080, use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n"
+    "    tar: {end: lenient}\n    aistore: {etl: resize-224}\n",
+    good="aistore: {endpoint: http://ais:51080, use_for: gs}\ndataset:\n  - shards: gs://b/a.tar\n"
+    "    aistore: {etl: resize-224}\n",
+)
+def etl_cuts(composition: Composition) -> Findings:
+    """Sources with an ETL that are not tars, or whose tars need no end marker."""
+    for leaf, source in composition.models:
+        etl = composition.spec.etl_of(source)
+        if etl is None:
+            continue
+        if source.tar.end == "lenient":
+            message = f"if the ETL `{etl.name}` fails, only the missing end marker of the tar shows it"
+            hint = "remove `tar: {end: lenient}` from this source"
+            yield Finding(leaf.node.key_or_self("tar"), message, hint)
+        if source.format not in ("auto", "tar"):
+            message = (
+                f"an ETL must give tar shards, but `format` is {source.format}: nothing there shows a cut"
+            )
+            yield Finding(leaf.node.key_or_self("format"), message, "let the ETL write tar, or remove `etl`")
+
+
+def _suffixes_of(source: Source) -> set[str]:
+    """The suffixes of token files that the shards of a source have."""
+    names = (text.partition("?")[0].lower() for text in source.shards or ())
+    return {suffix for name in names for suffix in SUFFIXES["tokens"] if name.endswith(suffix)}
 
 
 _TOKEN_FILE = re.compile(rf"(?im)({'|'.join(map(re.escape, SUFFIXES['tokens']))})(\?|$)")
@@ -262,65 +480,64 @@ def uncut_tokens(composition: Composition) -> Findings:
             yield Finding(leaf.node.value_or_self("shards"), message, hint)
 
 
-_FILE = re.compile(r"[.*?\[{}\d%$]")
+@rule(
+    "E336",
+    "token files without the type of their numbers",
+    "nanotron's `.ds` files contain only numbers, without their type: `tokens: {dtype: uint16}`. They have no "
+    "index either, so samples need a `length`, or documents an `eos`.",
+    keys="tokens",
+    bad="dataset:\n  - {shards: 'web-{00..09}.ds', tokens: {length: 2048}}\n",
+    good="dataset:\n  - {shards: 'web-{00..09}.ds', tokens: {length: 2048, dtype: uint16}}\n",
+)
+def untyped_tokens(composition: Composition) -> Findings:
+    """Sources of `.ds` files that lack `dtype`, or both `length` and `eos`."""
+    for leaf, source in composition.models:
+        if source.tokens is None or ".ds" not in _suffixes_of(source):
+            continue
+        at = leaf.node.value_or_self("tokens")
+        if source.tokens.dtype is None:
+            yield Finding(at, "`.ds` files do not say the type of their numbers", "add `dtype: uint16`")
+        elif source.tokens.length is None and source.tokens.eos is None:
+            yield Finding(at, "`.ds` files have no index of documents", "add `length: 2048`, or `eos: 0`")
 
 
 @rule(
-    "W317",
-    "a directory without its slash",
-    "A directory or prefix ends with `/`, and means all shards in it. Without the slash it is a single file.",
-    keys="shards",
-    bad="dataset:\n  - shards: gs://bucket/train\n",
-    good="dataset:\n  - shards: gs://bucket/train/\n",
+    "E337",
+    "an end of documents that is not used",
+    "With `length`, samples are consecutive tokens, and documents do not matter.",
+    keys="tokens",
+    bad="dataset:\n  - {shards: a.npy, tokens: {length: 2048, eos: 0}}\n",
+    good="dataset:\n  - {shards: a.npy, tokens: {eos: 0, dtype: uint16}}\n",
 )
-def open_folders(composition: Composition) -> Findings:
-    """Objects without a suffix, pattern or number in their names."""
-    for text, written in written_texts(composition):
-        last = written.rpartition("/")[2]
-        is_object = row_of(written).store == FSSPEC
-        if is_object and last and not _FILE.search(last):
-            message = f"{quote(written)} looks like a directory, but is read as one shard"
-            yield Finding(text, message, f"write {quote(written + '/')} if it is a directory")
-
-
-_VARIABLE = re.compile(r"(?<![$\\])\$([A-Za-z_]\w*)")
+def unused_eos(composition: Composition) -> Findings:
+    """`tokens` with both `length` and `eos`."""
+    for leaf, source in composition.models:
+        if source.tokens is not None and source.tokens.length is not None and source.tokens.eos is not None:
+            yield Finding(
+                leaf.node.value_or_self("tokens"),
+                "`eos` ends documents, but `length` cuts samples of one length",
+                "remove one of them",
+            )
 
 
 @rule(
-    "W318",
-    "a variable of the shell",
-    "`$NAME` is not replaced: wdspec looks for shards with exactly this name. Write a variable of the spec as "
-    "`${name}`; it is set by `--var`, the environment variable `WDS_name`, or `vars:`. `~` is the home directory.",
-    keys="shards",
-    bad="dataset:\n  - shards: $DATA/a.tar\n",
-    good="vars: {data: s3://bucket}\ndataset:\n  - {name: a, shards: '${data}/a.tar'}\n",
+    "W385",
+    "`tokens` of shards that are no token files",
+    "`tokens` is for files of token ids: shards with `format: tokens`, or with the suffix `.bin`, `.npy` or `.ds`. "
+    "Other shards ignore it.",
+    keys="tokens",
+    bad="dataset:\n  - {shards: a.tar, tokens: {length: 2048}}\n",
+    good="dataset:\n  - {shards: a.bin, tokens: {length: 2048}}\n",
 )
-def shell_variables(composition: Composition) -> Findings:
-    """A dollar sign and a name, except in commands, where the shell replaces them."""
-    for text, written in written_texts(composition):
-        found = None if is_command(written) else _VARIABLE.search(written)
-        if found is not None:
-            home = found[1] == "HOME" and found.start() == 0
-            hint = f"write `${{{found[1]}}}`, and set it with `--var`, `WDS_{found[1]}` or `vars:`"
-            hint = f"write `~{written[found.end() :]}`" if home else hint
-            message = f"`{found[0]}` is not replaced, but literal text"
-            yield Finding(text, message, hint, text.column_at(found.start()))
-
-
-_SHARD = re.compile(r"@.*\.(tar|tgz|tar\.\w{2,4}|cbors?|msgpack)", re.DOTALL)
-
-
-@rule(
-    "W319",
-    "a shard that is read as a list",
-    "`@file` is a text file with the URL of a shard in each line.",
-    keys="shards",
-    bad="dataset:\n  - shards: '@a-000.tar'\n",
-    good="dataset:\n  - shards: a-000.tar\n",
-)
-def listed_archives(composition: Composition) -> Findings:
-    """An `@` before the name of a shard."""
-    for text, written in written_texts(composition):
-        if _SHARD.fullmatch(written):
-            message = f"{quote(written)} would be read as a list of URLs, but has the name of a shard"
-            yield Finding(text, message, "write it without the `@`")
+def idle_tokens(composition: Composition) -> Findings:
+    """Sources with `tokens` of which no shard is a token file by its name, nor all by `format`."""
+    for leaf, source in composition.models:
+        if source.tokens is None or source.format == "tokens" or not source.shards:
+            continue
+        is_plain = all(not text.startswith("@") and "." in text.rpartition("/")[2] for text in source.shards)
+        if source.format != "auto" or (is_plain and not _suffixes_of(source)):
+            yield Finding(
+                leaf.node.key_or_self("tokens"),
+                "the shards of this source are no files of token ids",
+                "set `format: tokens`, or remove `tokens`",
+            )

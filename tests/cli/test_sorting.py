@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wdspec.base.errors import FieldError
-from wdspec.write import sort as sorting
-from wdspec.write.sort import sorted_samples
+from wdspec.cli import sort as sorting
+from wdspec.cli.sort import sort_samples
 
 
 def key(sample):
@@ -21,7 +21,7 @@ def key(sample):
 @given(keys=st.lists(st.text(max_size=5), max_size=60), memory=st.integers(1, 20_000), reverse=st.booleans())
 def test_the_order_is_that_of_sorted_with_any_memory_limit(keys, memory, reverse):
     samples = [{"__key__": name, "n": n, "bin": b"x" * n} for n, name in enumerate(keys)]
-    assert list(sorted_samples(iter(samples), memory, key, reverse)) == sorted(
+    assert list(sort_samples(iter(samples), memory, key, reverse)) == sorted(
         samples, key=key, reverse=reverse
     )
 
@@ -31,11 +31,11 @@ def test_many_runs_are_merged_in_levels_and_nothing_is_left_on_the_disk(tmp_path
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     keys = [f"{n:03d}" for n in range(50)]
     random.Random(0).shuffle(keys)
-    samples = sorted_samples(({"__key__": name} for name in keys), 700, key)
+    samples = sort_samples(({"__key__": name} for name in keys), 700, key)
     assert [sample["__key__"] for sample in samples] == sorted(keys)
     assert os.listdir(tmp_path) == []
 
 
 def test_a_value_that_cannot_be_written_to_disk_is_an_error():
     with pytest.raises(FieldError, match=r"increase --memory \[key a\]"):
-        list(sorted_samples([{"__key__": "a", "x": object()}], 1, key))
+        list(sort_samples([{"__key__": "a", "x": object()}], 1, key))
