@@ -51,7 +51,7 @@ def changed(folder, *replacements, name="train.yaml"):
     (folder / name).write_text(text)
 
 
-def test_the_spec_what_it_extends_and_its_lists_are_those_of_the_revision(repository):
+def test_the_spec_its_bases_and_lists_come_from_the_revision(repository):
     changed(repository, ("seed: 3", "seed: 4"), name="base.yaml")
     with (repository / "web.txt").open("a") as file:
         file.write("s3://b/w-8.tar\ns3://b/w-9.tar\n")
@@ -64,7 +64,7 @@ def test_the_spec_what_it_extends_and_its_lists_are_those_of_the_revision(reposi
     assert told["same"] is False
 
 
-def test_shares_shards_and_keys_are_told_source_by_source(repository):
+def test_shares_shards_and_keys_are_compared_source_by_source(repository):
     changed(
         repository,
         ("weight: 3", "weight: 2"),
@@ -106,7 +106,7 @@ def test_a_schedule_shows_the_step_that_differs(tmp_path):
     assert all(key.startswith("mix.schedule[at 64].") for key in keys)
 
 
-def test_equal_specs_are_said_to_be_equal_and_the_exit_code_tells(repository):
+def test_equal_specs_are_reported_and_the_exit_code_is_0(repository):
     shown, _ = within("diff", "HEAD:train.yaml", "train.yaml", "--exit-code", folder=repository)
     assert "no differences" in shown
     assert "A saved state resumes exactly: same order, same samples." in shown
@@ -128,7 +128,7 @@ def test_equal_specs_are_said_to_be_equal_and_the_exit_code_tells(repository):
     assert told["state"]["goes_on"] == "other samples"
 
 
-def test_markdown_has_no_markup_of_the_spec_s_own(repository):
+def test_markdown_escapes_markup_in_the_spec(repository):
     changed(repository, ("name: web", 'name: "we|b_*<i>*"'))
     shown, _ = within("diff", "main:train.yaml", "train.yaml", "--format", "markdown", folder=repository)
     rows = [line for line in shown.splitlines() if line.startswith("| we")]
@@ -160,7 +160,7 @@ def test_the_chart_is_an_svg_with_every_source(repository):
         ("gone.yaml", "", "the file does not exist"),
     ],
 )
-def test_what_cannot_be_read_is_said(repository, old, folder, said):
+def test_an_unreadable_spec_is_reported(repository, old, folder, said):
     _, told = within(
         "diff", old, repository / "train.yaml", folder=repository / folder, code=2 if old[0] == "-" else 1
     )
@@ -175,7 +175,7 @@ def test_a_revision_needs_a_repository(tmp_path):
     assert "is not in a repository; name two files" in told
 
 
-def test_paths_of_a_working_directory_begin_with_a_dot(repository):
+def test_paths_in_the_working_directory_start_with_a_dot(repository):
     assert compared(repository / "part", "main:./own.yaml", "own.yaml")["same"] is True
 
 
@@ -209,7 +209,7 @@ def saved(tmp_path):
     return spec, tmp_path
 
 
-def test_what_is_said_of_a_state_is_what_happens_to_it(saved):
+def test_the_report_about_a_state_matches_a_real_resume(saved):
     spec, folder = saved
     fates = {}
     for name, change in {
@@ -246,7 +246,7 @@ def test_what_is_said_of_a_state_is_what_happens_to_it(saved):
     }
 
 
-def test_a_state_of_neither_spec_is_compared_as_it_was_saved(saved):
+def test_a_state_of_neither_spec_is_compared_as_saved(saved):
     spec, folder = saved
     (folder / "new.json").write_text(json.dumps({**spec, "seed": 8}))
     told = compared(folder, "new.json", "old.json", "--state", "state.json")

@@ -111,7 +111,7 @@ def test_a_report_looks_like_this():
     assert run("nested.yaml", "--set", "elastic={ranks: 2, workers: 2}", "--epochs", "2") == REPORT
 
 
-def test_the_guide_shows_what_is_printed(folder):
+def test_the_guide_shows_the_real_output(folder):
     text = (Path(__file__).parents[2] / "docs" / "order.md").read_text(encoding="utf-8")
     (folder / "mix.yaml").write_text(re.search(r"```yaml\n# mix.yaml\n(.*?)```", text, re.DOTALL)[1])
     command, shown = re.search(
@@ -121,7 +121,7 @@ def test_the_guide_shows_what_is_printed(folder):
     assert shown in printed
 
 
-def test_what_is_drawn_is_what_a_run_reads(folder):
+def test_simulated_draws_are_what_a_run_reads(folder):
     write_source(".", "a", shards=4, samples=10)
     write_source(".", "b", shards=2, samples=15)
     (folder / "real.yaml").write_text(
@@ -146,7 +146,7 @@ def test_what_is_drawn_is_what_a_run_reads(folder):
         assert source["coverage"]["shards_touched"] == len({key[:4] for key in keys})
 
 
-def test_the_keys_of_the_json_stay_as_they_are():
+def test_the_json_keys_are_stable():
     told = simulation_result("nested.yaml")
     assert " ".join(told) == (
         "name file split environment seed draw unit topology run batch epoch drawn "
@@ -190,7 +190,7 @@ def test_sources_that_are_off_are_left_out_and_nested_mixes_add_up():
     assert told["scans"]["coverage"]["passes"] == pytest.approx(750 / 70)
 
 
-def test_no_shard_is_opened_unless_a_probe_is_asked_for(folder, monkeypatch):
+def test_no_shard_is_opened_unless_a_probe_is_requested(folder, monkeypatch):
     write_source(".", "a", shards=4, samples=10)
     (folder / "local.yaml").write_text('dataset: [{name: a, shards: "a-{000..003}.tar"}]\nepoch: 80\n')
     told = simulation_result("local.yaml", "--probe")
@@ -207,7 +207,7 @@ def test_no_shard_is_opened_unless_a_probe_is_asked_for(folder, monkeypatch):
     assert "--probe" in shown
 
 
-def test_epochs_or_batches_say_how_much_is_drawn():
+def test_epochs_or_batches_set_how_much_is_drawn():
     assert simulation_result("nested.yaml", "--batches", "30")["drawn"]["samples"] == 240
     told = simulation_result("nested.yaml", "--epochs", "3")
     assert told["drawn"] == {"batches": 375, "samples": 3000, "padding": 0, "epochs": 3}
@@ -220,14 +220,14 @@ def test_epochs_or_batches_say_how_much_is_drawn():
     assert "give one" in run("nested.yaml", "--epochs", "2", "--batches", "2", code=2)
 
 
-def test_a_very_long_epoch_is_cut_and_said_to_be(monkeypatch):
+def test_a_very_long_epoch_is_truncated_with_a_note(monkeypatch):
     monkeypatch.setattr(outcome, "MOST", 400)
     shown = run("nested.yaml")
     assert "only the first 50 of the 125 batches of an epoch were drawn; --epochs 1 draws them all" in shown
     assert simulation_result("nested.yaml", "--epochs", "1")["drawn"]["batches"] == 125
 
 
-def test_random_draws_are_seen_to_wander():
+def test_random_draws_show_deviations():
     even, random = (
         simulation_result("nested.yaml"),
         simulation_result("nested.yaml", "--set", "mix.draw=random"),
@@ -240,7 +240,7 @@ def test_random_draws_are_seen_to_wander():
     assert spread[1] > 3
 
 
-def test_a_run_on_fewer_ranks_and_workers_is_told_with_all_others_that_are_legal():
+def test_a_smaller_run_is_shown_with_all_other_legal_topologies():
     elastic = ("nested.yaml", "--set", "elastic={ranks: 4, workers: 6}")
     told = simulation_result(*elastic, "--ranks", "2", "--workers", "3")
     assert told["run"] == {"ranks": 2, "workers": 3, "slots_per_worker": 4}
@@ -256,7 +256,7 @@ def test_a_run_on_fewer_ranks_and_workers_is_told_with_all_others_that_are_legal
     )
 
 
-def test_ranks_that_share_canonical_ones_are_legal_where_the_batch_allows():
+def test_ranks_can_share_canonical_ranks_if_the_batch_allows():
     elastic = ("nested.yaml", "--set", "elastic={ranks: 4, workers: 6}", "--set", "batch={size: 6}")
     told = simulation_result(*elastic, "--ranks", "3", "--workers", "6")
     assert told["run"] == {"ranks": 3, "workers": 6, "slots_per_worker": 2}, "8 of the 24 samples lie in two"
@@ -269,7 +269,7 @@ def test_ranks_that_share_canonical_ones_are_legal_where_the_batch_allows():
     assert "3 ranks cannot share 4 canonical ranks evenly" in said
 
 
-def test_shards_read_in_turn_are_open_at_once():
+def test_interleaved_shards_count_as_open_at_once():
     told = simulation_result("nested.yaml", "--set", "defaults.interleave=12")  # 6, 3 and 3 by their shares
     assert told["open_per_worker"] == {
         "shards": 4 + 2 + 3,  # a has four shards, b has two
@@ -283,7 +283,7 @@ def test_shards_read_in_turn_are_open_at_once():
     assert not [hint for hint in unasked if "`interleave`" in hint], "nobody asked for the default"
 
 
-def test_a_batch_of_one_source_and_shares_that_change_are_drawn_as_they_are():
+def test_single_source_batches_and_schedules_are_simulated_exactly():
     told = sources(simulation_result("nested.yaml", "--set", "mix.unit=batch"))
     assert [told[name]["per_batch"][end] for name in ("a", "drawn") for end in ("min", "max")] == [0, 8, 0, 8]
     two = "dataset=[{name: a, shards: a.tar}, {name: b, shards: b.tar}]"
@@ -298,18 +298,18 @@ def test_a_batch_of_one_source_and_shares_that_change_are_drawn_as_they_are():
     assert [told[name]["total"]["drawn"] for name in ("a", "b")] == [900, 100]
 
 
-def test_many_numbers_of_workers_do_not_make_the_table_wide():
+def test_many_worker_counts_do_not_widen_the_table():
     shown = run("nested.yaml", "--set", "elastic={ranks: 2, workers: 360}")
     assert max(map(len, shown.split("legal runs")[1].splitlines()[1:4])) < 60
     assert "120, 180, 360)" in shown
 
 
-def test_slots_that_draw_nothing_of_a_source_are_named():
+def test_slots_without_draws_from_a_source_are_named():
     rare = "dataset=[{name: a, shards: a.tar, weight: 999}, {name: rare, shards: b.tar, weight: 1}]"
     assert "some slots draw no sample of rare" in run("nested.yaml", "--set", rare, "--workers", "4")
 
 
-def test_a_pass_is_told_by_what_it_leaves_out(folder):
+def test_a_pass_reports_what_it_leaves_out(folder):
     write_source(".", "a", shards=4, samples=10)
     write_source(".", "b", shards=2, samples=15)
     one_pass = ("--set", "epoch=pass", "--set", "batch=16", "--set", PASS)
@@ -334,7 +334,7 @@ def test_a_million_draws_take_about_a_second(folder):
     assert max(abs(each["total"]["drawn"] - each["total"]["expected"]) for each in told["sources"]) < 128
 
 
-def test_a_long_simulation_shows_how_far_it_is_on_a_terminal_only(folder, monkeypatch):
+def test_a_long_simulation_shows_progress_only_on_a_terminal(folder, monkeypatch):
     long = ("nested.yaml", "--batches", "600000")
     shown = on_terminal("simulate", *long, folder=folder)
     assert "drawing" in shown
@@ -343,7 +343,7 @@ def test_a_long_simulation_shows_how_far_it_is_on_a_terminal_only(folder, monkey
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_on_a_terminal_tables_are_drawn_in_its_width(folder, width):
+def test_tables_fit_the_width_of_the_terminal(folder, width):
     shown = on_terminal("simulate", "nested.yaml", "--epochs", "2", folder=folder, width=width)
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
     assert "───" in plain

@@ -110,7 +110,7 @@ def step_of(
         ({"args": "--exclude bad.*", "format": "json"}, 0, "[]"),
     ],
 )
-def test_the_step_of_the_action_annotates(inputs: dict[str, str], code: int, says: str, team: Path) -> None:
+def test_the_action_step_annotates(inputs: dict[str, str], code: int, says: str, team: Path) -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     script, environment = step_of(action, "wdspec validate", inputs)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
