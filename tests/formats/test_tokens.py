@@ -66,7 +66,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_samples_are_those_that_numpy_cuts(case):
+def test_samples_equal_numpy_slices(case):
     data, index, options, expected = CASES[case]
     found = list(reader(data, index, options))
     assert [each["__key__"] for each in found] == [f"web/{n}" for n in range(len(expected))]
@@ -106,7 +106,7 @@ def error_of(data, beside=None, options=None, **more):
     return caught.value.code, str(caught.value)
 
 
-def test_damaged_files_are_errors_that_say_so():
+def test_damaged_files_are_errors_that_describe_the_damage():
     data, index = megatron(DOCUMENTS)
     assert error_of(b"", None, {"length": 4, "dtype": "uint16"})[0] == "D103"
     assert error_of(b"1" * 6, None, {"length": 4, "dtype": "uint16"})[0] == "D105"
