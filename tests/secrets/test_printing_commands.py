@@ -97,7 +97,7 @@ def test_no_command_shows_a_secret(place, form, end, tmp_path, caplog):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("place", "form", "end"), CASES, ids=str)
-def test_no_command_shows_a_secret_wherever_it_stands(place, form, end, tmp_path, caplog):
+def test_no_command_shows_a_secret_in_any_place(place, form, end, tmp_path, caplog):
     assert leaks(tmp_path, caplog, place, form, end) == []
 
 
