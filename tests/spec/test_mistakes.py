@@ -33,7 +33,7 @@ def cases() -> list[Any]:
 
 
 @pytest.mark.parametrize("case", cases())
-def test_a_mistake_is_found_at_its_place_with_its_remedy(
+def test_a_mistake_is_reported_at_its_place_with_its_remedy(
     case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

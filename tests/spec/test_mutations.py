@@ -49,12 +49,12 @@ def campaign(count, tmp_path, monkeypatch):
     return seen
 
 
-def test_every_mistake_of_a_sample_is_told_on_its_line(tmp_path, monkeypatch):
+def test_every_sampled_mistake_is_reported_on_its_line(tmp_path, monkeypatch):
     assert set(campaign(SOME, tmp_path, monkeypatch)) == set(KINDS)
 
 
 @pytest.mark.long
-def test_every_mistake_of_a_thousand_is_told_on_its_line(tmp_path, monkeypatch):
+def test_a_thousand_mistakes_are_each_reported_on_their_line(tmp_path, monkeypatch):
     seen = campaign(MANY, tmp_path, monkeypatch)
     assert sum(seen.values()) > 0.9 * MANY
     assert min(seen.values()) >= 50
