@@ -118,14 +118,14 @@ def test_in_aistore(cached, caplog, url):
             assert not told(caplog)
 
 
-def test_what_an_etl_made_is_compared_with_nothing():
+def test_etl_output_is_not_compared():
     cluster = AisCluster(("http://localhost:1",))
     assert Storage().tells_changes
     assert Storage(ais=cluster).tells_changes
     assert not Storage(ais=replace(cluster, etl=Etl(name="to-upper", deterministic=True))).tells_changes
 
 
-def test_an_object_that_is_gone_is_told_of(cached, caplog, nginx):
+def test_a_missing_object_is_reported(cached, caplog, nginx):
     path = nginx.root / "going.tar"
     path.write_bytes(FIRST)
     cached(f"{nginx.url}/going.tar")
@@ -134,7 +134,7 @@ def test_an_object_that_is_gone_is_told_of(cached, caplog, nginx):
     assert "the object no longer exists" in told(caplog)[0]
 
 
-def test_a_store_that_cannot_be_reached_is_asked_once_and_nothing_is_told(cached, caplog, nginx, monkeypatch):
+def test_an_unreachable_store_is_asked_once_and_not_reported(cached, caplog, nginx, monkeypatch):
     (nginx.root / "here.tar").write_bytes(FIRST)
     (nginx.root / "too.tar").write_bytes(FIRST)
     for name in ("here", "too"):
@@ -152,7 +152,7 @@ def test_a_store_that_cannot_be_reached_is_asked_once_and_nothing_is_told(cached
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_a_run_over_copies_is_told_once_of_each_object(tmp_path, caplog, nginx):
+def test_a_run_over_copies_reports_each_object_once(tmp_path, caplog, nginx):
     for name in ("run-0", "run-1"):
         (nginx.root / f"{name}.tar").write_bytes(FIRST)
     spec = {
@@ -185,12 +185,12 @@ def test_a_run_over_copies_is_told_once_of_each_object(tmp_path, caplog, nginx):
         ("ais-version 1, ais-checksum-value f00", "ais-checksum-value bad", False),
     ],
 )
-def test_what_two_answers_show(made_of, now, same):
+def test_comparing_two_answers(made_of, now, same):
     assert (change_since(made_of, 7, ObjectStat(7, now)) is None) == same
     assert change_since(made_of, 7, ObjectStat(8, now)) == "it has 8 bytes there and 7 in the copy"
 
 
-def test_an_index_of_before_says_nothing_of_its_objects(tmp_path):
+def test_an_old_index_says_nothing_about_its_objects(tmp_path):
     index = Index(str(tmp_path))
     index.ready()
     assert index.reserve(key_of("a.tar"), Content("a.tar", "gs://b/a.tar"), 7, None, None)
