@@ -16,7 +16,7 @@ SEGMENTS = st.sampled_from(["*", "a*", "?", "**", "[ab]", "[!a]", "a", ".*", "*.
 
 @given(TREES, st.lists(SEGMENTS, min_size=1, max_size=4))
 @settings(max_examples=150, deadline=None)
-def test_globs_match_as_the_standard_library_matches(tree, segments):
+def test_globs_match_as_in_the_standard_library(tree, segments):
     pattern = "/".join(segments)
     with tempfile.TemporaryDirectory() as root:
         for *folders, name in tree:
