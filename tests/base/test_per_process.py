@@ -1,4 +1,4 @@
-"""Values that a forked child makes anew, streams by their `read`, and locks that end with their process."""
+"""Values that a forked child creates again, streams built from `read`, and locks that end with their process."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def test_a_forked_child_creates_its_own_value_and_sees_its_parents():
 
 def test_a_lock_held_during_a_fork_does_not_block_the_child():
     tables = PerProcess(KeyedValues)
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     def make():
-        begun.set()
+        started.set()
         go_on.wait()
         return "made"
 
     thread = threading.Thread(target=lambda: tables.value.get("key", make))
     thread.start()
-    begun.wait()
+    started.wait()
     try:
         assert in_child(lambda: tables.value.get("key", lambda: "the child's") == "the child's")
     finally:
