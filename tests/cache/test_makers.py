@@ -1,4 +1,4 @@
-"""Whoever makes a copy may fork, die, be stopped or end at any time: its readers go on."""
+"""The process that makes a copy can fork, die, stop or exit at any time: readers of the copy continue."""
 
 import os
 import signal

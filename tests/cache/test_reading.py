@@ -187,7 +187,7 @@ def test_a_directory_that_cannot_be_created_is_reported_once(caplog):
 
 
 def failing_writes(monkeypatch, after):
-    """From so many bytes on, writing says that the disk is full."""
+    """After this many bytes, writes fail with a full disk."""
     written = 0
 
     def write(descriptor, data):
