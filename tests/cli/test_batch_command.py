@@ -72,7 +72,7 @@ def delivered(spec, ranks, workers, step):
 
 def agrees(folder, seed):
     spec, ranks, workers, step = random_run(folder, seed)
-    if "elastic" not in spec:  # in one process, as if there were so many workers
+    if "elastic" not in spec:  # in one process, with the order of this many workers
         spec["elastic"] = {"ranks": ranks, "workers": max(1, workers)}
     expected = delivered(spec, ranks, workers, step)
     if expected is None:
@@ -159,17 +159,17 @@ def test_samples_come_as_the_run_decodes_them(folder, tmp_path):
 def test_epochs_and_ranks_select_steps(folder, tmp_path):
     (tmp_path / "s.yaml").write_text(json.dumps(one_source(folder, epoch={"batches": 5})))
 
-    def told(*arguments, code=0):
+    def traced(*arguments, code=0):
         shown, said = within("batch", "s.yaml", *arguments, folder=tmp_path, code=code)
         return json.loads(shown) if not code else said
 
-    second = told("--epoch", "1", "--step", "2", "--ranks", "2", "--format", "json")
+    second = traced("--epoch", "1", "--step", "2", "--ranks", "2", "--format", "json")
     assert (second["step"], second["epoch"]) == (7, 1)
-    assert second == told("--step", "7", "--ranks", "2", "--format", "json")
-    mine = told("--step", "7", "--ranks", "2", "--rank", "1", "--format", "json")["samples"]
+    assert second == traced("--step", "7", "--ranks", "2", "--format", "json")
+    mine = traced("--step", "7", "--ranks", "2", "--rank", "1", "--format", "json")["samples"]
     assert mine == second["samples"][4:]
-    assert "step 5 is not one of them" in told("--epoch", "1", "--step", "5", code=1)
-    assert "unknown rank 2; the number of ranks is 2" in told(
+    assert "step 5 is not one of them" in traced("--epoch", "1", "--step", "5", code=1)
+    assert "unknown rank 2; the number of ranks is 2" in traced(
         "--step", "1", "--ranks", "2", "--rank", "2", code=2
     )
     shown, _ = within("batch", "s.yaml", "--step", "1", "--samples", folder=tmp_path)

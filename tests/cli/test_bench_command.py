@@ -113,12 +113,12 @@ def test_the_command_prints_rates_and_recommendations(folder):
     out, _ = within(
         "bench", "spec.yaml", "--seconds", "0.1", "--workers", "0", "--format", "json", folder=folder
     )
-    told = json.loads(out)
-    assert [each["workers"] for each in told["workers"]] == [0]
-    assert [each["part"] for each in told["parts"]] == ["read", "decode", "batch"]
-    assert told["recommended_workers"] == 0
-    assert told["workers"][0]["rate"] > 0
-    assert told["hand_over_us"] is None
+    report = json.loads(out)
+    assert [each["workers"] for each in report["workers"]] == [0]
+    assert [each["part"] for each in report["parts"]] == ["read", "decode", "batch"]
+    assert report["recommended_workers"] == 0
+    assert report["workers"][0]["rate"] > 0
+    assert report["hand_over_us"] is None
     out, _ = within(
         "bench", "spec.yaml", "--seconds", "0.1", "--workers", "0", "--compare", "webdataset", folder=folder
     )

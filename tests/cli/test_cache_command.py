@@ -1,4 +1,4 @@
-"""`wdspec cache`: what is listed, what is found damaged, what is deleted, and what is left alone."""
+"""`wdspec cache`: what it lists, finds damaged, deletes and keeps."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What `wdspec explain` finds about the data that a spec names: codes W501 to W515, each where the source stands."""
+"""What `wdspec explain` finds about the data that a spec names: codes W501 to W515, each at its source."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ def test_data_problems_are_warnings_with_a_code(
     folder: Path, spec: str, variables: dict[str, str], codes: list[str], says: tuple[str, ...]
 ) -> None:
     (folder / "s.yaml").write_text(spec)
-    told: dict[str, Any] = json.loads(
+    report: dict[str, Any] = json.loads(
         within(
             "explain", "s.yaml", "--format", "json", folder=folder, code=int("W501" in codes), **variables
         )[0]
     )
-    found = [next(word for word in text.split() if word in all_codes()) for text in told["warnings"]]
+    found = [next(word for word in text.split() if word in all_codes()) for text in report["warnings"]]
     assert found == codes
-    assert all(word in "\n".join(told["warnings"]) for word in says), told["warnings"]
+    assert all(word in "\n".join(report["warnings"]) for word in says), report["warnings"]
 
 
 def test_a_missing_file_is_reported_once(folder: Path) -> None:

@@ -24,7 +24,7 @@ def spec(tmp_path):
     return path
 
 
-def told(*arguments, code=0, **variables):
+def doctor_report(*arguments, code=0, **variables):
     return json.loads(within("doctor", "--format", "json", *arguments, code=code, **variables)[0])
 
 
@@ -34,7 +34,7 @@ def test_versions_libraries_and_limits_are_shown():
     assert any(line.startswith(f"Python {platform.python_version()}") for line in lines)
     assert any(line.startswith("always ") and "pydantic" in line for line in lines)
     assert any(line.startswith("processors ") for line in lines)
-    found = {(each["extra"], each["library"]): each["version"] for each in told()["libraries"]}
+    found = {(each["extra"], each["library"]): each["version"] for each in doctor_report()["libraries"]}
     assert found["torch", "torch"] is not None
     assert ("torchcodec", "torchcodec") in found
     assert not any(extra == "test" for extra, _ in found)
@@ -97,7 +97,7 @@ def test_secrets_in_variables_are_not_shown():
 
 
 def test_a_shard_of_each_source_is_opened(spec):
-    done = told(spec, code=1)["sources"]
+    done = doctor_report(spec, code=1)["sources"]
     assert [(each["source"], each["shards"]) for each in done] == [("here", 2), ("gone", 1), ("shut", 1)]
     here, gone, shut = done
     assert here["error"] is None

@@ -62,8 +62,8 @@ def meaning(*arguments):
     return json.loads(run(*arguments, "--format", "json"))
 
 
-def sources(told):
-    return {source["name"]: source for source in told["sources"]}
+def sources(report):
+    return {source["name"]: source for source in report["sources"]}
 
 
 def test_the_opening_document_is_explained_without_its_shards():
@@ -72,10 +72,10 @@ def test_the_opening_document_is_explained_without_its_shards():
     assert "nrm.jpg (rgb8)" in shown
     assert "scale 0.5 to 2 (0.3 of samples)" in shown
     assert "endless (no `epoch`)" in shown
-    told = meaning("top.yaml")
-    assert [source["shards"] for source in told["sources"]] == [34, 23, 168, 168, 1]
-    assert told["epoch"] is None
-    assert sum(source["expected"] for source in told["sources"]) == pytest.approx(1000)
+    report = meaning("top.yaml")
+    assert [source["shards"] for source in report["sources"]] == [34, 23, 168, 168, 1]
+    assert report["epoch"] is None
+    assert sum(source["expected"] for source in report["sources"]) == pytest.approx(1000)
 
 
 def test_a_report_looks_like_this():
@@ -110,9 +110,9 @@ def test_a_report_looks_like_this():
 
 
 def test_sample_counts_from_the_first_shard_are_marked_as_estimates():
-    told = sources(meaning("nested.yaml"))
-    assert (told["a"]["samples"], told["a"]["estimated"]) == (40, True)
-    assert (told["drawn"]["samples"], told["drawn"]["estimated"]) == (4000, False)
+    report = sources(meaning("nested.yaml"))
+    assert (report["a"]["samples"], report["a"]["estimated"]) == (40, True)
+    assert (report["drawn"]["samples"], report["drawn"]["estimated"]) == (4000, False)
     alone = sources(meaning("nested.yaml", "--set", 'dataset=[{name: a, shards: "a-000.tar"}]'))
     assert (alone["a"]["samples"], alone["a"]["estimated"]) == (10, False)
 
@@ -128,40 +128,40 @@ def test_samples_in_record_files_are_measured_without_tar_headers(folder):
 
 
 def test_passes_are_draws_per_epoch_divided_by_samples():
-    told = sources(meaning("nested.yaml"))
-    assert told["a"]["passes"] == pytest.approx(500 / 40)
-    assert told["scans"]["passes"] == pytest.approx(750 / 70)
+    report = sources(meaning("nested.yaml"))
+    assert report["a"]["passes"] == pytest.approx(500 / 40)
+    assert report["scans"]["passes"] == pytest.approx(750 / 70)
 
 
 def test_options_set_the_topology_and_the_number_of_slots_shown():
-    told = meaning("nested.yaml", "--ranks", "2", "--workers", "4", "--slots", "3")
-    assert told["topology"] == {"ranks": 2, "workers": 4, "slots": 8, "why": "--ranks, --workers"}
-    assert told["batch"] == {"per_rank": 8, "global": 16}
-    assert {(slot["rank"], slot["worker"]) for slot in told["slots"]} == {(0, 0), (0, 1), (0, 2)}
+    report = meaning("nested.yaml", "--ranks", "2", "--workers", "4", "--slots", "3")
+    assert report["topology"] == {"ranks": 2, "workers": 4, "slots": 8, "why": "--ranks, --workers"}
+    assert report["batch"] == {"per_rank": 8, "global": 16}
+    assert {(slot["rank"], slot["worker"]) for slot in report["slots"]} == {(0, 0), (0, 1), (0, 2)}
     assert meaning("nested.yaml", "--slots", "0")["slots"] == []
 
 
 def test_the_ranks_of_a_running_job_are_used(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    told = meaning("nested.yaml")
-    assert told["topology"]["ranks"] == 4
-    assert "of the running job" in told["topology"]["why"]
+    report = meaning("nested.yaml")
+    assert report["topology"]["ranks"] == 4
+    assert "of the running job" in report["topology"]["why"]
 
 
 def test_an_elastic_spec_keeps_its_topology_in_a_smaller_run():
     elastic = ("nested.yaml", "--set", "elastic={ranks: 4, workers: 6}", "--ranks", "2", "--workers", "3")
-    told = meaning(*elastic)
-    assert told["topology"] == {"ranks": 4, "workers": 6, "slots": 24, "why": "elastic"}
-    assert told["run"] == {"ranks": 2, "workers": 3}
-    assert told["batch"] == {"per_rank": 16, "global": 32}
+    report = meaning(*elastic)
+    assert report["topology"] == {"ranks": 4, "workers": 6, "slots": 24, "why": "elastic"}
+    assert report["run"] == {"ranks": 2, "workers": 3}
+    assert report["batch"] == {"per_rank": 16, "global": 32}
     assert "2 ranks x 3 workers, 4 slots a worker" in run(*elastic)
 
 
 def test_the_slots_of_a_pass_read_every_shard_once(monkeypatch):
-    told = meaning("nested.yaml", "--workers", "2", "--slots", "2")
+    report = meaning("nested.yaml", "--workers", "2", "--slots", "2")
     first_pass = [
-        slot["first"][turn]["url"] for slot in told["slots"] if slot["source"] == "a" for turn in (0, 1)
+        slot["first"][turn]["url"] for slot in report["slots"] if slot["source"] == "a" for turn in (0, 1)
     ]
     assert sorted(first_pass) == [f"a-{n:03d}.tar" for n in range(4)]
 
@@ -194,9 +194,9 @@ def test_interleave_is_shown_and_its_buffers_are_counted_in_the_memory(folder, m
     assert "2.4 MB in the buffers of its open shards" in shown  # 4 of a, 2 of b, 3 of drawn
     assert "source   share  shards  samples  per epoch  passes  held  in turn  order" in shown
     assert "  a     50.00%       4      ~40        500   ~12.5   500        6  shuffled" in shown
-    told = meaning("nested.yaml", *lanes, "--workers", "2")
-    assert told["buffer_bytes_per_worker"] == (2 + 1 + 3) * 256 * 1024
-    assert sources(told)["a"]["interleave"] == 6
+    report = meaning("nested.yaml", *lanes, "--workers", "2")
+    assert report["buffer_bytes_per_worker"] == (2 + 1 + 3) * 256 * 1024
+    assert sources(report)["a"]["interleave"] == 6
     monkeypatch.setattr("wdspec.cli.explain_data.memory_of_machine", lambda: 8 * 10**6)
     assert "hold 2.4 MB, more than a quarter of this machine's 8.0 MB; lower `interleave`" in run(
         "nested.yaml", *lanes
@@ -213,9 +213,9 @@ def test_the_memory_of_a_large_shuffle_counts_the_numbers_that_order_it(folder, 
     write_shard(folder / "few.tar", [(f"{n}", {"txt": b"12345"}) for n in range(20)])
     (folder / "few.yaml").write_text("dataset: [{shards: few.tar, shuffle: 1_000_000_000}]")
     monkeypatch.setattr("wdspec.cli.explain_data.memory_of_machine", lambda: 32 * 10**9)
-    told = meaning("few.yaml")
-    assert told["held_bytes_per_worker"] == 20 * 5 + 48 * 2**28
-    assert any("W513" in each and "lower `shuffle`" in each for each in told["warnings"])
+    report = meaning("few.yaml")
+    assert report["held_bytes_per_worker"] == 20 * 5 + 48 * 2**28
+    assert any("W513" in each and "lower `shuffle`" in each for each in report["warnings"])
 
 
 def test_fields_are_shown_with_their_files_and_decoders(folder):
@@ -236,10 +236,10 @@ def test_fields_are_shown_with_their_files_and_decoders(folder):
 def test_a_damaged_or_missing_first_shard_is_only_a_warning(folder):
     (folder / "a-000.tar").write_bytes(b"x" * 2000)
     (folder / "b-000.tar").unlink()
-    told = meaning("nested.yaml")
-    assert sources(told)["a"]["samples"] is None
-    assert len([warning for warning in told["warnings"] if "source a," in warning]) == 1
-    assert len([warning for warning in told["warnings"] if "of `b` do not exist" in warning]) == 1
+    report = meaning("nested.yaml")
+    assert sources(report)["a"]["samples"] is None
+    assert len([warning for warning in report["warnings"] if "source a," in warning]) == 1
+    assert len([warning for warning in report["warnings"] if "of `b` do not exist" in warning]) == 1
 
 
 def test_a_large_compressed_shard_is_measured_by_its_start(folder, monkeypatch):
@@ -249,9 +249,9 @@ def test_a_large_compressed_shard_is_measured_by_its_start(folder, monkeypatch):
     (folder / "z.tar").write_bytes(gzip.compress((folder / "z.tar").read_bytes()))
     (folder / "z.yaml").write_text("dataset: [{shards: z.tar}]")
     monkeypatch.setattr("wdspec.cli.explain_data.MOST_UNPACKED", 500_000)
-    told = sources(meaning("z.yaml"))["z"]
-    assert told["estimated"]
-    assert 400 < told["samples"] < 8000
+    report = sources(meaning("z.yaml"))["z"]
+    assert report["estimated"]
+    assert 400 < report["samples"] < 8000
 
 
 def test_neither_torch_nor_user_code_is_imported(folder):
@@ -387,5 +387,5 @@ def test_a_window_that_fills_no_batch_causes_a_warning(folder):
     for window, is_warned in ((50, True), (2000, False)):
         text = f"batch: {batch}\ndataset: [{{name: a, shards: texts.tar}}]\nepoch: {{batches: 9}}\n"
         (folder / "windows.yaml").write_text(text.replace("WINDOW", str(window)))
-        told = meaning("windows.yaml")
-        assert any("W398" in each and "raise `window`" in each for each in told["warnings"]) == is_warned
+        report = meaning("windows.yaml")
+        assert any("W398" in each and "raise `window`" in each for each in report["warnings"]) == is_warned

@@ -155,7 +155,7 @@ def test_a_closed_pipe_ends_it_silently(folder):
 
 SLOW = """import signal, time
 def f(sample):
-    open('begun', 'w').close()
+    open('started', 'w').close()
     for _ in range(6000): time.sleep(0.01)  # one long sleep would not notice a signal that comes just before it
 class Interrupted:
     def __del__(self): signal.raise_signal(signal.SIGINT)
@@ -190,7 +190,7 @@ def wait_for(path, process):
 
 def test_ctrl_c_ends_it_with_one_word(folder):
     process = start_slow(folder, "head", "s.yaml", "--set", "map=slow_of_main:f")
-    wait_for(folder / "begun", process)
+    wait_for(folder / "started", process)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -206,9 +206,9 @@ def test_ctrl_c_swallowed_by_a_library_still_ends_it(where, folder):
 
 
 def test_ctrl_c_during_python_exit_prints_no_traceback(folder):
-    hook = "import atexit, time; atexit.register(lambda: (open('begun', 'w').close(), time.sleep(60))); "
+    hook = "import atexit, time; atexit.register(lambda: (open('started', 'w').close(), time.sleep(60))); "
     process = start_slow(folder, "rule", "E302", before=hook)
-    wait_for(folder / "begun", process)
+    wait_for(folder / "started", process)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert (process.returncode, said) == (-signal.SIGINT, "")

@@ -13,7 +13,7 @@ QUERY = "?X-Amz-Signature=SIGN-2&token=TOKEN-3&sig=SIG-4&X-Goog-Signature=GOOG-5
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with specs of a server's shards: `there`, `gone`, and `wrong` with a mistake beside the URL."""
+    """A folder with specs of a server's shards: `there`, `gone`, and `wrong` with a mistake next to the URL."""
     write_source(tmp_path / "served", "x", shards=2, samples=3)
     with CountingServer(tmp_path / "served") as server:
         address = server.url.replace("http://", "http://me:PASS-1@")

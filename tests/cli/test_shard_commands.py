@@ -226,8 +226,10 @@ def test_ls_continues_after_a_damaged_shard_and_reports_it_at_the_end(tmp_path):
     assert 8 < len(listed) < 12  # what comes before the damage
     assert "a-001.tar" in said
     assert "a-002.tar" in said
-    told = json.loads(within("ls", "-s", "--format", "json", "a-{000..003}.tar", folder=tmp_path, code=1)[0])
-    assert [shard["samples"] for shard in told["shards"]] == [4, len(listed) - 8, 0, 4]
-    assert len(told["errors"]) == 2
+    report = json.loads(
+        within("ls", "-s", "--format", "json", "a-{000..003}.tar", folder=tmp_path, code=1)[0]
+    )
+    assert [shard["samples"] for shard in report["shards"]] == [4, len(listed) - 8, 0, 4]
+    assert len(report["errors"]) == 2
     within("ls", "--members", "a-001.tar", "a-003.tar", folder=tmp_path, code=1)
     within("ls", "a-000.tar", folder=tmp_path)

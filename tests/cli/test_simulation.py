@@ -187,7 +187,7 @@ def test_interleaved_shards_are_opened_one_after_another(width, shards, per_shar
 def test_samples_seen_in_a_partial_first_pass_equal_the_draws():
     found = coverage(ShardOrder(0, "a", 100, 4), Delays(0, "a", 16), np.array([50, 50, 60, 40]), 1000)
     assert (found.passes, found.seen, found.repeats) == pytest.approx((0.2, 0.2, 0))
-    # Of what was read some 15 are held, and half a block of 16 was read ahead: 73, 83 and 62 samples, of 10 a shard.
+    # About 15 of the samples read are buffered and half a block of 16 was read ahead: 73, 83 and 62, of 10 per shard.
     assert found.slot_turns.tolist() == [8, 8, 9, 7]
     assert found.shards_touched == pytest.approx(32)
 

@@ -42,7 +42,7 @@ def make_repository(at: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """This package as a repository of its own."""
+    """This package as a separate repository."""
     at = tmp_path_factory.mktemp("package")
     for name in PACKAGE:
         if (ROOT / name).is_dir():
@@ -78,8 +78,8 @@ def test_the_pre_commit_hook_stops_a_broken_spec_in_a_light_install(package: Pat
     assert "configs/bad.wdspec.yaml:4:5: E201 unknown key `extension` in a source" in broken.stdout
     assert "2 files checked: 1 error" in broken.stdout
     (team / "configs" / "bad.wdspec.yaml").write_text(GOOD)
-    mended = commit_check()
-    assert mended.returncode == 0, mended.stdout + mended.stderr
+    fixed = commit_check()
+    assert fixed.returncode == 0, fixed.stdout + fixed.stderr
 
     (python,) = home.glob("repo*/py_env-*/bin/python")
     without = "import importlib.util as u; print([n for n in ('torch', 'webdataset') if u.find_spec(n)])"

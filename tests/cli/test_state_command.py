@@ -63,8 +63,8 @@ def test_sample_counts_of_sources_match_what_was_read(spec):
             for batch in loader:
                 for source in batch["__source__"]:
                     counts[source] += 1
-                told = describe_state(loader.state_dict())["sources"]
-                assert {each["source"]: each["samples"] for each in told} == counts, epoch
+                report = describe_state(loader.state_dict())["sources"]
+                assert {each["source"]: each["samples"] for each in report} == counts, epoch
 
 
 def test_slots_counted_together_equal_slots_counted_one_by_one(spec):
@@ -131,9 +131,9 @@ def test_the_state_of_one_rank_is_identified_as_such(spec, tmp_path):
 def test_states_are_found_anywhere_in_a_torch_checkpoint(spec, tmp_path):
     file = tmp_path / "run.pt"
     torch.save({"model": {"w": torch.zeros(3)}, "loaders": [saved(spec), {"val": saved(spec, 2)}]}, file)
-    told = json.loads(CliRunner().invoke(command, [str(file), "--format", "json"]).output)
-    assert [(each["at"], each["batch"]) for each in told] == [("loaders.0", 8), ("loaders.1.val", 2)]
-    assert told[0]["sources"][0]["slots"] == 8
+    report = json.loads(CliRunner().invoke(command, [str(file), "--format", "json"]).output)
+    assert [(each["at"], each["batch"]) for each in report] == [("loaders.0", 8), ("loaders.1.val", 2)]
+    assert report[0]["sources"][0]["slots"] == 8
 
 
 def test_a_pass_has_no_slots_to_show(spec, tmp_path):
@@ -175,5 +175,5 @@ def test_it_shows_past_and_future_skips(spec, tmp_path):
     assert "3 global batches yielded, 48 samples" in said
     assert "skipped 2 more: 2 to 3" in said
     assert "to be skipped 7 to 8, as set by the training loop" in said
-    told = json.loads(run(file, "--format", "json"))[0]
-    assert (told["skipped"], told["to_skip"]) == ([[2, 3]], [[7, 8]])
+    report = json.loads(run(file, "--format", "json"))[0]
+    assert (report["skipped"], report["to_skip"]) == ([[2, 3]], [[7, 8]])
