@@ -1,6 +1,6 @@
 """Files of other tools, in the shapes that public repositories have them, and the specs that come of them.
 
-Run as a program, it writes the expected specs anew; look at what changes.
+Run as a program, it writes the expected specs again; review the changes.
 """
 
 import contextlib
@@ -83,7 +83,7 @@ def test_each_dialect_has_at_least_three_files():
 
 
 def shares(path, split=None, tmp_path=None):
-    """The share of each source in a plan; braces stand for shards that need not exist."""
+    """The share of each source in a plan; braces name shards that need not exist."""
     spec = tmp_path / "spec.yaml"
     spec.write_text(converted(path)[0])
     plan = wds.plan(wds.load(spec, split=split, vars={"DATA": "/data"}))
