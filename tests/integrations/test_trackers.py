@@ -64,7 +64,7 @@ def test_wandb_receives_the_counts(loader, tmp_path, monkeypatch):
 
 
 def test_prometheus_receives_the_counts(loader, tmp_path):
-    """In a process of its own: the global MeterProvider is set once."""
+    """In a separate process: the global MeterProvider can be set only once."""
     code = f"import wdspec\nloader = wdspec.loader({spec(tmp_path)!r})\nnext(iter(loader))\n"
     code += block("start_http_server").replace("9464", "0").replace("start_http", "server, _ = start_http")
     code += """

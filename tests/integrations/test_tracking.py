@@ -157,7 +157,7 @@ def test_wandb_receives_the_record(folder, loader, monkeypatch):
 
 @pytest.mark.long
 def test_mlflow_receives_the_record_and_the_counts(folder):
-    """With MLflow in a folder of its own, which takes a minute: it needs an older importlib_metadata."""
+    """With MLflow installed in a separate folder, which takes a minute: it needs an older importlib_metadata."""
     packages = folder / "packages"
     install = [sys.executable, "-m", "pip", "install", "-q", "--target", packages]
     subprocess.run([*install, "mlflow-skinny>=3.10", "importlib_metadata<10"], check=True)
@@ -192,9 +192,9 @@ with wdspec.loader("train.yaml") as loader:
 def test_diff_shows_what_differs_between_two_runs(folder, loader, monkeypatch):
     wdspec.log_run(loader, "old.json")
     wdspec.log_run(loader, "same.json")
-    told = compared(folder, "old.json", "same.json", "--exit-code")
-    assert told["same"]
-    assert told["read"] == []
+    report = compared(folder, "old.json", "same.json", "--exit-code")
+    assert report["same"]
+    assert report["read"] == []
     (folder / "train.yaml").write_text(
         SPEC.replace("{seed: 3}", "{seed: 4}")
         .replace("{shuffle: 0", "{decode: raw, shuffle: 0")
@@ -213,16 +213,16 @@ def test_diff_shows_what_differs_between_two_runs(folder, loader, monkeypatch):
     record = json.loads((folder / "new.json").read_text())
     record["versions"]["torch"] = "9.9"
     (folder / "new.json").write_text(json.dumps(record))
-    told = compared(folder, "old.json", "new.json", "--exit-code", code=1)
-    assert {"key": "seed", "old": "3", "new": "4"} in told["spec"]
-    assert {"key": "dataset.b.weight", "old": "1.0", "new": "2.0"} in told["spec"]
-    assert {"key": "workers", "old": "1", "new": "2"} in told["topology"]
-    assert told["versions"] == [{"key": "torch", "old": torch.__version__, "new": "9.9"}]
-    assert told["environment"] == [{"key": "variables.WDS_SECURE", "old": None, "new": "1"}]
-    assert {"key": "batches", "old": "1", "new": "3"} in told["read"]
-    assert "seed: was 3, now 4" in told["order"]["changes"]
-    assert not told["samples"]["same"]
-    [line] = told["lock"]
+    report = compared(folder, "old.json", "new.json", "--exit-code", code=1)
+    assert {"key": "seed", "old": "3", "new": "4"} in report["spec"]
+    assert {"key": "dataset.b.weight", "old": "1.0", "new": "2.0"} in report["spec"]
+    assert {"key": "workers", "old": "1", "new": "2"} in report["topology"]
+    assert report["versions"] == [{"key": "torch", "old": torch.__version__, "new": "9.9"}]
+    assert report["environment"] == [{"key": "variables.WDS_SECURE", "old": None, "new": "1"}]
+    assert {"key": "batches", "old": "1", "new": "3"} in report["read"]
+    assert "seed: was 3, now 4" in report["order"]["changes"]
+    assert not report["samples"]["same"]
+    [line] = report["lock"]
     assert line.startswith("b: 4 → 5 shards, ")
     assert line.endswith("1 shards added, 4 shards rewritten")
     text = within("diff", "old.json", "new.json", folder=folder)[0]
