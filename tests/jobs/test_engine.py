@@ -1,4 +1,4 @@
-"""Engines leave nothing behind."""
+"""Engines leave no processes or threads."""
 
 import os
 import signal

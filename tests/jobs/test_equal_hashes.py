@@ -1,4 +1,4 @@
-"""Hashes that are alike are found in pieces as well as at once."""
+"""Equal hashes are found in blocks as well as all at once."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Hashes of many samples at once: of each as if it were alone, and none alike by their form."""
+"""Hashes of many samples at once: each equals its single hash, and similar samples differ."""
 
 import random
 
