@@ -33,7 +33,7 @@ def own_folder_of_tables(tmp_path, monkeypatch):
 
 
 def write_table(path, rows):
-    """Write rows, key → column → value, in an order of their own."""
+    """Write rows, key → column → value, in a different order."""
     names = list(next(iter(rows.values())))
     shuffled = random.Random(5).sample(sorted(rows), len(rows))
     records = [{"key": key, **rows[key]} for key in shuffled]
