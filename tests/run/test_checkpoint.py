@@ -337,7 +337,7 @@ def entry_damaged(change):
 
 
 def of_slots(change):
-    """Damage by a writer who knows the format of a rank's text."""
+    """Damage by a writer that understands the text of a rank."""
 
     def damage(text):
         slots = decode(text, 2, 3)
