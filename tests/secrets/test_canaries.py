@@ -1,4 +1,4 @@
-"""A canary in every place a secret can stand, every error provoked, and nothing of it left anywhere."""
+"""A canary is in every place where a secret can be, every error is provoked, and the canary appears nowhere."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Secrets are told by where they stand: whatever they look like, and whatever their names are."""
+"""Secrets are recognized by their place, whatever they look like and whatever their names are."""
 
 import logging
 import pickle
@@ -18,7 +18,7 @@ _names = st.text("abcdefgh_-.", min_size=1, max_size=12).filter(lambda name: len
 
 
 def secrets(marks):
-    """Texts that stand nowhere by chance."""
+    """Texts that appear nowhere by chance."""
     return st.text(LETTERS + marks, min_size=1, max_size=20).map(lambda text: f"Qz7{text}Zq3")
 
 
