@@ -188,14 +188,14 @@ def test_any_order_and_style_is_formatted_to_the_same_text(path, seed, flow):
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_comments_stay_with_their_keys(data):
-    """Every key has a comment of its own above and beside it; wherever it goes, they go along."""
+    """Every key has a comment above it and one after it; they move with the key."""
     keys = data.draw(st.permutations(["wdspec", "name", "seed", "batch", "epoch", "limit", "allow"]))
     blanks = data.draw(st.lists(st.sampled_from(["", "\n", "\n\n"]), min_size=7, max_size=7))
     text = "".join(
-        f"# above {key}\n{key}: 1 # beside {key}\n{blank}" for key, blank in zip(keys, blanks, strict=True)
+        f"# above {key}\n{key}: 1 # after {key}\n{blank}" for key, blank in zip(keys, blanks, strict=True)
     )
     text = "# head\n\nvars: {}\n" + text
     done = text_of(text)
     assert sorted(done.split()) == sorted(text.split())
     for key in keys:
-        assert f"# above {key}\n{key}: 1 # beside {key}\n" in done
+        assert f"# above {key}\n{key}: 1 # after {key}\n" in done

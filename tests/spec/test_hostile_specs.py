@@ -143,7 +143,7 @@ def test_flipped_cut_and_repeated_bytes_are_problems(tmp_path: Path, seed: int, 
 
 
 def codes(path: Path) -> list[str]:
-    # What is not bounded here takes hours or all memory; pytest's own time limit stands for "soon".
+    # Anything unbounded takes hours or all memory here; the time limit of pytest is the test.
     return [problem.code for problem in check(path)[1]]
 
 

@@ -1,4 +1,4 @@
-"""A campaign of mistakes: whatever is wrong with a spec, somebody is told, on the right line, and of what was meant."""
+"""Random mistakes in specs: each is reported on the right line, with what was probably meant."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def campaign(count, tmp_path, monkeypatch):
         problems = check("spec.yaml")[1]
         there = [problem for problem in problems if problem.line in mutation.lines]
         if not there:
-            told = "; ".join(f"{each.line}: {each.code} {each.message}" for each in problems[:3])
+            reported = "; ".join(f"{each.line}: {each.code} {each.message}" for each in problems[:3])
             missed.append(
-                f"{mutation.kind} at {mutation.path} in {sorted(mutation.lines)[:3]}: {told or 'nothing'}"
+                f"{mutation.kind} at {mutation.path} in {sorted(mutation.lines)[:3]}: {reported or 'nothing'}"
             )
         if mutation.meant:
             found = any(f"`{mutation.meant}`" in problem.advice for problem in there)

@@ -14,9 +14,9 @@ from wdspec.spec.schema import json_schema
 
 BEYOND = {
     "E004": "characters that no YAML file may hold",
-    "E105": "names that stand twice, or that another key speaks of",
+    "E105": "duplicate names, and names that another key refers to",
     "E107": "variables that have no value",
-    "E112": "variables whose values do not fit where they stand",
+    "E112": "variables whose values do not fit their place",
     "E205": "numbers as text that are too large to be finite",
     "E207": "keys that exclude each other",
     "E210": "ranges that run backwards, and factors as text",
