@@ -1,4 +1,4 @@
-"""Objects that change after a copy was made of them: told of once, and the copy goes on being read."""
+"""Objects that change after they were copied: reported once, and the copy is still read."""
 
 import io
 import logging
@@ -67,7 +67,7 @@ def settled():
         time.sleep(0.002)
 
 
-def told(caplog):
+def warnings_in(caplog):
     return [text for text in caplog.messages if "has changed since its copy was made" in text]
 
 
@@ -76,12 +76,12 @@ def check(cached, caplog, url, write, **settings):
     write(FIRST)
     for _ in range(3):
         assert cached(url, **settings) == FIRST
-    assert not told(caplog)
+    assert not warnings_in(caplog)
     write(AGAIN)
     assert len(AGAIN) == len(FIRST)
     for _ in range(2):
         assert cached(url, **settings) == FIRST
-    (said,) = told(caplog)
+    (said,) = warnings_in(caplog)
     assert "(no. 1)" in said
     assert url in said
     assert "was" in said
@@ -115,7 +115,7 @@ def test_in_aistore(cached, caplog, url):
         else:  # of a cloud's object the cluster has what it fetched, until it is asked for the latest
             double.put(url, FIRST)
             assert [cached(url, ais=cluster) for _ in range(3)] == [FIRST] * 3
-            assert not told(caplog)
+            assert not warnings_in(caplog)
 
 
 def test_etl_output_is_not_compared():
@@ -131,7 +131,7 @@ def test_a_missing_object_is_reported(cached, caplog, nginx):
     cached(f"{nginx.url}/going.tar")
     path.unlink()
     assert cached(f"{nginx.url}/going.tar") == FIRST
-    assert "the object no longer exists" in told(caplog)[0]
+    assert "the object no longer exists" in warnings_in(caplog)[0]
 
 
 def test_an_unreachable_store_is_asked_once_and_not_reported(cached, caplog, nginx, monkeypatch):
@@ -166,7 +166,7 @@ def test_a_run_over_copies_reports_each_object_once(tmp_path, caplog, nginx):
     for _ in range(3):
         assert sorted(sample["__key__"] for sample in dataset) == sorted(first)
         settled()
-    (said,) = told(caplog)
+    (said,) = warnings_in(caplog)
     assert "run-1.tar" in said
     assert f"it has {len(LONGER):,} bytes there and {len(FIRST):,} in the copy" in said
 
