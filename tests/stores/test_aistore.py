@@ -353,11 +353,11 @@ def test_gateways_are_tried_in_turn(double):
     for _ in range(2):
         with access.open_location(f"ais+{URL}") as file:
             assert file.read() == DATA
-    nobody = Storage(retry_policy=RetryPolicy(budget=0.1), ais=AisCluster((dead,)))
+    unreachable = Storage(retry_policy=RetryPolicy(budget=0.1), ais=AisCluster((dead,)))
     with pytest.raises(
         ShardError, match=r"no gateway of AIStore answers: 127.*refused; is the endpoint right"
     ):
-        nobody.open_location("ais+ais://b/o").read(1)
+        unreachable.open_location("ais+ais://b/o").read(1)
 
 
 def test_broken_redirects_are_errors(double):

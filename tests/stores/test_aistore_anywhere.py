@@ -1,6 +1,6 @@
 """What holds of every AIStore: of the double, and of the cluster that WDSPEC_TEST_AIS_ENDPOINT names.
 
-No faults and no ETLs here, and only a bucket of its own is touched.
+No faults and no ETLs here, and only a separate bucket is touched.
 """
 
 import random

@@ -57,16 +57,16 @@ def test_an_etl_is_never_asked_for_ranges(double):
 
 
 def test_arguments_and_pipelines_reach_the_etl_byte_for_byte(double):
-    heard = []
-    double.etls["upper-case"] = Etl(lambda data, args: heard.append(args) or data)
-    double.etls["second-etl"] = Etl(lambda data, args: heard.append("second") or data)
+    received = []
+    double.etls["upper-case"] = Etl(lambda data, args: received.append(args) or data)
+    double.etls["second-etl"] = Etl(lambda data, args: received.append("second") or data)
     given = {"size": 224, "name": "a&b=c d+é%", "list": [1, {"x": None}]}
     assert list(samples(double, args=given, pipeline=["second-etl"])) == SAMPLES
-    assert json.loads(heard[0]) == given
-    assert " " not in heard[0].replace("c d", "")
-    assert heard[1] == "second"
+    assert json.loads(received[0]) == given
+    assert " " not in received[0].replace("c d", "")
+    assert received[1] == "second"
     list(samples(double, args="--size 224; rm"))
-    assert heard[2] == "--size 224; rm"
+    assert received[2] == "--size 224; rm"
 
 
 def test_a_broken_stream_is_an_error_and_delivers_no_partial_sample(double, tar):

@@ -1,4 +1,4 @@
-"""https to gateways and targets alike: whose certificates are trusted, and the client's own."""
+"""https to gateways and targets: trusted certificates and client certificates."""
 
 import ssl
 import subprocess

@@ -139,7 +139,7 @@ def test_a_certificate_of_another_host_fails_immediately(server):
 
 @contextlib.contextmanager
 def accepting(serve):
-    """A server on a port of its own: what it does with each connection."""
+    """A server on a free port; the argument handles each connection."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def run():

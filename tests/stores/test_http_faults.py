@@ -1,4 +1,4 @@
-"""What may pass is borne, what does not is told, and bytes are right or not there at all."""
+"""Temporary faults are retried, permanent ones are reported, and no byte is ever wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _runs = count()
 
 @pytest.fixture
 def run(nginx, proxy):
-    """Reads the data through the proxy under a script; `run.path` is what was asked for."""
+    """Read the data through the proxy under a script; `run.path` is the requested path."""
     (nginx.root / "data.bin").write_bytes(DATA)
 
     def read(first=(), then=None, retry_policy=QUICK, seek=0):

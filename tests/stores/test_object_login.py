@@ -1,4 +1,4 @@
-"""`storage:`: two stores with logins of their own in one spec, and no secret in it."""
+"""`storage:`: two stores with separate credentials in one spec, and no secret in it."""
 
 import pickle
 
@@ -81,10 +81,10 @@ epoch: pass
         assert proxy.requests
         assert all(f"Credential={key}/" in each.headers["authorization"] for each in proxy.requests)
     storages = [Storage.of(Environment.read(), spec, source) for source in spec.sources]
-    told = repr((spec, storages)) + pickle.dumps((spec, storages)).decode("latin1")
+    text = repr((spec, storages)) + pickle.dumps((spec, storages)).decode("latin1")
     copies = "".join(map(str, (tmp_path / "copies").rglob("*")))
-    assert "s3cret" not in told + copies
-    assert "KEYONE" not in told + copies
+    assert "s3cret" not in text + copies
+    assert "KEYONE" not in text + copies
 
 
 def test_outputs_use_the_top_level_settings(s3, monkeypatch):

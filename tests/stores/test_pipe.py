@@ -1,4 +1,4 @@
-"""Commands whose output is a shard: never taken for whole when they failed, never left behind."""
+"""Commands whose output is a shard: a failed one never looks complete, and none stays running."""
 
 import fcntl
 import multiprocessing

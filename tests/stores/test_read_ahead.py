@@ -197,7 +197,7 @@ def test_the_next_shard_is_opened_after_this_one_is_complete():
 
 
 class Direct:
-    """Stands in for a Storage where nothing may come between the reader and the stream of a store."""
+    """A substitute for Storage that puts nothing between the reader and the stream of a store."""
 
     horizon = 0
 

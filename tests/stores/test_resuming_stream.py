@@ -15,7 +15,7 @@ QUICK = RetryPolicy(budget=5, brief=0.02, delay=0.0001, longest_delay=0.001)
 
 
 class ResponseBody:
-    """Gives the data from an offset on, and stops or fails where told."""
+    """Returns the data from an offset, and stops or fails at the given places."""
 
     def __init__(self, data: bytes, at: int, cut: int | None, silent: bool) -> None:
         self.data, self.at, self.cut, self.silent = data, at, cut, silent

@@ -1,4 +1,4 @@
-"""`stat`: what stores say of a shard that nobody reads, and that it changes when the shard does."""
+"""`stat`: what stores report about a shard without reading it, and that it changes with the shard."""
 
 import io
 import os

@@ -115,7 +115,7 @@ def test_every_store_delivers_the_same_samples(root, monkeypatch, expected):
         ("s3", "fork"),
         ("azure", "fork"),
         ("gcs", "fork"),
-        pytest.param("s3", "spawn", marks=pytest.mark.long),  # importing torch anew takes seconds
+        pytest.param("s3", "spawn", marks=pytest.mark.long),  # importing torch again takes seconds
     ],
     indirect=["root"],
 )

@@ -99,7 +99,7 @@ def test_a_stuck_mover_does_not_block_the_reader(monkeypatch):
 
 
 class Stuck(io.RawIOBase):
-    """Gives one piece, then waits in Python for ever."""
+    """Returns one chunk, then waits in Python forever."""
 
     given = False
 
@@ -130,14 +130,14 @@ def test_time_between_reads_does_not_count(tmp_path):
 
 
 def test_reads_blocked_in_the_system_are_reported(tmp_path, monkeypatch):
-    told = []
-    monkeypatch.setattr(watchdog, "stuck", told.append)
+    errors = []
+    monkeypatch.setattr(watchdog, "stuck", errors.append)
     read, write = os.pipe()
     stream = open_watched(partial(open, read, "rb", 0), 0.2, "pages", "/dev/fifo")
     threading.Timer(1.5, lambda: os.write(write, b"late")).start()
     with pytest.raises(ShardError, match=r"nothing arrived for 0.2 s"):
         stream.read(4)
-    assert "[source pages, url /dev/fifo]" in str(told[0])
+    assert "[source pages, url /dev/fifo]" in str(errors[0])
     stream.close()
     os.close(write)
 
