@@ -1,4 +1,4 @@
-"""Braces beside the package braceexpand, and what costs nothing however large the numbers are."""
+"""Braces compared with the package braceexpand, and constant cost for any size of range."""
 
 import pickle
 import tracemalloc

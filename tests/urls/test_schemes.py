@@ -1,4 +1,4 @@
-"""Slips of the pen in schemes are told from schemes that somebody may well have."""
+"""Typos in schemes are distinguished from schemes that a user could have."""
 
 from __future__ import annotations
 
