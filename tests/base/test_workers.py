@@ -1,4 +1,4 @@
-"""Integers that workers leave to those that come after them."""
+"""Integers of workers, which outlive the workers."""
 
 import multiprocessing
 import pickle

@@ -1,4 +1,4 @@
-"""Copies that are damaged: never made, and where they were made or put there, the store is asked again, once."""
+"""Damaged copies: wdspec never makes one, and fetches the shard again, once, if it finds one."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Reading through a cache gives the store's bytes, whether a copy is there, is made meanwhile, or cannot be."""
+"""Reading through a cache gives the store's bytes, whether a copy exists, is being made, or cannot be made."""
 
 import errno
 import io

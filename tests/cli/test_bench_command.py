@@ -1,4 +1,4 @@
-"""`wdspec bench`: rates by workers, where time goes, and what follows."""
+"""`wdspec bench`: rates by workers, where time is spent, and recommendations."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""`wdspec head`: the first samples, as training gets them."""
+"""`wdspec head`: the first samples, as training receives them."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Simulated draws against the obvious: draw batch after batch and count."""
+"""Simulated draws compared with drawing batch by batch and counting."""
 
 import math
 from fractions import Fraction

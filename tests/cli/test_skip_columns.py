@@ -1,4 +1,4 @@
-"""Progress bars count the samples that do not come, where a spec says that some may not."""
+"""Progress bars count dropped and skipped samples if the spec allows any."""
 
 import re
 

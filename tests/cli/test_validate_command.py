@@ -1,4 +1,4 @@
-"""`wdspec validate`, as a program: what it prints, how it ends, what it imports."""
+"""`wdspec validate`, as a program: its output, exit codes and imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of other tools, in the shapes that public repositories have them, and the specs that come of them.
+"""Files of other tools, in the shapes that public repositories have them, and the specs that they convert to.
 
 Run as a program, it writes the expected specs again; review the changes.
 """

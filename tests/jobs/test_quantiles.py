@@ -1,4 +1,4 @@
-"""The spread of a source is put together from those of its shards: some of it exactly, the rest within a bound."""
+"""The distribution of a source is combined from those of its shards: some values exactly, the rest within a bound."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""`wdspec stats`: what it measures, what it reads again, and what specs make of its numbers."""
+"""`wdspec stats`: what it measures, what it reads again, and how specs use its numbers."""
 
 import io
 import json
