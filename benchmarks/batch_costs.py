@@ -113,7 +113,7 @@ def spec_of(folder: Path, fields: str, batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def spend(batches: Iterator[dict[str, Any]], samples: int) -> float:
-    """Return the processor time per sample of reading at least so many samples, in seconds."""
+    """Return the processor seconds per sample when reading at least this many samples."""
     seen, start = 0, time.process_time()
     while seen < samples:
         seen += len(next(batches)["__key__"])

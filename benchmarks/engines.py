@@ -109,15 +109,17 @@ def main() -> None:
                 for (kind, count), job in jobs.items():
                     times.setdefault((kind, name, count), []).append(run(job, engine, ranks))
     print(f"Shards of {megabytes} MB, {few} and {many} of them, two workers.\n")
-    print("| job | engine | a shard, s | beside local | starting, s |")
+    print("| job | engine | seconds per shard | vs local | start-up, s |")
     print("|--|--|--:|--:|--:|")
     for kind in JOBS:
         each = {}
         for name in engines:
             least, most = (statistics.median(times[kind, name, count]) for count in (few, many))
             each[name] = (most - least) / (many - few)
-            beside = each[name] / each["local"] - 1
-            print(f"| {kind} | {name} | {each[name]:.3f} | {beside:+.1%} | {least - few * each[name]:.1f} |")
+            difference = each[name] / each["local"] - 1
+            print(
+                f"| {kind} | {name} | {each[name]:.3f} | {difference:+.1%} | {least - few * each[name]:.1f} |"
+            )
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ WORDS = " ".join(["the words of a text"] * 36)
 
 
 def texts(number: int, has_json: bool) -> dict[str, Any]:
-    """A batch of texts, each with memory of its own."""
+    """A batch of texts, each with its own memory."""
     keys = [f"{number:04}{index:04}" for index in range(64)]
     batch: dict[str, Any] = {"__key__": keys, "__url__": ["a/b.tar"] * 64, "__source__": ["a"] * 64}
     batch["txt"] = [f"{key} {WORDS}" for key in keys]

@@ -51,7 +51,7 @@ def by_windows(paths: Sequence[str], places: Sequence[tuple[int, int]]) -> None:
     readers: list[Any] = []
     for path in paths:
         file = open(path, "rb", buffering=0)  # noqa: SIM115  # closed by the reader
-        readers.append(TokenSamples(file, options, open))  # no file lies beside
+        readers.append(TokenSamples(file, options, open))  # no sidecar file
     lanes = [iter(each) for each in readers]
     for _ in range(len(places) // len(lanes)):
         for lane in lanes:

@@ -44,7 +44,7 @@ class SilentError(Exception):
     ],
     ids=repr,
 )
-def test_an_error_keeps_its_type_and_says_its_place_without_secrets(error):
+def test_an_error_keeps_its_type_and_shows_its_place_without_secrets(error):
     before, kind = str(error), type(error)
     tell_place(error, **PLACE)
     tell_place(error, **PLACE)
@@ -56,7 +56,7 @@ def test_an_error_keeps_its_type_and_says_its_place_without_secrets(error):
         assert str(shown).startswith(before[:4])
 
 
-def test_an_error_that_makes_its_own_text_says_its_place_in_a_note():
+def test_an_error_with_its_own_text_shows_its_place_in_a_note():
     error = SilentError("x")
     tell_place(error, **PLACE)
     assert error.args == ("x",)

@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("number", range(len(WRITTEN)))
-def test_a_spec_gives_the_order_and_the_state_that_were_written_down(number, folder, monkeypatch):
+def test_a_spec_has_the_recorded_order_and_state(number, folder, monkeypatch):
     monkeypatch.chdir(folder)
     written = WRITTEN[number]
     assert json.loads(json.dumps(golden.observed(written["spec"]))) == {
@@ -26,7 +26,7 @@ def test_a_spec_gives_the_order_and_the_state_that_were_written_down(number, fol
     }
 
 
-def test_the_specs_cover_what_the_order_depends_on():
+def test_the_specs_cover_everything_that_affects_the_order():
     specs = [each["spec"] for each in WRITTEN]
     leaves = [leaf for spec in specs for each in spec["dataset"] for leaf in each.get("dataset", [each])]
     assert len(specs) >= 40

@@ -96,7 +96,7 @@ def anything(*given: object, **named: object) -> None: ...
 @pytest.mark.parametrize(
     ("function", "given"), [(resize, 1), (anything, 3), (dict, 1), (print, 1), (str.upper, 1)]
 )
-def test_functions_that_accept_the_arguments_or_have_no_signature_are_left_alone(function, given) -> None:
+def test_functions_with_matching_or_unknown_signatures_are_accepted(function, given) -> None:
     check_arguments(function, "map: k:f", given)
 
 
@@ -117,7 +117,7 @@ def test_a_package_without_init_is_found_next_to_the_spec(
     assert file_of_module("plain_i.steps:f", folder) == str(tmp_path / "of_spec" / "plain_i")
 
 
-def test_a_folder_of_data_next_to_the_spec_hides_no_module_of_its_name(
+def test_a_data_folder_next_to_the_spec_hides_no_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -126,7 +126,7 @@ def test_a_folder_of_data_next_to_the_spec_hides_no_module_of_its_name(
     assert file_of_module("kit_i:Readers", folder) == str(tmp_path / "kit_i.py")
 
 
-def test_a_spec_error_of_a_user_module_says_where_it_occurred(tmp_path: Path) -> None:
+def test_a_spec_error_in_a_user_module_shows_its_place(tmp_path: Path) -> None:
     folder = write_modules(
         tmp_path / "of_spec", raises_i_py="from wdspec.base.errors import SpecError\nraise SpecError('no')\n"
     )
@@ -134,7 +134,7 @@ def test_a_spec_error_of_a_user_module_says_where_it_occurred(tmp_path: Path) ->
         import_function("raises_i:f", "map", folder)
 
 
-def test_a_module_of_the_same_name_that_was_imported_before_is_refused(tmp_path: Path) -> None:
+def test_an_already_imported_module_of_the_same_name_is_rejected(tmp_path: Path) -> None:
     import_function("kit_i:Readers.shout", "map")
     folder = write_modules(tmp_path / "of_spec", kit_i_py="def f():\n    pass\n")
     with pytest.raises(

@@ -118,7 +118,7 @@ def test_the_full_document_has_no_error(write: Write) -> None:
     assert codes("spec.yaml") == ["W361", "W351"]  # 34 shards for 128 slots; a million is no multiple of 512
 
 
-def test_the_full_document_means_what_it_says(write: Write, here: Path) -> None:
+def test_the_full_document_loads_as_expected(write: Write, here: Path) -> None:
     write(spec=FULL)
     spec = load("spec.yaml")
     archive, synthetic = spec.dataset
@@ -149,7 +149,7 @@ def test_the_full_document_means_what_it_says(write: Write, here: Path) -> None:
     assert laptop.epoch.samples == 2048
 
 
-def test_a_dict_a_file_and_a_spec_give_the_same(write: Write) -> None:
+def test_a_dict_a_file_and_a_spec_load_the_same(write: Write) -> None:
     write(spec="dataset: [{shards: a.tar, weight: 1}]\nseed: 3\n")
     by_file = load("spec.yaml")
     by_dict = load({"dataset": [{"shards": "a.tar", "weight": 1}], "seed": 3})
@@ -176,7 +176,7 @@ def test_a_dict_a_file_and_a_spec_give_the_same(write: Write) -> None:
         ("'1_0'", 10),
     ],
 )
-def test_whole_numbers_in_all_spellings(text: str, value: int, write: Write) -> None:
+def test_integers_in_all_spellings(text: str, value: int, write: Write) -> None:
     write(spec=f"dataset: [{{shards: a.tar}}]\nlimit: {text}\n")
     assert load("spec.yaml").limit == value
 
@@ -272,7 +272,7 @@ def test_the_environment_may_come_from_a_variable(write: Write, monkeypatch: pyt
         load("spec.yaml")
 
 
-def test_an_overlay_changes_sources_by_name_also_nested_ones_and_default_names(write: Write) -> None:
+def test_an_overlay_changes_sources_by_name(write: Write) -> None:
     write(
         spec="dataset:\n- {name: a, shards: a.tar}\n- dataset: [{shards: 'web-{0..9}.tar'}, {shards: c.tar}]\n"
         "environments: {e: {sources: {web: {shards: small.tar, shuffle: 5}, c: {scale: 0.5}}}}\n"
@@ -316,7 +316,7 @@ def test_variables_are_looked_up_nearest_first(write: Write, monkeypatch: pytest
     assert shards(env="e", vars={"b": "argument"}) == "argument/a.tar"
 
 
-def test_a_scalar_that_is_one_variable_is_typed_again_and_others_keep_the_spelling(write: Write) -> None:
+def test_a_scalar_that_is_one_variable_is_retyped(write: Write) -> None:
     write(
         spec="vars: {n: 007, list: [a.tar, b.tar], p: '${n}'}\nbatch: ${n}\nname: v${p}\n"
         "dataset: [{shards: '${list}', shuffle: '${k:-20}', tags: {t: '${n}', d: '$${n}', e: '${z:-}'}}]\n"
@@ -332,7 +332,7 @@ def test_a_scalar_that_is_one_variable_is_typed_again_and_others_keep_the_spelli
     assert load("spec.yaml", vars={"k": "30"}).sources[0].shuffle == 30
 
 
-def test_defaults_of_variables_may_hold_braces_and_variables(write: Write) -> None:
+def test_defaults_of_variables_can_contain_braces_and_variables(write: Write) -> None:
     write(spec="dataset: [{shards: '${where:-data/${set:-train}-{0..3}.tar}'}]\n")
     assert load("spec.yaml").sources[0].shards == ("data/train-{0..3}.tar",)
     assert load("spec.yaml", vars={"set": "x"}).sources[0].shards == ("data/x-{0..3}.tar",)
@@ -419,7 +419,7 @@ def test_scale_and_scaleprob_are_combined(defaults: Any, source: Any, effective:
     assert (spec.sources[0].scale, spec.sources[0].scaleprob) == effective
 
 
-def test_one_source_that_rescales_makes_images_of_all() -> None:
+def test_one_source_that_rescales_decodes_the_images_of_all() -> None:
     sources: list[dict[str, Any]] = [
         {"shards": "a.tar", "scale": 0.5},
         {"shards": "b.tar"},
@@ -433,7 +433,7 @@ def test_one_source_that_rescales_makes_images_of_all() -> None:
     assert [source.decode is None for source in load({"dataset": sources}).sources[:2]] == [True, True]
 
 
-def test_errors_of_a_source_are_merged_over_the_top_ones() -> None:
+def test_the_errors_key_of_a_source_is_merged_over_the_top_level() -> None:
     spec = load(
         {
             "errors": {"max_rate": 0.1},
@@ -460,7 +460,7 @@ def test_an_explicit_share_replaces_an_inherited_one() -> None:
     assert load({"defaults": {"weight": 2}, "dataset": shares}).sources[0].weight is None
 
 
-def test_probabilities_may_be_off_by_a_millionth() -> None:
+def test_probabilities_can_be_off_by_a_millionth() -> None:
     thirds = [{"shards": f"{name}.tar", "probability": 0.3333333} for name in "abc"]
     assert load({"dataset": thirds}).sources[0].probability == 0.3333333
 
@@ -497,7 +497,7 @@ def test_wds_secure_forbids_running_code(
 
 
 @pytest.mark.parametrize("name", ["[a, b]", "{a: b}", "5"])
-def test_a_name_of_the_wrong_kind_in_a_child_spec_is_a_problem_there(
+def test_a_name_of_the_wrong_type_in_a_child_spec_is_reported_there(
     write: Write, here: Path, name: str
 ) -> None:
     write(
@@ -507,9 +507,7 @@ def test_a_name_of_the_wrong_kind_in_a_child_spec_is_a_problem_there(
     assert [(p.code, p.file) for p in check("spec.yaml")[1]] == [("E202", "child.yaml")]
 
 
-def test_nothing_that_a_spec_names_is_imported(
-    write: Write, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loading_imports_no_user_code(write: Write, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "booby.py").write_text("open('trapped', 'w').close()\n")
     monkeypatch.syspath_prepend(str(here))
     write(
@@ -530,7 +528,7 @@ def test_batches_of_sources_whose_fields_visibly_differ_name_the_rename() -> Non
     assert load({"batch": 2, "dataset": renamed})
 
 
-def test_a_path_that_holds_a_hash_is_a_path_if_it_exists(here: Path) -> None:
+def test_an_existing_path_can_contain_a_hash(here: Path) -> None:
     (here / "a#b.yaml").write_text("dataset: [{shards: a.tar}]\n")
     assert load("a#b.yaml").split is None
 

@@ -25,7 +25,7 @@ def whole():
     return made.data
 
 
-def test_it_is_loaded_as_a_dict_is():
+def test_it_loads_like_a_dict():
     spec = wdspec.load(whole(), vars=OmegaConf.create({"where": "gs://b"}))
     assert [source.shards for source in spec.sources] == [("shards/a-{000..001}.tar",), ("gs://b/b.tar",)]
     assert spec.sources[1].weight == 2
@@ -34,7 +34,7 @@ def test_it_is_loaded_as_a_dict_is():
     assert wdspec.load({"dataset": whole().dataset}, vars={"where": "x"}).sources[0].name == "a"
 
 
-def test_everything_that_takes_a_spec_takes_it(tmp_path):
+def test_everything_that_accepts_a_spec_accepts_it(tmp_path):
     write_source(tmp_path, "a", shards=2, samples=3)
     made = OmegaConf.create({"dataset": [{"shards": f"{tmp_path}/a-*.tar"}], "batch": 2, "epoch": 4})
     assert len(wdspec.plan(made).sources[0].shards) == 2
@@ -63,7 +63,7 @@ def test_errors_in_it_are_problems_of_the_spec(text, says):
         wdspec.load(OmegaConf.create(text))
 
 
-def test_omegaconf_is_not_imported_for_that(monkeypatch):
+def test_wdspec_does_not_import_omegaconf(monkeypatch):
     monkeypatch.delitem(sys.modules, "omegaconf")
     wdspec.load({"dataset": [{"shards": "a.tar"}]})
     assert "omegaconf" not in sys.modules

@@ -79,7 +79,7 @@ def test_every_block_is_run_in_order(tmp_path):
     assert ran >= 5
 
 
-def test_the_setup_commands_are_those_of_ci():
+def test_the_setup_commands_match_ci():
     commands = [command for block in readme_blocks() if is_set_up(block) for command in block.commands]
     assert sorted(commands) == sorted(SET_UP_COMMANDS)
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
@@ -87,7 +87,7 @@ def test_the_setup_commands_are_those_of_ci():
 
 
 @pytest.mark.parametrize("command", SET_UP_COMMANDS)
-def test_the_set_up_commands_set_up_before_they_run(command):
+def test_setup_commands_run_setup_before_python(command):
     script = ROOT / command.split()[1]
     lines = [line for line in script.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     assert lines[0] == "set -euo pipefail"

@@ -96,7 +96,7 @@ PLACES = [
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
 @pytest.mark.parametrize("value", FORBIDS)
-def test_any_other_value_forbids_everywhere(place, value, monkeypatch):
+def test_any_other_value_forbids_pickle_everywhere(place, value, monkeypatch):
     monkeypatch.setenv("WDS_SECURE", value)
     with pytest.raises((SpecError, UrlError), match="WDS_SECURE"):
         place()
@@ -104,13 +104,13 @@ def test_any_other_value_forbids_everywhere(place, value, monkeypatch):
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
 @pytest.mark.parametrize("value", ALLOWS)
-def test_the_words_for_off_allow_everywhere(place, value, monkeypatch):
+def test_the_values_for_off_allow_pickle_everywhere(place, value, monkeypatch):
     monkeypatch.setenv("WDS_SECURE", value)
     place()
 
 
 @pytest.mark.parametrize("copy", [lambda made: made, lambda made: pickle.loads(pickle.dumps(made))])
-def test_the_setting_at_the_creation_of_a_decoder_holds(copy, monkeypatch):
+def test_a_decoder_keeps_the_setting_from_its_creation(copy, monkeypatch):
     sample = {"__key__": "1", "pyd": pickle.dumps(1)}
     makers = (
         lambda **options: Decoder(**options),

@@ -56,7 +56,7 @@ def test_workflows_call_scripts_that_exist(path):
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_publishing_has_a_token_of_its_own_and_no_other_right():
+def test_publishing_has_its_own_token_and_no_other_permission():
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
     assert "secrets." not in (ROOT / ".github" / "workflows" / "release.yml").read_text()

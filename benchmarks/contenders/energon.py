@@ -21,7 +21,7 @@ from benchmarks.samples import files_of, repeated
 CRUDE = "__module__: megatron.energon\n__class__: CrudeWebdataset\n"
 """A dataset.yaml that gives samples as dicts, as they are in the tars."""
 SLICES = 100
-"""`max_samples_per_sequence`, as its documentation begins with."""
+"""`max_samples_per_sequence`, the first value in its documentation."""
 
 
 def prepared(folder: Path, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Values that a forked child makes anew, streams by their `read`, and locks that end with their process."""
+"""Values that a forked child creates again, streams built from `read`, and locks that end with their process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wdspec.base.files import LockFile, RawStream, lock_open_file
 from wdspec.base.process import KeyedValues, PerProcess
 
 
-def test_a_forked_child_makes_its_own_value_and_is_shown_its_parent_s():
+def test_a_forked_child_creates_its_own_value_and_sees_its_parents():
     seen = []
     values = PerProcess(list, seen.append)
     values.value.append("the parent's")
@@ -21,18 +21,18 @@ def test_a_forked_child_makes_its_own_value_and_is_shown_its_parent_s():
     assert seen == []
 
 
-def test_a_lock_held_by_a_thread_at_the_fork_does_not_stop_the_child():
+def test_a_lock_held_during_a_fork_does_not_block_the_child():
     tables = PerProcess(KeyedValues)
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     def make():
-        begun.set()
+        started.set()
         go_on.wait()
         return "made"
 
     thread = threading.Thread(target=lambda: tables.value.get("key", make))
     thread.start()
-    begun.wait()
+    started.wait()
     try:
         assert in_child(lambda: tables.value.get("key", lambda: "the child's") == "the child's")
     finally:
@@ -41,7 +41,7 @@ def test_a_lock_held_by_a_thread_at_the_fork_does_not_stop_the_child():
     assert tables.value.get("key", lambda: "another") == "made"
 
 
-def test_a_value_that_cannot_be_made_is_asked_for_again():
+def test_a_value_whose_creation_failed_is_created_on_the_next_call():
     table = KeyedValues()
     with pytest.raises(ZeroDivisionError):
         table.get("key", lambda: 1 // 0)
@@ -66,7 +66,7 @@ def test_a_stream_that_can_read_can_all_the_rest():
     assert Slowly(b"").readinto(buffer) == 0
 
 
-def test_an_open_file_has_one_exclusive_lock_or_many_shared_ones(tmp_path):
+def test_an_open_file_has_one_exclusive_or_many_shared_locks(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"")
     with open(path) as first, open(path) as second:
@@ -79,7 +79,7 @@ def test_an_open_file_has_one_exclusive_lock_or_many_shared_ones(tmp_path):
             assert not lock_open_file(third.fileno(), shared=True)
 
 
-def test_a_lock_file_is_not_the_forked_child_s(tmp_path):
+def test_a_forked_child_does_not_inherit_a_lock_file(tmp_path):
     lock = LockFile(str(tmp_path / "lock"))
     assert lock.try_acquire()
     assert in_child(lambda: not LockFile(str(tmp_path / "lock")).try_acquire())

@@ -9,7 +9,7 @@ import wdspec
 from wdspec.base.files import shared_folder
 
 
-def test_it_is_made_for_the_user_alone(tmp_path, monkeypatch):
+def test_only_the_user_can_access_the_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     folder = shared_folder("keys")
     assert folder == shared_folder("keys") == str(tmp_path / f"wdspec-{os.getuid()}" / "keys")
@@ -17,7 +17,7 @@ def test_it_is_made_for_the_user_alone(tmp_path, monkeypatch):
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
 
 
-def test_a_folder_or_link_that_someone_else_made_is_refused(tmp_path, monkeypatch):
+def test_a_folder_or_link_of_another_user_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -26,7 +26,7 @@ def test_a_folder_or_link_that_someone_else_made_is_refused(tmp_path, monkeypatc
         shared_folder("keys")
 
 
-def test_a_folder_that_cannot_be_made_says_so(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
     with pytest.raises(wdspec.UsageError, match="cannot be made: Not a directory; set TMPDIR"):

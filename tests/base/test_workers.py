@@ -1,4 +1,4 @@
-"""Integers that workers leave to those that come after them."""
+"""Integers of workers, which outlive the workers."""
 
 import multiprocessing
 import pickle
@@ -19,7 +19,7 @@ def as_worker(monkeypatch):
     return become
 
 
-def test_each_worker_and_the_process_itself_have_integers_of_their_own(as_worker):
+def test_each_worker_and_the_process_have_separate_integers(as_worker):
     counters, places = WorkerCounters(3), []
     for number in (None, 0, 1, 1023, 1024, 1025, MOST_WORKERS - 1):
         as_worker(number)
@@ -32,13 +32,13 @@ def test_each_worker_and_the_process_itself_have_integers_of_their_own(as_worker
     assert {counters[place] for place in places} == {0}
 
 
-def test_more_workers_than_there_are_counters_for_are_an_error_and_share_none(as_worker):
+def test_more_workers_than_counters_are_an_error(as_worker):
     as_worker(MOST_WORKERS)
     with pytest.raises(wdspec.UsageError, match=r"worker 4096, .* at most 4,096 workers; give .* fewer"):
         iter(wdspec.DataPipeline([1, 2, 3]))
 
 
-def test_a_copy_begins_with_the_values_of_the_original():
+def test_a_copy_starts_with_the_values_of_the_original():
     counters = WorkerCounters()
     counters[0] = 7
     copy = pickle.loads(pickle.dumps(counters))
@@ -47,7 +47,7 @@ def test_a_copy_begins_with_the_values_of_the_original():
 
 
 @pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
-def test_what_a_process_counts_is_there_when_it_is_gone(start):
+def test_counts_outlive_their_process(start):
     counters, context = WorkerCounters(), multiprocessing.get_context(start)
     for expected in (5, 10):
         process = context.Process(target=count_five, args=(counters,))

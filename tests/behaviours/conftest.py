@@ -1,4 +1,4 @@
-"""Shards and specs on which the behaviours are shown."""
+"""Shards and specs for the tests of behaviours."""
 
 import io
 import tarfile

@@ -35,7 +35,7 @@ def spec(**more):
         {"errors": {"log": "x\0y"}},
     ],
 )
-def test_an_unreasonable_spec_is_refused(more):
+def test_an_unreasonable_spec_is_rejected(more):
     with pytest.raises(wdspec.SpecError):
         wdspec.load(spec(**more))
 
@@ -77,12 +77,12 @@ def test_a_nul_character_in_the_name_of_a_file_is_an_error(call):
         call("a\0b")
 
 
-def test_limits_are_written_out():
+def test_an_error_writes_the_limit_with_separators():
     with pytest.raises(wdspec.SpecError, match="at most 1,000,000, but"):
         wdspec.load(spec(batch=1_000_001))
 
 
-def test_a_global_batch_is_bounded_by_what_a_rank_holds():
+def test_the_batch_of_a_rank_limits_the_global_batch():
     loaded = wdspec.load(spec(batch={"global_size": 10**9}))
     with pytest.raises(wdspec.UsageError, match=r"hold 500,000,000 samples at once; the limit is 1,000,000"):
         batching(loaded, 2)
@@ -94,7 +94,7 @@ def test_a_loader_has_a_limited_number_of_workers():
         wdspec.loader(spec(), num_workers=10**9)
 
 
-def test_nul_is_in_no_name():
+def test_names_contain_no_nul():
     for name in ("a\0.tar", "file:///a%00.tar"):
         with pytest.raises(UrlError, match=r"NUL|%00"):
             list(wdspec.WebDataset(name))
@@ -110,7 +110,7 @@ def test_a_number_with_a_leading_zero_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize("pattern", ["{1..10..0}", "{a..f..0}", "{1..10..-0}", "{1..10..00}"])
-def test_a_range_takes_steps(pattern):
+def test_a_range_accepts_a_step(pattern):
     with pytest.raises(UrlError, match="step of 0"):
         Braces(pattern)
 
@@ -137,7 +137,7 @@ def test_an_npy_file_ends_with_its_array(version):
 @pytest.mark.parametrize(
     ("name", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)]
 )
-def test_a_bomb_takes_no_more_memory_than_is_kept_at_once(monkeypatch, name, pack):
+def test_a_bomb_uses_bounded_memory(monkeypatch, name, pack):
     monkeypatch.setattr(kinds, "_AT_ONCE", 1 << 20)
     monkeypatch.setattr(kinds, "MAX_DECOMPRESSED", 1 << 24)
     bomb, large = pack(bytes((1 << 24) + 1)), pack(bytes(1 << 24))

@@ -42,7 +42,7 @@ def test_01_names_split_at_the_first_dot_of_the_base(tar, name, key, suffix):
     )
 
 
-def test_02_adjacent_files_of_one_key_are_a_sample(tar):
+def test_02_adjacent_files_with_one_key_are_a_sample(tar):
     url = tar(("a.JPG", b"1"), ("a.cls", b"2"), ("b.jpg", b"3"), ("b.cls", b"4"))
     samples = list(wds.WebDataset(url))
     assert [list(sample) for sample in samples] == [["__key__", "__url__", "jpg", "cls"]] * 2
@@ -75,7 +75,7 @@ def test_06_braces_expand_in_lists_too():
     assert len(wds.SimpleShardList(["x-{0..3}.tar"])) == 4
 
 
-def test_07_members_without_a_sample_are_skipped_and_hard_links_are_resolved(tar):
+def test_07_members_without_a_key_are_skipped_and_hard_links_resolved(tar):
     url = tar(
         ("__index__/x.json", b"1"),
         ("__meta__", b"2"),
@@ -93,7 +93,7 @@ def test_07_members_without_a_sample_are_skipped_and_hard_links_are_resolved(tar
         list(wds.WebDataset(tar(("x.txt", b"4"), ("x.link", "x.txt", tarfile.SYMTYPE))))
 
 
-def test_08_files_of_the_finder_are_not_samples(tar):
+def test_08_macos_finder_files_are_not_samples(tar):
     assert keys(wds.WebDataset(tar(("d/._a.jpg", b"0"), ("d/.DS_Store", b"0"), ("d/a.jpg", b"1")))) == ["d/a"]
 
 
@@ -170,7 +170,7 @@ def test_14_the_rest_of_a_truncated_archive_never_merges_with_the_next(tar):
     assert not any({"jpg", "cls"} <= set(s) for s in samples)
 
 
-def test_15_a_pipe_that_fails_is_always_an_error(tar):
+def test_15_a_failing_pipe_is_always_an_error(tar):
     url = tar(*((f"{i}.txt", b"x" * 600) for i in range(10)))
     for _ in range(5):
         with pytest.raises(ShardError, match="failed with exit status 7"):

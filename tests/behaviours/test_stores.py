@@ -67,7 +67,7 @@ def test_21_the_second_epoch_reads_the_copy(stores, url, tmp_path):
     assert os.path.exists(first[0]["__local_path__"])
 
 
-def test_22_a_file_put_into_the_cache_is_read_instead(stores, url, tmp_path):
+def test_22_a_file_placed_in_the_cache_is_read_instead(stores, url, tmp_path):
     (tmp_path / "imagenet-val-000000.tar").write_bytes(imagenet("imagenet-val-000000.tar"))
     requests = len(stores.requests)
     samples = list(wds.WebDataset(url, cache_dir=tmp_path))
@@ -88,14 +88,14 @@ def test_22_a_function_names_files_in_the_cache(stores, url, tmp_path, capfd, mo
     assert capfd.readouterr().err == f"# downloading {other} to {sample['__local_path__']}\n"
 
 
-def test_22_a_download_that_is_not_a_shard_leaves_nothing(stores, url, tmp_path):
+def test_22_a_download_that_is_not_a_shard_is_removed(stores, url, tmp_path):
     with pytest.raises(ShardError):
         list(wds.WebDataset("pipe:echo this is no tar at all, just a page", cache_dir=tmp_path))
     left = [path for path in Path(tmp_path).rglob("*") if path.is_file() and "echo" in path.name]
     assert left == []
 
 
-def test_23_the_oldest_copies_are_deleted_when_there_is_no_room(url, tmp_path):
+def test_23_the_oldest_copies_are_deleted_when_space_runs_out(url, tmp_path):
     size = len(imagenet("imagenet-val-000000.tar"))
     urls = [url.replace("000000", f"{i:06d}") for i in range(6)]
     dataset = wds.WebDataset(urls, cache_dir=tmp_path, cache_size=3 * size + size // 2)

@@ -19,7 +19,7 @@ def keys(samples):
     return [sample["__key__"] for sample in samples]
 
 
-def test_32_shuffling_keeps_the_items_and_repeats_with_its_seed():
+def test_32_shuffling_keeps_the_items_and_is_seeded():
     def passes(**options):
         pipeline = wds.DataPipeline(range(1000)).shuffle(100, **options)
         return [list(pipeline) for _ in range(2)]
@@ -44,7 +44,7 @@ def test_32_detshuffle_changes_with_the_epoch_also_in_fresh_workers(persistent):
     assert first[0] != first[1] != first[2]
 
 
-def test_33_batches_are_whole_at_once_and_the_last_may_be_partial():
+def test_33_batches_are_full_and_the_last_can_be_partial():
     pulled = []
 
     def counting():
@@ -93,12 +93,12 @@ def test_36_a_mix_keeps_its_shares():
 
 
 @pytest.mark.parametrize("shares", [[1], [1, -1], [0, 0], [1, 1, 1], [1, float("nan")]])
-def test_36_impossible_shares_are_refused(shares):
+def test_36_impossible_shares_are_rejected(shares):
     with pytest.raises(UsageError, match="share"):
         wds.RandomMix([[0], [1]], shares)
 
 
-def test_37_epochs_continue_through_the_data(x_tgz):
+def test_37_the_next_epoch_continues_in_the_data(x_tgz):
     dataset = wds.WebDataset(x_tgz)
     assert len(list(dataset.with_epoch(193))) == 193
     two = dataset.with_epoch(2)
@@ -130,7 +130,7 @@ def test_38_a_spec_sets_it_for_the_whole_job(source):
     assert [len(mine) for mine in seen] == [10] * 4
 
 
-def test_38_a_pass_is_dealt_out_whole_and_evenly(source, monkeypatch):
+def test_38_a_pass_is_divided_completely_and_evenly(source, monkeypatch):
     urls, seen = source(6, 10), []
     for rank in range(4):
         monkeypatch.setenv("RANK", str(rank))
@@ -188,12 +188,12 @@ def test_39_collections_are_drawn_again_in_each_pass(source, monkeypatch):
         ({"shards": "a.tar", "perepoch": 1}, "unknown key `perepoch`"),
     ],
 )
-def test_39_impossible_values_are_named(dataset, said):
+def test_39_errors_name_impossible_values(dataset, said):
     with pytest.raises(UsageError, match=said):
         wds.WebDataset({"datasets": [dataset]})
 
 
-def test_40_written_shards_are_read_back(tmp_path):
+def test_40_written_shards_can_be_read(tmp_path):
     picture = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
     array = np.arange(6).reshape(2, 3)
     sample = {
@@ -226,7 +226,7 @@ def test_40_shards_hold_maxcount_samples(tmp_path, count, each, shards):
     assert [len(list(wds.WebDataset(str(path)))) for path in found] == shards
 
 
-def test_40_bytes_repeat_and_a_crash_leaves_no_shard(tmp_path):
+def test_40_bytes_are_reproducible_and_a_crash_leaves_no_shard(tmp_path):
     def written():
         file = io.BytesIO()
         with wds.TarWriter(file) as writer:

@@ -107,7 +107,7 @@ def test_27_only_selects_the_decoded_fields():
     assert (inverse["cls"], inverse["jpg"].shape) == (b"1", (4, 5, 3))
 
 
-def test_28_a_handler_takes_the_extensions_it_names():
+def test_28_a_handler_decodes_only_its_extensions():
     sample = {"a.seg.jpg": b"1", "JPG": b"2", "b.jpg": b"3"}
     seg = wds.handle_extension("seg.jpg", lambda data: "seg")
     assert decoded(sample, seg, wds.handle_extension("JPG", lambda data: "jpg")) == {
@@ -115,13 +115,13 @@ def test_28_a_handler_takes_the_extensions_it_names():
     }  # fmt: skip
 
 
-def test_29_a_failure_says_where_and_why(tar):
+def test_29_an_error_says_where_and_why(tar):
     url = tar(("a.png", b"no picture"))
     with pytest.raises(FieldError, match=rf"cannot decode.*not an image.*url {url}, key a, field png"):
         list(wds.WebDataset(url).decode("rgb"))
 
 
-def test_29_failures_are_left_out_on_request(x_tgz):
+def test_29_failed_samples_are_skipped_on_request(x_tgz):
     def every_second(key, data):
         if key == ".png" and int(np.asarray(Image.open(io.BytesIO(data)))[0, 0, 0]) % 2:
             raise ValueError("odd")
@@ -130,7 +130,7 @@ def test_29_failures_are_left_out_on_request(x_tgz):
     assert len(list(dataset)) == 24
 
 
-def test_30_rename_takes_the_first_alternative_and_keeps_the_rest():
+def test_30_rename_uses_the_first_alternative_and_keeps_other_fields():
     sample = {"__key__": "k", "__url__": "u", "png": 1, "jpg": 2, "cls": 3}
     pipeline = wds.DataPipeline([sample])
     assert list(pipeline.rename(image="png;jpg")) == [{"__key__": "k", "__url__": "u", "image": 1, "cls": 3}]
@@ -141,7 +141,7 @@ def test_30_rename_takes_the_first_alternative_and_keeps_the_rest():
         list(pipeline.rename(image="bin"))
 
 
-def test_31_to_tuple_takes_alternatives_and_says_what_is_missing():
+def test_31_to_tuple_accepts_alternatives_and_names_missing_fields():
     pipeline = wds.DataPipeline([{"__key__": "k", "jpg": 1, "cls": 2}])
     assert list(pipeline.to_tuple("png;jpg cls")) == list(pipeline.to_tuple("png;jpg", "cls")) == [(1, 2)]
     with pytest.raises(FieldError, match="no field `txt`; it has: jpg, cls"):
@@ -150,7 +150,7 @@ def test_31_to_tuple_takes_alternatives_and_says_what_is_missing():
     assert list(pipeline.to_tuple("txt", handler=wds.ignore_and_continue)) == []
 
 
-def test_25_json_keeps_what_python_writes():
+def test_25_json_keeps_every_value_that_python_writes():
     assert decoded({"json": json.dumps({"a": None, "b": [1.5, "x"]}).encode()})["json"] == {
         "a": None,
         "b": [1.5, "x"],

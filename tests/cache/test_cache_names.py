@@ -25,7 +25,7 @@ from wdspec.urls.urls import ShardUrl
         ("/data/x.tar", "file/data/x.tar"),
     ],
 )
-def test_a_good_url_is_spelt_out(url, name):
+def test_a_simple_url_is_its_own_cache_name(url, name):
     assert own_name(url) == name
 
 
@@ -39,17 +39,17 @@ def test_urls_with_the_same_file_name_have_different_copies():
     assert len({own_name(url) for url in urls}) == len(urls)
 
 
-def test_passwords_do_not_become_names():
+def test_passwords_do_not_appear_in_names():
     assert "secret" not in own_name("https://me:secret@h/0.tar?token=secret")
 
 
-def test_another_etl_is_another_copy():
+def test_each_etl_has_its_own_copy():
     names = {own_name("gs://b/0.tar", variant) for variant in ("", "etl_name=a", "etl_name=b")}
     assert len(names) == 3
     assert all(name.endswith(".tar") for name in names)
 
 
-def test_capitals_are_told_apart_where_the_file_system_does_not():
+def test_names_differ_on_case_insensitive_file_systems():
     assert own_name("gs://b/A.tar") == "gs/b/A.tar"
     assert own_name("gs://b/A.tar", folds_case=True).lower() != own_name("gs://b/a.tar", folds_case=True)
 
@@ -69,7 +69,7 @@ _HOSTILE = st.lists(
 @example("gs://b/" + "a/" * 3000 + "x.tar", False)
 @example("pipe:../../x", False)
 @example("gs://b/\ud800.tar", False)
-def test_no_name_leaves_the_directory(text, folds):
+def test_no_name_escapes_the_directory(text, folds):
     if text.startswith("file:") and ("\0" in text or "%00" in text):
         return  # refused before
     if text.startswith("file://") and not text.startswith("file:///"):
@@ -87,14 +87,14 @@ def test_no_name_leaves_the_directory(text, folds):
             assert len(name.encode()) < 4096 - 256, url[:50]
 
 
-def test_the_key_is_the_rewritten_url_and_for_a_pipe_the_written_one():
+def test_the_key_is_the_rewritten_url_except_for_pipes():
     names = CacheNames("/c")
     assert names(ShardUrl("gs://b/0.tar", "/d"), "http://h/0.tar").own == "http/h/0.tar"
     assert names(ShardUrl("gs://b/0.tar", "/d"), "pipe:ssh h cat 0.tar").own == "gs/b/0.tar"
     assert names(ShardUrl("x/0.tar", "/d"), "pipe:ssh h cat 0.tar").own == "file/d/x/0.tar"
 
 
-def test_a_directory_filled_by_hand_is_looked_at_by_path_and_by_unambiguous_name():
+def test_a_directory_filled_by_hand_is_searched_by_path_and_unique_name():
     def filled(url, ambiguous=frozenset({"1.tar"}), variant=""):
         return CacheNames("/c", ambiguous=ambiguous)(ShardUrl(url, "/d"), url, variant).filled
 
@@ -108,7 +108,7 @@ def test_a_directory_filled_by_hand_is_looked_at_by_path_and_by_unambiguous_name
     assert filled("gs://.wdspec/index/0") == ("0",)
 
 
-def test_a_name_is_shared_if_two_urls_have_it_and_not_if_one_url_stands_twice():
+def test_a_name_is_ambiguous_if_two_different_urls_have_it():
     urls = [ShardUrl(text, "/d") for text in ("gs://a/0.tar", "gs://b/0.tar", "gs://a/1.tar", "gs://a/1.tar")]
     assert find_shared_names(urls, {"0.tar", "1.tar"}) == {"0.tar"}
     assert find_shared_names(
@@ -124,7 +124,7 @@ def settings_of(environ=(), top=None, **source):
     )
 
 
-def test_the_nearest_cache_counts_and_the_variable_goes_before():
+def test_the_nearest_cache_applies_unless_the_variable_is_set():
     assert settings_of() is None
     assert settings_of(top={"dir": "/c", "size": "5kB"}) == CacheSettings("/c", 5000)
     assert settings_of(top="/c", cache="/d") == CacheSettings("/d")
@@ -135,21 +135,21 @@ def test_the_nearest_cache_counts_and_the_variable_goes_before():
     assert settings_of({"WDS_CACHE_SIZE": "1e12"}, top="/c") == CacheSettings("/c", 10**12)
 
 
-def test_false_switches_the_cache_off_whatever_is_set_elsewhere():
+def test_false_disables_the_cache_regardless_of_other_settings():
     assert settings_of(top="/c", cache=False) is None
     assert settings_of({"WDS_CACHE": "/e"}, top="/c", cache=False) is None
     assert settings_of({"WDS_CACHE": "/e"}, top=False) is None
     assert settings_of(top=False, cache="/c") == CacheSettings("/c")
 
 
-def test_a_tilde_is_the_home_directory_and_a_relative_variable_starts_at_the_working_directory():
+def test_tildes_are_expanded_and_the_variable_is_relative_to_the_cwd():
     home = os.path.expanduser("~")
     assert settings_of(top="~/wds").directory == f"{home}/wds"
     assert settings_of({"WDS_CACHE": "~"}).directory == home
     assert settings_of({"WDS_CACHE": "c/"}).directory == os.path.join(os.getcwd(), "c")
 
 
-def test_a_size_that_is_none_is_refused():
+def test_an_invalid_size_is_rejected():
     for text in ("lots", "1.2.3e5", ".e5"):
         with pytest.raises(
             UsageError, match=rf"WDS_CACHE_SIZE={text}: .*is not a size; write for example `500GB`"

@@ -1,4 +1,4 @@
-"""Copies that are damaged: never made, and where they were made or put there, the store is asked again, once."""
+"""Damaged copies: wdspec never makes one, and fetches the shard again, once, if it finds one."""
 
 import gzip
 import io
@@ -60,7 +60,7 @@ def flip(path, at):
 
 @pytest.mark.parametrize("name", ["a.tar.gz", "a.jsonl"])
 @pytest.mark.parametrize("announced", [True, False])
-def test_what_is_not_whole_never_becomes_a_copy(tmp_path, served, name, announced):
+def test_incomplete_data_never_becomes_a_copy(tmp_path, served, name, announced):
     data = (served.folder / name).read_bytes()
     url = f"gs://bucket/{name}"
     for bad in (data[: len(data) // 2 + 3], data[:-5]):
@@ -83,7 +83,7 @@ def test_a_flipped_bit_in_compressed_data_never_becomes_a_copy(tmp_path, served,
 
 @pytest.mark.parametrize("damage", ["start", "middle", "end", "cut", "empty"])
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.jsonl"])
-def test_a_damaged_copy_is_passed_over_and_made_anew(served, name, damage, caplog):
+def test_a_damaged_copy_is_skipped_and_made_again(served, name, damage, caplog):
     expected = keys(spec(served, name))
     copy = copy_of(served, name)
     whole = copy.read_bytes()
@@ -108,7 +108,7 @@ def test_a_damaged_copy_is_passed_over_and_made_anew(served, name, damage, caplo
     assert "damaged" not in caplog.text
 
 
-def test_a_copy_that_somebody_put_there_is_passed_over_and_left(served, caplog):
+def test_a_damaged_file_of_the_user_is_skipped_and_kept(served, caplog):
     expected = keys(spec(served, "a.tar", cache=False))
     served.copies.mkdir()
     (served.copies / "a.tar").write_bytes((served.folder / "a.tar").read_bytes()[:100_000])
@@ -118,7 +118,7 @@ def test_a_copy_that_somebody_put_there_is_passed_over_and_left(served, caplog):
     assert str(served.copies / "a.tar") in caplog.text
 
 
-def test_a_shard_that_is_damaged_in_its_store_is_asked_for_again_only_once(tmp_path, served):
+def test_a_shard_damaged_in_its_store_is_fetched_again_only_once(tmp_path, served):
     broken = io.BytesIO()
     with tarfile.open(fileobj=broken, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name in ("a.txt", "b.txt", "a.txt", "c.txt"):
@@ -135,7 +135,7 @@ def test_a_shard_that_is_damaged_in_its_store_is_asked_for_again_only_once(tmp_p
         keys(spec(served, "twice.tar"))
 
 
-def test_an_error_of_a_copy_names_it_where_the_store_is_gone(served):
+def test_an_error_names_the_copy_if_the_store_is_gone(served):
     expected = keys(spec(served, "a.tar"))
     copy = copy_of(served, "a.tar")
     flip(copy, 3584 * 100 + 150)
@@ -178,9 +178,7 @@ def fields(served):
         {"subset": {"part": "100%", "of": "json.n"}},
     ],
 )
-def test_a_field_that_cannot_be_decoded_is_asked_for_again_where_it_came_from_a_copy(
-    served, fields, caplog, read
-):
+def test_an_undecodable_field_from_a_copy_is_fetched_again(served, fields, caplog, read):
     copy = copy_of(served, "fields.tar")
     with caplog.at_level("WARNING"):
         assert decoded(served, **read) == fields
@@ -198,9 +196,7 @@ def test_a_field_that_cannot_be_decoded_is_asked_for_again_where_it_came_from_a_
         {"size": 1, "group_by": "json.n", "group_wait": 10},
     ],
 )
-def test_a_field_that_cannot_be_measured_is_asked_for_again_where_it_came_from_a_copy(
-    served, fields, batch, epoch
-):
+def test_an_unmeasurable_field_from_a_copy_is_fetched_again(served, fields, batch, epoch):
     copy = copy_of(served, "fields.tar")
     more = {"overlong": "alone"} if "cost" in batch else {}
     spec = {
@@ -217,7 +213,7 @@ def test_a_field_that_cannot_be_measured_is_asked_for_again_where_it_came_from_a
         assert copy.read_bytes() == (served.folder / "fields.tar").read_bytes()
 
 
-def test_a_sample_that_costs_too_much_leaves_its_copy(served, fields):
+def test_a_sample_with_too_high_a_cost_keeps_its_copy(served, fields):
     (served.folder / "fields.tar").write_bytes(copy_of(served, "fields.tar").read_bytes())
     before = sum(served.fetched.values())
     for _ in range(3):
@@ -235,9 +231,7 @@ def test_a_sample_that_costs_too_much_leaves_its_copy(served, fields):
 
 
 @pytest.mark.parametrize("choice", [{}, {"where": "json.n >= 0"}])
-def test_a_field_that_is_damaged_in_its_store_names_the_copy_and_costs_one_more_reading(
-    served, fields, choice
-):
+def test_a_field_damaged_in_its_store_costs_one_more_read(served, fields, choice):
     (served.folder / "fields.tar").write_bytes(copy_of(served, "fields.tar").read_bytes())
     skipping = {"errors": {"skip": True}, **choice}
     before = sum(served.fetched.values())
@@ -248,7 +242,7 @@ def test_a_field_that_is_damaged_in_its_store_names_the_copy_and_costs_one_more_
         decoded(served)
 
 
-def test_a_field_that_cannot_be_decoded_says_so_where_the_store_is_gone(served, fields):
+def test_an_undecodable_field_is_reported_if_the_store_is_gone(served, fields):
     (served.folder / "fields.tar").unlink()
     with pytest.raises(
         FieldError, match=r"copy .*, key 020.*store cannot be read in its place: no such object"
@@ -256,7 +250,7 @@ def test_a_field_that_cannot_be_decoded_says_so_where_the_store_is_gone(served, 
         decoded(served)
 
 
-def test_a_copy_and_a_changed_object_are_never_spliced(served):
+def test_a_copy_is_never_continued_with_a_changed_object(served):
     keys(spec(served, "a.tar"))
     flip(copy_of(served, "a.tar"), 3584 * 100 + 150)
     other = [(key, {"txt": fields["txt"][::-1] + b"!"}) for key, fields in SAMPLES]

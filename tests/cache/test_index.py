@@ -63,13 +63,13 @@ def kept(index):
     return {index.entries.content(entry.key, entry.path).name for entry in index.entries.by_use()}
 
 
-def test_a_new_copy_does_not_list_those_that_are_there(index, listings):
+def test_adding_a_copy_does_not_list_existing_ones(index, listings):
     for number in range(100):
         assert keep(index, number, limit=10**9)
     assert len(listings) <= 1
 
 
-def test_a_listing_serves_many_deletions_and_the_oldest_go_first(index, listings):
+def test_one_listing_serves_many_deletions_oldest_first(index, listings):
     for number in range(300):
         assert keep(index, number)
     limit = BASE + counted(index)
@@ -116,9 +116,7 @@ def test_the_sum_is_right_after_every_change(index):
 
 @pytest.mark.parametrize("function", ["replace", "unlink", "stat", "utime"])
 @pytest.mark.parametrize("calls", range(1, 6))
-def test_after_a_kill_anywhere_too_much_may_be_counted_and_never_too_little(
-    function, calls, index, monkeypatch
-):
+def test_a_kill_anywhere_never_undercounts(function, calls, index, monkeypatch):
     limit = BASE + 5 * (SIZE + 100)
     for number in range(4):
         assert keep(index, number, limit)
@@ -146,7 +144,7 @@ def test_after_a_kill_anywhere_too_much_may_be_counted_and_never_too_little(
     assert name_of(29) in kept(index)
 
 
-def test_a_cache_without_a_sum_or_with_a_wrong_one_is_counted(index):
+def test_a_cache_with_a_missing_or_wrong_sum_is_counted(index):
     limit = BASE + 3 * (SIZE + 100)
     for number in range(3):
         assert keep(index, number, limit)
@@ -161,7 +159,7 @@ def test_a_cache_without_a_sum_or_with_a_wrong_one_is_counted(index):
         assert BASE + counted(index) <= limit
 
 
-def test_what_others_add_to_the_index_is_counted(index):
+def test_index_entries_of_other_processes_are_counted(index):
     limit = BASE + 10 * (SIZE + 100)
     assert keep(index, 0, limit)
     older = Entries(index.entries.folder, index.permissions)  # as a version of wdspec that keeps no sum would
@@ -174,7 +172,7 @@ def test_what_others_add_to_the_index_is_counted(index):
         assert BASE + counted(index) <= limit
 
 
-def test_what_a_killed_maker_set_aside_is_freed_when_there_is_no_room(index):
+def test_space_reserved_by_a_killed_process_is_freed_when_needed(index):
     limit = BASE + 3 * (SIZE + 100)
     assert reserve(index, 0, limit, 2 * SIZE)  # and is killed
     assert keep(index, 0, limit)

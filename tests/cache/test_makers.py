@@ -1,4 +1,4 @@
-"""Whoever makes a copy may fork, die, be stopped or end at any time: its readers go on."""
+"""The process that makes a copy can fork, die, stop or exit at any time: readers of the copy continue."""
 
 import os
 import signal
@@ -65,7 +65,7 @@ def maker(tmp_path):
 
 
 @pytest.mark.parametrize("forks", [False, True])
-def test_readers_go_on_when_the_maker_is_killed_even_if_its_children_live(maker, caching, forks):
+def test_readers_continue_after_the_maker_is_killed(maker, caching, forks):
     process = maker(forks)
     store = Store({URL: DATA})
     stream = caching.open(URL, store)
@@ -77,7 +77,7 @@ def test_readers_go_on_when_the_maker_is_killed_even_if_its_children_live(maker,
     assert caching.path(URL).read_bytes() == DATA
 
 
-def test_a_maker_that_was_stopped_is_not_waited_for_for_ever(maker, caching, monkeypatch, caplog):
+def test_readers_do_not_wait_forever_for_a_stopped_maker(maker, caching, monkeypatch, caplog):
     monkeypatch.setattr(follower, "STALLED", 0.3)
     maker()
     store = Store({URL: DATA})
@@ -87,7 +87,7 @@ def test_a_maker_that_was_stopped_is_not_waited_for_for_ever(maker, caching, mon
     assert "makes no progress" in caplog.text
 
 
-def test_a_killed_maker_s_part_is_not_taken_for_a_copy_and_goes_with_the_next_one(maker, caching):
+def test_a_partial_file_of_a_killed_maker_is_replaced(maker, caching):
     maker().kill()
     index = Index(str(caching.directory))
     part = index.part(key_of(caching.copies(URL).own))
@@ -101,7 +101,7 @@ def test_a_killed_maker_s_part_is_not_taken_for_a_copy_and_goes_with_the_next_on
     assert time.monotonic() < deadline
 
 
-def test_a_child_of_the_maker_reads_behind_it_and_makes_nothing(caching):
+def test_a_child_of_the_maker_follows_it_and_makes_no_copy(caching):
     tickets = threading.Semaphore(3)
     store = Store({URL: DATA}, piece=100_000, wait=tickets.acquire)
     stream = caching.open(URL, store)
@@ -119,7 +119,7 @@ def test_a_child_of_the_maker_reads_behind_it_and_makes_nothing(caching):
     assert store.fetched == [URL]
 
 
-def test_a_process_that_ends_finishes_what_is_nearly_made_and_leaves_no_part(caching, monkeypatch):
+def test_an_exiting_process_finishes_nearly_complete_copies(caching, monkeypatch):
     assert filling.GRACE >= 1
     monkeypatch.setattr(filling, "GRACE", 60)
     store = Store({URL: DATA}, piece=100_000, wait=lambda: time.sleep(0.01))

@@ -55,7 +55,7 @@ def shards(tmp_path):
         yield made
 
 
-def test_every_shard_is_fetched_exactly_once_and_never_again(shards, tmp_path, crowd):
+def test_every_shard_is_fetched_exactly_once(shards, tmp_path, crowd):
     processes, workers = crowd
     cache = tmp_path / "cache"
     jobs = [Job(shards.digests, cache, workers=workers, passes=2) for _ in range(processes)]
@@ -68,12 +68,12 @@ def test_every_shard_is_fetched_exactly_once_and_never_again(shards, tmp_path, c
     assert not list((cache / ".wdspec" / "parts").iterdir())
 
 
-def test_a_kill_costs_one_more_fetch_and_leaves_only_right_files(shards, tmp_path, crowd):
+def test_a_kill_costs_one_fetch_and_leaves_only_correct_files(shards, tmp_path, crowd):
     kill_at_random(shards, tmp_path, crowd[0], 2 * crowd[0])
 
 
 @pytest.mark.long
-def test_a_hundred_kills_leave_only_right_files(shards, tmp_path):
+def test_a_hundred_kills_leave_only_correct_files(shards, tmp_path):
     kill_at_random(shards, tmp_path, 4, 100)
 
 
@@ -97,7 +97,7 @@ def kill_at_random(shards, tmp_path, processes, count):
 
 
 @pytest.mark.parametrize("killing", [False, True])
-def test_a_limit_below_the_data_holds_at_every_moment(shards, tmp_path, crowd, killing):
+def test_a_limit_below_the_data_size_is_never_exceeded(shards, tmp_path, crowd, killing):
     processes, workers = crowd
     cache = tmp_path / "cache"
     limit = shards.size // 3

@@ -1,4 +1,4 @@
-"""Reading through a cache gives the store's bytes, whether a copy is there, is made meanwhile, or cannot be."""
+"""Reading through a cache gives the store's bytes, whether a copy exists, is being made, or cannot be made."""
 
 import errno
 import io
@@ -16,7 +16,7 @@ DATA = tar_of(3_000_000)
 
 
 @pytest.mark.parametrize("seekable", [True, False])
-def test_the_first_reader_gets_the_store_s_bytes_and_leaves_a_copy(caching, seekable):
+def test_the_first_reader_gets_the_bytes_and_leaves_a_copy(caching, seekable):
     store = Store({URL: DATA}, seekable=seekable)
     assert caching.read(URL, store) == DATA
     assert caching.path(URL).read_bytes() == DATA
@@ -25,7 +25,7 @@ def test_the_first_reader_gets_the_store_s_bytes_and_leaves_a_copy(caching, seek
     assert store.fetched == [URL]
 
 
-def test_a_copy_is_read_as_the_plain_file_it_is(caching):
+def test_a_copy_is_read_as_a_plain_file(caching):
     caching.read(URL, Store({URL: DATA}))
     with caching.open(URL, Store()) as stream:
         assert isinstance(stream, io.FileIO)
@@ -35,7 +35,7 @@ def test_a_copy_is_read_as_the_plain_file_it_is(caching):
         assert stream.read(10) == DATA[1000:1010]
 
 
-def test_two_readers_of_a_cold_shard_fetch_it_once(caching):
+def test_two_readers_of_an_uncached_shard_fetch_it_once(caching):
     store = Store({URL: DATA}, piece=10_000)
     first, second = caching.open(URL, store), caching.open(URL, store)
     pieces = [], []
@@ -49,7 +49,7 @@ def test_two_readers_of_a_cold_shard_fetch_it_once(caching):
     assert store.fetched == [URL]
 
 
-def test_the_copy_is_made_although_its_reader_stops(caching):
+def test_the_copy_is_completed_after_its_reader_stops(caching):
     store = Store({URL: DATA}, piece=10_000)
     stream = caching.open(URL, store)
     assert stream.read(10)
@@ -60,7 +60,7 @@ def test_the_copy_is_made_although_its_reader_stops(caching):
 
 
 @pytest.mark.parametrize("seekable", [True, False])
-def test_a_cold_shard_can_be_looked_at_and_read_from_a_later_place(caching, seekable):
+def test_an_uncached_shard_can_be_peeked_and_read_from_an_offset(caching, seekable):
     stream = caching.open(URL, Store({URL: DATA}, piece=10_000, seekable=seekable))
     assert stream.read(10) == DATA[:10]
     assert stream.seekable() == seekable
@@ -82,7 +82,7 @@ def test_a_cold_shard_can_be_looked_at_and_read_from_a_later_place(caching, seek
         (DATA[:1000], "truncated: the tar"),
     ],
 )
-def test_what_is_no_whole_shard_is_an_error_and_leaves_nothing(caching, data, message):
+def test_an_incomplete_shard_is_an_error_and_leaves_nothing(caching, data, message):
     for _ in range(2):
         with pytest.raises(ShardError, match=message) as caught:
             caching.read(URL, Store({URL: data}))
@@ -99,13 +99,13 @@ def test_a_shard_whose_first_header_is_damaged_is_not_kept(caching):
     assert caching.files == []
 
 
-def test_a_page_of_html_is_no_shard_of_any_format(caching):
+def test_an_html_page_is_not_a_shard_of_any_format(caching):
     with pytest.raises(ShardError, match="not a shard"):
         caching.read("http://h/a.jsonl", Store({"http://h/a.jsonl": b" <html>"}))
     assert caching.read("http://h/b.jsonl", Store({"http://h/b.jsonl": b"{}\n"})) == b"{}\n"
 
 
-def test_a_missing_end_marker_is_borne_where_the_spec_says_so(tmp_path):
+def test_a_missing_end_marker_is_tolerated_if_the_spec_says_so(tmp_path):
     caching = Caching(tmp_path, lenient_end=True)
     assert caching.read(URL, Store({URL: DATA[: len(DATA) // 512 * 512 - 10240]}))
     assert caching.files
@@ -128,7 +128,7 @@ def test_compressed_shards_of_unknown_length_are_checked_to_their_end(caching):
         assert caching.path(url).exists()
 
 
-def test_the_store_s_errors_reach_every_reader_and_nothing_is_kept(caching):
+def test_store_errors_reach_every_reader_and_nothing_is_cached(caching):
     error = MissingShardError("no such object", url=URL)
     store = Store({URL: DATA}, fails_at=0, error=error)
     streams = [caching.open(URL, store), caching.open(URL, store)]
@@ -142,7 +142,7 @@ def test_the_store_s_errors_reach_every_reader_and_nothing_is_kept(caching):
     assert caching.read(URL, Store({URL: DATA})) == DATA
 
 
-def test_a_directory_filled_by_hand_is_used_by_path_and_by_name_and_left_alone(tmp_path):
+def test_a_directory_filled_by_hand_is_used_and_never_changed(tmp_path):
     caching = Caching(tmp_path / "cache", limit=100, ambiguous=frozenset())
     for place in ("bucket/a", ""):
         path = caching.directory / place / "0.tar"
@@ -156,7 +156,7 @@ def test_a_directory_filled_by_hand_is_used_by_path_and_by_name_and_left_alone(t
     assert (caching.directory / "0.tar").read_bytes() == b"flat"
 
 
-def test_our_copy_goes_before_one_put_there_by_hand(tmp_path):
+def test_our_copy_takes_precedence_over_a_file_of_the_user(tmp_path):
     caching = Caching(tmp_path / "cache", ambiguous=frozenset())
     caching.read(URL, Store({URL: DATA}))
     (caching.directory / "0.tar").write_bytes(b"flat")
@@ -164,7 +164,7 @@ def test_our_copy_goes_before_one_put_there_by_hand(tmp_path):
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root writes everywhere")
-def test_a_read_only_directory_is_used_and_what_it_lacks_is_streamed(tmp_path, caplog):
+def test_a_read_only_directory_is_used_and_missing_shards_are_streamed(tmp_path, caplog):
     caching = Caching(tmp_path / "cache", ambiguous=frozenset())
     caching.directory.mkdir()
     (caching.directory / "0.tar").write_bytes(b"flat")
@@ -179,7 +179,7 @@ def test_a_read_only_directory_is_used_and_what_it_lacks_is_streamed(tmp_path, c
     assert "read without being kept" in caplog.messages[0]
 
 
-def test_a_directory_that_cannot_be_made_is_said_once_and_nothing_is_kept(caplog):
+def test_a_directory_that_cannot_be_created_is_reported_once(caplog):
     caching = Caching("/proc/wdspec")
     for name in ("1", "2"):
         assert caching.read(f"gs://b/{name}.tar", Store({f"gs://b/{name}.tar": DATA}, seekable=False)) == DATA
@@ -187,7 +187,7 @@ def test_a_directory_that_cannot_be_made_is_said_once_and_nothing_is_kept(caplog
 
 
 def failing_writes(monkeypatch, after):
-    """From so many bytes on, writing says that the disk is full."""
+    """After this many bytes, writes fail with a full disk."""
     written = 0
 
     def write(descriptor, data):
@@ -205,7 +205,7 @@ def failing_writes(monkeypatch, after):
 
 @pytest.mark.parametrize("seekable", [True, False])
 @pytest.mark.parametrize("after", [0, 1, 1_000_000, len(DATA) - 1])
-def test_on_a_full_disk_all_readers_go_on_from_where_they_are(caching, monkeypatch, caplog, after, seekable):
+def test_all_readers_continue_when_the_disk_fills_up(caching, monkeypatch, caplog, after, seekable):
     filling_module._warned.clear()
     failing_writes(monkeypatch, after)
     store = Store({URL: DATA}, piece=50_000, seekable=seekable)
@@ -221,7 +221,7 @@ def test_on_a_full_disk_all_readers_go_on_from_where_they_are(caching, monkeypat
     assert "No space left on device; free some" in caplog.messages[0]
 
 
-def test_a_shard_that_does_not_fit_is_streamed_and_the_rest_is_kept(tmp_path, caplog):
+def test_a_shard_that_does_not_fit_is_streamed_and_the_others_are_cached(tmp_path, caplog):
     caching = Caching(tmp_path / "cache", limit=1_000_000)
     small = tar_of(300_000)
     store = Store({URL: DATA, "gs://b/small.tar": small})
@@ -232,7 +232,7 @@ def test_a_shard_that_does_not_fit_is_streamed_and_the_rest_is_kept(tmp_path, ca
     assert len(caplog.messages) == 1
 
 
-def test_with_a_limit_of_zero_copies_are_used_and_none_is_made(tmp_path):
+def test_with_a_limit_of_zero_copies_are_used_but_not_made(tmp_path):
     Caching(tmp_path).read(URL, Store({URL: DATA}))
     caching = Caching(tmp_path, limit=0)
     assert caching.read(URL, Store()) == DATA
@@ -242,7 +242,7 @@ def test_with_a_limit_of_zero_copies_are_used_and_none_is_made(tmp_path):
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_of_two_objects_one_below_the_other_s_name_the_second_is_streamed(caching, first):
+def test_an_object_below_the_name_of_another_is_streamed(caching, first):
     urls = ["gs://b/a.tar", "gs://b/a.tar/b.tar"]
     store = Store(dict.fromkeys(urls, DATA))
     for url in (urls[first], urls[1 - first], urls[first]):
@@ -250,14 +250,14 @@ def test_of_two_objects_one_below_the_other_s_name_the_second_is_streamed(cachin
     assert caching.files == [urls[first].replace("://", "/")]
 
 
-def test_a_named_pipe_in_the_place_of_a_copy_is_not_waited_for(caching):
+def test_a_named_pipe_in_place_of_a_copy_does_not_block(caching):
     path = caching.path(URL)
     path.parent.mkdir(parents=True)
     os.mkfifo(path)
     assert caching.read(URL, Store({URL: DATA})) == DATA
 
 
-def test_only_a_directory_that_was_empty_is_tagged_as_a_cache(tmp_path):
+def test_only_an_empty_directory_is_tagged_as_a_cache(tmp_path):
     caching = Caching(tmp_path / "new")
     caching.read(URL, Store({URL: DATA}))
     assert (
@@ -271,7 +271,7 @@ def test_only_a_directory_that_was_empty_is_tagged_as_a_cache(tmp_path):
     assert sorted(os.listdir(tmp_path / "old")) == [".wdspec", "gs", "thesis.tex"]
 
 
-def test_the_directory_never_holds_more_than_the_limit_and_keeps_what_was_used_last(tmp_path):
+def test_the_directory_stays_within_the_limit_and_keeps_recent_copies(tmp_path):
     limit = 1_000_000
     caching = Caching(tmp_path / "cache", limit=limit)
     urls = [f"gs://b/{n}.tar" for n in range(8)]
@@ -298,7 +298,7 @@ def test_the_directory_never_holds_more_than_the_limit_and_keeps_what_was_used_l
     assert "1.tar" not in kept
 
 
-def test_what_is_open_is_not_deleted(tmp_path):
+def test_open_copies_are_not_deleted(tmp_path):
     caching = Caching(tmp_path / "cache", limit=500_000)
     urls = [f"gs://b/{n}.tar" for n in range(4)]
     store = Store({url: tar_of(150_000) for url in urls})
@@ -310,7 +310,7 @@ def test_what_is_open_is_not_deleted(tmp_path):
     assert not caching.path(urls[1]).exists()
 
 
-def test_a_limit_lower_than_before_is_kept_to_from_the_first_opening_on(tmp_path):
+def test_a_lowered_limit_applies_from_the_first_open(tmp_path):
     urls = [f"gs://b/{n}.tar" for n in range(4)]
     store = Store({url: tar_of(150_000) for url in urls})
     for url in urls:
@@ -319,7 +319,7 @@ def test_a_limit_lower_than_before_is_kept_to_from_the_first_opening_on(tmp_path
     assert bytes_in(tmp_path) <= 400_001
 
 
-def test_an_index_that_was_tampered_with_deletes_nothing_else(tmp_path):
+def test_a_tampered_index_deletes_nothing_outside_the_cache(tmp_path):
     caching = Caching(tmp_path / "cache", limit=300_000)
     url = "gs://b/0.tar"
     caching.read(url, Store({url: tar_of(150_000)}))
@@ -351,7 +351,7 @@ def test_a_shard_that_changed_between_two_makers_is_an_error(caching):
         drained(stream)
 
 
-def test_a_file_in_place_of_the_directory_is_called_one(tmp_path, caplog, monkeypatch):
+def test_a_file_in_place_of_the_directory_is_reported(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(filling_module, "_warned", set())
     (tmp_path / "c").write_text("")
     caching = Caching(tmp_path / "c")

@@ -38,7 +38,7 @@ def keys(spec):
     return sorted(sample["__key__"] for sample in wdspec.compile(spec))
 
 
-def test_two_specs_share_the_copies_of_one_cache_also_at_the_same_time(served, tmp_path):
+def test_two_specs_share_one_cache_also_concurrently(served, tmp_path):
     expected = keys(spec(served, False))
     before = sum(served.fetched.values())
     cache = {"dir": str(tmp_path / "cache")}
@@ -76,7 +76,7 @@ def in_a_child_of_nobody(job):
 
 
 @pytest.mark.parametrize("state", ["empty", "full", "partly full"])
-def test_a_cache_that_an_ordinary_user_cannot_write_is_read_and_costs_no_sample(served, state):
+def test_a_cache_without_write_permission_is_read(served, state):
     expected = keys(spec(served, False))
     folder = Path(tempfile.mkdtemp(prefix="wdspec-test-"))
     try:

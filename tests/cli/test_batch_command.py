@@ -72,7 +72,7 @@ def delivered(spec, ranks, workers, step):
 
 def agrees(folder, seed):
     spec, ranks, workers, step = random_run(folder, seed)
-    if "elastic" not in spec:  # in one process, as if there were so many workers
+    if "elastic" not in spec:  # in one process, with the order of this many workers
         spec["elastic"] = {"ranks": ranks, "workers": max(1, workers)}
     expected = delivered(spec, ranks, workers, step)
     if expected is None:
@@ -101,7 +101,7 @@ def one_source(folder, **more):
     } | more
 
 
-def test_no_sample_is_decoded_where_headers_suffice(folder, monkeypatch):
+def test_no_sample_is_decoded_if_headers_suffice(folder, monkeypatch):
     monkeypatch.setattr(SampleFields, "__call__", lambda *_: pytest.fail("decoded"))
     spec = wdspec.load(one_source(folder))
     assert not header_parts.needs_samples(spec, spec.sources[0])
@@ -116,7 +116,7 @@ def test_offsets_and_indexes_are_those_of_the_shard(folder):
         assert each.key.endswith(f"{each.number:04d}")
 
 
-def test_a_state_is_gone_on_from_and_knows_the_topology(folder, tmp_path, monkeypatch):
+def test_a_state_is_resumed_and_determines_the_topology(folder, tmp_path, monkeypatch):
     spec = one_source(folder, epoch=4000)
     with wdspec.loader(spec, num_workers=2) as loader:
         batches = iter(loader)
@@ -133,7 +133,7 @@ def test_a_state_is_gone_on_from_and_knows_the_topology(folder, tmp_path, monkey
     assert [each["key"] for each in json.loads(out)["samples"]] == keys[17]
 
 
-def test_shares_that_were_set_are_in_the_state(folder):
+def test_shares_set_at_run_time_are_in_the_state(folder):
     spec = one_source(folder)
     spec["dataset"].append({"name": "b", "shards": str(folder / "b-000.tar"), "extensions": "txt"})
     spec["dataset"] = [{**source, "weight": 1} for source in spec["dataset"]]
@@ -156,20 +156,20 @@ def test_samples_come_as_the_run_decodes_them(folder, tmp_path):
     ]
 
 
-def test_steps_of_epochs_and_ranks_are_chosen(folder, tmp_path):
+def test_epochs_and_ranks_select_steps(folder, tmp_path):
     (tmp_path / "s.yaml").write_text(json.dumps(one_source(folder, epoch={"batches": 5})))
 
-    def told(*arguments, code=0):
+    def traced(*arguments, code=0):
         shown, said = within("batch", "s.yaml", *arguments, folder=tmp_path, code=code)
         return json.loads(shown) if not code else said
 
-    second = told("--epoch", "1", "--step", "2", "--ranks", "2", "--format", "json")
+    second = traced("--epoch", "1", "--step", "2", "--ranks", "2", "--format", "json")
     assert (second["step"], second["epoch"]) == (7, 1)
-    assert second == told("--step", "7", "--ranks", "2", "--format", "json")
-    mine = told("--step", "7", "--ranks", "2", "--rank", "1", "--format", "json")["samples"]
+    assert second == traced("--step", "7", "--ranks", "2", "--format", "json")
+    mine = traced("--step", "7", "--ranks", "2", "--rank", "1", "--format", "json")["samples"]
     assert mine == second["samples"][4:]
-    assert "step 5 is not one of them" in told("--epoch", "1", "--step", "5", code=1)
-    assert "unknown rank 2; the number of ranks is 2" in told(
+    assert "step 5 is not one of them" in traced("--epoch", "1", "--step", "5", code=1)
+    assert "unknown rank 2; the number of ranks is 2" in traced(
         "--step", "1", "--ranks", "2", "--rank", "2", code=2
     )
     shown, _ = within("batch", "s.yaml", "--step", "1", "--samples", folder=tmp_path)
@@ -177,7 +177,7 @@ def test_steps_of_epochs_and_ranks_are_chosen(folder, tmp_path):
     assert "1 character" in shown
 
 
-def test_a_topology_that_nothing_states_is_shown_with_a_warning(folder, tmp_path):
+def test_an_assumed_topology_is_shown_with_a_warning(folder, tmp_path):
     (tmp_path / "s.yaml").write_text(json.dumps(one_source(folder)))
     (tmp_path / "e.yaml").write_text(json.dumps(one_source(folder, elastic={"ranks": 2})))
 
@@ -194,7 +194,7 @@ def test_a_topology_that_nothing_states_is_shown_with_a_warning(folder, tmp_path
     assert facts == {"ranks": 1, "workers": 2, "assumed": ["ranks"]}
 
 
-def test_padding_of_a_pass_is_told(folder, tmp_path):
+def test_padding_of_a_pass_is_reported(folder, tmp_path):
     spec = {
         "dataset": [{"name": "b", "shards": str(folder / "b-000.tar"), "extensions": "txt"}],
         "epoch": "pass",
@@ -203,13 +203,13 @@ def test_padding_of_a_pass_is_told(folder, tmp_path):
     assert [each.is_padding for each in trace.samples] == [False, True, True, True]
 
 
-def test_workers_that_cannot_share_the_slots_are_refused(folder):
+def test_workers_that_cannot_share_the_slots_are_rejected(folder):
     spec = {"dataset": [{"shards": str(folder / "a-{000..001}.tar")}], "batch": 2}
     with pytest.raises(wdspec.UsageError, match="3 workers"):
         trace_step(wdspec.load({**spec, "elastic": {"ranks": 1, "workers": 4}}), 0, workers=3)
 
 
-def test_samples_that_a_stage_made_are_named_so(folder, tmp_path):
+def test_samples_from_a_stage_are_labelled(folder, tmp_path):
     name = sorted(UNEVEN)[0]
     (tmp_path / "stages_of_batch.py").write_text(
         "def make(samples):\n    for n, _ in enumerate(samples):\n        yield {'n': n}\n"
@@ -224,7 +224,7 @@ def test_samples_that_a_stage_made_are_named_so(folder, tmp_path):
     assert "preview.html" in out
 
 
-def test_a_step_that_is_skipped_says_so_and_others_are_where_they_were(folder, tmp_path):
+def test_a_skipped_step_is_marked_and_moves_no_other_step(folder, tmp_path):
     plain, skipping = (
         one_source(folder, elastic={"ranks": 1, "workers": 2}, **more) for more in ({}, {"skip": "3..6"})
     )

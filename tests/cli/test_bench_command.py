@@ -1,4 +1,4 @@
-"""`wdspec bench`: rates by workers, where time goes, and what follows."""
+"""`wdspec bench`: rates by workers, where time is spent, and recommendations."""
 
 import json
 import time
@@ -37,7 +37,7 @@ BENCH = Bench(
 )
 
 
-def test_each_part_is_what_it_adds_to_those_before_it():
+def test_each_part_shows_the_time_it_adds():
     assert [(each.part, each.microseconds, round(each.of_all, 2)) for each in BENCH.stages] == [
         ("read", 100, 0.1),
         ("decode", 900, 0.9),
@@ -48,12 +48,12 @@ def test_each_part_is_what_it_adds_to_those_before_it():
     assert BENCH.hand_over == pytest.approx(100)
 
 
-def test_the_fewest_workers_are_recommended_that_are_nearly_as_fast_as_the_most():
+def test_the_smallest_number_of_workers_near_the_top_speed_is_recommended():
     assert BENCH.recommended == 2
     assert BENCH.reading_limit == 20_000
 
 
-def test_workers_are_tried_up_to_the_cores(monkeypatch):
+def test_workers_are_tried_up_to_the_number_of_cores(monkeypatch):
     monkeypatch.setattr("wdspec.cli.bench.cores", lambda: 6)
     assert worker_counts((), 3) == [0, 1, 2, 3, 4, 6]
     assert worker_counts((5, 2, 5), 3) == [2, 5]
@@ -69,7 +69,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_trials_are_of_what_there_is(folder):
+def test_only_parts_that_the_spec_has_are_measured(folder):
     spec = wdspec.load(folder / "spec.yaml")
     assert parts_of(spec) == ["read", "decode", "batch"]
     assert not tries_threads(spec, [0])
@@ -80,7 +80,7 @@ def test_trials_are_of_what_there_is(folder):
 
 
 @pytest.mark.parametrize("part", ["read", "decode", "map", "batch", "loader", "webdataset"])
-def test_every_part_is_read_past_the_end_of_an_epoch_and_counted(folder, part):
+def test_every_part_is_measured_across_epochs(folder, part):
     choice = SpecChoice(str(folder / "spec.yaml"))
     begin = time.perf_counter()
     found = _time_trial(Trial(choice, part, seconds=0.05), choice.load())
@@ -89,13 +89,13 @@ def test_every_part_is_read_past_the_end_of_an_epoch_and_counted(folder, part):
     assert (found.bytes > 0) == (part in ("read", "webdataset"))
 
 
-def test_a_pass_is_read_again_and_again(folder):
+def test_a_pass_is_repeated_during_a_measurement(folder):
     (folder / "pass.yaml").write_text(f"dataset: [{{shards: '{folder}/a-{{000..001}}.tar'}}]\nepoch: pass\n")
     choice = SpecChoice(str(folder / "pass.yaml"))
     assert _time_trial(Trial(choice, "read", seconds=0.05), choice.load()).samples > 20
 
 
-def test_a_trial_has_a_process_of_its_own(folder):
+def test_each_trial_has_its_own_process(folder):
     choice = SpecChoice(str(folder / "spec.yaml"))
     assert run_in_process(Trial(choice, "read", seconds=0.01)).samples >= 2
 
@@ -109,16 +109,16 @@ def here(monkeypatch):
 
 
 @pytest.mark.usefixtures("here")
-def test_the_command_says_rates_and_what_follows(folder):
+def test_the_command_prints_rates_and_recommendations(folder):
     out, _ = within(
         "bench", "spec.yaml", "--seconds", "0.1", "--workers", "0", "--format", "json", folder=folder
     )
-    told = json.loads(out)
-    assert [each["workers"] for each in told["workers"]] == [0]
-    assert [each["part"] for each in told["parts"]] == ["read", "decode", "batch"]
-    assert told["recommended_workers"] == 0
-    assert told["workers"][0]["rate"] > 0
-    assert told["hand_over_us"] is None
+    report = json.loads(out)
+    assert [each["workers"] for each in report["workers"]] == [0]
+    assert [each["part"] for each in report["parts"]] == ["read", "decode", "batch"]
+    assert report["recommended_workers"] == 0
+    assert report["workers"][0]["rate"] > 0
+    assert report["hand_over_us"] is None
     out, _ = within(
         "bench", "spec.yaml", "--seconds", "0.1", "--workers", "0", "--compare", "webdataset", folder=folder
     )
@@ -127,7 +127,7 @@ def test_the_command_says_rates_and_what_follows(folder):
     assert "the same files, as bytes and shuffled, in one process: wdspec " in out
 
 
-def test_the_kind_of_workers_that_is_faster_is_recommended(folder):
+def test_the_faster_kind_of_workers_is_recommended(folder):
     for rate, recommended in ((3_600, "{workers: 2}"), (4_000, "{kind: threads, workers: 4}")):
         bench = replace(BENCH, other_kind=("threads", 4, figures(rate)))
         lines = [line for line in BenchReport(bench, 1).blocks() if isinstance(line, str)]

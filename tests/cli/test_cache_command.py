@@ -1,4 +1,4 @@
-"""`wdspec cache`: what is listed, what is found damaged, what is deleted, and what is left alone."""
+"""`wdspec cache`: what it lists, finds damaged, deletes and keeps."""
 
 import json
 import os
@@ -50,14 +50,14 @@ def names(folder):
     return sorted(path.name for path in folder.glob("http/*/*.tar"))
 
 
-def test_prefetch_fetches_what_is_not_there(spec, served, tmp_path):
+def test_prefetch_fetches_missing_shards(spec, served, tmp_path):
     assert run("prefetch", spec, "--jobs", 2) == "4 fetched (0.2 MB), 0 already cached\n"
     assert names(tmp_path / "copies") == ["0.tar", "1.tar", "2.tar", "3.tar"]
     assert run("prefetch", spec) == "0 fetched (0.0 MB), 4 already cached\n"
     assert set(served.fetched.values()) == {1}
 
 
-def test_prefetch_names_what_cannot_be_had_and_says_what_had_no_room(spec, served, tmp_path):
+def test_prefetch_names_shards_that_fail_or_do_not_fit(spec, served, tmp_path):
     (served.folder / "2.tar").unlink()
     limited = f"cache={{dir: {tmp_path}/copies, size: 120kB}}"
     said = run("prefetch", spec, "--set", limited, "--format", "json", code=1)
@@ -95,7 +95,7 @@ def test_verify_finds_a_damaged_copy_and_removes_it(copies):
     assert run("verify", copies) == "2 intact, 0 damaged\n"
 
 
-def test_verify_asks_the_stores_of_a_spec_whether_their_objects_have_changed(copies, spec, served):
+def test_verify_checks_whether_objects_in_stores_have_changed(copies, spec, served):
     assert run("verify", spec, "--store") == "4 intact, 0 damaged or changed\n"
     (served.folder / "1.tar").write_bytes(tar_of(60_000, seed=1))
     (served.folder / "2.tar").unlink()
@@ -110,7 +110,7 @@ def test_verify_asks_the_stores_of_a_spec_whether_their_objects_have_changed(cop
     assert "name a spec" in run("verify", copies, "--store", code=2)
 
 
-def test_prune_keeps_what_was_used_last_and_everything_that_is_not_ours(copies):
+def test_prune_keeps_recent_copies_and_foreign_files(copies):
     (copies / "mine.tar").write_bytes(bytes(10**6))
     index = copies / ".wdspec" / "index"
     for entry in index.iterdir():
@@ -123,7 +123,7 @@ def test_prune_keeps_what_was_used_last_and_everything_that_is_not_ours(copies):
     assert (copies / "mine.tar").exists()
 
 
-def test_prune_takes_away_what_a_killed_process_left(copies):
+def test_prune_removes_leftovers_of_a_killed_process(copies):
     (copies / ".wdspec" / "parts" / ("0" * 32)).write_bytes(bytes(1000))
     (copies / ".wdspec" / "index" / f"{'0' * 32}-5000").write_text("gone\n")
     run("prune", copies, "--size", "1GB", "--older-than", "0s")
@@ -131,14 +131,14 @@ def test_prune_takes_away_what_a_killed_process_left(copies):
     assert names(copies) == []
 
 
-def test_a_directory_without_our_mark_is_refused(tmp_path):
+def test_a_directory_without_our_tag_is_rejected(tmp_path):
     (tmp_path / "x.tar").write_bytes(b"x")
     for command in (("ls",), ("verify",), ("prune", "--size", "0")):
         assert "is not a cache of wdspec" in run(*command, tmp_path, code=2)
     assert (tmp_path / "x.tar").exists()
 
 
-def test_wds_cache_is_the_directory_by_default(copies):
+def test_wds_cache_is_the_default_directory(copies):
     out, _ = within("cache", "ls", WDS_CACHE=str(copies))
     assert out.endswith("4 copies, 0.2 MB\n")
     _, said = within("cache", "ls", code=2)

@@ -63,18 +63,18 @@ def test_the_same_folder_gives_the_same_bytes(folder):
         (["--maxsize", "100kB"], [10]),
     ],
 )
-def test_samples_are_spread_evenly_over_the_shards_that_the_limits_ask_for(folder, arguments, counts):
+def test_samples_are_spread_evenly_over_shards(folder, arguments, counts):
     wdspec("create", "in", "-o", "a-%03d.tar", *arguments, folder=folder)
     assert list(shards(folder).values()) == counts
 
 
-def test_shards_of_about_the_same_size_can_be_asked_for(folder):
+def test_shards_of_about_equal_size_can_be_requested(folder):
     (folder / "in" / "part0" / "00.txt").write_text("x" * 20_000)
     wdspec("create", "in", "-o", "a-%d.tar", "--shards", "2", "--by", "size", folder=folder)
     assert list(shards(folder).values()) == [1, 9]
 
 
-def test_no_shard_is_larger_than_asked(folder):
+def test_no_shard_exceeds_the_size_limit(folder):
     wdspec("create", "in", "-o", "a-%d.tar", "--maxsize", "16kB", folder=folder)
     sizes = [(folder / name).stat().st_size for name in shards(folder)]
     assert len(sizes) > 2
@@ -90,7 +90,7 @@ def test_a_seed_shuffles_the_same_way_each_time(folder):
     assert sorted(orders[0]) == sorted(orders[2]) != orders[0]
 
 
-def test_a_recipe_of_tarp_is_followed(folder):
+def test_a_tarp_recipe_is_followed(folder):
     (folder / "plan").write_text(
         "a.txt /dev/null\nb.txt  in/part0/00.cls\n# a remark\n\na.more.txt text:more text\nb.more.txt pipe:echo hi\n"
     )
@@ -127,7 +127,7 @@ def test_commands_of_a_recipe_run_only_on_request_and_never_under_wds_secure(fol
         ("", "it contains no samples"),
     ],
 )
-def test_a_recipe_that_cannot_be_followed_says_where_and_leaves_nothing(folder, plan, said):
+def test_an_invalid_recipe_is_reported_with_its_line_and_writes_nothing(folder, plan, said):
     (folder / "plan").write_text(plan)
     assert said in wdspec("create", "plan", "-o", "a.tar", "--run-pipes", folder=folder, code=1)[1]
     assert [name for name in os.listdir(folder) if name not in ("in", "plan")] == []
@@ -168,13 +168,13 @@ def test_a_jsonl_manifest_stores_every_column_and_numbers_the_samples(folder):
         ("__key__,cls\nx,1\nx,2\n", [], "already has a sample with the same key"),
     ],
 )
-def test_a_manifest_that_cannot_be_read_says_where(folder, text, options, said):
+def test_an_unreadable_manifest_is_reported_with_its_line(folder, text, options, said):
     (folder / "m.csv").write_text(text)
     assert said in wdspec("create", "m.csv", "-o", "a.tar", *options, folder=folder, code=1)[1]
     assert not (folder / "a.tar").exists()
 
 
-def test_what_is_there_is_not_replaced_without_force(folder):
+def test_existing_files_are_not_replaced_without_force(folder):
     (folder / "a-1.tar").write_bytes(b"old")
     _, said = wdspec("create", "in", "-o", "a-%d.tar", "--shards", "2", folder=folder, code=1)
     assert "a file of this name exists" in said
@@ -184,7 +184,7 @@ def test_what_is_there_is_not_replaced_without_force(folder):
     assert shards(folder) == {"a-0.tar": 5, "a-1.tar": 5}
 
 
-def test_what_is_there_is_found_before_the_work_also_in_a_store(folder):
+def test_existing_outputs_are_found_before_any_work(folder):
     for url in (f"file:{folder}/a-1.tar", f"file://{folder}/a-1.tar"):
         (folder / "a-1.tar").write_bytes(b"old")
         pattern = url.replace("a-1", "a-%d")
@@ -193,14 +193,14 @@ def test_what_is_there_is_found_before_the_work_also_in_a_store(folder):
         assert sorted(name for name in os.listdir(folder) if name != "in") == ["a-1.tar"]
 
 
-def test_a_failure_takes_back_the_shards_before_it(folder):
+def test_a_failure_removes_the_shards_already_written(folder):
     (folder / "plan").write_text("".join(f"{n}.txt text:{n}\n" for n in range(8)) + "9.txt missing\n")
     wdspec("create", "plan", "-o", "a-%d.tar", "--maxcount", "2", folder=folder, code=1)
     assert sorted(os.listdir(folder)) == ["in", "plan"]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.cbors.gz", "a.msgpack"])
-def test_other_formats_go_by_the_suffix(folder, name):
+def test_the_suffix_selects_the_format(folder, name):
     (folder / "m.jsonl").write_text('{"__key__": "k", "cls": 3, "txt": "a"}\n')
     wdspec("create", "m.jsonl", "-o", name, folder=folder)
     shown, _ = wdspec("ls", name, "--format", "json", folder=folder)
@@ -222,7 +222,7 @@ def test_wrong_usage_exits_2(folder, arguments):
     wdspec("create", *arguments, folder=folder, code=2)
 
 
-def test_one_name_cannot_hold_several_shards_and_limits_exclude_each_other(folder):
+def test_several_shards_need_a_pattern_and_limits_exclude_each_other(folder):
     assert (
         "put %06d in place"
         in wdspec("create", "in", "-o", "a.tar", "--shards", "2", folder=folder, code=1)[1]
@@ -250,7 +250,7 @@ def test_a_killed_run_leaves_only_whole_shards(folder):
                 assert len(tar.getnames()) == 20
 
 
-def test_a_terminal_sees_a_bar_and_no_tar(folder):
+def test_a_terminal_shows_a_progress_bar_and_no_tar_bytes(folder):
     assert "wrote 10 samples" in on_terminal("create", "in", "-o", "a.tar", folder=folder)
     done = subprocess.run(
         ["script", "-qec", f"{sys.executable} -c '{PROGRAM}' create in -o -", "/dev/null"],
@@ -260,7 +260,7 @@ def test_a_terminal_sees_a_bar_and_no_tar(folder):
         assert "a shard cannot be written to a terminal" in done.stdout
 
 
-def test_a_full_disk_is_told_in_one_line(folder):
+def test_a_full_disk_is_reported_in_one_line(folder):
     if os.path.exists("/dev/full"):
         done = subprocess.run(
             f"{sys.executable} -c '{PROGRAM}' create in -o - > /dev/full",
@@ -272,13 +272,13 @@ def test_a_full_disk_is_told_in_one_line(folder):
 
 
 @pytest.mark.parametrize("pattern", ["out-%q.tar", "out-%d-%d.tar", "out-%.tar"])
-def test_a_pattern_that_numbers_nothing_is_refused_before_anything_is_written(folder, pattern):
+def test_a_pattern_without_a_number_is_rejected_before_writing(folder, pattern):
     _, said = wdspec("create", "in", "-o", pattern, "--maxcount", "2", folder=folder, code=1)
     assert "is not a pattern for names of shards" in said
     assert "Traceback" not in said
 
 
-def test_a_folder_of_classes_gives_each_sample_its_own(tmp_path):
+def test_a_folder_of_classes_labels_each_sample(tmp_path):
     from commandline import within
 
     import wdspec as wds
@@ -305,7 +305,7 @@ def test_a_folder_of_classes_gives_each_sample_its_own(tmp_path):
     within("create", "index.csv", "-o", "x.tar", "--classes", folder=tmp_path, code=2)
 
 
-def test_classes_have_the_same_numbers_in_every_call(tmp_path):
+def test_class_numbers_are_the_same_in_every_call(tmp_path):
     for split, names in {"train": ("bird", "cat", "dog"), "val": ("dog",), "new": ("ant", "dog")}.items():
         for name in names:
             (tmp_path / split / name).mkdir(parents=True)

@@ -62,7 +62,7 @@ def test_the_terms_are_those_of_croissant_1_1():
     assert make_context(ctx) == {key: CONTEXT[key] for key in make_context(ctx)}
 
 
-def test_it_says_what_the_spec_says(folder):
+def test_it_describes_the_spec(folder):
     made, _ = document(folder, "--rai", "rai.yaml")
     assert made["name"] == "pages"
     assert made["url"] == "https://example.org/scans"
@@ -83,7 +83,7 @@ def test_it_says_what_the_spec_says(folder):
     }
 
 
-def test_what_is_missing_is_said(folder):
+def test_missing_facts_are_reported(folder):
     _, said = document(folder)
     assert said.splitlines() == [
         "note: `datePublished` is missing (--date)",
@@ -93,7 +93,7 @@ def test_what_is_missing_is_said(folder):
     ]
 
 
-def test_shards_may_come_from_a_lock(folder):
+def test_shards_can_come_from_a_lock(folder):
     (folder / "spec.yaml").write_text(SPEC.split("  - {name: photos")[0])
     wdspec("lock", "spec.yaml", folder=folder)
     write_source(folder / "shards", "a-later", shards=1, samples=1)
@@ -114,12 +114,12 @@ def test_shards_may_come_from_a_lock(folder):
         ("{", "this is not YAML"),
     ],
 )
-def test_statements_that_are_none_are_refused(folder, text, says):
+def test_invalid_statements_are_rejected(folder, text, says):
     (folder / "rai.yaml").write_text(text)
     assert says in wdspec("croissant", "spec.yaml", "--rai", "rai.yaml", folder=folder, code=1)[1]
 
 
-def test_the_vocabulary_is_mlcroissants():
+def test_the_vocabulary_is_that_of_mlcroissant():
     from mlcroissant._src.core import constants
 
     known = {

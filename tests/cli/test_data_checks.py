@@ -1,4 +1,4 @@
-"""What `wdspec explain` finds about the data that a spec names: codes W501 to W515, each where the source stands."""
+"""What `wdspec explain` finds about the data that a spec names: codes W501 to W515, each at its source."""
 
 from __future__ import annotations
 
@@ -93,28 +93,28 @@ CASES: list[tuple[str, dict[str, str], list[str], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("spec", "variables", "codes", "says"), CASES)
-def test_what_is_wrong_with_the_data_is_a_warning_with_a_code(
+def test_data_problems_are_warnings_with_a_code(
     folder: Path, spec: str, variables: dict[str, str], codes: list[str], says: tuple[str, ...]
 ) -> None:
     (folder / "s.yaml").write_text(spec)
-    told: dict[str, Any] = json.loads(
+    report: dict[str, Any] = json.loads(
         within(
             "explain", "s.yaml", "--format", "json", folder=folder, code=int("W501" in codes), **variables
         )[0]
     )
-    found = [next(word for word in text.split() if word in all_codes()) for text in told["warnings"]]
+    found = [next(word for word in text.split() if word in all_codes()) for text in report["warnings"]]
     assert found == codes
-    assert all(word in "\n".join(told["warnings"]) for word in says), told["warnings"]
+    assert all(word in "\n".join(report["warnings"]) for word in says), report["warnings"]
 
 
-def test_a_file_is_named_once_however_often_it_is_asked_for(folder: Path) -> None:
+def test_a_missing_file_is_reported_once(folder: Path) -> None:
     spec = ALL + "    extensions: jpg;png seg.png\n    rename: {image: jpg;seg.png;jpg}\n"
     (folder / "twice.yaml").write_text(spec)
     shown, _ = within("explain", "twice.yaml", folder=folder)
     assert "image = jpg|png|seg.png (bytes)" in shown
 
 
-def test_functions_that_their_modules_do_not_have_are_found_without_running_them(folder: Path) -> None:
+def test_missing_functions_are_found_without_running_modules(folder: Path) -> None:
     (folder / "fns_of_data.py").write_text("raise SystemExit('it ran')\ndef identity(sample): ...\n")
     for name, code in (("idnet", 1), ("identity", 0)):
         (folder / "f.yaml").write_text(ALL + f"    select: fns_of_data:{name}\nmap: no_such_module:f\n")
@@ -123,7 +123,7 @@ def test_functions_that_their_modules_do_not_have_are_found_without_running_them
         assert ("did you mean `identity`?" in shown) == bool(code)
 
 
-def test_libraries_that_decoders_need_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_decoder_libraries_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wdspec.spec.language.decoders.find_spec", lambda name: None)
     (folder / "l.yaml").write_text(
         ALL + "    extensions: jpg cbor\n    missing: none\n    decode: {jpg: rgb8}\n"
@@ -136,7 +136,7 @@ def test_libraries_that_decoders_need_are_named(folder: Path, monkeypatch: pytes
     )
 
 
-def test_libraries_of_stores_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_store_libraries_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "b.yaml").write_text(BUCKET)
     find = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "gcsfs" else find(name))

@@ -25,7 +25,7 @@ def made(tmp_path_factory):
     return folder, wdspec("demo", folder=folder)[0]
 
 
-def test_it_writes_a_project_that_validates_explains_and_reads_with_the_shares_asked_for(made):
+def test_it_writes_a_project_that_works_with_the_requested_shares(made):
     folder, shown = made
     assert (folder / "wdspec-demo" / "spec.yaml").exists()
     assert "1 file checked: no problems" in shown
@@ -42,7 +42,7 @@ def test_it_writes_a_project_that_validates_explains_and_reads_with_the_shares_a
     assert "\x1b" not in shown
 
 
-def test_what_it_tells_to_try_next_works(made):
+def test_the_suggested_next_commands_work(made):
     folder, shown = made
     commands = [shlex.split(line) for line in shown.splitlines() if line.startswith("  wdspec ")]
     assert [command[1] for command in commands] == ["head", "resolve", "explain", "explain"]
@@ -75,7 +75,7 @@ def refused(*arguments):
     return result.output
 
 
-def test_a_folder_that_it_did_not_make_or_whose_spec_was_edited_is_left_alone(tmp_path, monkeypatch):
+def test_a_foreign_or_edited_folder_is_not_touched(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
@@ -89,7 +89,7 @@ def test_a_folder_that_it_did_not_make_or_whose_spec_was_edited_is_left_alone(tm
     assert "is a file; name a folder" in refused("mine/thesis.txt")
 
 
-def test_without_torch_it_reads_samples_and_says_what_batches_need(tmp_path):
+def test_without_torch_it_reads_samples_and_says_that_batches_need_it(tmp_path):
     shown, _ = wdspec("demo", folder=tmp_path, before=NO_TORCH, WDSPEC_ENV="cluster")
     assert "unbatched, since torch is not installed" in shown
     assert install_command("wdspec[torch]") in shown

@@ -51,20 +51,20 @@ def changed(folder, *replacements, name="train.yaml"):
     (folder / name).write_text(text)
 
 
-def test_the_spec_what_it_extends_and_its_lists_are_those_of_the_revision(repository):
+def test_the_spec_its_bases_and_lists_come_from_the_revision(repository):
     changed(repository, ("seed: 3", "seed: 4"), name="base.yaml")
     with (repository / "web.txt").open("a") as file:
         file.write("s3://b/w-8.tar\ns3://b/w-9.tar\n")
-    told = compared(repository, "main:train.yaml", "train.yaml")
-    assert told["settings"] == [{"key": "seed", "old": "3", "new": "4"}]
-    web = next(each for each in told["sources"] if each["source"] == "web")
+    report = compared(repository, "main:train.yaml", "train.yaml")
+    assert report["settings"] == [{"key": "seed", "old": "3", "new": "4"}]
+    web = next(each for each in report["sources"] if each["source"] == "web")
     assert (web["old"]["shards"], web["new"]["shards"]) == (8, 10)
     assert (web["change"], web["added_shards"], web["removed_shards"]) == ("changed", 2, 0)
-    assert "seed: was 3, now 4" in told["order"]["changes"]
-    assert told["same"] is False
+    assert "seed: was 3, now 4" in report["order"]["changes"]
+    assert report["same"] is False
 
 
-def test_shares_shards_and_keys_are_told_source_by_source(repository):
+def test_shares_shards_and_keys_are_compared_source_by_source(repository):
     changed(
         repository,
         ("weight: 3", "weight: 2"),
@@ -106,12 +106,12 @@ def test_a_schedule_shows_the_step_that_differs(tmp_path):
     assert all(key.startswith("mix.schedule[at 64].") for key in keys)
 
 
-def test_equal_specs_are_said_to_be_equal_and_the_exit_code_tells(repository):
+def test_equal_specs_are_reported_and_the_exit_code_is_0(repository):
     shown, _ = within("diff", "HEAD:train.yaml", "train.yaml", "--exit-code", folder=repository)
     assert "no differences" in shown
     assert "A saved state resumes exactly: same order, same samples." in shown
     changed(repository, ("decode: json", "decode: raw"))
-    told = json.loads(
+    report = json.loads(
         within(
             "diff",
             "HEAD:train.yaml",
@@ -123,12 +123,12 @@ def test_equal_specs_are_said_to_be_equal_and_the_exit_code_tells(repository):
             code=1,
         )[0]
     )
-    assert told["order"]["same"] is True
-    assert told["samples"]["same"] is False
-    assert told["state"]["goes_on"] == "other samples"
+    assert report["order"]["same"] is True
+    assert report["samples"]["same"] is False
+    assert report["state"]["goes_on"] == "other samples"
 
 
-def test_markdown_has_no_markup_of_the_spec_s_own(repository):
+def test_markdown_escapes_markup_in_the_spec(repository):
     changed(repository, ("name: web", 'name: "we|b_*<i>*"'))
     shown, _ = within("diff", "main:train.yaml", "train.yaml", "--format", "markdown", folder=repository)
     rows = [line for line in shown.splitlines() if line.startswith("| we")]
@@ -145,8 +145,8 @@ def test_the_chart_is_an_svg_with_every_source(repository):
     assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
     said = (repository / "shares.svg").read_text()
     assert all(f"<!-- {text} -->" in said for text in ("books", "web", "old", "60.00%", "50.00%"))
-    _, told = within("diff", "HEAD:train.yaml", "train.yaml", "--chart", "x.png", folder=repository, code=1)
-    assert "--chart draws SVG; name a file that ends in .svg, not x.png" in told
+    _, report = within("diff", "HEAD:train.yaml", "train.yaml", "--chart", "x.png", folder=repository, code=1)
+    assert "--chart draws SVG; name a file that ends in .svg, not x.png" in report
 
 
 @pytest.mark.parametrize(
@@ -160,22 +160,22 @@ def test_the_chart_is_an_svg_with_every_source(repository):
         ("gone.yaml", "", "the file does not exist"),
     ],
 )
-def test_what_cannot_be_read_is_said(repository, old, folder, said):
-    _, told = within(
+def test_an_unreadable_spec_is_reported(repository, old, folder, said):
+    _, report = within(
         "diff", old, repository / "train.yaml", folder=repository / folder, code=2 if old[0] == "-" else 1
     )
-    assert said in told
+    assert said in report
 
 
 def test_a_revision_needs_a_repository(tmp_path):
     (tmp_path / "a.yaml").write_text("dataset: [{shards: a.tar}]\n")
-    _, told = within(
+    _, report = within(
         "diff", "main:a.yaml", "a.yaml", folder=tmp_path, code=1, GIT_CEILING_DIRECTORIES=str(tmp_path.parent)
     )
-    assert "is not in a repository; name two files" in told
+    assert "is not in a repository; name two files" in report
 
 
-def test_paths_of_a_working_directory_begin_with_a_dot(repository):
+def test_paths_in_the_working_directory_start_with_a_dot(repository):
     assert compared(repository / "part", "main:./own.yaml", "own.yaml")["same"] is True
 
 
@@ -185,13 +185,13 @@ def test_no_secret_is_shown(repository):
     )
     changed(repository, ("batch: 32", 'batch: 32\nrewrite: [{from: "s3://q/", to: "https://u:hunter2@h/"}]'))
     for form in ("text", "markdown", "json"):
-        shown, told = within("diff", "main:train.yaml", "train.yaml", "--format", form, folder=repository)
-        assert "hunter2" not in shown + told
+        shown, report = within("diff", "main:train.yaml", "train.yaml", "--format", form, folder=repository)
+        assert "hunter2" not in shown + report
 
 
 @pytest.fixture
 def saved(tmp_path):
-    """A run of two sources, its state after three batches, and the spec it was begun with."""
+    """A run of two sources, its state after three batches, and the spec that it started with."""
     spec = {
         "seed": 7,
         "dataset": [
@@ -209,7 +209,7 @@ def saved(tmp_path):
     return spec, tmp_path
 
 
-def test_what_is_said_of_a_state_is_what_happens_to_it(saved):
+def test_the_report_about_a_state_matches_a_real_resume(saved):
     spec, folder = saved
     fates = {}
     for name, change in {
@@ -222,19 +222,19 @@ def test_what_is_said_of_a_state_is_what_happens_to_it(saved):
         new = json.loads(json.dumps(spec))
         change(new)
         (folder / f"{name}.json").write_text(json.dumps(new))
-        told = compared(folder, "old.json", f"{name}.json", "--state", "state.json")["state"]
-        fates[name] = told["goes_on"]
-        assert told["saved"]["batch"] == 3
+        report = compared(folder, "old.json", f"{name}.json", "--state", "state.json")["state"]
+        fates[name] = report["goes_on"]
+        assert report["saved"]["batch"] == 3
         state = json.loads((folder / "state.json").read_text())
         with wdspec.loader(new, world_size=1, rank=0) as loader:
-            if told["goes_on"] in ("exactly", "other samples"):
+            if report["goes_on"] in ("exactly", "other samples"):
                 loader.load_state_dict(state)
             else:
                 with pytest.raises(wdspec.UsageError):
                     loader.load_state_dict(state)
-            if told["goes_on"] == "if allowed":
+            if report["goes_on"] == "if allowed":
                 loader.load_state_dict(state, allow_changed=True)
-            if told["goes_on"] == "no":
+            if report["goes_on"] == "no":
                 with pytest.raises(wdspec.UsageError):
                     loader.load_state_dict(state, allow_changed=True)
     assert fates == {
@@ -246,11 +246,11 @@ def test_what_is_said_of_a_state_is_what_happens_to_it(saved):
     }
 
 
-def test_a_state_of_neither_spec_is_compared_as_it_was_saved(saved):
+def test_a_state_of_neither_spec_is_compared_as_saved(saved):
     spec, folder = saved
     (folder / "new.json").write_text(json.dumps({**spec, "seed": 8}))
-    told = compared(folder, "new.json", "old.json", "--state", "state.json")
-    assert told["order"]["same"] is False
-    assert told["state"]["goes_on"] == "exactly"  # the state is of the second one
+    report = compared(folder, "new.json", "old.json", "--state", "state.json")
+    assert report["order"]["same"] is False
+    assert report["state"]["goes_on"] == "exactly"  # the state is of the second one
     _, said = within("diff", "new.json", "old.json", "--state", "old.json", folder=folder, code=1)
     assert "old.json contains no state of wdspec" in said

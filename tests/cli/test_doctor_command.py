@@ -24,7 +24,7 @@ def spec(tmp_path):
     return path
 
 
-def told(*arguments, code=0, **variables):
+def doctor_report(*arguments, code=0, **variables):
     return json.loads(within("doctor", "--format", "json", *arguments, code=code, **variables)[0])
 
 
@@ -34,7 +34,7 @@ def test_versions_libraries_and_limits_are_shown():
     assert any(line.startswith(f"Python {platform.python_version()}") for line in lines)
     assert any(line.startswith("always ") and "pydantic" in line for line in lines)
     assert any(line.startswith("processors ") for line in lines)
-    found = {(each["extra"], each["library"]): each["version"] for each in told()["libraries"]}
+    found = {(each["extra"], each["library"]): each["version"] for each in doctor_report()["libraries"]}
     assert found["torch", "torch"] is not None
     assert ("torchcodec", "torchcodec") in found
     assert not any(extra == "test" for extra, _ in found)
@@ -45,7 +45,7 @@ def test_it_works_without_torch():
     assert "processors" in shown
 
 
-def test_low_limits_have_advice(monkeypatch):
+def test_low_limits_come_with_advice(monkeypatch):
     resource = pytest.importorskip("resource")
     monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 256))
     files = next(each for each in limits() if each.name == "open files")
@@ -69,11 +69,11 @@ def test_low_limits_have_advice(monkeypatch):
         ({"AIS_ENDPOINT": "http://u:pw@h"}, "AIS_ENDPOINT", "has a user name or password"),
     ],
 )
-def test_variables_that_do_not_do_what_was_meant_have_advice(environ, name, advice):
+def test_misused_variables_come_with_advice(environ, name, advice):
     assert any(each.name == name and advice in each.advice for each in set_variables(environ))
 
 
-def test_schemes_that_no_source_has_need_no_advice(tmp_path):
+def test_unused_schemes_produce_no_advice(tmp_path):
     (tmp_path / "s.yaml").write_text("wdspec: 1\ndataset: [{shards: ais://b/a.tar, errors: {retry: 0s}}]\n")
     variables = {"AIS_ENDPOINT": "http://127.0.0.1:9", "AIS_CONNECT_TIMEOUT": "1"}
     shown, _ = within("doctor", "s.yaml", folder=tmp_path, code=1, **variables)
@@ -81,13 +81,13 @@ def test_schemes_that_no_source_has_need_no_advice(tmp_path):
     assert "name other schemes in USE_AIS_FOR" in within("doctor", **variables)[0]
 
 
-def test_a_wrong_variable_ends_with_1_and_all_else_is_shown():
+def test_a_wrong_variable_exits_1_and_shows_everything_else():
     shown, _ = within("doctor", code=1, WDS_CACHE_SIZE="much")
     assert "processors" in shown
     assert "warning: WDS_CACHE_SIZE: " in shown
 
 
-def test_no_secret_of_a_variable_is_shown():
+def test_secrets_in_variables_are_not_shown():
     environ = dict.fromkeys(VARIABLES, "https://u:hush@h/?sig=hush")
     shown = repr(
         list(set_variables({**environ, "AIS_AUTHN_TOKEN": "hush", "AIS_ENDPOINT": "http://u:hush@h"}))
@@ -97,7 +97,7 @@ def test_no_secret_of_a_variable_is_shown():
 
 
 def test_a_shard_of_each_source_is_opened(spec):
-    done = told(spec, code=1)["sources"]
+    done = doctor_report(spec, code=1)["sources"]
     assert [(each["source"], each["shards"]) for each in done] == [("here", 2), ("gone", 1), ("shut", 1)]
     here, gone, shut = done
     assert here["error"] is None

@@ -62,20 +62,20 @@ def meaning(*arguments):
     return json.loads(run(*arguments, "--format", "json"))
 
 
-def sources(told):
-    return {source["name"]: source for source in told["sources"]}
+def sources(report):
+    return {source["name"]: source for source in report["sources"]}
 
 
-def test_the_first_document_of_the_language_explains_without_any_access_to_its_shards():
+def test_the_opening_document_is_explained_without_its_shards():
     shown = run("top.yaml")
     assert "ia1        8.63%      34        ?       86.3    86        1  shuffled" in shown
     assert "nrm.jpg (rgb8)" in shown
     assert "scale 0.5 to 2 (0.3 of samples)" in shown
     assert "endless (no `epoch`)" in shown
-    told = meaning("top.yaml")
-    assert [source["shards"] for source in told["sources"]] == [34, 23, 168, 168, 1]
-    assert told["epoch"] is None
-    assert sum(source["expected"] for source in told["sources"]) == pytest.approx(1000)
+    report = meaning("top.yaml")
+    assert [source["shards"] for source in report["sources"]] == [34, 23, 168, 168, 1]
+    assert report["epoch"] is None
+    assert sum(source["expected"] for source in report["sources"]) == pytest.approx(1000)
 
 
 def test_a_report_looks_like_this():
@@ -109,15 +109,15 @@ def test_a_report_looks_like_this():
     ]
 
 
-def test_samples_are_counted_in_the_first_shard_and_marked_as_an_estimate_unless_it_is_the_only_one():
-    told = sources(meaning("nested.yaml"))
-    assert (told["a"]["samples"], told["a"]["estimated"]) == (40, True)
-    assert (told["drawn"]["samples"], told["drawn"]["estimated"]) == (4000, False)
+def test_sample_counts_from_the_first_shard_are_marked_as_estimates():
+    report = sources(meaning("nested.yaml"))
+    assert (report["a"]["samples"], report["a"]["estimated"]) == (40, True)
+    assert (report["drawn"]["samples"], report["drawn"]["estimated"]) == (4000, False)
     alone = sources(meaning("nested.yaml", "--set", 'dataset=[{name: a, shards: "a-000.tar"}]'))
     assert (alone["a"]["samples"], alone["a"]["estimated"]) == (10, False)
 
 
-def test_samples_of_records_are_not_measured_as_those_of_a_tar(folder):
+def test_samples_in_record_files_are_measured_without_tar_headers(folder):
     (folder / "r.jsonl").write_text('{"txt": "a"}\n')
     shown = run("nested.yaml", "--set", "dataset=[{name: r, shards: r.jsonl}]")
     assert "W502" not in shown
@@ -127,58 +127,58 @@ def test_samples_of_records_are_not_measured_as_those_of_a_tar(folder):
     )
 
 
-def test_passes_are_draws_of_an_epoch_over_samples():
-    told = sources(meaning("nested.yaml"))
-    assert told["a"]["passes"] == pytest.approx(500 / 40)
-    assert told["scans"]["passes"] == pytest.approx(750 / 70)
+def test_passes_are_draws_per_epoch_divided_by_samples():
+    report = sources(meaning("nested.yaml"))
+    assert report["a"]["passes"] == pytest.approx(500 / 40)
+    assert report["scans"]["passes"] == pytest.approx(750 / 70)
 
 
-def test_ranks_and_workers_choose_the_topology_and_slots_how_much_is_shown():
-    told = meaning("nested.yaml", "--ranks", "2", "--workers", "4", "--slots", "3")
-    assert told["topology"] == {"ranks": 2, "workers": 4, "slots": 8, "why": "--ranks, --workers"}
-    assert told["batch"] == {"per_rank": 8, "global": 16}
-    assert {(slot["rank"], slot["worker"]) for slot in told["slots"]} == {(0, 0), (0, 1), (0, 2)}
+def test_options_set_the_topology_and_the_number_of_slots_shown():
+    report = meaning("nested.yaml", "--ranks", "2", "--workers", "4", "--slots", "3")
+    assert report["topology"] == {"ranks": 2, "workers": 4, "slots": 8, "why": "--ranks, --workers"}
+    assert report["batch"] == {"per_rank": 8, "global": 16}
+    assert {(slot["rank"], slot["worker"]) for slot in report["slots"]} == {(0, 0), (0, 1), (0, 2)}
     assert meaning("nested.yaml", "--slots", "0")["slots"] == []
 
 
-def test_the_ranks_of_a_running_job_are_taken_up(monkeypatch):
+def test_the_ranks_of_a_running_job_are_used(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    told = meaning("nested.yaml")
-    assert told["topology"]["ranks"] == 4
-    assert "of the running job" in told["topology"]["why"]
+    report = meaning("nested.yaml")
+    assert report["topology"]["ranks"] == 4
+    assert "of the running job" in report["topology"]["why"]
 
 
-def test_an_elastic_spec_keeps_its_topology_and_a_smaller_run_reads_several_slots_a_worker():
+def test_an_elastic_spec_keeps_its_topology_in_a_smaller_run():
     elastic = ("nested.yaml", "--set", "elastic={ranks: 4, workers: 6}", "--ranks", "2", "--workers", "3")
-    told = meaning(*elastic)
-    assert told["topology"] == {"ranks": 4, "workers": 6, "slots": 24, "why": "elastic"}
-    assert told["run"] == {"ranks": 2, "workers": 3}
-    assert told["batch"] == {"per_rank": 16, "global": 32}
+    report = meaning(*elastic)
+    assert report["topology"] == {"ranks": 4, "workers": 6, "slots": 24, "why": "elastic"}
+    assert report["run"] == {"ranks": 2, "workers": 3}
+    assert report["batch"] == {"per_rank": 16, "global": 32}
     assert "2 ranks x 3 workers, 4 slots a worker" in run(*elastic)
 
 
 def test_the_slots_of_a_pass_read_every_shard_once(monkeypatch):
-    told = meaning("nested.yaml", "--workers", "2", "--slots", "2")
+    report = meaning("nested.yaml", "--workers", "2", "--slots", "2")
     first_pass = [
-        slot["first"][turn]["url"] for slot in told["slots"] if slot["source"] == "a" for turn in (0, 1)
+        slot["first"][turn]["url"] for slot in report["slots"] if slot["source"] == "a" for turn in (0, 1)
     ]
     assert sorted(first_pass) == [f"a-{n:03d}.tar" for n in range(4)]
 
 
-def test_fewer_shards_than_slots_are_said_to_be_read_in_parts():
+def test_fewer_shards_than_slots_are_reported_as_read_in_parts():
     shown = run("nested.yaml", "--workers", "4")
     assert re.search(r"b-00[01]\.tar \[[12]/2\]", shown)
     assert "warning: W512 fewer shards than the 4 slots, so each shard is read in parts (b in 2)" in shown
 
 
-def test_an_epoch_that_batches_do_not_divide_is_said_to_be_shorter():
+def test_an_epoch_that_batches_do_not_divide_is_reported_as_shorter():
     assert "epoch: 1001 is not a multiple of the batch of 8; an epoch is 1,000 samples" in run(
         "nested.yaml", "--set", "epoch=1001"
     )
 
 
-def test_windows_that_take_much_of_the_memory_are_warned_of(monkeypatch):
+def test_windows_that_need_much_memory_cause_a_warning(monkeypatch):
     monkeypatch.setattr("wdspec.cli.explain_data.memory_of_machine", lambda: 1000)
     monkeypatch.setattr("wdspec.cli.explain_facts.CHUNK", 1)
     assert "more than a quarter of this machine's 1.0 kB; lower `shuffle`" in run(
@@ -194,9 +194,9 @@ def test_interleave_is_shown_and_its_buffers_are_counted_in_the_memory(folder, m
     assert "2.4 MB in the buffers of its open shards" in shown  # 4 of a, 2 of b, 3 of drawn
     assert "source   share  shards  samples  per epoch  passes  held  in turn  order" in shown
     assert "  a     50.00%       4      ~40        500   ~12.5   500        6  shuffled" in shown
-    told = meaning("nested.yaml", *lanes, "--workers", "2")
-    assert told["buffer_bytes_per_worker"] == (2 + 1 + 3) * 256 * 1024
-    assert sources(told)["a"]["interleave"] == 6
+    report = meaning("nested.yaml", *lanes, "--workers", "2")
+    assert report["buffer_bytes_per_worker"] == (2 + 1 + 3) * 256 * 1024
+    assert sources(report)["a"]["interleave"] == 6
     monkeypatch.setattr("wdspec.cli.explain_data.memory_of_machine", lambda: 8 * 10**6)
     assert "hold 2.4 MB, more than a quarter of this machine's 8.0 MB; lower `interleave`" in run(
         "nested.yaml", *lanes
@@ -213,12 +213,12 @@ def test_the_memory_of_a_large_shuffle_counts_the_numbers_that_order_it(folder, 
     write_shard(folder / "few.tar", [(f"{n}", {"txt": b"12345"}) for n in range(20)])
     (folder / "few.yaml").write_text("dataset: [{shards: few.tar, shuffle: 1_000_000_000}]")
     monkeypatch.setattr("wdspec.cli.explain_data.memory_of_machine", lambda: 32 * 10**9)
-    told = meaning("few.yaml")
-    assert told["held_bytes_per_worker"] == 20 * 5 + 48 * 2**28
-    assert any("W513" in each and "lower `shuffle`" in each for each in told["warnings"])
+    report = meaning("few.yaml")
+    assert report["held_bytes_per_worker"] == 20 * 5 + 48 * 2**28
+    assert any("W513" in each and "lower `shuffle`" in each for each in report["warnings"])
 
 
-def test_fields_are_told_with_their_files_and_decoders(folder):
+def test_fields_are_shown_with_their_files_and_decoders(folder):
     (folder / "fields.yaml").write_text(
         "defaults: {extensions: jpg;png cls json txt, rename: {image: jpg, label: cls}}\n"
         "dataset:\n"
@@ -233,28 +233,28 @@ def test_fields_are_told_with_their_files_and_decoders(folder):
     assert fields[0] == {"name": "image", "files": ["jpg", "png"], "decoder": "rgb8"}
 
 
-def test_a_damaged_or_missing_first_shard_is_a_warning_and_the_rest_is_still_explained(folder):
+def test_a_damaged_or_missing_first_shard_is_only_a_warning(folder):
     (folder / "a-000.tar").write_bytes(b"x" * 2000)
     (folder / "b-000.tar").unlink()
-    told = meaning("nested.yaml")
-    assert sources(told)["a"]["samples"] is None
-    assert len([warning for warning in told["warnings"] if "source a," in warning]) == 1
-    assert len([warning for warning in told["warnings"] if "of `b` do not exist" in warning]) == 1
+    report = meaning("nested.yaml")
+    assert sources(report)["a"]["samples"] is None
+    assert len([warning for warning in report["warnings"] if "source a," in warning]) == 1
+    assert len([warning for warning in report["warnings"] if "of `b` do not exist" in warning]) == 1
 
 
-def test_a_big_compressed_shard_is_measured_by_its_beginning(folder, monkeypatch):
+def test_a_large_compressed_shard_is_measured_by_its_start(folder, monkeypatch):
     import gzip
 
     write_shard(folder / "z.tar", [(f"{n:04d}", {"txt": b"%d" % n}) for n in range(2000)])
     (folder / "z.tar").write_bytes(gzip.compress((folder / "z.tar").read_bytes()))
     (folder / "z.yaml").write_text("dataset: [{shards: z.tar}]")
     monkeypatch.setattr("wdspec.cli.explain_data.MOST_UNPACKED", 500_000)
-    told = sources(meaning("z.yaml"))["z"]
-    assert told["estimated"]
-    assert 400 < told["samples"] < 8000
+    report = sources(meaning("z.yaml"))["z"]
+    assert report["estimated"]
+    assert 400 < report["samples"] < 8000
 
 
-def test_neither_torch_nor_code_that_the_spec_names_is_imported(folder):
+def test_neither_torch_nor_user_code_is_imported(folder):
     functions = "".join(f"def {name}(value): return value\n" for name in "fgh")
     (folder / "mine.py").write_text(f"raise SystemExit('this must not run')\n{functions}")
     (folder / "mine.yaml").write_text(
@@ -276,7 +276,7 @@ def test_a_hundred_sources_and_a_million_shards_stay_quick_and_bounded(folder):
     assert len(shown.splitlines()) < 250
 
 
-def test_in_a_pipe_nothing_is_coloured_or_cut(folder):
+def test_output_to_a_pipe_is_neither_coloured_nor_truncated(folder):
     name = "a-name-that-is-much-longer-than-any-column-of-a-terminal-would-like-to-be-" * 3
     (folder / "long.yaml").write_text(f"dataset: [{{name: {name}, shards: a-000.tar}}]")
     shown, _ = wdspec("explain", "long.yaml", folder=folder, COLUMNS="40")
@@ -285,7 +285,7 @@ def test_in_a_pipe_nothing_is_coloured_or_cut(folder):
     assert not [line for line in shown.splitlines() if line != line.rstrip()]
 
 
-def test_on_a_terminal_tables_are_drawn_in_its_width(folder):
+def test_tables_fit_the_width_of_the_terminal(folder):
     shown = on_terminal("explain", "nested.yaml", folder=folder, width=80)
     assert "\x1b[1" in shown
     assert "───" in shown
@@ -298,7 +298,7 @@ def test_no_color_is_honoured_on_a_terminal(folder):
     assert "\x1b[" not in on_terminal("explain", "nested.yaml", folder=folder, NO_COLOR="1")
 
 
-def test_problems_of_the_spec_are_printed_whole_and_exit_1(folder):
+def test_problems_of_the_spec_are_printed_in_full_and_exit_1(folder):
     (folder / "split.yaml").write_text(
         "splits: {train: {dataset: [{shards: a.tar}]}, val: {dataset: [{shards: b.tar}]}}"
     )
@@ -322,7 +322,7 @@ def test_problems_of_the_spec_are_printed_whole_and_exit_1(folder):
     assert "batch.global_size 9 cannot be shared evenly by 2 ranks; use 8 or 10" in said
 
 
-def test_a_schedule_is_told_and_shares_are_its_means_over_an_epoch(tmp_path):
+def test_a_schedule_is_shown_with_mean_shares_over_an_epoch(tmp_path):
     (tmp_path / "spec.yaml").write_text(
         "batch: 10\nepoch: 100\nmix:\n  unit: batch\n  schedule:\n    - {at: 0, shares: {a: 1}}\n"
         "    - {at: 45, shares: {a: 1, b: 1}}\n    - {at: 1000, shares: {c: 1}}\n"
@@ -366,7 +366,7 @@ def test_a_schedule_with_ramps_shows_the_shares_of_its_steps(tmp_path):
     assert len(schedule) == 12
 
 
-def test_what_a_selection_keeps_is_estimated_from_samples(tmp_path):
+def test_the_yield_of_a_selection_is_estimated_from_samples(tmp_path):
     samples = [(f"k{n:03d}", {"json": b'{"score": %d}' % n, "cls": b"1"}) for n in range(100)]
     for shard in range(6):
         write_shard(tmp_path / f"a-{shard}.tar", samples)
@@ -381,11 +381,11 @@ def test_what_a_selection_keeps_is_estimated_from_samples(tmp_path):
     assert "~144" in row  # 24 % of 600
 
 
-def test_a_window_that_fills_no_batch_is_warned_of(folder):
+def test_a_window_that_fills_no_batch_causes_a_warning(folder):
     write_shard(folder / "texts.tar", [(f"{number:03}", {"txt": b"x" * 10}) for number in range(200)])
     batch = "{cost: txt.length, max_cost: 5000, window: WINDOW, collate: {txt: list}}"
     for window, is_warned in ((50, True), (2000, False)):
         text = f"batch: {batch}\ndataset: [{{name: a, shards: texts.tar}}]\nepoch: {{batches: 9}}\n"
         (folder / "windows.yaml").write_text(text.replace("WINDOW", str(window)))
-        told = meaning("windows.yaml")
-        assert any("W398" in each and "raise `window`" in each for each in told["warnings"]) == is_warned
+        report = meaning("windows.yaml")
+        assert any("W398" in each and "raise `window`" in each for each in report["warnings"]) == is_warned

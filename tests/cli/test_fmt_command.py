@@ -19,7 +19,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_files_below_a_folder_are_written_whole_and_keep_their_mode(folder):
+def test_files_in_a_folder_are_rewritten_and_keep_their_mode(folder):
     (folder / "a.yaml").chmod(0o640)
     shown, said = within("fmt", ".", folder=folder)
     assert (shown, said) == ("changed ./a.yaml\n", "")
@@ -61,7 +61,7 @@ def test_standard_input_goes_to_standard_output(folder):
     assert piped("-", "--check").returncode == 1
 
 
-def test_what_cannot_be_formatted_is_named_and_left(folder):
+def test_an_unformattable_file_is_reported_and_unchanged(folder):
     (folder / "broken.yaml").write_text("a: [1\n")
     (folder / "latin.yaml").write_bytes(b"name: \xe4\n")
     (folder / "alias.yaml").write_text("epoch: &e 3\nbatch: *e\n")
@@ -76,6 +76,6 @@ def test_what_cannot_be_formatted_is_named_and_left(folder):
     assert "name the files or folders to format" in within("fmt", folder=folder, code=2)[1]
 
 
-def test_pyproject_says_which_files(folder):
+def test_pyproject_selects_the_files(folder):
     (folder / "pyproject.toml").write_text('[tool.wdspec]\npaths = ["."]\nexclude = ["a.yaml"]\n')
     assert within("fmt", folder=folder) == ("", "nothing to change\n")

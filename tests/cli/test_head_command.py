@@ -1,4 +1,4 @@
-"""`wdspec head`: the first samples, as training gets them."""
+"""`wdspec head`: the first samples, as training receives them."""
 
 import io
 import json
@@ -59,7 +59,7 @@ def picture(folder):
     return "p.yaml"
 
 
-def test_each_sample_shows_where_it_is_from_and_type_size_and_beginning_of_each_field(folder):
+def test_each_sample_shows_its_origin_and_a_summary_of_each_field(folder):
     lines = run(picture(folder), "-n", "1").splitlines()
     assert lines[0].split() == ["#", "field", "type", "shape", "or", "size", "value"]
     rows = {line[3:].split()[0]: line[3:].split(maxsplit=1)[1] for line in lines[1:]}
@@ -85,7 +85,7 @@ def test_json_gives_shapes_and_lengths_as_numbers(folder):
     assert fields["bin"]["length"] == 2048
 
 
-def test_sources_that_cannot_be_batched_together_can_be_looked_at():
+def test_sources_that_cannot_be_batched_together_can_be_shown():
     shown = samples("s.yaml", "-n", "8")
     assert {sample["source"]: len(sample["fields"]) for sample in shown} == {"a": 2, "b": 1}
 
@@ -98,7 +98,7 @@ def test_the_order_is_that_of_training_without_batches():
     assert [sample["key"] for sample in samples("s.yaml", "-n", "12")] == trained
 
 
-def test_one_source_can_be_chosen_even_one_that_is_off():
+def test_one_source_can_be_selected_even_if_it_is_off():
     shown = samples("s.yaml", "--source", "b", "-n", "3", "--set", "dataset=null", "--set", _with_b_off())
     assert [sample["source"] for sample in shown] == ["b"] * 3
     result = CliRunner().invoke(head, ["s.yaml", "--source", "c"])
@@ -109,12 +109,12 @@ def _with_b_off():
     return 'dataset=[{name: a, shards: "a-000.tar", weight: 1}, {name: b, shards: "b-000.tar", weight: 0}]'
 
 
-def test_canonical_ranks_share_none_of_the_samples_asked_for():
+def test_canonical_ranks_show_different_samples():
     elastic = ("--set", "elastic={ranks: 4, workers: 2}")
     assert len(samples("s.yaml", "-n", "9", *elastic)) == 9
 
 
-def test_a_limit_of_the_spec_holds():
+def test_a_limit_in_the_spec_applies():
     assert len(samples("s.yaml", "-n", "9", "--set", "limit=2")) == 2
 
 
@@ -126,7 +126,7 @@ def test_functions_of_the_working_directory_are_found_and_run(folder):
     assert "double" in shown
 
 
-def test_an_error_in_a_users_function_shows_their_lines_and_none_of_ours(folder):
+def test_an_error_in_a_user_function_shows_only_user_code(folder):
     (folder / "broken_of_head.py").write_text("def f(sample):\n    return sample['nope']\n")
     _, said = wdspec("head", "s.yaml", "--set", "map=broken_of_head:f", folder=folder, code=1)
     assert "KeyError: 'nope'" in said
@@ -176,7 +176,7 @@ def test_it_needs_no_torch_unless_a_decoder_does(folder):
     )
 
 
-def test_what_a_shard_names_its_members_cannot_steer_a_terminal(folder):
+def test_member_names_cannot_control_the_terminal(folder):
     write_shard(folder / "n.tar", [("\x1b[31mred", {"txt": b"\x1b[2Jgone"})])
     (folder / "n.yaml").write_text("dataset: [{shards: n.tar}]")
     shown, _ = wdspec("head", "n.yaml", "-n", "1", folder=folder)
@@ -218,13 +218,13 @@ def test_tensors_are_described_like_arrays():
     assert tuple(describe_value(torch.arange(6).reshape(2, 3))) == ("int64 tensor", "2 x 3", "0 to 5")
 
 
-def test_arrays_inside_of_values_are_named_by_type_and_shape():
+def test_arrays_inside_values_are_described_by_type_and_shape():
     sound = (np.zeros((2, 1600), np.float32), 8000)
     assert tuple(describe_value(sound)) == ("tuple", "2 entries", '["float32 array 2 x 1600", 8000]')
     assert describe_value({"a": np.ones(3), "b": {1, 2}}).preview == '{"a": "float64 array 3", "b": "{1, 2}"}'
 
 
-def test_a_field_that_is_no_text_is_shown_and_no_crash(folder):
+def test_a_field_that_is_not_text_does_not_crash(folder):
     (folder / "odd.py").write_text("def odd(sample):\n    return {'__key__': sample['__key__'], 3: 4}\n")
     shown, _ = wdspec(
         "head", "s.yaml", "-n", "1", "--set", "map=odd:odd", "--set", "batch=null", folder=folder
@@ -232,7 +232,7 @@ def test_a_field_that_is_no_text_is_shown_and_no_crash(folder):
     assert re.search(r"\b3 +int +4", shown)
 
 
-def test_a_batch_is_shown_as_the_loop_gets_it(folder):
+def test_a_batch_is_shown_as_training_receives_it(folder):
     spec = "dataset: [{shards: a-000.tar, decode: {txt: raw}}]\nbatch: {size: 4, collate: {txt: %s:lengths}}"
     (folder / "b.yaml").write_text(spec % __name__)
     rows = {row["name"]: row for row in json.loads(run("b.yaml", "--batch", "--format", "json"))["fields"]}

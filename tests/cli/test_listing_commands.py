@@ -14,7 +14,7 @@ def spec(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["explain", "simulate", "resolve"])
-def test_the_command_of_a_list_is_run_and_secure_mode_forbids_it(spec, command):
+def test_a_list_command_runs_except_in_secure_mode(spec, command):
     _, error = within(command, spec, folder=spec.parent, code=1, WDS_SECURE="1")
     assert "WDS_SECURE" in error
     assert not (spec.parent / "ran").exists()
@@ -26,7 +26,7 @@ def test_the_command_of_a_list_is_run_and_secure_mode_forbids_it(spec, command):
 
 
 @pytest.mark.parametrize("command", ["explain", "simulate", "resolve"])
-def test_its_help_says_so(command):
+def test_the_help_mentions_the_command(command):
     out, _ = within(command, "--help")
     assert "@pipe:" in out
     assert "WDS_SECURE=1" in out

@@ -101,7 +101,7 @@ def test_every_command_warns_once_about_a_misspelled_variable(folder, arguments)
     assert said.count("WDS_REWRTE is not a setting of wdspec; did you mean WDS_REWRITE?") == 1
 
 
-def test_names_that_are_no_text_can_be_reported(folder):
+def test_names_that_are_not_text_can_be_reported(folder):
     with open(os.path.join(os.fsencode(folder), b"odd-\xe9\x1b[31m.tar"), "wb") as file:
         file.write(b"no tar" * 500)
     (folder / "odd.yaml").write_text('dataset: [{name: odd, shards: "odd-*.tar"}]')
@@ -111,14 +111,14 @@ def test_names_that_are_no_text_can_be_reported(folder):
     assert "odd-\\udce9\\x1b[31m.tar" in shown
 
 
-def test_a_locale_of_ascii_does_not_stop_it(folder):
+def test_an_ascii_locale_works(folder):
     (folder / "s.yaml").write_text('dataset: [{name: "größe", shards: a-000.tar}]', encoding="utf-8")
     ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
     wdspec("explain", "s.yaml", folder=folder, **ascii_only)
     on_terminal("explain", "s.yaml", folder=folder, **ascii_only)
 
 
-def test_a_reader_that_leaves_early_ends_it_in_silence(folder):
+def test_a_reader_that_closes_early_ends_it_silently(folder):
     done = subprocess.run(
         [
             "bash",
@@ -138,7 +138,7 @@ def test_a_reader_that_leaves_early_ends_it_in_silence(folder):
     assert done.stdout.splitlines()[1] in ("0", "141")
 
 
-def test_a_pipe_that_is_closed_already_ends_it_in_silence(folder):
+def test_a_closed_pipe_ends_it_silently(folder):
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
@@ -155,7 +155,7 @@ def test_a_pipe_that_is_closed_already_ends_it_in_silence(folder):
 
 SLOW = """import signal, time
 def f(sample):
-    open('begun', 'w').close()
+    open('started', 'w').close()
     for _ in range(6000): time.sleep(0.01)  # one long sleep would not notice a signal that comes just before it
 class Interrupted:
     def __del__(self): signal.raise_signal(signal.SIGINT)
@@ -190,7 +190,7 @@ def wait_for(path, process):
 
 def test_ctrl_c_ends_it_with_one_word(folder):
     process = start_slow(folder, "head", "s.yaml", "--set", "map=slow_of_main:f")
-    wait_for(folder / "begun", process)
+    wait_for(folder / "started", process)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -198,17 +198,17 @@ def test_ctrl_c_ends_it_with_one_word(folder):
 
 
 @pytest.mark.parametrize("where", ["in_finalizer", "made_another"])
-def test_ctrl_c_that_a_library_loses_ends_it_too(where, folder):
+def test_ctrl_c_swallowed_by_a_library_still_ends_it(where, folder):
     process = start_slow(folder, "head", "s.yaml", "--set", f"map=slow_of_main:{where}")
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
     assert said.strip() == "interrupted"
 
 
-def test_ctrl_c_while_python_ends_prints_no_traceback(folder):
-    hook = "import atexit, time; atexit.register(lambda: (open('begun', 'w').close(), time.sleep(60))); "
+def test_ctrl_c_during_python_exit_prints_no_traceback(folder):
+    hook = "import atexit, time; atexit.register(lambda: (open('started', 'w').close(), time.sleep(60))); "
     process = start_slow(folder, "rule", "E302", before=hook)
-    wait_for(folder / "begun", process)
+    wait_for(folder / "started", process)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert (process.returncode, said) == (-signal.SIGINT, "")
@@ -223,7 +223,7 @@ def test_ctrl_c_while_python_ends_prints_no_traceback(folder):
         ("wdspec.DataPipeline", "wdspec.DataPipeline"),
     ],
 )
-def test_without_torch_what_needs_it_names_the_extra(use, what, folder):
+def test_without_torch_commands_that_need_it_name_the_extra(use, what, folder):
     done = subprocess.run(
         [
             sys.executable,
@@ -251,20 +251,20 @@ def test_without_torch_specs_load_and_plan(folder):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
-def test_an_output_that_cannot_be_written_is_one_line(folder):
+def test_an_unwritable_output_is_a_one_line_error(folder):
     shell = f"exec {sys.executable} -c '{PROGRAM}' schema > /dev/full"
     done = subprocess.run(shell, shell=True, capture_output=True, text=True, env=environment())
     assert done.returncode == 1
     assert done.stderr == "No space left on device\n"
 
 
-def test_a_closed_standard_output_is_none(folder):
+def test_a_closed_standard_output_is_ignored(folder):
     shell = f"exec {sys.executable} -c '{PROGRAM}' rule E302 >&-"
     done = subprocess.run(shell, shell=True, capture_output=True, text=True, env=environment())
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_command_is_one_file_and_one_row(tmp_path, monkeypatch):
+def test_a_command_is_one_file_and_one_table_row(tmp_path, monkeypatch):
     (tmp_path / "twice.py").write_text(
         '"""`wdspec twice`: an example."""\n\nimport click\n\n\n'
         "@click.command()\n@click.argument('word')\ndef twice(word):\n    click.echo(word + word)\n"
@@ -277,7 +277,7 @@ def test_a_command_is_one_file_and_one_row(tmp_path, monkeypatch):
     assert "did you mean `twice`" in within("twise", code=2)[1]
 
 
-def test_every_command_has_a_line_of_help():
+def test_every_command_has_a_help_line():
     for commands in GROUPS.values():
         assert 5 <= len(commands) <= 15
         for name, summary in commands.items():

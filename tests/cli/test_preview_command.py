@@ -77,7 +77,7 @@ def page(folder, *arguments, **options):
     return Seen((folder / "preview.html").read_text()), out
 
 
-def test_the_page_shows_shares_batches_and_samples_before_and_after_their_steps(folder):
+def test_the_page_shows_shares_batches_and_samples_before_and_after_transforms(folder):
     seen, out = page(folder, "spec.yaml", "-n", "2", "--samples", "12")
     assert re.match(r"preview\.html: [\d.]+ kB, no problems; open /.*/preview\.html in a browser\n", out)
     text = " ".join(seen.text.split())
@@ -95,7 +95,7 @@ def test_the_page_shows_shares_batches_and_samples_before_and_after_their_steps(
     assert charts[2] == "size of a sample; length of txt, of 12 samples"
 
 
-def test_the_page_loads_nothing_and_runs_nothing_of_what_samples_hold(folder):
+def test_the_page_loads_and_runs_nothing_from_samples(folder):
     seen, _ = page(folder, "spec.yaml", "-n", "2", "--samples", "4")
     assert HOSTILE in seen.text
     assert not seen.all("script")
@@ -109,7 +109,7 @@ def test_the_page_loads_nothing_and_runs_nothing_of_what_samples_hold(folder):
     assert all(image.get("alt") for image in seen.all("img"))
 
 
-def test_what_cannot_be_read_is_a_problem_and_the_rest_is_shown(folder):
+def test_an_unreadable_source_is_reported_and_the_others_are_shown(folder):
     shard = (folder / "texts-00.tar").read_bytes()
     (folder / "texts-00.tar").write_bytes(shard[:6000])
     (folder / "failing.py").write_text("def flip(sample):\n    raise ValueError('no wings')\n")
@@ -123,7 +123,7 @@ def test_what_cannot_be_read_is_a_problem_and_the_rest_is_shown(folder):
     assert "Dropped, or not among the samples read." in seen.text
 
 
-def test_steps_of_the_whole_mix_and_what_is_skipped_are_shown(folder):
+def test_steps_of_the_mix_and_skips_are_shown(folder):
     shard = bytearray((folder / "pictures-00.tar").read_bytes())
     shard[shard.index(b"\xff\xd8") : shard.index(b"\xff\xd8") + 2] = b"no"
     (folder / "pictures-00.tar").write_bytes(shard)
@@ -153,7 +153,7 @@ def test_a_step_of_the_run_can_be_shown(folder):
     assert "spec.yaml: a pass has 8 batches; choose a --step below 8" in said
 
 
-def test_a_schedule_is_a_picture_with_its_steps_in_words(folder):
+def test_a_schedule_is_drawn_and_its_steps_are_listed(folder):
     steps = "[{at: 0, shares: {pictures: 1}}, {at: 40, shares: {texts: 3, pictures: 1}, ramp: linear}]"
     spec = (
         SPEC.replace("weight: 3, ", "")
@@ -173,7 +173,7 @@ def ends(folder):
     return [re.findall(r">([\d.]+)</text>", chart.partition('id="matplotlib.axis_2"')[0]) for chart in charts]
 
 
-def test_two_specs_stand_side_by_side(folder):
+def test_two_specs_are_shown_side_by_side(folder):
     (folder / "other.yaml").write_text(SPEC.replace("weight: 1", "weight: 9"))
     seen, _ = page(folder, "spec.yaml", "other.yaml", "-n", "0", "--samples", "4")
     assert len(seen.all("article")) == 2
@@ -201,13 +201,13 @@ def test_no_secret_of_a_url_is_on_the_page(folder, monkeypatch):
     assert "s3cret" not in text
 
 
-def test_files_are_not_held_to_what_is_expected_of_decoded_fields(folder):
+def test_raw_files_are_not_checked_against_expect(folder):
     (folder / "spec.yaml").write_text(SPEC.replace("weight: 3,", "weight: 3, expect: {fields: {cls: int}},"))
     _, out = page(folder, "spec.yaml", "-n", "1", "--samples", "2")
     assert "no problems" in out
 
 
-def test_media_that_no_longer_fit_are_left_out():
+def test_media_beyond_the_size_limit_are_left_out():
     picture = np.random.default_rng(0).integers(0, 255, (200, 200, 3), dtype=np.uint8)
     sound = (np.zeros((1, 8000), np.float32), 8000)
     sample = {
@@ -239,7 +239,7 @@ def test_media_that_no_longer_fit_are_left_out():
     ],
     ids=["chw", "nan", "bool", "boxes", "seven channels", "no frames", "bytes", "cmyk", "list"],
 )
-def test_what_is_no_picture_is_said_in_words(value, has_picture):
+def test_fields_without_a_picture_are_described_in_text(value, has_picture):
     (shown,) = list_values({"jpg": value}, MediaBudget(10**6))
     assert bool(shown.media) == has_picture
     assert shown.meaning.type
@@ -247,7 +247,7 @@ def test_what_is_no_picture_is_said_in_words(value, has_picture):
 
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
-def test_a_browser_draws_it(folder):
+def test_a_browser_renders_it(folder):
     page(folder, "spec.yaml", "-n", "2", "--samples", "4")
     shot = folder / "shot.png"
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1000,1400", f"--screenshot={shot}"]

@@ -51,7 +51,7 @@ def test_a_url_is_shown_with_every_step_and_the_rule_that_fired():
     )
 
 
-def test_the_last_step_says_how_a_location_is_opened(monkeypatch):
+def test_the_last_step_shows_how_a_location_is_opened(monkeypatch):
     assert "open     pipe:cat x  (the output of this command)" in run("pipe:cat x")
     assert "open     -  (standard input)" in run("-")
     assert "open     s3://b/a.tar  (S3FileSystem of s3fs)" in run("s3://b/a.tar")
@@ -67,7 +67,7 @@ def test_the_last_step_says_how_a_location_is_opened(monkeypatch):
     assert "nothing says where AIStore is; set AIS_ENDPOINT" in run("ais://b/a.tar")
 
 
-def test_the_cache_step_names_the_copy_and_the_last_one_says_if_it_is_there(folder):
+def test_the_cache_step_names_the_copy_and_the_last_whether_it_exists(folder):
     output = run("gs://b/a.tar", WDS_CACHE="copies", WDS_REWRITE="gs://b=s3://c")
     own = folder / "copies" / "s3" / "c" / "a.tar"
     assert f"cache    {own}  (read from this copy, which is made if missing)" in output
@@ -80,7 +80,7 @@ def test_the_cache_step_names_the_copy_and_the_last_one_says_if_it_is_there(fold
     assert "cache" not in run("-", WDS_CACHE="copies")
 
 
-def test_a_file_put_into_the_cache_under_its_bare_name_is_used_if_no_other_shard_has_that_name(folder):
+def test_a_file_in_the_cache_is_used_by_its_unique_name(folder):
     (folder / "copies").mkdir()
     for name in ("x.tar", "y.tar"):
         (folder / "copies" / name).touch()
@@ -90,7 +90,7 @@ def test_a_file_put_into_the_cache_under_its_bare_name_is_used_if_no_other_shard
     assert ["copies" in line for line in opened] == [False, False, True, True]
 
 
-def test_json_holds_the_same_steps(folder):
+def test_json_contains_the_same_steps(folder):
     answer = json.loads(run("a b\udce9.tar", "--format", "json"))
     path = os.path.join(folder, "a b\udce9.tar")
     assert answer == {
@@ -114,7 +114,7 @@ def test_json_holds_the_same_steps(folder):
     }
 
 
-def test_names_that_cannot_be_printed_are_escaped():
+def test_unprintable_names_are_escaped():
     assert "  new\\nline\\udce9.tar\n" in run("new\nline\udce9.tar")
 
 
@@ -131,7 +131,7 @@ def test_the_sources_of_a_spec_are_listed_and_resolved(folder):
     ]
 
 
-def test_options_choose_environment_variables_and_overrides(folder):
+def test_options_set_environment_variables_and_overrides(folder):
     assert f"    rewrite  {folder}/mine/pages/a-000000.tar  (environment laptop" in run(
         "train.yaml", "--env", "laptop"
     )
@@ -140,7 +140,7 @@ def test_options_choose_environment_variables_and_overrides(folder):
     assert "  s3://b/a-000000.tar\n" in run("train.yaml", WDS_bucket="s3://b")
 
 
-def test_a_url_may_be_resolved_under_the_rules_of_a_spec(folder):
+def test_a_url_can_be_resolved_with_the_rules_of_a_spec(folder):
     assert f"rewrite  {folder}/shared/pages/a.tar  (train.yaml:10:" in run(
         "gs://pages/a.tar", "--spec", "train.yaml"
     )
@@ -149,7 +149,7 @@ def test_a_url_may_be_resolved_under_the_rules_of_a_spec(folder):
     assert "data/x.tar" in run("data/", "--spec", "train.yaml", "--source", "local")
 
 
-def test_an_error_of_one_source_leaves_the_others_shown():
+def test_an_error_in_one_source_does_not_hide_the_others():
     output = run("train.yaml", "--var", "bucket=vault://b/*", code=1)
     assert "  error: globs and directories cannot be listed there (no opener for vault://" in output
     assert "[source archive, url vault://b/*/a-000000.tar" in output
@@ -169,5 +169,5 @@ def test_an_error_of_one_source_leaves_the_others_shown():
         ([], "Missing argument"),
     ],
 )
-def test_wrong_usage_exits_with_2(arguments, message):
+def test_wrong_usage_exits_2(arguments, message):
     assert message in run(*arguments, code=2)

@@ -105,7 +105,7 @@ def test_every_key_is_described() -> None:
         assert all(value["description"] for value in listed.values())
 
 
-def test_what_the_loader_fills_in_is_no_key() -> None:
+def test_values_filled_in_by_the_loader_are_not_keys() -> None:
     everything = json_schema_text()
     for name in ('"base"', '"position"', '"whole"', '"origin"', '"environment"', '"file"'):
         assert f"{name}: {{" not in everything
@@ -171,7 +171,7 @@ def test_what_the_loader_fills_in_is_no_key() -> None:
         },
     ],
 )
-def test_the_schema_takes_what_the_loader_takes(document: dict[str, Any]) -> None:
+def test_the_schema_accepts_what_the_loader_accepts(document: dict[str, Any]) -> None:
     assert fits(document, SCHEMA)
 
 
@@ -190,7 +190,7 @@ def test_the_schema_takes_what_the_loader_takes(document: dict[str, Any]) -> Non
         {"rewrite": [{"from": "a"}]},
     ],
 )
-def test_the_schema_refuses_what_the_loader_refuses(document: dict[str, Any]) -> None:
+def test_the_schema_rejects_what_the_loader_rejects(document: dict[str, Any]) -> None:
     assert not fits(document, SCHEMA)
 
 

@@ -13,7 +13,7 @@ QUERY = "?X-Amz-Signature=SIGN-2&token=TOKEN-3&sig=SIG-4&X-Goog-Signature=GOOG-5
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with specs of a server's shards: `there`, `gone`, and `wrong` with a mistake beside the URL."""
+    """A folder with specs of a server's shards: `there`, `gone`, and `wrong` with a mistake next to the URL."""
     write_source(tmp_path / "served", "x", shards=2, samples=3)
     with CountingServer(tmp_path / "served") as server:
         address = server.url.replace("http://", "http://me:PASS-1@")
@@ -53,7 +53,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_no_command_prints_them(folder, command):
+def test_no_command_prints_secrets(folder, command):
     url = (folder / "url").read_text()
     words = [url if word == "URL" else word for word in command]
     if command[0] == "process":
@@ -67,7 +67,7 @@ def test_no_command_prints_them(folder, command):
     assert [secret for secret in SECRETS if secret in shown + said] == []
 
 
-def test_a_rewrite_rule_hides_them_too(folder):
+def test_secrets_in_rewrite_rules_are_hidden(folder):
     shown, said = wdspec(
         "resolve", "foo", folder=folder, WDS_REWRITE="foo=https://me:PASS-1@host/a?sig=SIG-4"
     )
@@ -75,7 +75,7 @@ def test_a_rewrite_rule_hides_them_too(folder):
     assert [secret for secret in SECRETS if secret in shown + said] == []
 
 
-def test_the_caret_stays_under_what_is_wrong_when_a_password_is_hidden(folder):
+def test_the_caret_stays_in_place_when_a_password_is_hidden(folder):
     shown, _ = wdspec("validate", "--ignore", "W323", "wrong.yaml", folder=folder, code=1)
     line, caret = next(
         (a, b) for a, b in zip(shown.splitlines(), shown.splitlines()[1:], strict=False) if "^" in b
@@ -84,7 +84,7 @@ def test_the_caret_stays_under_what_is_wrong_when_a_password_is_hidden(folder):
     assert line[caret.index("^")] == "{"
 
 
-def test_data_that_speaks_of_basic_things_is_not_hidden(tmp_path):
+def test_the_word_basic_in_data_is_not_hidden(tmp_path):
     from shardmaking import write_shard
 
     write_shard(tmp_path / "a.tar", [("k", {"txt": b"basic understanding of bearer bonds-and-more"})])
@@ -93,7 +93,7 @@ def test_data_that_speaks_of_basic_things_is_not_hidden(tmp_path):
     assert "basic understanding of bearer bonds" in shown
 
 
-def test_specs_and_plans_show_themselves_without_them(folder):
+def test_specs_and_plans_print_without_secrets(folder):
     spec = load(folder / "there.yaml")
     for shown in (repr(spec), str(spec), repr(spec.sources[0]), repr(plan(spec))):
         assert "x-000.tar" in shown

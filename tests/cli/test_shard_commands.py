@@ -48,14 +48,14 @@ def test_ls_lists_samples_with_fields_and_sizes(folder):
     }  # fmt: skip
 
 
-def test_ls_sums_up_shards(folder):
+def test_ls_summarizes_shards(folder):
     shown, _ = wdspec("ls", "-s", "a-*.tar", "--format", "json", folder=folder)
     assert [(s["url"], s["samples"], s["fields"]) for s in json.loads(shown)["shards"]] == [
         (f"a-{n:03d}.tar", 5, {"txt": 5, "cls": 5}) for n in range(3)
     ]
 
 
-def test_ls_lists_members_of_every_type_with_the_place_of_their_data(folder):
+def test_ls_lists_members_of_every_type_with_their_offsets(folder):
     with tarfile.open(folder / "m.tar", "w") as tar:
         for name, kind in (("d", tarfile.DIRTYPE), ("a.txt", tarfile.REGTYPE), ("b.txt", tarfile.SYMTYPE)):
             info = tarfile.TarInfo(name)
@@ -70,7 +70,7 @@ def test_ls_lists_members_of_every_type_with_the_place_of_their_data(folder):
     assert (folder / "m.tar").read_bytes()[members[1]["offset"] :][:3] == b"abc"
 
 
-def test_the_exit_code_of_ls_says_whether_a_shard_is_in_order(folder):
+def test_the_exit_code_of_ls_shows_whether_a_shard_is_valid(folder):
     whole = (folder / "a-000.tar").read_bytes()
     (folder / "cut.tar").write_bytes(whole[:3000])
     for arguments in ([], ["--members"], ["-s"]):
@@ -80,7 +80,7 @@ def test_the_exit_code_of_ls_says_whether_a_shard_is_in_order(folder):
     assert "no such file" in wdspec("ls", "missing.tar", folder=folder, code=1)[1]
 
 
-def test_cat_writes_all_samples_in_order_into_a_pipe_or_a_file(folder):
+def test_cat_writes_all_samples_in_order_to_a_pipe_or_file(folder):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, "cat", "a-*.tar"],
         cwd=folder,
@@ -94,7 +94,7 @@ def test_cat_writes_all_samples_in_order_into_a_pipe_or_a_file(folder):
     assert wdspec("ls", "-s", "all.tar.gz", folder=folder)[0].split()[5] == "15"
 
 
-def test_cat_takes_a_part_and_some_fields(folder):
+def test_cat_selects_samples_and_fields(folder):
     wdspec("cat", "a-*.tar", "-o", "b.tar", "--skip", "4", "-n", "3", "--extensions", "cls", folder=folder)
     assert read(folder / "b.tar") == [{"__key__": s["__key__"], "cls": s["cls"]} for s in all_of(folder)[4:7]]
 
@@ -106,7 +106,7 @@ def test_cat_keeps_the_spelling_of_names(folder):
         assert tar.getnames() == ["K.JPG", "K.Seg.PNG"]
 
 
-def test_a_key_that_comes_twice_and_a_damaged_shard_leave_no_output(folder):
+def test_duplicate_keys_and_damaged_shards_leave_no_output(folder):
     assert "same key" in wdspec("cat", "a-000.tar", "a-000.tar", "-o", "b.tar", folder=folder, code=1)[1]
     whole = (folder / "a-002.tar").read_bytes()
     (folder / "a-002.tar").write_bytes(whole[:2000])
@@ -120,7 +120,7 @@ def test_a_key_that_comes_twice_and_a_damaged_shard_leave_no_output(folder):
     ("arguments", "counts"),
     [(["--maxcount", "6"], [6, 6, 3]), (["--shards", "4"], [3, 4, 4, 4]), (["--maxsize", "1MB"], [15])],
 )
-def test_split_makes_shards_of_another_size(folder, arguments, counts):
+def test_split_writes_shards_of_another_size(folder, arguments, counts):
     wdspec("split", "a-*.tar", "-o", "b-%d.tar", *arguments, folder=folder)
     found = [keys(folder / f"b-{n}.tar") for n in range(len(counts))]
     assert list(map(len, found)) == counts
@@ -135,7 +135,7 @@ def test_split_needs_a_limit_and_a_pattern(folder):
     )
 
 
-def test_sort_orders_by_key_with_little_memory_and_back(folder):
+def test_sort_orders_by_key_with_little_memory(folder):
     names = [f"k{n * 7 % 50}" for n in range(50)]
     write_shard(folder / "u.tar", [(name, {"txt": name.encode() * 100}) for name in names])
     wdspec("sort", "u.tar", "-o", "s.tar", "--memory", "3kB", folder=folder)
@@ -145,7 +145,7 @@ def test_sort_orders_by_key_with_little_memory_and_back(folder):
     assert keys(folder / "r-0.tar") + keys(folder / "r-1.tar") == [f"k{n}" for n in reversed(range(50))]
 
 
-def test_records_are_converted_to_and_fro(folder):
+def test_records_are_converted_in_both_directions(folder):
     with wds.RecordWriter(folder / "r.jsonl", "jsonl") as writer:
         for n in range(4):
             writer.write({"__key__": f"{n}", "cls": n, "json": {"a": [n]}})
@@ -159,7 +159,7 @@ def test_records_are_converted_to_and_fro(folder):
 
 
 @pytest.mark.parametrize("command", ["cat", "split", "sort"])
-def test_what_is_there_is_not_replaced_without_force(folder, command):
+def test_existing_files_are_not_replaced_without_force(folder, command):
     more = ["--maxcount", "100"] if command == "split" else []
     name = "b-%d.tar" if command == "split" else "b-0.tar"
     (folder / "b-0.tar").write_bytes(b"old")
@@ -170,7 +170,7 @@ def test_what_is_there_is_not_replaced_without_force(folder, command):
     assert len(keys(folder / "b-0.tar")) == 15
 
 
-def test_a_reader_that_leaves_early_ends_cat_in_silence(folder):
+def test_a_reader_that_closes_early_ends_cat_silently(folder):
     write_shard(folder / "big.tar", [(f"{n}", {"bin": bytes(100_000)}) for n in range(100)])
     done = subprocess.run(
         f"{sys.executable} -c '{PROGRAM}' cat big.tar | head -c 1000 > /dev/null; echo ${{PIPESTATUS[0]}}",
@@ -201,7 +201,7 @@ def test_shards_are_read_through_the_cluster_and_the_cache_of_the_environment(fo
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_proxies_of_the_environment_count(folder, command):
+def test_proxies_from_the_environment_are_used(folder, command):
     url = "http://nowhere.invalid/a.tar"
     _, said = wdspec(
         command, url, *COMMANDS[command], folder=folder, code=1, HTTP_PROXY="socks5://127.0.0.1:1"
@@ -209,7 +209,7 @@ def test_proxies_of_the_environment_count(folder, command):
     assert "only http and https proxies are supported" in said
 
 
-def test_ls_goes_on_after_a_damaged_shard_and_says_so_in_the_end(tmp_path):
+def test_ls_continues_after_a_damaged_shard_and_reports_it_at_the_end(tmp_path):
     import json
 
     from commandline import within
@@ -226,8 +226,10 @@ def test_ls_goes_on_after_a_damaged_shard_and_says_so_in_the_end(tmp_path):
     assert 8 < len(listed) < 12  # what comes before the damage
     assert "a-001.tar" in said
     assert "a-002.tar" in said
-    told = json.loads(within("ls", "-s", "--format", "json", "a-{000..003}.tar", folder=tmp_path, code=1)[0])
-    assert [shard["samples"] for shard in told["shards"]] == [4, len(listed) - 8, 0, 4]
-    assert len(told["errors"]) == 2
+    report = json.loads(
+        within("ls", "-s", "--format", "json", "a-{000..003}.tar", folder=tmp_path, code=1)[0]
+    )
+    assert [shard["samples"] for shard in report["shards"]] == [4, len(listed) - 8, 0, 4]
+    assert len(report["errors"]) == 2
     within("ls", "--members", "a-001.tar", "a-003.tar", folder=tmp_path, code=1)
     within("ls", "a-000.tar", folder=tmp_path)

@@ -102,8 +102,8 @@ def simulation_result(*arguments):
     return json.loads(run(*arguments, "--format", "json"))
 
 
-def sources(told):
-    return {source["name"]: source for source in told["sources"]}
+def sources(report):
+    return {source["name"]: source for source in report["sources"]}
 
 
 def test_a_report_looks_like_this():
@@ -111,7 +111,7 @@ def test_a_report_looks_like_this():
     assert run("nested.yaml", "--set", "elastic={ranks: 2, workers: 2}", "--epochs", "2") == REPORT
 
 
-def test_the_guide_shows_what_is_printed(folder):
+def test_the_guide_shows_the_real_output(folder):
     text = (Path(__file__).parents[2] / "docs" / "order.md").read_text(encoding="utf-8")
     (folder / "mix.yaml").write_text(re.search(r"```yaml\n# mix.yaml\n(.*?)```", text, re.DOTALL)[1])
     command, shown = re.search(
@@ -121,7 +121,7 @@ def test_the_guide_shows_what_is_printed(folder):
     assert shown in printed
 
 
-def test_what_is_drawn_is_what_a_run_reads(folder):
+def test_simulated_draws_are_what_a_run_reads(folder):
     write_source(".", "a", shards=4, samples=10)
     write_source(".", "b", shards=2, samples=15)
     (folder / "real.yaml").write_text(
@@ -134,9 +134,9 @@ def test_what_is_drawn_is_what_a_run_reads(folder):
         one + other
         for one, other in zip(*(reference(load("real.yaml"), 2, 2, rank, 7) for rank in (0, 1)), strict=True)
     ]
-    told = simulation_result("real.yaml")
-    assert told["drawn"] == {"batches": 7, "samples": 56, "padding": 0, "epochs": 1}
-    for name, source in sources(told).items():
+    report = simulation_result("real.yaml")
+    assert report["drawn"] == {"batches": 7, "samples": 56, "padding": 0, "epochs": 1}
+    for name, source in sources(report).items():
         counts = [sum(key.startswith(name) for key in batch) for batch in batches]
         keys = [key for batch in batches for key in batch if key.startswith(name)]
         assert source["total"]["drawn"] == sum(counts)
@@ -146,16 +146,16 @@ def test_what_is_drawn_is_what_a_run_reads(folder):
         assert source["coverage"]["shards_touched"] == len({key[:4] for key in keys})
 
 
-def test_the_keys_of_the_json_stay_as_they_are():
-    told = simulation_result("nested.yaml")
-    assert " ".join(told) == (
+def test_the_json_keys_are_stable():
+    report = simulation_result("nested.yaml")
+    assert " ".join(report) == (
         "name file split environment seed draw unit topology run batch epoch drawn "
         "sources held_per_worker open_per_worker legal warnings"
     )
-    assert " ".join(told["sources"][0]) == (
+    assert " ".join(report["sources"][0]) == (
         "name path nested share shards samples estimated per_batch total by_epoch per_slot coverage"
     )
-    assert told["sources"][1] == {
+    assert report["sources"][1] == {
         "name": "a",
         "path": ["scans"],
         "nested": False,
@@ -184,34 +184,34 @@ def test_the_keys_of_the_json_stay_as_they_are():
 
 
 def test_sources_that_are_off_are_left_out_and_nested_mixes_add_up():
-    told = sources(simulation_result("nested.yaml"))
-    assert set(told) == {"scans", "a", "b", "drawn"}
-    assert told["scans"]["total"]["drawn"] == told["a"]["total"]["drawn"] + told["b"]["total"]["drawn"]
-    assert told["scans"]["coverage"]["passes"] == pytest.approx(750 / 70)
+    report = sources(simulation_result("nested.yaml"))
+    assert set(report) == {"scans", "a", "b", "drawn"}
+    assert report["scans"]["total"]["drawn"] == report["a"]["total"]["drawn"] + report["b"]["total"]["drawn"]
+    assert report["scans"]["coverage"]["passes"] == pytest.approx(750 / 70)
 
 
-def test_no_shard_is_opened_unless_a_probe_is_asked_for(folder, monkeypatch):
+def test_no_shard_is_opened_unless_a_probe_is_requested(folder, monkeypatch):
     write_source(".", "a", shards=4, samples=10)
     (folder / "local.yaml").write_text('dataset: [{name: a, shards: "a-{000..003}.tar"}]\nepoch: 80\n')
-    told = simulation_result("local.yaml", "--probe")
-    assert (told["sources"][0]["samples"], told["sources"][0]["coverage"]["passes"]) == (40, 2)
-    assert told["held_per_worker"]["samples"] == 40
-    assert told["held_per_worker"]["bytes"] > 40
+    report = simulation_result("local.yaml", "--probe")
+    assert (report["sources"][0]["samples"], report["sources"][0]["coverage"]["passes"]) == (40, 2)
+    assert report["held_per_worker"]["samples"] == 40
+    assert report["held_per_worker"]["bytes"] > 40
     monkeypatch.setattr("wdspec.cli.explain_data.open_file", lambda location: pytest.fail(location))
-    told = simulation_result("local.yaml")
-    assert told["sources"][0]["coverage"] is None
-    assert told["held_per_worker"] == {"samples": 1000, "bytes": None}
+    report = simulation_result("local.yaml")
+    assert report["sources"][0]["coverage"] is None
+    assert report["held_per_worker"] == {"samples": 1000, "bytes": None}
     shown = run("local.yaml")
     assert re.search(r"a +80 +80 +80 +\? +\?", shown)
     assert "the size of a is unknown" in shown
     assert "--probe" in shown
 
 
-def test_epochs_or_batches_say_how_much_is_drawn():
+def test_epochs_or_batches_set_how_much_is_drawn():
     assert simulation_result("nested.yaml", "--batches", "30")["drawn"]["samples"] == 240
-    told = simulation_result("nested.yaml", "--epochs", "3")
-    assert told["drawn"] == {"batches": 375, "samples": 3000, "padding": 0, "epochs": 3}
-    assert len(sources(told)["a"]["by_epoch"]) == 3
+    report = simulation_result("nested.yaml", "--epochs", "3")
+    assert report["drawn"] == {"batches": 375, "samples": 3000, "padding": 0, "epochs": 3}
+    assert len(sources(report)["a"]["by_epoch"]) == 3
     assert "0.24 of an epoch" in run("nested.yaml", "--batches", "30")
     assert "1.6 epochs" in run("nested.yaml", "--batches", "200")
     endless = ("nested.yaml", "--set", "epoch=null")
@@ -220,14 +220,14 @@ def test_epochs_or_batches_say_how_much_is_drawn():
     assert "give one" in run("nested.yaml", "--epochs", "2", "--batches", "2", code=2)
 
 
-def test_a_very_long_epoch_is_cut_and_said_to_be(monkeypatch):
+def test_a_very_long_epoch_is_truncated_with_a_note(monkeypatch):
     monkeypatch.setattr(outcome, "MOST", 400)
     shown = run("nested.yaml")
     assert "only the first 50 of the 125 batches of an epoch were drawn; --epochs 1 draws them all" in shown
     assert simulation_result("nested.yaml", "--epochs", "1")["drawn"]["batches"] == 125
 
 
-def test_random_draws_are_seen_to_wander():
+def test_random_draws_show_deviations():
     even, random = (
         simulation_result("nested.yaml"),
         simulation_result("nested.yaml", "--set", "mix.draw=random"),
@@ -240,15 +240,15 @@ def test_random_draws_are_seen_to_wander():
     assert spread[1] > 3
 
 
-def test_a_run_on_fewer_ranks_and_workers_is_told_with_all_others_that_are_legal():
+def test_a_smaller_run_is_shown_with_all_other_legal_topologies():
     elastic = ("nested.yaml", "--set", "elastic={ranks: 4, workers: 6}")
-    told = simulation_result(*elastic, "--ranks", "2", "--workers", "3")
-    assert told["run"] == {"ranks": 2, "workers": 3, "slots_per_worker": 4}
-    assert told["legal"] == {"ranks": [1, 2, 4, 8, 16, 32], "workers": [1, 2, 3, 6]}
-    assert told["batch"] == {"batched": True, "per_slot": 8, "per_rank": 16, "global": 32}
-    assert told["open_per_worker"]["shards"] == 4 * 3 + 2  # by chance a worker has more of a pass
-    assert told["open_per_worker"]["different"] < 12  # a has 4 shards for 24 slots
-    assert simulation_result(*elastic)["sources"] == told["sources"]
+    report = simulation_result(*elastic, "--ranks", "2", "--workers", "3")
+    assert report["run"] == {"ranks": 2, "workers": 3, "slots_per_worker": 4}
+    assert report["legal"] == {"ranks": [1, 2, 4, 8, 16, 32], "workers": [1, 2, 3, 6]}
+    assert report["batch"] == {"batched": True, "per_slot": 8, "per_rank": 16, "global": 32}
+    assert report["open_per_worker"]["shards"] == 4 * 3 + 2  # by chance a worker has more of a pass
+    assert report["open_per_worker"]["different"] < 12  # a has 4 shards for 24 slots
+    assert simulation_result(*elastic)["sources"] == report["sources"]
     _, said = wdspec(*("simulate", *elastic, "--ranks", "3"), code=1)
     assert (
         "3 ranks cannot share a global batch of 32 samples evenly; run with a world size of 2 or 4 (of 1, 2, 4, "
@@ -256,12 +256,14 @@ def test_a_run_on_fewer_ranks_and_workers_is_told_with_all_others_that_are_legal
     )
 
 
-def test_ranks_that_share_canonical_ones_are_legal_where_the_batch_allows():
+def test_ranks_can_share_canonical_ranks_if_the_batch_allows():
     elastic = ("nested.yaml", "--set", "elastic={ranks: 4, workers: 6}", "--set", "batch={size: 6}")
-    told = simulation_result(*elastic, "--ranks", "3", "--workers", "6")
-    assert told["run"] == {"ranks": 3, "workers": 6, "slots_per_worker": 2}, "8 of the 24 samples lie in two"
-    assert told["batch"] == {"batched": True, "per_slot": 6, "per_rank": 8, "global": 24}
-    assert told["legal"]["ranks"] == [1, 2, 3, 4, 6, 8, 12, 24]
+    report = simulation_result(*elastic, "--ranks", "3", "--workers", "6")
+    assert report["run"] == {"ranks": 3, "workers": 6, "slots_per_worker": 2}, (
+        "8 of the 24 samples lie in two"
+    )
+    assert report["batch"] == {"batched": True, "per_slot": 6, "per_rank": 8, "global": 24}
+    assert report["legal"]["ranks"] == [1, 2, 3, 4, 6, 8, 12, 24]
     assert "8 samples a rank, 24 over all ranks" in wdspec("explain", *elastic, "--ranks", "3", code=1)[0]
     by_rank = (*elastic, "--set", "batch.accumulate=true")
     assert simulation_result(*by_rank)["legal"]["ranks"] == [1, 2, 4]
@@ -269,53 +271,58 @@ def test_ranks_that_share_canonical_ones_are_legal_where_the_batch_allows():
     assert "3 ranks cannot share 4 canonical ranks evenly" in said
 
 
-def test_shards_read_in_turn_are_open_at_once():
-    told = simulation_result("nested.yaml", "--set", "defaults.interleave=12")  # 6, 3 and 3 by their shares
-    assert told["open_per_worker"] == {
+def test_interleaved_shards_count_as_open_at_once():
+    report = simulation_result("nested.yaml", "--set", "defaults.interleave=12")  # 6, 3 and 3 by their shares
+    assert report["open_per_worker"] == {
         "shards": 4 + 2 + 3,  # a has four shards, b has two
         "different": 4 + 2 + 3,
         "buffer_bytes": (4 + 2 + 3) * 256 * 1024,
     }
-    assert sources(told)["drawn"]["per_slot"]["shards"] == {"min": 3, "max": 3}
-    hints = [hint for hint in told["warnings"] if "`interleave` is larger" in hint]
+    assert sources(report)["drawn"]["per_slot"]["shards"] == {"min": 3, "max": 3}
+    hints = [hint for hint in report["warnings"] if "`interleave` is larger" in hint]
     assert "a (6, of 4), b (3, of 2);" in hints[0]
     unasked = simulation_result("nested.yaml")["warnings"]
-    assert not [hint for hint in unasked if "`interleave`" in hint], "nobody asked for the default"
+    assert not [hint for hint in unasked if "`interleave`" in hint], "the default was not requested"
 
 
-def test_a_batch_of_one_source_and_shares_that_change_are_drawn_as_they_are():
-    told = sources(simulation_result("nested.yaml", "--set", "mix.unit=batch"))
-    assert [told[name]["per_batch"][end] for name in ("a", "drawn") for end in ("min", "max")] == [0, 8, 0, 8]
+def test_single_source_batches_and_schedules_are_simulated_exactly():
+    report = sources(simulation_result("nested.yaml", "--set", "mix.unit=batch"))
+    assert [report[name]["per_batch"][end] for name in ("a", "drawn") for end in ("min", "max")] == [
+        0,
+        8,
+        0,
+        8,
+    ]
     two = "dataset=[{name: a, shards: a.tar}, {name: b, shards: b.tar}]"
     steps = "mix.schedule=[{at: 0, shares: {a: 1, b: 0}}, {at: 800, shares: {a: 0.5, b: 0.5}}]"
-    told = sources(simulation_result("nested.yaml", "--set", two, "--set", steps))
-    assert told["a"]["share"] == 0.9
+    report = sources(simulation_result("nested.yaml", "--set", two, "--set", steps))
+    assert report["a"]["share"] == 0.9
     late = ("--set", steps.replace("a: 1, b: 0", "a: 0, b: 1").replace("800", "1000"))
     first, both = (run("nested.yaml", "--set", two, *late, "--epochs", n) for n in ("1", "2"))
     assert "shares change at batch 125" in first
     assert re.search(r"a +0.00% +0 +0 +0 +0", first)
     assert re.search(r"a +25.00%", both)
-    assert [told[name]["total"]["drawn"] for name in ("a", "b")] == [900, 100]
+    assert [report[name]["total"]["drawn"] for name in ("a", "b")] == [900, 100]
 
 
-def test_many_numbers_of_workers_do_not_make_the_table_wide():
+def test_many_worker_counts_do_not_widen_the_table():
     shown = run("nested.yaml", "--set", "elastic={ranks: 2, workers: 360}")
     assert max(map(len, shown.split("legal runs")[1].splitlines()[1:4])) < 60
     assert "120, 180, 360)" in shown
 
 
-def test_slots_that_draw_nothing_of_a_source_are_named():
+def test_slots_without_draws_from_a_source_are_named():
     rare = "dataset=[{name: a, shards: a.tar, weight: 999}, {name: rare, shards: b.tar, weight: 1}]"
     assert "some slots draw no sample of rare" in run("nested.yaml", "--set", rare, "--workers", "4")
 
 
-def test_a_pass_is_told_by_what_it_leaves_out(folder):
+def test_a_pass_reports_what_it_leaves_out(folder):
     write_source(".", "a", shards=4, samples=10)
     write_source(".", "b", shards=2, samples=15)
     one_pass = ("--set", "epoch=pass", "--set", "batch=16", "--set", PASS)
-    told = simulation_result("nested.yaml", *one_pass)
-    assert told["drawn"] == {"batches": 5, "samples": 80, "padding": 10, "epochs": 1}
-    assert [each["coverage"]["seen"] for each in told["sources"]] == [1, 1]
+    report = simulation_result("nested.yaml", *one_pass)
+    assert report["drawn"] == {"batches": 5, "samples": 80, "padding": 10, "epochs": 1}
+    assert [each["coverage"]["seen"] for each in report["sources"]] == [1, 1]
     shown = run("nested.yaml", *one_pass, "--workers", "3")
     assert "10 of them padding" in shown
     assert "6 to 32 samples each" in shown
@@ -329,12 +336,12 @@ def test_a_million_draws_take_about_a_second(folder):
         f"  - {{name: s{n}, shards: 'gs://b/s{n}-{{000..999}}.tar', weight: {n + 1}}}\n" for n in range(50)
     )
     (folder / "many.yaml").write_text("dataset:\n" + many + "batch: {global_size: 512}\nepoch: 1_000_000\n")
-    told = simulation_result("many.yaml", "--ranks", "16", "--workers", "8")
-    assert told["drawn"]["samples"] == 999_936
-    assert max(abs(each["total"]["drawn"] - each["total"]["expected"]) for each in told["sources"]) < 128
+    report = simulation_result("many.yaml", "--ranks", "16", "--workers", "8")
+    assert report["drawn"]["samples"] == 999_936
+    assert max(abs(each["total"]["drawn"] - each["total"]["expected"]) for each in report["sources"]) < 128
 
 
-def test_a_long_simulation_shows_how_far_it_is_on_a_terminal_only(folder, monkeypatch):
+def test_a_long_simulation_shows_progress_only_on_a_terminal(folder, monkeypatch):
     long = ("nested.yaml", "--batches", "600000")
     shown = on_terminal("simulate", *long, folder=folder)
     assert "drawing" in shown
@@ -343,7 +350,7 @@ def test_a_long_simulation_shows_how_far_it_is_on_a_terminal_only(folder, monkey
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_on_a_terminal_tables_are_drawn_in_its_width(folder, width):
+def test_tables_fit_the_width_of_the_terminal(folder, width):
     shown = on_terminal("simulate", "nested.yaml", "--epochs", "2", folder=folder, width=width)
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
     assert "───" in plain

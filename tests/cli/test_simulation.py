@@ -1,4 +1,4 @@
-"""Simulated draws against the obvious: draw batch after batch and count."""
+"""Simulated draws compared with drawing batch by batch and counting."""
 
 import math
 from fractions import Fraction
@@ -41,7 +41,7 @@ def slowly(plan, batches):
     st.sampled_from(["even", "random", "round_robin"]),
 )
 @settings(deadline=None, max_examples=60)
-def test_the_counts_are_those_of_drawing_batch_after_batch(topology, b, batches, epoch, draw):
+def test_counts_match_drawing_batch_by_batch(topology, b, batches, epoch, draw):
     plan = plan_of(topology, batch=b, epoch={"batches": epoch}, mix={"draw": draw})
     found = simulate(plan, batches)
     by_slot = np.zeros((topology.slots, 3), dtype=int)
@@ -63,7 +63,7 @@ def test_the_counts_are_those_of_drawing_batch_after_batch(topology, b, batches,
     assert found.expected == pytest.approx(shares * found.samples)
 
 
-def test_it_does_not_matter_how_many_are_counted_at_once(monkeypatch):
+def test_the_block_size_of_counting_does_not_matter(monkeypatch):
     plan = plan_of(Topology(3, 4), batch=2, epoch={"batches": 37})
     at_once = simulate(plan, 100)
     monkeypatch.setattr(simulation, "AT_ONCE", 1)
@@ -93,7 +93,7 @@ def test_scheduled_shares_are_expected_batch_by_batch(monkeypatch, at_once):
     assert found.furthest.max() < 4
 
 
-def test_batches_of_one_source_are_counted_whole():
+def test_single_source_batches_are_counted_whole():
     plan = plan_of(Topology(2, 2), batch=8, mix={"unit": "batch", "by": "equal"}, epoch={"batches": 30})
     found = simulate(plan, 60)
     assert (found.batch_least.tolist(), found.batch_most.tolist()) == ([0] * 3, [16] * 3)
@@ -107,14 +107,14 @@ def test_sources_can_be_counted_together():
     assert together.batch_most[0] <= alone.batch_most[0] + alone.batch_most[2]
 
 
-def test_the_first_epoch_of_each_slot_is_kept_apart():
+def test_the_first_epoch_of_each_slot_is_counted_separately():
     plan = plan_of(Topology(2, 3), batch=8, epoch={"batches": 10})
     assert simulate(plan, 25).first_by_slot.tolist() == simulate(plan, 10).by_slot.tolist()
     assert simulate(plan, 7).first_by_slot.tolist() == simulate(plan, 7).by_slot.tolist()
 
 
 @pytest.mark.parametrize(("remainder", "padding", "samples"), [("pad", 7, 161), ("drop", 0, 160)])
-def test_every_pass_holds_every_sample_once_and_padding_apart(remainder, padding, samples):
+def test_every_pass_has_every_sample_once_and_counts_padding_separately(remainder, padding, samples):
     sizes = {"a": 10, "b": 11, "c": 140}
     counts = {name: SourceCount.of([ShardCount(size)]) for name, size in sizes.items()}
     plan = plan_of(Topology(2, 3), counts, batch=4, epoch={"pass": remainder})
@@ -126,7 +126,7 @@ def test_every_pass_holds_every_sample_once_and_padding_apart(remainder, padding
     assert found.by_slot.sum() == 2 * samples
 
 
-def test_legal_runs_are_the_divisors():
+def test_legal_topologies_are_the_divisors():
     assert legal_runs(plan_of(Topology(12, 5))) == ([1, 2, 3, 4, 6, 12], [1, 5])
 
 
@@ -139,9 +139,7 @@ def test_legal_runs_are_the_divisors():
     drawn=st.lists(st.integers(0, 700), min_size=9, max_size=9),
 )
 @settings(deadline=None, max_examples=150)
-def test_shards_opened_by_a_slot_are_those_of_reading_window_after_window(
-    shards, per_shard, slots, kind, size, drawn
-):
+def test_shards_opened_by_a_slot_match_a_window_by_window_read(shards, per_shard, slots, kind, size, drawn):
     order = ShardOrder(1, "a", shards, slots, kind)
     per_shard *= order.split  # so that the parts of a shard are equal
     delays = Delays(1, "a", size)
@@ -176,7 +174,7 @@ def _turns_read(order, delays, slot, drawn, per_turn):
 
 
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(1, 7), st.integers(0, 80))
-def test_shards_read_in_turn_are_opened_one_after_the_other(width, shards, per_shard, drawn):
+def test_interleaved_shards_are_opened_one_after_another(width, shards, per_shard, drawn):
     drawn = min(drawn, shards * per_shard)
     groups = [range(shards)[at : at + width] for at in range(0, shards, width)]
     read = [shard for group in groups for _ in range(per_shard) for shard in group]
@@ -186,15 +184,15 @@ def test_shards_read_in_turn_are_opened_one_after_the_other(width, shards, per_s
     assert found.slot_turns.tolist() == [len(set(read[:drawn]))]
 
 
-def test_what_is_seen_in_part_of_the_first_pass_is_what_was_drawn():
+def test_samples_seen_in_a_partial_first_pass_equal_the_draws():
     found = coverage(ShardOrder(0, "a", 100, 4), Delays(0, "a", 16), np.array([50, 50, 60, 40]), 1000)
     assert (found.passes, found.seen, found.repeats) == pytest.approx((0.2, 0.2, 0))
-    # Of what was read some 15 are held, and half a block of 16 was read ahead: 73, 83 and 62 samples, of 10 a shard.
+    # About 15 of the samples read are buffered and half a block of 16 was read ahead: 73, 83 and 62, of 10 per shard.
     assert found.slot_turns.tolist() == [8, 8, 9, 7]
     assert found.shards_touched == pytest.approx(32)
 
 
-def test_a_slot_that_lags_leaves_a_part_of_the_source_unseen():
+def test_a_lagging_slot_leaves_part_of_the_source_unseen():
     order, delays = ShardOrder(0, "a", 10, 2), Delays(0, "a", 1)
     found = coverage(order, delays, np.array([100, 20]), 100)
     assert found.slot_passes.tolist() == [1, 0]
@@ -203,7 +201,7 @@ def test_a_slot_that_lags_leaves_a_part_of_the_source_unseen():
     assert coverage(order, delays, np.array([50, 50]), 100).seen == pytest.approx(1)
 
 
-def test_shards_of_expectation_are_those_that_the_order_gives():
+def test_expected_shards_match_the_real_order():
     order = ShardOrder(3, "a", 500, 8)
     drawn = np.full(8, 800)  # 80 turns of 10 samples a slot: 62.5 of the first pass, the rest of the second
     found = coverage(order, Delays(3, "a", 1), drawn, 5000)
@@ -212,7 +210,7 @@ def test_shards_of_expectation_are_those_that_the_order_gives():
     assert found.shards_touched == 500  # the whole first pass
 
 
-def test_resampled_shards_are_seen_as_often_as_chance_has_it():
+def test_resampled_shards_appear_as_often_as_probability_predicts():
     order = ShardOrder(3, "a", 500, 8, "resampled")
     found = coverage(order, Delays(3, "a", 1), np.full(8, 800), 5000)
     seen = {order.entry(slot, turn).shard for slot in range(8) for turn in range(80)}
@@ -227,7 +225,7 @@ def test_a_million_shards_and_a_thousand_slots_take_no_time():
     assert found.seen == 1
 
 
-def test_an_even_mix_is_never_further_off_than_promised():
+def test_an_even_mix_stays_within_the_promised_deviation():
     plan = plan_of(Topology(16, 8), batch={"global_size": 512}, mix={"by": "equal"})
     found = simulate(plan, 2000)
     assert (found.batch_most - found.batch_least).max() <= 3

@@ -1,4 +1,4 @@
-"""Progress bars count the samples that do not come, where a spec says that some may not."""
+"""Progress bars count dropped and skipped samples if the spec allows any."""
 
 import re
 
@@ -35,7 +35,7 @@ def test_check_counts_samples_that_training_would_not_get(folder):
     assert "dropped" not in shown
 
 
-def test_head_counts_what_it_passes_over_and_draws_no_bar_where_nothing_can_be(folder):
+def test_head_counts_dropped_samples_and_shows_no_empty_progress_bar(folder):
     shown = bars(folder, "head", "-n", "9", errors="skip", missing="skip", shuffle=0, order="sequential")
     last = shown.rstrip().rpartition("samples ")[2]
     assert re.search(r"9/9 .*[45] skipped [45] dropped", last)

@@ -19,14 +19,14 @@ def key(sample):
 
 @settings(deadline=None, max_examples=40)
 @given(keys=st.lists(st.text(max_size=5), max_size=60), memory=st.integers(1, 20_000), reverse=st.booleans())
-def test_the_order_is_that_of_sorted_with_any_memory_limit(keys, memory, reverse):
+def test_the_order_equals_sorted_with_any_memory_limit(keys, memory, reverse):
     samples = [{"__key__": name, "n": n, "bin": b"x" * n} for n, name in enumerate(keys)]
     assert list(sort_samples(iter(samples), memory, key, reverse)) == sorted(
         samples, key=key, reverse=reverse
     )
 
 
-def test_many_runs_are_merged_in_levels_and_nothing_is_left_on_the_disk(tmp_path, monkeypatch):
+def test_many_runs_are_merged_in_levels_and_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(sorting, "_MOST_RUNS", 3)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     keys = [f"{n:03d}" for n in range(50)]

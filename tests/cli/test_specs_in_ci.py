@@ -42,7 +42,7 @@ def make_repository(at: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """This package as a repository of its own."""
+    """This package as a separate repository."""
     at = tmp_path_factory.mktemp("package")
     for name in PACKAGE:
         if (ROOT / name).is_dir():
@@ -78,8 +78,8 @@ def test_the_pre_commit_hook_stops_a_broken_spec_in_a_light_install(package: Pat
     assert "configs/bad.wdspec.yaml:4:5: E201 unknown key `extension` in a source" in broken.stdout
     assert "2 files checked: 1 error" in broken.stdout
     (team / "configs" / "bad.wdspec.yaml").write_text(GOOD)
-    mended = commit_check()
-    assert mended.returncode == 0, mended.stdout + mended.stderr
+    fixed = commit_check()
+    assert fixed.returncode == 0, fixed.stdout + fixed.stderr
 
     (python,) = home.glob("repo*/py_env-*/bin/python")
     without = "import importlib.util as u; print([n for n in ('torch', 'webdataset') if u.find_spec(n)])"
@@ -110,7 +110,7 @@ def step_of(
         ({"args": "--exclude bad.*", "format": "json"}, 0, "[]"),
     ],
 )
-def test_the_step_of_the_action_annotates(inputs: dict[str, str], code: int, says: str, team: Path) -> None:
+def test_the_action_step_annotates(inputs: dict[str, str], code: int, says: str, team: Path) -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     script, environment = step_of(action, "wdspec validate", inputs)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

@@ -43,7 +43,7 @@ def run(file, *arguments):
     return " ".join(done.output.split()) or str(done.exception)
 
 
-def test_it_says_where_the_run_stands_and_what_may_go_on(spec, tmp_path):
+def test_it_shows_the_position_and_the_legal_topologies(spec, tmp_path):
     file = tmp_path / "state.json"
     file.write_text(json.dumps(saved(spec)))
     said = run(file)
@@ -56,18 +56,18 @@ def test_it_says_where_the_run_stands_and_what_may_go_on(spec, tmp_path):
     assert re.search(r"a 3/4 9\d ", said)
 
 
-def test_what_the_sources_have_given_is_what_was_read(spec):
+def test_sample_counts_of_sources_match_what_was_read(spec):
     with wdspec.loader(spec, rank=0, world_size=1) as loader:
         counts = {"a": 0, "b": 0}
         for epoch in range(3):
             for batch in loader:
                 for source in batch["__source__"]:
                     counts[source] += 1
-                told = describe_state(loader.state_dict())["sources"]
-                assert {each["source"]: each["samples"] for each in told} == counts, epoch
+                report = describe_state(loader.state_dict())["sources"]
+                assert {each["source"]: each["samples"] for each in report} == counts, epoch
 
 
-def test_slots_counted_at_once_are_counted_as_one_by_one(spec):
+def test_slots_counted_together_equal_slots_counted_one_by_one(spec):
     """Over ends of passes, and where the size of the shuffle has changed on the way."""
     larger = {
         **spec,
@@ -102,7 +102,7 @@ def check_counts(loader):
     }
 
 
-def test_a_batch_that_is_not_shared_goes_on_with_divisors_alone(spec):
+def test_an_unshared_batch_resumes_only_on_divisors(spec):
     whole = {**spec, "batch": {"size": 4, "accumulate": True}}
     assert describe_state(saved(whole))["legal_ranks"] == [1, 2, 4]
     assert describe_state(saved({**spec, "batch": None, "epoch": {"samples": 40}}))["legal_ranks"] == [
@@ -112,7 +112,7 @@ def test_a_batch_that_is_not_shared_goes_on_with_divisors_alone(spec):
     ]
 
 
-def test_shares_that_were_set_are_told(spec, tmp_path):
+def test_shares_set_at_run_time_are_shown(spec, tmp_path):
     file = tmp_path / "state.json"
     with wdspec.loader(spec, rank=0, world_size=1) as loader:
         loader.set_shares({"a": 1, "b": 4}, after=3)
@@ -120,7 +120,7 @@ def test_shares_that_were_set_are_told(spec, tmp_path):
     assert "shares set from global batch 3: a 1, b 4" in run(file)
 
 
-def test_the_state_of_one_rank_says_that_it_is_one(spec, tmp_path):
+def test_the_state_of_one_rank_is_identified_as_such(spec, tmp_path):
     file = tmp_path / "state.json"
     file.write_text(json.dumps(saved(spec, rank=1, world_size=2)))
     said = run(file)
@@ -128,12 +128,12 @@ def test_the_state_of_one_rank_says_that_it_is_one(spec, tmp_path):
     assert "once the states of all ranks are merged" in said
 
 
-def test_states_are_found_anywhere_in_a_checkpoint_of_torch(spec, tmp_path):
+def test_states_are_found_anywhere_in_a_torch_checkpoint(spec, tmp_path):
     file = tmp_path / "run.pt"
     torch.save({"model": {"w": torch.zeros(3)}, "loaders": [saved(spec), {"val": saved(spec, 2)}]}, file)
-    told = json.loads(CliRunner().invoke(command, [str(file), "--format", "json"]).output)
-    assert [(each["at"], each["batch"]) for each in told] == [("loaders.0", 8), ("loaders.1.val", 2)]
-    assert told[0]["sources"][0]["slots"] == 8
+    report = json.loads(CliRunner().invoke(command, [str(file), "--format", "json"]).output)
+    assert [(each["at"], each["batch"]) for each in report] == [("loaders.0", 8), ("loaders.1.val", 2)]
+    assert report[0]["sources"][0]["slots"] == 8
 
 
 def test_a_pass_has_no_slots_to_show(spec, tmp_path):
@@ -159,13 +159,13 @@ class Unpicklable:
         (lambda file: torch.save({"x": Unpicklable()}, file), "without unpickling"),
     ],
 )
-def test_what_is_no_state_is_refused(tmp_path, write, says):
+def test_a_file_without_a_state_is_rejected(tmp_path, write, says):
     file = tmp_path / "state"
     write(file)
     assert says in run(file)
 
 
-def test_it_shows_what_was_skipped_and_what_will_be(spec, tmp_path):
+def test_it_shows_past_and_future_skips(spec, tmp_path):
     file = tmp_path / "state.json"
     with wdspec.loader({**spec, "skip": ["2..3", 9]}, rank=0, world_size=1) as loader:
         list(itertools.islice(loader, 3))
@@ -175,5 +175,5 @@ def test_it_shows_what_was_skipped_and_what_will_be(spec, tmp_path):
     assert "3 global batches yielded, 48 samples" in said
     assert "skipped 2 more: 2 to 3" in said
     assert "to be skipped 7 to 8, as set by the training loop" in said
-    told = json.loads(run(file, "--format", "json"))[0]
-    assert (told["skipped"], told["to_skip"]) == ([[2, 3]], [[7, 8]])
+    report = json.loads(run(file, "--format", "json"))[0]
+    assert (report["skipped"], report["to_skip"]) == ([[2, 3]], [[7, 8]])

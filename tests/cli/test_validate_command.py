@@ -1,4 +1,4 @@
-"""`wdspec validate`, as a program: what it prints, how it ends, what it imports."""
+"""`wdspec validate`, as a program: its output, exit codes and imports."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ def program(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_a_good_file_says_so_and_ends_with_0(here: Path) -> None:
+def test_a_valid_file_is_reported_and_exits_0(here: Path) -> None:
     result = run("good.yaml")
     assert (result.return_value, result.output) == (0, "1 file checked: no problems\n")
 
 
-def test_problems_end_with_1_and_warnings_do_not(here: Path) -> None:
+def test_problems_exit_1_and_warnings_do_not(here: Path) -> None:
     assert run("bad.yaml").return_value == 1
     result = run("warned.yml")
     assert result.return_value == 0
     assert result.output.endswith("1 file checked: 1 warning\n")
 
 
-def test_a_directory_stands_for_its_specs_in_code_point_order(here: Path) -> None:
+def test_a_directory_means_all_its_specs_in_code_point_order(here: Path) -> None:
     for name in (
         "Z.yml",
         "bad.yaml",
@@ -103,9 +103,7 @@ def test_a_directory_stands_for_its_specs_in_code_point_order(here: Path) -> Non
         ("docker-compose.yaml", "services: {}\n", False),
     ],
 )
-def test_below_a_folder_a_spec_has_the_name_or_the_key_of_one(
-    name: str, text: str, is_spec: bool, here: Path
-) -> None:
+def test_specs_in_a_folder_are_found_by_name_or_key(name: str, text: str, is_spec: bool, here: Path) -> None:
     for file in ("good.yaml", "bad.yaml", "warned.yml"):
         (here / file).unlink()
     (here / name).write_text(text)
@@ -116,7 +114,7 @@ def test_below_a_folder_a_spec_has_the_name_or_the_key_of_one(
     assert run(name).return_value == 1  # a file that is given is a spec
 
 
-def test_a_folder_without_specs_says_what_marks_one(here: Path) -> None:
+def test_a_folder_without_specs_explains_how_specs_are_found(here: Path) -> None:
     result = CliRunner().invoke(cli, ["validate", "."])
     assert result.exit_code == 2
     assert (
@@ -125,7 +123,7 @@ def test_a_folder_without_specs_says_what_marks_one(here: Path) -> None:
     )
 
 
-def test_globs_are_expanded_where_no_shell_does(here: Path) -> None:
+def test_globs_are_expanded_if_the_shell_does_not(here: Path) -> None:
     (here / "deep" / "er").mkdir(parents=True)
     (here / "deep" / "er" / "c.yaml").write_text(GOOD)
     assert run("**/*.yaml").output.endswith("3 files checked: 1 error\n")
@@ -147,7 +145,7 @@ def test_standard_input_is_a_spec(here: Path) -> None:
     assert "not UTF-8" in CliRunner().invoke(validate, ["-"], input=b"\xff\xff", standalone_mode=False).output
 
 
-def test_excluded_files_are_left_out_however_they_are_given(here: Path) -> None:
+def test_excluded_files_are_left_out_however_they_are_named(here: Path) -> None:
     assert run("--exclude", "bad.*", "good.yaml", "bad.yaml").return_value == 0
     assert run("--exclude", "/*.yaml", "--exclude", "!good.yaml", "good.yaml", "bad.yaml").output.startswith(
         "1 file"
@@ -199,19 +197,19 @@ def test_comments_ignore_warnings(text: str, codes: list[str], here: Path) -> No
     assert [problem["code"] for problem in found] == codes
 
 
-def test_a_comment_counts_in_the_file_it_stands_in(here: Path) -> None:
+def test_an_ignore_comment_applies_to_its_own_file(here: Path) -> None:
     (here / "base.yaml").write_text("vars: {x: 1}  # wdspec: ignore=W101\n")
     (here / "s.yaml").write_text("extends: base.yaml\nvars: {y: 1}\n" + GOOD)
     assert run("s.yaml").output.startswith("s.yaml:2:8: W101")
 
 
-def test_a_comment_in_a_base_is_not_blamed_by_what_extends_it(here: Path) -> None:
+def test_a_comment_in_a_base_is_not_unused_if_a_child_extends_it(here: Path) -> None:
     (here / "base.yaml").write_text("batch: {global_size: 8}  # wdspec: ignore=W353\n" + GOOD)
     (here / "s.yaml").write_text("extends: base.yaml\nelastic: {ranks: 2}\n")
     assert run("base.yaml", "s.yaml").output == "2 files checked: no problems\n"
 
 
-def test_a_comment_that_only_another_split_needs_is_not_blamed(here: Path) -> None:
+def test_a_comment_needed_only_by_another_split_is_not_unused(here: Path) -> None:
     (here / "s.yaml").write_text(
         "# wdspec: ignore-file=W105\n"
         "splits: {a: {dataset: [{shards: a.tar}]}, b: {dataset: [{shards: htps://h/a.tar}]}}\n"
@@ -248,14 +246,14 @@ def test_pyproject_settings(here: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ("[tool.wdspec\n", "cannot read "),
     ],
 )
-def test_wrong_pyproject_settings_end_with_2(text: str, message: str, here: Path) -> None:
+def test_wrong_pyproject_settings_exit_2(text: str, message: str, here: Path) -> None:
     (here / "pyproject.toml").write_text(text)
     result = CliRunner().invoke(cli, ["validate", "good.yaml"])
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
 
 
-def test_pyproject_without_our_table_does_not_count(here: Path) -> None:
+def test_pyproject_without_our_table_is_ignored(here: Path) -> None:
     (here / "pyproject.toml").write_text("[tool.ruff]\n")
     assert run("good.yaml").return_value == 0
     assert CliRunner().invoke(cli, ["validate"]).exit_code == 2
@@ -271,7 +269,7 @@ def test_sarif_names_a_file_whose_name_is_not_utf_8(here: Path) -> None:
     assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "caf%E9.yaml"
 
 
-def test_sarif_is_of_the_types_made_from_its_schema(here: Path) -> None:
+def test_sarif_matches_types_generated_from_its_schema(here: Path) -> None:
     compiler = NODE_MODULES / "typescript" / "bin" / "tsc"
     if not compiler.exists() and not os.environ.get("CI"):
         pytest.skip("`bash scripts/servers` installs what checks SARIF")
@@ -322,7 +320,7 @@ def test_junit_has_a_case_for_each_file(here: Path) -> None:
     assert "did you mean `extensions`?" in (failure.text or "")
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     import wdspec
 
     assert CliRunner().invoke(cli, ["--version"]).output == f"wdspec, version {wdspec.__version__}\n"
@@ -361,7 +359,7 @@ def test_a_problem_of_a_shared_base_is_reported_once(form: str, here: Path) -> N
         assert "file=bases/b.yaml,line=3" in output
 
 
-def test_options_choose_split_environment_variables_and_overrides(here: Path) -> None:
+def test_options_set_split_environment_variables_and_overrides(here: Path) -> None:
     (here / "s.yaml").write_text(
         "splits: {a: {dataset: [{shards: '${d}/a.tar'}]}, b: {dataset: [{shards: b.tar, wait: 1}]}}\n"
         "environments: {e: {seed: x}}\n"
@@ -384,12 +382,12 @@ def test_options_choose_split_environment_variables_and_overrides(here: Path) ->
         ["good.yaml", "--set", "x"],
     ],
 )
-def test_wrong_usage_ends_with_2(here: Path, arguments: list[str]) -> None:
+def test_wrong_usage_exits_2_and_prints_usage(here: Path, arguments: list[str]) -> None:
     (here / "empty").mkdir()
     assert CliRunner().invoke(cli, ["validate", *arguments]).exit_code == 2
 
 
-def test_the_program_ends_with_the_same_codes(here: Path) -> None:
+def test_the_program_exits_with_the_same_codes(here: Path) -> None:
     assert program("validate", "good.yaml").returncode == 0
     assert program("validate", "bad.yaml").returncode == 1
     assert program("validate", "nowhere.yaml").returncode == 2
@@ -435,7 +433,7 @@ def test_output_is_plain_in_a_pipe_and_coloured_on_a_terminal(here: Path) -> Non
 
 
 @pytest.mark.parametrize("command", ["validate", "explain"])
-def test_a_spec_that_is_not_a_local_file_is_refused_with_the_remedy(command):
+def test_a_spec_that_is_not_a_local_file_is_rejected_with_a_hint(command):
     done = subprocess.run(
         [sys.executable, "-m", "wdspec", command, "s3://bucket/a.yaml"], capture_output=True, text=True
     )

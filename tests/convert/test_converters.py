@@ -1,6 +1,6 @@
-"""Files of other tools, in the shapes that public repositories have them, and the specs that come of them.
+"""Files of other tools, in the shapes that public repositories have them, and the specs that they convert to.
 
-Run as a program, it writes the expected specs anew; look at what changes.
+Run as a program, it writes the expected specs again; review the changes.
 """
 
 import contextlib
@@ -58,14 +58,14 @@ def documented():
 
 
 @pytest.mark.parametrize(("name", "text", "said"), documented(), ids=[each[0] for each in documented()])
-def test_the_examples_of_the_page_become_what_it_says(name, text, said, tmp_path):
+def test_the_examples_on_the_page_convert_as_shown(name, text, said, tmp_path):
     assert len(documented()) == 5
     (tmp_path / name).write_text(text)
     assert wdspec("convert", name, folder=tmp_path)[0] == said
 
 
 @pytest.mark.parametrize(("dialect", "path"), list(cases()))
-def test_a_file_becomes_the_spec_that_was_looked_at(dialect, path, tmp_path):
+def test_each_file_converts_to_its_reviewed_spec(dialect, path, tmp_path):
     text, notes = converted(path)
     assert text == (EXPECTED / dialect / f"{path.name}.yaml").read_text()
     for note in notes.splitlines():
@@ -83,7 +83,7 @@ def test_each_dialect_has_at_least_three_files():
 
 
 def shares(path, split=None, tmp_path=None):
-    """The share of each source in a plan; braces stand for shards that need not exist."""
+    """The share of each source in a plan; braces name shards that need not exist."""
     spec = tmp_path / "spec.yaml"
     spec.write_text(converted(path)[0])
     plan = wds.plan(wds.load(spec, split=split, vars={"DATA": "/data"}))
@@ -91,7 +91,7 @@ def shares(path, split=None, tmp_path=None):
 
 
 @pytest.mark.parametrize("name", ["words.yaml", "plain.yaml"])
-def test_shares_are_those_that_webdataset_itself_draws(name, tmp_path, monkeypatch):
+def test_shares_match_the_draws_of_webdataset(name, tmp_path, monkeypatch):
     monkeypatch.setenv("ALLOW_OBSOLETE", "1")
     from webdataset.shardlists import MultiShardSample
 
@@ -113,7 +113,7 @@ def write(tmp_path, text):
     return path
 
 
-def test_shares_of_upsampling_factors_are_those_of_openclips_draws(tmp_path):
+def test_upsampling_factors_give_the_shares_of_openclip(tmp_path):
     """OpenCLIP draws each shard of the pooled list with the factor of its source as weight."""
     rng = random.Random(0)
     pooled = [("LAION-400M", 1)] * 41456 + [("cc12m-train", 2)] * 2176
@@ -135,11 +135,11 @@ def test_shares_of_upsampling_factors_are_those_of_openclips_draws(tmp_path):
         ("energon/epochized-prepared.yaml", "train", {"coco": 2030 / 2552.5, "coyo": 522.5 / 2552.5}),
     ],
 )
-def test_shares_are_those_that_the_tools_documents_say(path, split, expected, tmp_path):
+def test_shares_match_the_documents_of_each_tool(path, split, expected, tmp_path):
     assert shares(FILES / path, split, tmp_path) == pytest.approx(expected)
 
 
-def test_batches_have_the_sizes_of_nemos_buckets(tmp_path):
+def test_batches_have_the_sizes_of_nemo_buckets(tmp_path):
     soundfile = pytest.importorskip("soundfile")
     rng = random.Random(2)
     with wds.TarWriter(str(tmp_path / "a.tar")) as writer:
@@ -163,7 +163,7 @@ def test_batches_have_the_sizes_of_nemos_buckets(tmp_path):
     assert sum(number for (size, count), number in found.items() if size == count) > 30
 
 
-def test_paths_start_where_the_new_spec_is(tmp_path):
+def test_paths_are_relative_to_the_new_spec(tmp_path):
     place = tmp_path / "deep" / "train.yaml"
     place.parent.mkdir()
     wdspec("convert", FILES / "energon" / "v1.yaml", "-o", place)
@@ -174,7 +174,7 @@ def test_paths_start_where_the_new_spec_is(tmp_path):
     wdspec("convert", FILES / "energon" / "v1.yaml", "-o", place, "--force")
 
 
-def test_shards_may_be_given_themselves_and_by_standard_input(monkeypatch):
+def test_shards_can_be_arguments_or_standard_input(monkeypatch):
     text, _ = wdspec("convert", "a-{0..9}.tar::b.tar")
     assert "- name: a\n" in text
     assert "- name: b\n" in text
@@ -197,18 +197,18 @@ def test_shards_may_be_given_themselves_and_by_standard_input(monkeypatch):
         ),
     ],
 )
-def test_what_cannot_be_converted_says_so(content, arguments, says, code, tmp_path):
+def test_what_cannot_be_converted_is_reported(content, arguments, says, code, tmp_path):
     path = tmp_path / "x.yaml"
     path.write_text(content)
     assert says in wdspec("convert", path, *arguments, code=code)[1]
 
 
-def test_a_text_that_nothing_calls_yaml_is_no_command_that_is_known(tmp_path):
+def test_text_that_is_not_yaml_is_an_unknown_command(tmp_path):
     (tmp_path / "x.sh").write_text("{")
     assert "this is not YAML, JSON or a known command" in wdspec("convert", tmp_path / "x.sh", code=1)[1]
 
 
-def test_what_grows_without_end_is_not_followed(tmp_path):
+def test_unbounded_growth_is_not_followed(tmp_path):
     levels = "".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9)}]\n" for i in range(1, 12))
     names = "".join(f"x{i} = [{', '.join([f'x{i - 1}'] * 9)}]\n" for i in range(1, 12))
     for name, text, code in (
@@ -255,7 +255,7 @@ LOAD = "c0 = load_dataset('json', data_files='a.jsonl')\n"
         ("deep.json", '{"a": ' * 300 + "1" + "}" * 300, "more than 64 levels"),
     ],
 )
-def test_mixtures_without_end_are_refused(name, text, says, tmp_path):
+def test_infinite_mixtures_are_rejected(name, text, says, tmp_path):
     (tmp_path / name).write_text(text)
     assert re.search(says, wdspec("convert", name, folder=tmp_path, code=1)[1])
 
@@ -274,7 +274,7 @@ def test_mixtures_without_end_are_refused(name, text, says, tmp_path):
         ("x = load_dataset('json', data_files=x)\n", ["hf://datasets/json@~parquet/default/train/*.parquet"]),
     ],
 )
-def test_a_name_within_its_own_value_is_an_unknown_data_set(text, shards, tmp_path):
+def test_a_name_within_its_own_value_is_an_unknown_dataset(text, shards, tmp_path):
     (tmp_path / "given.py").write_text(text)
     out, said = wdspec("convert", "given.py", folder=tmp_path)
     assert [each["shards"] for each in yaml.safe_load(out)["dataset"]] == shards
@@ -333,7 +333,7 @@ def test_a_name_within_its_own_value_is_an_unknown_data_set(text, shards, tmp_pa
         ),
     ],
 )
-def test_odd_files_become_what_they_say(text, note, expected, tmp_path):
+def test_odd_files_convert_to_the_recorded_result(text, note, expected, tmp_path):
     (tmp_path / "given.txt").write_text(text)
     (tmp_path / "index.json").write_text('{"shardlist": [{"url": "b.tar", "nsamples": 5}]}')
     out, said = wdspec("convert", "given.txt", folder=tmp_path)
@@ -450,21 +450,21 @@ def convert_all(files):
     return converted
 
 
-def test_no_value_of_another_kind_is_a_traceback():
+def test_a_value_of_another_type_is_never_a_traceback():
     assert convert_all(broken(120)) > 60
 
 
-def test_no_change_of_a_text_is_a_traceback():
+def test_a_changed_text_is_never_a_traceback():
     assert convert_all(changed_texts(250)) > 60
 
 
 @pytest.mark.long
-def test_no_value_of_another_kind_is_a_traceback_in_many_thousands():
+def test_thousands_of_values_of_other_types_are_never_a_traceback():
     assert convert_all(broken(20_000)) > 10_000
 
 
 @pytest.mark.long
-def test_no_change_of_a_text_is_a_traceback_in_many_thousands():
+def test_thousands_of_changed_texts_are_never_a_traceback():
     assert convert_all(changed_texts(20_000, seed=7)) > 5_000
 
 
@@ -484,7 +484,7 @@ def test_a_validated_file_of_another_tool_names_the_command():
         "axolotl/tokenized.yaml",
     ],
 )
-def test_what_a_spec_can_say_in_full_loads_as_it_is(name, tmp_path):
+def test_a_complete_conversion_loads_unedited(name, tmp_path):
     path = FILES / name
     text, notes = converted(path)
     assert notes == ""
@@ -496,7 +496,7 @@ def test_what_a_spec_can_say_in_full_loads_as_it_is(name, tmp_path):
     ]
 
 
-def test_a_dialect_is_one_file_and_one_row(tmp_path, monkeypatch):
+def test_a_dialect_is_one_file_and_one_table_row(tmp_path, monkeypatch):
     def convert(given, new):
         new.spec["dataset"] = [new.source(name, shards) for name, shards in given.top["mine"].items()]
         new.note("mine has no weights")
@@ -534,7 +534,7 @@ if __name__ == "__main__":
         ("--train-data a-{0..9}.tar --seed 0 --workers 0", "", {"seed": 0, "loader": {"workers": 0}}),
     ],
 )
-def test_numbers_are_taken_as_they_are_or_noted(text, note, kept, tmp_path):
+def test_numbers_are_kept_or_noted(text, note, kept, tmp_path):
     (tmp_path / "given.txt").write_text(text)
     out, said = wdspec("convert", "given.txt", folder=tmp_path)
     assert note in said

@@ -92,7 +92,7 @@ def _change(rng: random.Random, document: Any, entries: Entries) -> None:
     holder, key = rng.choice(places)
     value = holder[key]
     name, other = copy.deepcopy(rng.choice(entries))
-    alike = [each for each in entries if each[0] == key]
+    same_key = [each for each in entries if each[0] == key]
     match rng.randrange(11):
         case 0 | 1:
             new = rng.choice((name, _misspell(rng, str(key))))
@@ -111,8 +111,8 @@ def _change(rng: random.Random, document: Any, entries: Entries) -> None:
             holder[key] = rng.choice((value + 1, value - 1, -value, str(value), f"${{n:-{value}}}"))
         case 8:
             holder[name] = other
-        case 9 if alike:
-            holder[key] = copy.deepcopy(rng.choice(alike)[1])
+        case 9 if same_key:
+            holder[key] = copy.deepcopy(rng.choice(same_key)[1])
         case _:
             holder[key] = rng.choice((*VALUES, other))
 

@@ -41,7 +41,7 @@ import wdspec
 import wdspec as wds
 
 EARLY = 4
-"""A state is also taken after so many items."""
+"""A state is also saved after this many items."""
 MOST = 40
 """Items to read of each pass of an expression."""
 PATTERNS = {

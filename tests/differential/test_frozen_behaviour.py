@@ -24,12 +24,12 @@ def check(record: Path, *options: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["specs", "streams"])
-def test_some_cases_are_as_they_were(part, tmp_path):
+def test_some_cases_are_unchanged(part, tmp_path):
     check(tmp_path / "record.json.xz", "--fast", "--only", part)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", ["specs", "streams", "expressions", "commands"])
-def test_all_cases_are_as_they_were(part, tmp_path):
+def test_all_cases_are_unchanged(part, tmp_path):
     check(tmp_path / "record.json.xz", "--only", part)

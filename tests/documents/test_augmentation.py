@@ -29,7 +29,7 @@ def test_01_and_02_and_03_print_the_keys_of_augmented_samples(page):
     assert page.run(1, 2, 3).text.split() == OPENIMAGES_KEYS
 
 
-def test_04_lists_what_was_written(page):
+def test_04_lists_the_written_shards(page):
     assert page.run(1, 2, 3, 4).text.split() == [
         f"{key}.{x}" for key in OPENIMAGES_KEYS for x in ("cls", "png")
     ]
@@ -39,7 +39,7 @@ def test_04_lists_what_was_written(page):
     assert first["png"].dtype == np.uint8
 
 
-def test_05_augments_every_shard_by_dask(page, dask_block):
+def test_05_augments_every_shard_with_dask(page, dask_block):
     page.run(1, 2)
     augmented = dask_block(page, 5)
     samples = list(wds.WebDataset(f"{augmented}/openimages-augmented-000000.tar").decode("rgb8"))

@@ -40,13 +40,13 @@ def test_a_spec_on_a_page_has_no_error(text, tmp_path):
 
 
 @pytest.mark.parametrize("text", PARTS)
-def test_a_part_of_a_spec_on_a_page_has_keys_and_values_that_exist(text):
+def test_spec_fragments_on_pages_use_existing_keys_and_values(text):
     part = yaml.safe_load(text)
     given = {"dataset": [{"shards": "a.tar"}], **part}
     assert [problem for problem in check(given)[1] if problem.code in FORM] == []
 
 
-def test_there_are_specs_on_the_pages():
+def test_pages_contain_specs():
     assert len(SPECS) >= 10
     assert len(PARTS) >= 10
 
@@ -73,7 +73,7 @@ class AllSet(dict):
         return ""
 
 
-def test_the_page_of_variants_holds(tmp_path, monkeypatch):
+def test_the_statements_on_the_variants_page_hold(tmp_path, monkeypatch):
     page = (DOCS / "variants.md").read_text()
     for name, text in re.findall(r"^```yaml\n# (\S+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         (tmp_path / name).write_text(text)
@@ -92,7 +92,7 @@ def test_the_page_of_variants_holds(tmp_path, monkeypatch):
     assert [name for name in sorted(variables) if f"`{name}`" not in page] == []
 
 
-def test_the_page_of_the_api_names_everything_that_is_not_webdatasets():
+def test_the_api_page_lists_every_name_that_webdataset_lacks():
     stub = (DOCS.parent / "wdspec" / "__init__.pyi").read_text()
     names = re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)
     own = {name for module, name in names if not module.startswith("wdspec.webdataset")}

@@ -295,7 +295,7 @@ def test_28_shows_the_augmented_shard(opened):
 
 
 @pytest.mark.long  # test_readme_2023.py has the same block
-def test_29_augments_every_shard_by_dask(opened, dask_block):
+def test_29_augments_every_shard_with_dask(opened, dask_block):
     opened.run(6, 26)
     augmented = dask_block(opened, 29)
     samples = list(wds.WebDataset(f"{augmented}/openimages-augmented-000000.tar").decode("rgb8"))

@@ -68,7 +68,7 @@ def test_09_and_10_expand_samples_into_patches(trained):
     assert trained.names["image"].shape == (256, 256, 3)
 
 
-def test_11_loads_batches_by_four_workers(trained):
+def test_11_loads_batches_with_four_workers(trained):
     assert trained.run(11).value == ((8, 256, 256, 3), (8,))
 
 
@@ -278,7 +278,7 @@ def test_35_and_36_and_37_augment_a_shard(readme):
     assert readme.run(37).text.split() == [f"{key}.{x}" for key in OPENIMAGES_KEYS for x in ("cls", "png")]
 
 
-def test_38_augments_every_shard_by_dask(readme, dask_block):
+def test_38_augments_every_shard_with_dask(readme, dask_block):
     readme.names["np"] = np
     readme.run(1, 35)
     augmented = dask_block(readme, 38)

@@ -29,7 +29,7 @@ class Page(HTMLParser):
         self.links += [values[key] for key in ("href", "src") if values.get(key)]
 
 
-def test_it_builds_strictly_and_is_whole(tmp_path):
+def test_it_builds_strictly_and_completely(tmp_path):
     """One test, for the site takes some seconds to build."""
     site.build(tmp_path)
     every_link_leads_somewhere(tmp_path / "site")
@@ -81,7 +81,7 @@ def test_every_page_is_in_the_navigation():
     assert sorted(in_navigation()) == sorted(site.pages())
 
 
-def test_a_page_whose_name_is_the_end_of_another_is_in_the_navigation(monkeypatch):
+def test_a_page_whose_name_ends_another_name_is_in_the_navigation(monkeypatch):
     pages = {**site.pages(), "dataset.md": "", "datasets.md": "", "net.md": ""}
     monkeypatch.setattr(site, "pages", lambda: pages)
     assert sorted(in_navigation()) == sorted(pages)  # as cookbook/imagenet.md is, too

@@ -102,7 +102,7 @@ def test_local_files(lake, reference, caching, monkeypatch):
     check_rewritten(lake, reference, caching, monkeypatch, f"{lake}/lake/")
 
 
-def test_an_environment_of_the_spec(lake, reference):
+def test_a_named_environment(lake, reference):
     check(lake, reference, env="here")
 
 

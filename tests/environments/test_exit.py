@@ -84,7 +84,7 @@ ITERATIONS = {
 
 
 @pytest.mark.parametrize("name", ITERATIONS)
-def test_cleaning_up_after_the_globals_are_gone_prints_nothing(name, tmp_path):
+def test_cleanup_after_globals_are_cleared_prints_nothing(name, tmp_path):
     shards = write_source(tmp_path, "a", 4, 20)
     spec = {"dataset": [{"name": "a", "shards": shards, "shuffle": 8}], "batch": 3, "epoch": {"batches": 12}}
     script = tmp_path / "script.py"

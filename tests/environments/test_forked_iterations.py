@@ -54,7 +54,7 @@ def test_a_child_may_start_its_own_iteration(shards):
     assert [item["__key__"] for item in parent] == rest
 
 
-def test_a_writer_stays_with_its_process(tmp_path):
+def test_a_writer_belongs_to_its_process(tmp_path):
     path = tmp_path / "a.tar"
     with wdspec.TarWriter(path) as writer:
         writer.write({"__key__": "a", "txt": "a" * 500})

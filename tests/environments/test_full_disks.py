@@ -98,7 +98,7 @@ def test_process_leaves_nothing_under_a_final_name(tmp_path):
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else None,
 )
-def test_commands_name_the_file_that_finds_no_room(tmp_path, command, name):
+def test_commands_name_the_file_that_does_not_fit(tmp_path, command, name):
     write_source(tmp_path, "a", 2, 10)
     source = "{name: a, shards: 'a-*.tar', license: MIT}"
     (tmp_path / "spec.yaml").write_text(
@@ -119,7 +119,7 @@ def test_commands_name_the_file_that_finds_no_room(tmp_path, command, name):
     assert f"{name}: File too large" in done.stderr
 
 
-def test_a_cache_without_room_costs_no_sample_and_keeps_no_part(tmp_path, caplog):
+def test_a_full_cache_loses_no_sample_and_keeps_no_partial_file(tmp_path, caplog):
     data = tar_of(500_000)
     store = Store({"gs://b/a.tar": data})
     caching = Caching(tmp_path / "cache")
@@ -131,7 +131,7 @@ def test_a_cache_without_room_costs_no_sample_and_keeps_no_part(tmp_path, caplog
     assert len(caching.files) == 1
 
 
-def test_a_log_of_skips_without_room_ends_the_run(tmp_path):
+def test_a_skip_log_on_a_full_disk_ends_the_run(tmp_path):
     log = tmp_path / "skips.jsonl"
     log.write_bytes(b"{}\n" * (ROOM // 3) + b"{}")
     urls = write_source(tmp_path, "a", 1, 20)
@@ -144,7 +144,7 @@ def test_a_log_of_skips_without_room_ends_the_run(tmp_path):
         list(wdspec.compile(spec))
 
 
-def test_a_cache_of_samples_without_room_costs_no_sample_and_no_later_pass(tmp_path):
+def test_a_sample_cache_on_a_full_disk_loses_no_sample(tmp_path):
     def read():
         pipeline = wdspec.DataPipeline(list(samples()), wdspec.DBCache(str(tmp_path / "cache.db")))
         return [sample["__key__"] for sample in pipeline]
@@ -160,7 +160,7 @@ def test_a_cache_of_samples_without_room_costs_no_sample_and_no_later_pass(tmp_p
 
 
 @pytest.mark.parametrize("refused", ["INSERT", "DELETE"])
-def test_a_cache_of_samples_that_cannot_be_started_or_cleared_costs_no_sample(tmp_path, refused):
+def test_a_sample_cache_that_cannot_start_or_clear_loses_no_sample(tmp_path, refused):
     path = str(tmp_path / "cache.db")
     with closing(wdspec.DBCache(path)._connect(path)) as database:
         database.execute("INSERT INTO parts (part, parts, size, count) VALUES (0, 1, 1000, -1)")
@@ -171,7 +171,7 @@ def test_a_cache_of_samples_that_cannot_be_started_or_cleared_costs_no_sample(tm
         assert [sample["__key__"] for sample in pipeline] == ["000", "001", "002"]
 
 
-def test_an_upload_without_room_leaves_no_object(tmp_path):
+def test_an_upload_without_space_leaves_no_object(tmp_path):
     import fsspec
 
     def upload():
@@ -184,7 +184,7 @@ def test_an_upload_without_room_leaves_no_object(tmp_path):
     assert not fsspec.filesystem("memory").exists("/full/a.tar")
 
 
-def test_the_previous_checkpoint_stays_if_a_new_one_has_no_room(tmp_path):
+def test_the_previous_checkpoint_stays_if_a_new_one_does_not_fit(tmp_path):
     from examples.frameworks.with_torchrun import write_whole
 
     write_whole(tmp_path / "run.pt", {"step": 1})

@@ -98,7 +98,7 @@ def test_a_killed_run_resumes_exactly_on_another_topology(document, tmp_path, ra
         assert sorted(one) == sorted(several), step
 
 
-def test_files_of_a_killed_run_in_the_cache_are_whole_or_fetched_again(document, tmp_path):
+def test_cached_files_of_a_killed_run_are_whole_or_fetched_again(document, tmp_path):
     cached = {**document, "cache": str(tmp_path / "cache")}
     _, state = killed(cached, tmp_path)
     keys_of_ranks(cached, 1, 1, state)

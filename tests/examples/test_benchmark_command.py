@@ -56,7 +56,7 @@ def _torch_threads():
 
 
 @pytest.mark.parametrize("row", HERE)
-def test_all_contenders_read_the_rows_without_workers(data, row):
+def test_all_contenders_run_the_rows_without_workers(data, row):
     assert {SPEC, "wdspec, 1 source"} & {name for name, _ in readers(row)}
     expect_samples(row, data)
 
@@ -85,7 +85,7 @@ def test_targets_name_existing_rows_and_contenders():
     assert WHY.keys() <= {(target.row, target.than) for target in TARGETS}
 
 
-def test_a_quick_run_prints_tables_writes_the_page_and_adds_to_the_figures(tmp_path):
+def test_a_quick_run_prints_tables_and_updates_page_and_figures(tmp_path):
     page, figures = tmp_path / "page.md", tmp_path / "figures.json"
     before = {"text-0": {"webdataset": [run_of(100)]}}
     figures.write_text(json.dumps({"rates": before, "tables": {}}))
@@ -117,7 +117,7 @@ def run_of(rate):
     }
 
 
-def test_a_failing_contender_is_shown_in_the_table_and_ratios_are_of_medians(tmp_path):
+def test_a_failing_contender_is_in_the_table_and_ratios_use_medians(tmp_path):
     found = {
         "wdspec, a spec": [run_of(900), run_of(1000), run_of(5000)],
         "webdataset": [run_of(100), run_of(50), run_of(200)],
@@ -135,7 +135,7 @@ def test_a_failing_contender_is_shown_in_the_table_and_ratios_are_of_medians(tmp
     assert "| raw-text: wdspec, a spec by webdataset | ≥ 18x | 10x | **not met** |" in text
 
 
-def test_a_target_over_two_cores_uses_the_processor_time_that_they_share():
+def test_a_two_core_target_uses_shared_processor_time():
     rates = {"text-0": {SPEC: [run_of(1000)]}, "text-2": {SPEC: [run_of(900)]}}
     asked = ratio(Target("text-2", SPEC, 1.6, SPEC, "text-0", cores=2), rates)
     assert asked.found == pytest.approx(1.8)
@@ -143,7 +143,7 @@ def test_a_target_over_two_cores_uses_the_processor_time_that_they_share():
     assert ratio(Target("text-2", SPEC, 1.6, "webdataset"), rates) is None
 
 
-def test_tables_come_back_from_json_as_they_were():
+def test_tables_survive_a_json_round_trip():
     table = Table("title", ["", "s"], [["a", "1"]], [Asked("a", 1.0, 2.0, False, " s")])
     assert Table.of_json(json.loads(json.dumps(vars(table), default=vars))) == table
     assert table.asked[0].cells() == ["a", "≤ 2 s", "1 s", "met"]

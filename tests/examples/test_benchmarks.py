@@ -41,7 +41,7 @@ SIZES = {"resume": 1, "plan": 2, "listing": 3, "start-up": 3, "state": 1, "memor
 @pytest.mark.parametrize(
     "row", [name if name != "listing" else pytest.param(name, marks=pytest.mark.long) for name in TABLES]
 )
-def test_a_row_of_the_command_makes_its_table(row):
+def test_selecting_a_row_prints_its_table(row):
     [table] = importlib.import_module(f"benchmarks.{TABLES[row]}").tables(True)
     assert len(table.lines) == SIZES[row]
     assert all(len(line) == len(table.columns) for line in table.lines)

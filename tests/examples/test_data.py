@@ -64,7 +64,7 @@ def test_counts_and_labels(collection):
     assert {fact["split"] for fact in facts} == {"val" if collection == "val" else "train"}
 
 
-def test_the_scans_are_those_of_scikit_learn():
+def test_the_scans_equal_those_of_scikit_learn():
     digits = pytest.importorskip("sklearn.datasets").load_digits()
     indices = []
     for collection in ("digits-a", "digits-b", "val"):
@@ -77,7 +77,7 @@ def test_the_scans_are_those_of_scikit_learn():
     assert sorted(indices) == list(range(1797))
 
 
-def test_the_halves_are_halves_by_index():
+def test_the_halves_are_split_by_index():
     a, b = (
         [json.loads(s["json"])["index"] for s in samples(collection).values()]
         for collection in ("digits-a", "digits-b")
@@ -85,7 +85,7 @@ def test_the_halves_are_halves_by_index():
     assert max(a) < min(b)
 
 
-def test_val_shares_no_image_with_the_others():
+def test_val_shares_no_image_with_other_collections():
     training = {h for collection in ("digits-a", "digits-b", "rendered") for h in hashes(collection)}
     assert not training & set(hashes("val"))
 

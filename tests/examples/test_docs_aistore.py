@@ -22,7 +22,7 @@ def test_the_specs_load(text, monkeypatch):
     assert check(yaml.safe_load(text))[1] == []
 
 
-def test_the_request_is_what_resolve_prints():
+def test_the_documented_request_is_what_resolve_prints():
     environ = {"AIS_ENDPOINT": "http://aistore:51080", "USE_AIS_FOR": "gs"}
     shown = CliRunner(env=environ).invoke(resolve, ["gs://bucket/d/train-000000.tar"]).output
     request = re.search(r"http://aistore\S*provider=gcp", PAGE)[0]

@@ -35,7 +35,7 @@ def test_two_processes_killed_then_one(tmp_path):
     assert_exact([two, one], unbroken_run(spec, STEPS), [2, 1], most_replayed=EVERY)
 
 
-def test_a_batch_of_another_size_is_refused(tmp_path):
+def test_a_batch_of_another_size_is_rejected(tmp_path):
     import pytest
 
     import wdspec

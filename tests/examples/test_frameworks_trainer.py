@@ -85,7 +85,7 @@ print("no refusal")
 
 @pytest.mark.long  # tests/run/test_loader.py has the refusals in one process
 @pytest.mark.parametrize("how", ["trainer", "prepare", "shard"])
-def test_datasets_that_accelerate_would_divide_again_are_refused_on_two_ranks(tmp_path, how):
+def test_datasets_that_accelerate_would_split_again_are_rejected_on_two_ranks(tmp_path, how):
     spec = make_spec(tmp_path)
     if how != "prepare":
         text = spec.read_text().replace("batch: {global_size: 8}\n", "")

@@ -15,7 +15,7 @@ PYTHON = ".".join(map(str, sys.version_info[:2]))
 
 
 @pytest.mark.skipif(PYTHON != "3.11", reason="other versions of Python have other instructions")
-def test_no_row_takes_more_than_it_did_at_the_last_release(tmp_path):
+def test_no_row_takes_more_instructions_than_the_last_release(tmp_path):
     with open(HISTORY, newline="", encoding="utf-8") as file:
         last = {line["row"]: float(line["instructions a sample"]) for line in csv.DictReader(file)}
     found = rows(tmp_path)

@@ -41,7 +41,7 @@ def write_shard(path, extension, shade):
                 shard.addfile(member, io.BytesIO(data))
 
 
-def test_it_delivers_rescaled_images_of_all_collections(buckets, monkeypatch):
+def test_it_delivers_rescaled_images_from_all_collections(buckets, monkeypatch):
     monkeypatch.setenv("WDS_REWRITE", f"gs://={buckets}/")
     sizes, sources = set(), set()
     for _, sample in zip(range(400), wdspec.compile(SPEC), strict=False):

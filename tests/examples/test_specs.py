@@ -111,7 +111,7 @@ def test_nested_shares_multiply():
     assert [bool(tag) for tag in drawn] == [name == "rendered" for name in sources]
 
 
-def test_variables_choose_the_side():
+def test_variables_set_the_image_size():
     assert batches("variables.yaml", vars={"side": 20})[0]["image"].shape == (32, 1, 20, 20)
 
 

@@ -30,7 +30,7 @@ def test_one_process_reaches_over_95_percent():
     assert accuracy(run(sys.executable, "examples/train.py")) > 0.95
 
 
-def test_the_split_is_covered_once_also_without_workers():
+def test_the_split_is_read_once_also_without_workers():
     output = run(sys.executable, "examples/train.py", "--workers", "0", "--epochs", "1")
     assert accuracy(output) > 0.2
     assert "24 batches on each of 1 ranks" in output

@@ -59,7 +59,7 @@ def test_both_read_torch_files_when_pickle_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("name", ["count", "class", "msgpack", "html", "htm", "cbor"])
-def test_files_of_its_writer_are_read_too(name: str) -> None:
+def test_files_of_its_writer_are_readable(name: str) -> None:
     # cbor: webdataset needs an unmaintained library; it returns the others as bytes.
     assert not isinstance(decode(name, whole_files()[name]), bytes)
 
@@ -78,7 +78,7 @@ def test_arrays_can_be_written_to() -> None:
     assert all(array.flags.writeable for array in decode("npz", npz()).values())
 
 
-def test_sixteen_bits_are_not_clipped() -> None:
+def test_sixteen_bit_values_are_not_clipped() -> None:
     deep = np.array([[0, 300, 30000, 65535]], np.uint16)
     file = io.BytesIO()
     Image.fromarray(deep).save(file, "PNG")
@@ -115,7 +115,7 @@ def test_a_failure_has_a_message() -> None:
         (".png", "left.png", True),
     ],
 )
-def test_extensions_take_the_same_fields(extension: str, name: str, fixed: bool) -> None:
+def test_extensions_select_the_same_fields(extension: str, name: str, fixed: bool) -> None:
     ours = handle_extension(extension, len)("." + name, b"abc")
     other = their_handle_extension(extension, len)("." + name, b"abc")
     assert (ours == other) != fixed
@@ -130,12 +130,12 @@ def test_videos_are_not_sent_to_the_image_decoder() -> None:
 
 
 @pytest.mark.parametrize("only", ["cls", ["jpg", "txt"], "cls txt"])
-def test_only_means_the_same(only: Any) -> None:
+def test_only_has_the_same_meaning(only: Any) -> None:
     sample = {"__key__": "0001", "cls": b"1", "left.cls": b"2", "txt": b"x"}
     assert Decoder(only=only)(sample) == TheirDecoder([], only=only)(dict(sample))
 
 
-def test_one_bad_image_in_two_is_a_half() -> None:
+def test_half_of_the_samples_remain_if_every_second_image_is_bad() -> None:
     samples = [{**PLACE, "png": b"junk" if index % 2 else picture("png")} for index in range(47)]
     skipped = webdataset.decode("rgb8", handler=webdataset.ignore_and_continue)(
         iter([dict(s) for s in samples])

@@ -67,7 +67,7 @@ def npy(array: Any, **options: Any) -> bytes:
     return file.getvalue()
 
 
-def test_the_table_holds_what_the_language_promises() -> None:
+def test_the_table_has_every_decoder_of_the_language() -> None:
     assert sum(len(row.names) for row in ROWS) == len(BY_NAME)
     assert set(BY_NAME) == vocabulary.DECODERS | vocabulary.LEFT_OUT_DECODERS
     assert {"ten", "tb", "tenbin"} == vocabulary.LEFT_OUT_DECODERS
@@ -81,7 +81,7 @@ def test_the_table_holds_what_the_language_promises() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.names[0])
-def test_every_function_that_a_row_names_exists(row: DecoderRow) -> None:
+def test_every_function_named_in_the_table_exists(row: DecoderRow) -> None:
     for name in filter(None, (row.read, row.read_trusting, row.write, row.write_trusting)):
         assert callable(resolve_name(name))
 
@@ -93,19 +93,19 @@ def test_validation_and_decoding_know_the_same_images() -> None:
     assert not {"h5", "hdf", "mpg", "mpeg", "ps", "eps", "fits"} & set(FORMAT_OF)
 
 
-def test_no_extension_is_of_two_kinds() -> None:
+def test_no_extension_has_two_kinds() -> None:
     basic = {name for row in BASIC for name in row.names}
     kinds = [basic, set(FORMAT_OF), BY_NAME["audio"].extensions, BY_NAME["video"].extensions]
     assert sum(map(len, kinds)) == len(set().union(*kinds))
 
 
 @pytest.mark.parametrize("suffix", ["cls", "cls2", "index", "inx", "id", "count", "class", "left.cls"])
-def test_integers_may_have_space_around_them(suffix: str) -> None:
+def test_integers_can_be_surrounded_by_whitespace(suffix: str) -> None:
     assert decode(suffix, b" 12\n") == 12
 
 
 @pytest.mark.parametrize("suffix", ["txt", "text", "transcript", "html", "htm"])
-def test_text_is_utf_8_and_kept_exactly(suffix: str) -> None:
+def test_text_is_utf_8_and_unchanged(suffix: str) -> None:
     assert decode(suffix, "héllo\r\n".encode()) == "héllo\r\n"
 
 
@@ -159,7 +159,7 @@ def test_fields_without_a_decoder_stay_bytes(suffix: str) -> None:
         ("gz", gz(b"hello")[:9]),
     ],
 )
-def test_bad_data_is_an_error_that_names_the_place(suffix: str, data: bytes) -> None:
+def test_bad_data_is_an_error_with_its_place(suffix: str, data: bytes) -> None:
     raw = {"__key__": "0001", "__url__": "a.tar", "__source__": "a", suffix: data}
     with pytest.raises(FieldError, match=f"^cannot decode as {suffix.split('.')[0]}") as caught:
         SampleFields(names=("rgb",))(raw)
@@ -170,7 +170,7 @@ def test_bad_data_is_an_error_that_names_the_place(suffix: str, data: bytes) -> 
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_decompression_bombs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decompression_bombs_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacking, "MAX_DECOMPRESSED", 1000)
     assert len(decode("txt.gz", gz(b"a" * 1000))) == 1000
     with pytest.raises(FieldError, match="more than 1,000 bytes"):

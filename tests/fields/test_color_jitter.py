@@ -44,7 +44,7 @@ def png(values):
 
 @pytest.mark.parametrize("option", ENHANCERS)
 @pytest.mark.parametrize("factor", [0, 0.3, 1, 1.7])
-def test_factors_are_those_of_pillow(option, factor):
+def test_factors_match_pillow(option, factor):
     values = pixels()
     expected = np.asarray(ENHANCERS[option](Image.fromarray(values)).enhance(factor)).astype(int)
     found = ColorJitter({option: (factor, factor)})(values, 255, numbers())
@@ -54,7 +54,7 @@ def test_factors_are_those_of_pillow(option, factor):
 
 
 @pytest.mark.parametrize("turn", [-0.5, -0.21, 0, 0.1, 0.37])
-def test_hues_turn_as_in_hsv(turn):
+def test_hues_rotate_as_in_hsv(turn):
     values = pixels()
     found = ColorJitter({"hue": (turn, turn)})(values, 255, numbers())
     for pixel, result in zip(values.reshape(-1, 3) / 255, found.reshape(-1, 3), strict=True):
@@ -63,7 +63,7 @@ def test_hues_turn_as_in_hsv(turn):
         assert abs(result - expected).max() < 0.51
 
 
-def test_steps_are_those_of_torchvision_in_an_order_that_is_drawn():
+def test_steps_match_torchvision_in_a_random_order():
     functional = pytest.importorskip(
         "torchvision.transforms.v2.functional", exc_type=(ImportError, RuntimeError)
     )
@@ -103,7 +103,7 @@ def test_each_kind_of_value_has_the_same_colours(decoder):
     assert np.array_equal(values[..., 3:], expected[..., 3:]) or decoder != "rgba8"
 
 
-def test_images_of_16_bits_keep_them():
+def test_images_of_16_bits_keep_their_depth():
     values = (np.arange(30 * 40).reshape(30, 40) * 50).astype(np.uint16)
     data = png(values)
     found = ImageDecoder("l16+brightness=0.5..0.5")(data, None, numbers())
@@ -121,7 +121,7 @@ def test_labels_keep_their_values(tmp_path):
     assert sample["png"].mean() < values.mean() * 0.7
 
 
-def test_colours_repeat_in_batches_and_workers(tmp_path):
+def test_colours_are_reproducible_in_batches_and_workers(tmp_path):
     write_shard(tmp_path / "a.tar", [(f"{i}", {"png": png(pixels())}) for i in range(12)])
     spec = {
         "dataset": [{"shards": f"{tmp_path}/a.tar", "decode": f"torchrgb8+resize=16x16+{ALL}"}],
@@ -155,7 +155,7 @@ def test_colours_need_random_numbers():
         ("l8+saturation=0.4", "`saturation` changes colours, which `l8` does not have"),
     ],
 )
-def test_mistakes_are_reported_at_once(decoder, said):
+def test_mistakes_are_reported_on_load(decoder, said):
     with pytest.raises(SpecError, match="E209") as caught:
         wdspec.load({"dataset": [{"shards": "a.tar", "decode": decoder}]})
     assert said in str(caught.value)

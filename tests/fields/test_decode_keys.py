@@ -39,7 +39,7 @@ def test_a_misspelt_key_is_reported_at_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["image", "jpg", "png", "seg.png", "SEG.png", "json", "json.gz", "txt", "y"])
-def test_every_way_to_mean_a_field_is_fine(key: str, tmp_path: Path) -> None:
+def test_every_spelling_that_matches_a_field_is_accepted(key: str, tmp_path: Path) -> None:
     keys = source(
         extensions="jpg;seg.png meta.json.gz txt", rename="{image: jpg, y: txt}", decode=f"{{{key}: raw}}"
     )
@@ -47,12 +47,12 @@ def test_every_way_to_mean_a_field_is_fine(key: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("extensions", [None, '"*.jpg txt"', '"jpg s?g.png"'])
-def test_nothing_is_reported_if_files_decide(extensions: str | None, tmp_path: Path) -> None:
+def test_nothing_is_reported_if_the_match_depends_on_files(extensions: str | None, tmp_path: Path) -> None:
     keys = source(**({"extensions": extensions} if extensions else {}), decode="{any: raw}")
     assert problems(tmp_path, "dataset:\n  - shards: a.tar\n" + keys) == []
 
 
-def test_defaults_are_judged_by_all_sources_together(tmp_path: Path) -> None:
+def test_defaults_are_checked_against_all_sources_together(tmp_path: Path) -> None:
     text = "defaults:\n  decode: {jpg: rgb8, txt: raw}\ndataset:\n" + "".join(
         f"  - {{name: {name}, shards: {name}.tar, extensions: {extensions}}}\n"
         for name, extensions in {"a": "jpg", "b": "txt"}.items()
@@ -67,7 +67,7 @@ def fields(**options: Any) -> SampleFields:
     return SampleFields(secure=False, **options)
 
 
-def test_a_key_that_no_sample_matches_is_warned_of_once() -> None:
+def test_a_key_that_matches_no_sample_causes_one_warning() -> None:
     decode = fields(fields={"imgae": "txt", "jpg": "raw"})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -81,7 +81,7 @@ def test_a_key_that_no_sample_matches_is_warned_of_once() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_keys_that_match_now_and_then_are_fine_and_then_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_match_sometimes_are_accepted_and_then_free(monkeypatch: pytest.MonkeyPatch) -> None:
     decode = fields(fields={"txt": "raw", "seg.jpg": "raw"})
     for index in range(TRIAL):
         decode({"txt": b""} if index % 2 else {"a.seg.jpg": b""})
@@ -89,11 +89,11 @@ def test_keys_that_match_now_and_then_are_fine_and_then_cost_nothing(monkeypatch
     decode({"txt": b""})
 
 
-def test_workers_watch_again() -> None:
+def test_each_worker_checks_keys_again() -> None:
     decode = pickle.loads(pickle.dumps(fields(fields={"nothing": "raw"})))
     with pytest.warns(UserWarning, match="nothing"):
         all(decode({"txt": b""}) for _ in range(TRIAL))
 
 
-def test_packings_are_the_same_words_in_language_and_decoders() -> None:
+def test_language_and_decoders_know_the_same_packings() -> None:
     assert set(BY_NAME) == PACKINGS

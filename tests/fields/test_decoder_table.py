@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "decoders.md"
 
 
-def test_the_page_is_made_from_the_tables() -> None:
+def test_the_page_is_generated_from_the_tables() -> None:
     page = PAGE.read_text()
     assert page == with_tables(page), "run `python -m wdspec.spec.reference docs/decoders.md`"
     assert len(re.findall("<!-- table: ", page)) == 4
@@ -55,14 +55,14 @@ KINDS: dict[str, type | tuple[type, ...]] = {
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_each_extension_gives_its_kind_by_default_and_by_name(name: str) -> None:
+def test_each_extension_selects_its_kind_by_default_and_by_name(name: str) -> None:
     data = whole_files()[name]
     for value in (decode(name, data), decode("bin", data, fields={"bin": name}), decode(f"a.{name}", data)):
         assert isinstance(value, KINDS[name])
 
 
 @pytest.mark.parametrize("name", sorted(vocabulary.LEFT_OUT_DECODERS))
-def test_tenbin_is_refused_with_an_error(name: str) -> None:
+def test_tenbin_is_rejected(name: str) -> None:
     with pytest.raises(UsageError, match="tenbin, a format of webdataset only, is not supported on purpose"):
         decode(name, b"~TenBin~")
     assert decode(name, b"~TenBin~", fields={name: "raw"}) == b"~TenBin~"
@@ -81,7 +81,7 @@ def test_each_image_decoder_returns_the_type_in_its_row(spec: str) -> None:
     assert row == f"| `{spec}` | {kind} {dtype} | {shape} |"
 
 
-def test_the_extras_that_hints_name_are_in_the_package() -> None:
+def test_extras_named_in_hints_exist() -> None:
     extras = re.findall(r"^(\w+) = \[", (REPOSITORY / "pyproject.toml").read_text(), re.MULTILINE)
     assert set(EXTRAS.values()) <= set(extras)
 
@@ -131,7 +131,7 @@ def python(code: str, *, package: Path) -> str:
     return done.stdout
 
 
-def test_a_decoder_is_one_row(tmp_path: Path) -> None:
+def test_a_decoder_is_one_table_row(tmp_path: Path) -> None:
     shutil.copytree(REPOSITORY / "wdspec", tmp_path / "wdspec", ignore=shutil.ignore_patterns("__pycache__"))
     table = tmp_path / "wdspec" / "spec" / "language" / "decoders.py"
     before = table.read_text()

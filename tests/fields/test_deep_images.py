@@ -63,7 +63,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_deep_colours_are_kept_to_the_last_bit(name: str) -> None:
+def test_deep_colours_are_exact(name: str) -> None:
     data, values = FILES[name]
     assert np.array_equal(ImageDecoder("rgb16")(data), values[..., :3])
     assert np.array_equal(ImageDecoder("rgb")(data), values[..., :3].astype(np.float32) / np.float32(65535))
@@ -77,7 +77,7 @@ def test_deep_colours_are_kept_to_the_last_bit(name: str) -> None:
     assert np.abs(ImageDecoder("l16")(data) - grey).max() <= 0.51
 
 
-def test_deep_grey_is_kept_in_16_bit_and_float_specs() -> None:
+def test_deep_grey_is_exact_in_16_bit_and_float_specs() -> None:
     file = io.BytesIO()
     Image.fromarray(DEEP[..., 0]).save(file, "PNG")
     data = file.getvalue()

@@ -61,7 +61,7 @@ def read(spec, workers=0, kind="processes"):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_training_process_decodes_the_same_batches_as_workers(tmp_path, variant):
+def test_the_training_process_and_workers_decode_the_same_batches(tmp_path, variant):
     expected = read(make_spec(tmp_path, VARIANTS[variant]))
     spec = make_spec(tmp_path, f"{VARIANTS[variant]}+device=cpu")
     ways = [(0, "processes"), (2, "processes"), (2, "threads")]
@@ -73,7 +73,7 @@ def test_the_training_process_decodes_the_same_batches_as_workers(tmp_path, vari
             assert torch.equal(one["image"], other["image"])
 
 
-def test_images_of_one_field_may_have_other_extensions(tmp_path):
+def test_images_of_one_field_can_have_different_extensions(tmp_path):
     """Only its extension says that a file is a TGA; labels are not interpolated."""
     kinds = ("jpg", "tga", "seg.png")
     formats = {"jpg": "jpeg", "tga": "tga", "seg.png": "png"}
@@ -115,7 +115,7 @@ def test_tuples_and_micro_batches_are_decoded(tmp_path):
         assert torch.equal(label, same)
 
 
-def test_states_are_those_of_other_runs(tmp_path):
+def test_a_state_resumes_in_a_run_without_workers(tmp_path):
     spec = make_spec(tmp_path, f"rgb8+{CROP}+device=cpu")
     with wdspec.loader(spec, num_workers=2) as loader:
         batches = iter(loader)
@@ -129,14 +129,14 @@ def test_states_are_those_of_other_runs(tmp_path):
     assert all(map(torch.equal, rest, again))
 
 
-def test_single_samples_and_workers_of_others_decode_at_once(tmp_path):
+def test_single_samples_and_foreign_workers_decode_immediately(tmp_path):
     spec = make_spec(tmp_path, f"rgb8+{CROP}+device=cuda")
     batch = next(iter(DataLoader(wdspec.compile(spec), batch_size=None, num_workers=1)))
     assert batch["image"].shape == (8, 32, 32, 3)
     assert ImageDecoder("rgb8+resize=32x32+device=cuda")(photo(1)).shape == (32, 32, 3)
 
 
-def test_workers_skip_what_has_no_header_and_the_rest_is_an_error_with_its_key(tmp_path):
+def test_workers_skip_missing_headers_and_other_damage_is_an_error(tmp_path):
     spec = make_spec(tmp_path, "rgb8+center_crop=32+device=cpu", epoch=5, batch=5)
     spec["dataset"][0]["errors"] = "skip"
     files = [(f"{i}", {"image": photo(i)}) for i in range(5)]
@@ -151,7 +151,7 @@ def test_workers_skip_what_has_no_header_and_the_rest_is_an_error_with_its_key(t
             read({**spec, **more}, workers)
 
 
-def test_decoding_a_field_leaves_the_memory_of_the_batch_to_the_next_one(tmp_path):
+def test_decoding_releases_the_batch_memory_for_the_next_batch(tmp_path):
     decode = "rgb8+center_crop=32"
     spec = make_spec(tmp_path, f"{decode}+device=cpu", epoch=5, batch=5)
     files = [(f"{i}", {"image.jpg": photo(i), "next.jpg": photo(i)}) for i in range(5)]
@@ -174,7 +174,7 @@ def psnr(one, other):
     "device", ["cpu", pytest.param("cuda", marks=needs_gpu)]
 )  # on the CPU, what a GPU does apart from its kernels
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_batches_of_nvimgcodec_look_like_those_of_the_cpu(variant, device):
+def test_nvimgcodec_batches_look_like_cpu_batches(variant, device):
     decoder = ImageDecoder(VARIANTS[variant] + "+device=cuda", field="image")
     plain = ImageDecoder(VARIANTS[variant], field="image")
     files = [photo(i, (90 + i, 70), kind_of(i)) for i in range(8)]
@@ -206,7 +206,7 @@ def test_batches_are_on_the_gpu(tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_a_loader_says_so(tmp_path):
+def test_a_loader_without_a_gpu_is_an_error(tmp_path):
     with pytest.raises(UsageError, match=r"`device=cuda` in `decode` needs a GPU.*`device=cpu`"):
         read(make_spec(tmp_path, f"rgb8+{CROP}+device=cuda"), 2)
 
@@ -224,7 +224,7 @@ def test_without_a_gpu_a_loader_says_so(tmp_path):
         ("rgb8+resize=32x32+interpolation=box+device=cuda", "by bilinear or bicubic"),
     ],
 )
-def test_mistakes_are_reported_at_once(decoder, said):
+def test_mistakes_are_reported_on_load(decoder, said):
     with pytest.raises(SpecError, match="E209") as caught:
         wdspec.load({"dataset": [{"shards": "a.tar", "decode": decoder}], "batch": 4})
     assert said in str(caught.value)

@@ -91,7 +91,7 @@ def same(a, b):
 @pytest.mark.parametrize("extension", sorted(DECODERS & set(VALUES)))
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_encoded_values_are_decoded_to_the_same_value(extension, data):
+def test_encoded_values_decode_to_the_same_value(extension, data):
     value = data.draw(VALUES[extension])
     packing = data.draw(st.sampled_from(["gz", "bz2", "xz", "zst", "gz.xz"]))
     given = json.dumps(value) if isinstance(value, str) and extension in ("json", "jsn") else value
@@ -99,7 +99,7 @@ def test_encoded_values_are_decoded_to_the_same_value(extension, data):
         assert same(value, decode(name, encode(name, given, allow_pickle=True)))
 
 
-def test_every_decoder_has_an_encoder_and_is_in_the_round_trip_above():
+def test_every_decoder_has_an_encoder_and_a_round_trip():
     decodable = DECODERS - {"torch_safetensors"}  # a decoder's name, and no extension
     assert decodable <= set(WRITTEN_BY)
     assert decodable <= set(VALUES)
@@ -108,7 +108,7 @@ def test_every_decoder_has_an_encoder_and_is_in_the_round_trip_above():
 
 @pytest.mark.parametrize("suffix", WRITTEN_SOUND)
 @pytest.mark.parametrize("channels", [1, 2])
-def test_audio_comes_back_with_its_rate(suffix, channels):
+def test_audio_keeps_its_rate(suffix, channels):
     pytest.importorskip("soundfile")
     wave = np.sin(np.linspace(0, 400, 16_000 * channels, dtype=np.float32)).reshape(channels, -1) / 2
     for value in ((wave, 16_000), (torch.from_numpy(wave), 16_000)):
@@ -120,7 +120,7 @@ def test_audio_comes_back_with_its_rate(suffix, channels):
             assert np.abs(samples - wave).max() < (2e-7 if suffix == "flac" else 1e-9)
 
 
-def test_values_that_are_not_audio_are_refused():
+def test_values_that_are_not_audio_are_rejected():
     pytest.importorskip("soundfile")
     with pytest.raises(FieldError, match=r"pass \(samples, rate in Hz\), or bytes"):
         encode("wav", np.zeros(3, np.float32))
@@ -133,7 +133,7 @@ def test_values_that_are_not_audio_are_refused():
 @pytest.mark.parametrize("suffix", sorted(IMAGE_SUFFIXES))
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
-def test_images_come_back_from_arrays_tensors_and_pillow_images(suffix, data):
+def test_arrays_tensors_and_pillow_images_round_trip(suffix, data):
     height, width = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))
     seed = data.draw(st.integers(0, 2**32 - 1))
     array = np.random.default_rng(seed).integers(0, 256, (height, width, 3)).astype(np.uint8)
@@ -162,7 +162,7 @@ def test_alpha_is_kept_if_the_format_has_it(suffix):
 
 
 @pytest.mark.parametrize("suffix", ["ico", "icns", "xbm"])
-def test_formats_that_would_change_an_image_are_not_written(suffix):
+def test_lossy_conversions_of_images_are_rejected(suffix):
     with pytest.raises(
         FieldError, match=f"'{suffix}' has no encoder for a value of type ndarray; pass bytes"
     ):
@@ -171,13 +171,13 @@ def test_formats_that_would_change_an_image_are_not_written(suffix):
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "ppm", "bmp"])
-def test_alpha_is_refused_if_the_format_has_none(suffix):
+def test_alpha_is_rejected_if_the_format_has_none(suffix):
     with pytest.raises(FieldError, match="has no alpha; use png"):
         encode(suffix, np.zeros((5, 7, 4), np.uint8))
 
 
 @pytest.mark.parametrize("suffix", ["png", "pgm", "tiff"])
-def test_sixteen_bits_are_kept(suffix):
+def test_sixteen_bit_values_are_kept(suffix):
     array = (np.arange(35, dtype=np.uint16) * 1800).reshape(5, 7)
     back = decode(suffix, encode(suffix, array), names=("l",))
     assert (np.rint(back * 65535).astype(np.uint16) == array).all()
@@ -185,7 +185,7 @@ def test_sixteen_bits_are_kept(suffix):
         encode("jpg", array)
 
 
-def test_floats_are_rounded_and_must_lie_in_0_to_1():
+def test_floats_are_rounded_and_must_be_between_0_and_1():
     array = np.arange(256, dtype=np.float32).reshape(16, 16) / 255
     assert (decode("png", encode("png", array), names=("l8",)) == np.arange(256).reshape(16, 16)).all()
     assert encode("png", array + 1e-4)
@@ -208,12 +208,12 @@ def test_floats_are_rounded_and_must_lie_in_0_to_1():
         (np.zeros((5, 7, 3), np.uint16), "16-bit colour cannot be written"),
     ],
 )
-def test_values_that_are_not_images_are_refused_with_a_remedy(value, said):
+def test_values_that_are_not_images_are_rejected_with_a_remedy(value, said):
     with pytest.raises(FieldError, match=said):
         encode("png", value)
 
 
-def test_palette_and_black_and_white_images_are_written():
+def test_palette_and_bilevel_images_are_written():
     palette = Image.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4)).convert("P")
     expected = np.asarray(palette.convert("RGB"))
     assert (decode("png", encode("png", palette), names=("rgb8",)) == expected).all()
@@ -223,7 +223,7 @@ def test_palette_and_black_and_white_images_are_written():
         assert ((decode(suffix, encode(suffix, mask), names=("l8",)) > 127) == mask).all()
 
 
-def test_a_json_text_is_stored_once_and_checked():
+def test_a_json_text_is_checked_and_not_encoded_twice():
     text = json.dumps({"x": "ü", "y": [1, None]})
     for value in (text, text.encode(), memoryview(text.encode()), ' "hello"\n', b"12"):
         stored = value.encode() if isinstance(value, str) else bytes(value)
@@ -252,12 +252,12 @@ def test_json_values_are_encoded_and_null_is_one():
 
 
 @pytest.mark.parametrize("value", [np.int32(7), np.array(7), torch.tensor(7), "7", True, 7])
-def test_integers_have_many_forms(value):
+def test_integers_can_have_several_types(value):
     assert decode("cls", encode("cls", value)) == int(value)
 
 
 @pytest.mark.parametrize("value", [3.5, None, "x", [1], np.arange(2)])
-def test_values_that_are_not_integers_are_refused_when_written(value):
+def test_values_that_are_not_integers_are_rejected_on_write(value):
     with pytest.raises(FieldError, match=r"\[key k, field cls\]"):
         encode("cls", value)
 
@@ -268,7 +268,7 @@ def test_bytes_are_the_content_of_the_file():
         assert encode(name, memoryview(b"\0\1")) == b"\0\1"
 
 
-def test_under_gz_bytes_are_compressed_unless_they_are_gzip_already():
+def test_gz_fields_are_compressed_unless_they_already_are():
     packed = encode("txt.gz", b"hello")
     assert gzip.decompress(packed) == b"hello"
     assert encode("txt.gz", packed) == packed
@@ -278,7 +278,7 @@ def test_under_gz_bytes_are_compressed_unless_they_are_gzip_already():
 
 
 @pytest.mark.parametrize("name", ["pkl", "pickle", "pyd", "left.pyd.gz"])
-def test_pickles_are_refused_unless_allowed(name):
+def test_pickles_are_rejected_unless_allowed(name):
     with pytest.raises(FieldError, match=r"stored as a pickle.*allow_pickle=True"):
         encode(name, "even text")
     assert decode(name, encode(name, [1, 2], allow_pickle=True)) == [1, 2]
@@ -294,13 +294,13 @@ def test_without_pickle_pth_holds_tensors_and_plain_containers_only():
 
 
 @pytest.mark.parametrize("name", ["npy", "npz"])
-def test_arrays_of_objects_are_refused(name):
+def test_arrays_of_objects_are_rejected(name):
     array = np.array([{}, None], dtype=object)
     with pytest.raises(FieldError, match="objects, which npy stores as a pickle"):
         encode(name, array if name == "npy" else {"a": array})
 
 
-def test_tenbin_is_not_supported_on_purpose():
+def test_tenbin_is_deliberately_unsupported():
     with pytest.raises(FieldError, match="tenbin is not supported on purpose; use npy"):
         encode("ten", [np.arange(3)])
 
@@ -313,7 +313,7 @@ def test_a_value_without_an_encoder_is_an_error_that_names_key_and_field():
     assert encode("foo", "text") == b"text"
 
 
-def test_custom_encoders_come_first_the_longer_first():
+def test_custom_encoders_take_precedence_longest_first():
     own = {"json": lambda value: b"mine", ".meta.json": lambda value: b"meta", "XYZ": lambda value: b"xyz"}
     encoder = FieldEncoder(own)
     sample = encoder({"__key__": "k", "json": 1, "a.meta.json": 1, "xyz": 1, "cls": 1, "json.gz": 1})
@@ -326,7 +326,7 @@ def test_custom_encoders_come_first_the_longer_first():
     ]
 
 
-def test_an_encoder_that_is_none_is_refused():
+def test_an_invalid_encoder_is_rejected():
     with pytest.raises(UsageError, match="use True, False, a dict"):
         make_encoder(7)
 

@@ -71,7 +71,7 @@ def test_its_arrays_are_writable_and_contiguous(mode: str) -> None:
 
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("spec", ["rgb8", "l8", "rgba"])
-def test_files_of_other_colours_are_left_to_pillow(spec: str, name: str) -> None:
+def test_pillow_decodes_other_colour_spaces(spec: str, name: str) -> None:
     assert jpeg.read_jpeg(OTHERS[name], "RGB") is None
     assert np.array_equal(ImageDecoder(spec)(OTHERS[name]), ImageDecoder(f"{spec}+pillow")(OTHERS[name]))
 
@@ -83,7 +83,7 @@ def outcome(decoder: ImageDecoder, *arguments: Any) -> Any:
         return str(error)
 
 
-def test_of_damaged_files_pillow_has_the_last_word() -> None:
+def test_pillow_decides_on_damaged_files() -> None:
     data = FILES["4:2:0"]
     damaged = [data[:n] for n in (0, 2, 3, 20, 200, len(data) // 2, len(data) - 2)] + [data + b"more"]
     for _ in range(100):
@@ -129,7 +129,7 @@ def crop_of(data: bytes, options: str, number: int) -> Any:
         "random_resized_crop=50+dct_scaling=false",
     ],
 )
-def test_rows_below_a_crop_are_left_out_and_its_pixels_stay_the_same(
+def test_skipping_rows_below_a_crop_changes_no_pixel(
     name: str, options: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, left_out = {**LARGE, **WHOLE}[name], []
@@ -151,7 +151,7 @@ def test_rows_below_a_crop_are_left_out_and_its_pixels_stay_the_same(
     assert (len(left_out) > 3 and min(left_out) >= 16) if name in LARGE else not left_out
 
 
-def test_damage_within_a_crop_is_found_although_rows_below_are_left_out() -> None:
+def test_damage_within_a_crop_is_found_if_rows_below_are_skipped() -> None:
     data = LARGE["4:2:0"]
     for number in range(80):
         flipped = bytearray(data)
@@ -165,7 +165,7 @@ def test_damage_within_a_crop_is_found_although_rows_below_are_left_out() -> Non
             assert np.abs(fast.astype(int) - slow).max() <= 1
 
 
-def test_a_switch_keeps_it_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "wdspec.fields.codecs.image_decoder.read_jpeg",
         lambda data, mode: pytest.fail("simplejpeg was used"),
@@ -174,7 +174,7 @@ def test_a_switch_keeps_it_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ImageDecoder("pil")(FILES["4:2:0"]).size == (97, 65)
 
 
-def test_without_it_everything_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_reads_the_same_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "simplejpeg", None)
     jpeg.simplejpeg.cache_clear()
     try:

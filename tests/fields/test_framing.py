@@ -48,7 +48,7 @@ def cropped(image, side):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", ["png", "jpeg"])
-def test_resize_and_center_crop_are_torchvisions(size, kind):
+def test_resize_and_center_crop_match_torchvision(size, kind):
     data = picture(size, kind)
     with Image.open(io.BytesIO(data)) as image:
         expected = resized(image.convert("RGB"), 20)
@@ -64,7 +64,7 @@ def test_height_comes_before_width():
     assert ImageDecoder("torchrgb+center_crop=10x20")(picture((40, 30))).shape == (3, 10, 20)
 
 
-def test_a_crop_beyond_the_image_is_black_around_it():
+def test_a_crop_beyond_the_image_is_padded_with_black():
     whole = ImageDecoder("rgb8")(picture((9, 7)))
     found = ImageDecoder("rgb8+center_crop=11")(picture((9, 7)))
     assert np.array_equal(found[2:9, 1:10], whole)
@@ -95,7 +95,7 @@ def reference_crop(size, scale, ratio, draw):
 
 
 @pytest.mark.parametrize("size", [*SIZES, (2, 300), (1, 1)])
-def test_random_resized_crop_is_torchvisions(size):
+def test_random_resized_crop_matches_torchvision(size):
     for key in range(30):
         box = random_crop(size, (0.08, 1.0), (3 / 4, 4 / 3), numbers(key))
         assert box == reference_crop(size, (0.08, 1.0), (3 / 4, 4 / 3), numbers(key))
@@ -112,7 +112,7 @@ def test_random_resized_crop_is_torchvisions(size):
     assert np.array_equal(decode(data, None, numbers()), np.asarray(expected))
 
 
-def test_crops_are_spread_over_area_and_shape():
+def test_crops_are_distributed_over_area_and_shape():
     boxes = [random_crop((400, 300), (0.08, 1.0), (3 / 4, 4 / 3), numbers(key)) for key in range(2000)]
     areas = np.array([(right - left) * (low - top) / 120_000 for left, top, right, low in boxes])
     shapes = np.log([(right - left) / (low - top) for left, top, right, low in boxes])
@@ -127,7 +127,7 @@ def test_crops_are_spread_over_area_and_shape():
     assert abs(shapes.mean()) < 0.05
 
 
-def test_labels_take_the_nearest_and_depth_stays():
+def test_labels_use_nearest_neighbour_and_keep_their_depth():
     labels = np.zeros((30, 40), np.uint8)
     labels[:, 20:] = 200
     file = io.BytesIO()
@@ -141,7 +141,7 @@ def test_labels_take_the_nearest_and_depth_stays():
     assert set(np.unique(found)) == {257, 201 * 257}
 
 
-def test_without_antialiasing_pixels_are_left_out():
+def test_without_antialiasing_pixels_are_skipped():
     lines = np.tile(np.array([0, 255], np.uint8), (32, 16))
     file = io.BytesIO()
     Image.fromarray(lines).save(file, "png")
@@ -195,7 +195,7 @@ def test_mistakes_in_options_are_reported_at_once(decoder, said):
     assert said in str(caught.value)
 
 
-def test_a_decoder_that_draws_says_where_it_can():
+def test_a_decoder_with_random_numbers_names_where_it_works():
     with pytest.raises(UsageError, match="needs random numbers, which only samples of a spec have"):
         ImageDecoder("rgb8+random_resized_crop=24")(picture((9, 9)))
 
@@ -213,7 +213,7 @@ def spec(tmp_path):
     }
 
 
-def test_batches_are_tensors_and_runs_repeat_them_while_passes_differ(spec):
+def test_runs_reproduce_batches_and_passes_differ(spec):
     with wdspec.loader(spec, num_workers=0) as loader:
         first, second = list(loader), list(loader)
         state = None
@@ -246,7 +246,7 @@ def test_all_images_of_a_sample_get_the_same_crop(spec, tmp_path):
 
 
 @pytest.mark.parametrize("decoder", ["rgb8", "torchrgb8", "l8", "torchl", "rgb", "torch", "rgba16", "pil"])
-def test_flips_are_drawn_for_each_sample(decoder):
+def test_each_sample_is_flipped_independently(decoder):
     data, flipped = picture((40, 30)), 0
     for key in range(40):
         plain, found = (
@@ -272,7 +272,7 @@ def test_flips_are_drawn_for_each_sample(decoder):
         ("0.1/0.2/0.3..1/2/3", (0.1, 0.2, 0.3), (1, 2, 3)),
     ],
 )
-def test_normalization_is_torchvisions(option, means, deviations):
+def test_normalization_matches_torchvision(option, means, deviations):
     data = picture((40, 30))
     pixels = torch.from_numpy(ImageDecoder("rgb8+resize=20x24")(data)).permute(2, 0, 1)
     expected = pixels.float().div(255)
@@ -288,7 +288,7 @@ def test_normalization_is_torchvisions(option, means, deviations):
             assert np.array_equal(found, (grey - np.float32(means[0])) / np.float32(deviations[0]))
 
 
-def test_batches_of_normalized_flipped_images_equal_single_ones(spec):
+def test_batches_of_normalized_flipped_images_equal_single_images(spec):
     spec["dataset"][0]["decode"] = {"jpg": "torchrgb+random_resized_crop=16+hflip=0.5+normalize=clip"}
     with wdspec.loader(spec, num_workers=0) as loader:
         batches = [batch["jpg"].clone() for batch in loader]

@@ -18,13 +18,13 @@ values = st.binary() | json_values
 
 
 @given(st.dictionaries(st.text(), values) | st.lists(values) | st.lists(values).map(tuple) | values)
-def test_samples_come_back_as_they_were(sample):
+def test_samples_round_trip(sample):
     there = thaw(freeze(sample))
     assert there == sample
     assert type(there) is type(sample)
 
 
-def test_arrays_and_tensors_come_back_with_shape_and_type():
+def test_arrays_and_tensors_keep_shape_and_type():
     sample = {"a": np.arange(6, dtype=np.uint8).reshape(2, 3), "b": torch.ones(2, 2), "c": torch.tensor(3)}
     there = thaw(freeze(sample))
     assert there["a"].dtype == np.uint8
@@ -34,6 +34,6 @@ def test_arrays_and_tensors_come_back_with_shape_and_type():
 
 
 @pytest.mark.parametrize("value", [{1: 2}, (1, 2), object(), np.array([object()]), {"x": (1,)}, {1, 2}])
-def test_values_that_need_a_pickle_are_refused(value):
+def test_values_that_need_pickle_are_rejected(value):
     with pytest.raises(FieldError, match=r"stored.*\[field x\]"):
         freeze({"__key__": "a", "x": value})

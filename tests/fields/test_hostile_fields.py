@@ -78,7 +78,7 @@ def error_of(decode: SampleFields, suffix: str, data: bytes) -> FieldError | Non
 
 
 @pytest.mark.parametrize("suffix", whole_files())
-def test_a_whole_file_is_decoded(suffix: str) -> None:
+def test_an_undamaged_file_is_decoded(suffix: str) -> None:
     for decode in DECODERS:
         sample = decode({**PLACE, suffix: whole_files()[suffix]})
         assert sample is not None

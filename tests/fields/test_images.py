@@ -62,7 +62,7 @@ SHAPES = {"l": (5, 7), "rgb": (5, 7, 3), "rgba": (5, 7, 4)}
 
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.parametrize("spec", [spec for spec in IMAGE_SPECS if IMAGE_SPECS[spec].dtype != "uint16"])
-def test_every_spec_returns_the_same_as_webdataset(spec: str, name: str) -> None:
+def test_every_image_spec_returns_the_same_as_webdataset(spec: str, name: str) -> None:
     found = ImageDecoder(spec)(PICTURES[name])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # webdataset hands torch arrays that it may not write to
@@ -124,12 +124,12 @@ def test_sixteen_bits_are_scaled_to_eight_and_kept_by_float_specs(data: bytes) -
     assert np.array_equal(ImageDecoder("torchrgba")(data)[3].numpy(), np.ones((5, 7), np.float32))
 
 
-def test_a_pgm_of_ten_bits_spans_its_own_range() -> None:
+def test_a_ten_bit_pgm_spans_its_own_range() -> None:
     assert ImageDecoder("l")(pgm(np.full((2, 2), 1023), 1023)).max() == 1
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.float32])
-def test_samples_without_an_agreed_range_are_refused(kind: type) -> None:
+def test_pixel_types_without_a_defined_range_are_rejected(kind: type) -> None:
     with pytest.raises(ValueError, match=r"range of its 32-bit .* is not defined"):
         ImageDecoder("rgb8")(encoded(Image.fromarray(DEEP.astype(kind)), "TIFF"))
 
@@ -152,7 +152,7 @@ WHOLE = {
 @pytest.mark.parametrize("kind", WHOLE)
 @pytest.mark.parametrize("permissive", [False, True])
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.9])
-def test_a_truncated_image_is_an_error_even_if_pillow_was_told_to_accept_it(
+def test_a_truncated_image_is_an_error_even_if_pillow_accepts_it(
     kind: str, permissive: bool, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", permissive)
@@ -180,7 +180,7 @@ def test_data_that_is_not_an_image_is_described() -> None:
 
 
 @pytest.mark.parametrize("pillow_limit", [None, 10**9])
-def test_too_large_an_image_is_refused_before_its_pixels_are_read(
+def test_a_too_large_image_is_rejected_before_its_pixels_are_read(
     pillow_limit: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", pillow_limit)
@@ -191,7 +191,7 @@ def test_too_large_an_image_is_refused_before_its_pixels_are_read(
             ImageDecoder("l8")(encoded(Image.new("L", (11, 10)), kind))
 
 
-def test_an_absurd_factor_is_refused_before_memory_is_asked_for() -> None:
+def test_an_absurd_factor_is_rejected_before_memory_is_allocated() -> None:
     with pytest.raises(ValueError, match="rescaling 7×5 by 1e\\+06"):
         ImageDecoder("l8")(PICTURES["png-l"], 1e6)
 
@@ -243,7 +243,7 @@ def test_palette_images_never_mix_their_colours(factor: float) -> None:
     }
 
 
-def test_image_decoders_travel_to_spawned_workers() -> None:
+def test_image_decoders_work_in_spawned_workers() -> None:
     decoder = pickle.loads(pickle.dumps(ImageDecoder("rgb", nearest=True)))
     assert repr(decoder) == "ImageDecoder('rgb', nearest=True)"
     assert decoder(PICTURES["png-rgb"]).shape == (5, 7, 3)
@@ -261,7 +261,7 @@ def test_image_decoders_travel_to_spawned_workers() -> None:
         ("xbm", "1"),
     ],
 )
-def test_less_common_formats_are_decoded_as_pillow_does(suffix, mode):
+def test_less_common_formats_are_decoded_as_by_pillow(suffix, mode):
     image = Image.effect_noise((32, 32), 90).convert("RGB").convert(mode)
     data = encoded(image, suffix.upper())
     expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
@@ -269,7 +269,7 @@ def test_less_common_formats_are_decoded_as_pillow_does(suffix, mode):
 
 
 @pytest.mark.parametrize(("suffix", "kind"), [("tga", "TGA"), ("pcx", "PCX")])
-def test_a_format_without_a_clear_mark_is_read_only_under_its_extension(suffix, kind):
+def test_a_format_without_magic_bytes_needs_its_extension(suffix, kind):
     data = encoded(Image.new("RGB", (5, 7)), kind)
     assert SampleFields(names=("rgb8",))({"__key__": "k", f"left.{suffix}": data})[
         f"left.{suffix}"

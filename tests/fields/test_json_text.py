@@ -70,7 +70,7 @@ def readers() -> list[Any]:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_json_reads_as_the_standard_library_reads_it(text: bytes) -> None:
+def test_json_reads_as_in_the_standard_library(text: bytes) -> None:
     for read in (read_json_with_stdlib, *readers()):
         assert outcome(read, text) == outcome(json.loads, text)
 
@@ -88,7 +88,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.booleans())
-def test_any_value_is_read_the_same_by_both(value: Any, ascii_only: bool) -> None:
+def test_both_read_any_value_the_same(value: Any, ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     for read in (read_json_with_stdlib, *readers()):
         assert repr(read(text)) == repr(json.loads(text))

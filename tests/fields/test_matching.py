@@ -31,7 +31,7 @@ def test_an_exact_suffix_matches_nothing_else(suffix: str) -> None:
     assert Extensions(["jpg"]).field_of(suffix) is None
 
 
-def test_letter_case_of_the_file_does_not_matter_and_the_field_is_spelt_as_asked() -> None:
+def test_letter_case_of_files_is_ignored_and_fields_are_spelt_as_requested() -> None:
     assert Extensions(["nrm.jpg"]).field_of("NRM.Jpg") == "nrm.jpg"
     assert Extensions(["JPG"]).field_of("jpg") == "JPG"
 
@@ -43,7 +43,7 @@ def test_spaces_separate_fields_and_semicolons_alternatives() -> None:
     assert Extensions(["jpg;png", "txt"]) == extensions
 
 
-def test_the_first_alternative_present_wins_whatever_the_order_in_the_shard() -> None:
+def test_the_first_present_alternative_wins_in_any_shard_order() -> None:
     assert read(Extensions(["jpg;png"]), ["png", "jpg"]) == read(Extensions(["jpg;png"]), ["jpg", "png"])
 
 
@@ -55,7 +55,7 @@ def test_a_glob_keeps_every_match_under_its_own_name() -> None:
     assert read(Extensions(["seg.*"]), ["seg.png", "seg", "x.seg.png"]) == {"seg.png": "seg.png"}
 
 
-def test_a_glob_that_matches_nothing_is_no_missing_field() -> None:
+def test_a_glob_that_matches_nothing_is_not_a_missing_field() -> None:
     assert read(Extensions(["*.jpg"]), ["txt"]) == {}
 
 
@@ -66,26 +66,26 @@ def test_a_glob_as_an_alternative_stands_in_for_a_named_field() -> None:
     assert read(extensions, ["txt"]) == {"jpg": None}
 
 
-def test_a_file_that_two_entries_want_goes_to_the_first() -> None:
+def test_a_file_that_matches_two_entries_goes_to_the_first() -> None:
     extensions = Extensions(["jpg;png png;ppm"])
     assert read(extensions, ["jpg", "png"]) == {"jpg": "jpg", "png": "png"}
     assert read(extensions, ["png", "ppm"]) == {"jpg": "png", "png": "ppm"}
     assert read(extensions, ["png"]) == {"jpg": "png", "png": None}
 
 
-def test_a_glob_never_starves_an_entry_that_names_a_file() -> None:
+def test_a_glob_never_takes_the_file_of_a_named_entry() -> None:
     extensions = Extensions(["*.jpg", "seg.png;seg.jpg"])
     assert read(extensions, ["seg.jpg", "a.jpg"]) == {"seg.png": "seg.jpg", "a.jpg": "a.jpg"}
 
 
-def test_a_glob_as_an_alternative_leaves_the_fields_of_other_entries_alone() -> None:
+def test_a_glob_as_an_alternative_does_not_affect_other_entries() -> None:
     extensions = Extensions(["jpg;*", "png;ppm"])
     assert read(extensions, ["png", "txt"]) == {"txt": "txt", "png": "png"}
     assert read(extensions, ["png"]) == {"jpg": None, "png": "png"}
 
 
 @pytest.mark.parametrize("entries", [["jpg jpg"], ["jpg", "JPG;png"], [";"], [""], [], ["__key__"], ["a a"]])
-def test_impossible_entries_are_refused(entries: list[str]) -> None:
+def test_impossible_entries_are_rejected(entries: list[str]) -> None:
     with pytest.raises(SpecError, match="`extensions`"):
         Extensions(entries)
 
@@ -95,12 +95,12 @@ def test_endings_start_after_dots() -> None:
     assert endings("jpg") == ["jpg"]
 
 
-def test_reserved_names_have_two_underscores_on_both_sides_and_something_between() -> None:
+def test_reserved_names_are_enclosed_in_double_underscores() -> None:
     assert is_reserved("__url__")
     assert not any(map(is_reserved, ["__", "____", "__a", "a__", "_a_"]))
 
 
-def test_matchers_travel_to_spawned_workers() -> None:
+def test_matchers_work_in_spawned_workers() -> None:
     extensions = Extensions(["jpg;png seg.*"])
     extensions.field_of("png")
     assert pickle.loads(pickle.dumps(extensions)) == extensions

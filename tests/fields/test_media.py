@@ -25,7 +25,7 @@ ASK = ("audio", "video")
 
 
 @pytest.mark.parametrize("suffix", sorted(BY_NAME["audio"].extensions))
-def test_audio_is_channels_by_samples_in_floats_and_the_rate(suffix: str) -> None:
+def test_audio_is_a_float_array_of_channels_by_samples_and_the_rate(suffix: str) -> None:
     samples, rate = decode(suffix, sound(suffix), names=ASK)
     assert (samples.dtype, samples.shape[0]) == (np.float32, 2)
     assert samples.flags.writeable
@@ -42,14 +42,14 @@ def test_audio_is_channels_by_samples_in_floats_and_the_rate(suffix: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["audio", "flac", "torch_audio"])
-def test_any_field_may_be_declared_audio(name: str) -> None:
+def test_any_field_can_be_declared_audio(name: str) -> None:
     samples, rate = decode("bin", sound("flac"), fields={"bin": name})
     assert isinstance(samples, torch.Tensor if name == "torch_audio" else np.ndarray)
     assert (tuple(samples.shape), rate) == (SOUND.shape, RATE)
 
 
 @pytest.mark.parametrize("suffix", sorted(BY_NAME["video"].extensions))
-def test_videos_are_frames_sound_and_facts(suffix: str) -> None:
+def test_videos_are_frames_sound_and_metadata(suffix: str) -> None:
     container, codec, has_sound = CODECS[suffix]
     frames, samples, facts = decode(suffix, film(container, codec, has_sound), names=ASK)
     assert (frames.dtype, frames.shape) == (np.uint8, (FRAMES, 48, 64, 3))
@@ -68,7 +68,7 @@ def test_videos_are_frames_sound_and_facts(suffix: str) -> None:
         assert "audio_fps" not in facts
 
 
-def test_tensors_on_request() -> None:
+def test_media_are_tensors_on_request() -> None:
     data = film(*CODECS["mp4"])
     for frames, samples, _facts in (
         decode("mp4", data, names=("torch_video",)),
@@ -90,14 +90,14 @@ def test_audio_and_video_stay_bytes_unless_requested_and_image_decoders_ignore_t
 
 @pytest.mark.parametrize("suffix", ["flac", "mp3", "ogg", "m4a", "mp4", "webm", "avi", "h264"])
 @pytest.mark.parametrize("data", [b"", b"junk" * 100], ids=["empty", "junk"])
-def test_an_undecodable_field_is_named_with_its_place(suffix: str, data: bytes) -> None:
+def test_an_undecodable_field_is_reported_with_its_place(suffix: str, data: bytes) -> None:
     with pytest.raises(
         FieldError, match=r"cannot decode as (audio|video): \w[^\[\]]* \[source a, url a.tar, key 0001, field"
     ):
         decode(suffix, data, names=ASK)
 
 
-def test_a_truncated_flac_is_not_a_shorter_one() -> None:
+def test_a_truncated_flac_is_an_error() -> None:
     data = sound("flac")
     with pytest.raises(FieldError, match="cannot decode as audio"):
         decode("flac", data[: len(data) // 2], names=ASK)
@@ -110,7 +110,7 @@ def test_audio_alone_is_not_a_video_and_a_video_without_sound_is_not_audio() -> 
         decode("m4a", film(*CODECS["m4v"]), names=ASK)
 
 
-def test_oversized_media_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_media_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ffmpeg_streams, "MAX_FRAME_BYTES", FRAMES * 48 * 64 * 3 - 1)
     with pytest.raises(FieldError, match="frames have more than 73,727 bytes"):
         decode("mp4", film(*CODECS["mp4"]), names=ASK)
@@ -132,7 +132,7 @@ def test_oversized_media_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["hls", "concat", "dash"],
 )
-def test_data_never_leads_to_other_files(playlist: str, tmp_path: Path) -> None:
+def test_media_never_open_other_files(playlist: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret.mp4"
     secret.write_bytes(film(*CODECS["mp4"]))
     data = playlist.format(url=secret.as_uri(), path=secret).encode()
@@ -145,7 +145,7 @@ def test_data_never_leads_to_other_files(playlist: str, tmp_path: Path) -> None:
     ("suffix", "module", "extra"),
     [("flac", "soundfile", "audio"), ("mp4", "av", "video"), ("m4a", "av", "video")],
 )
-def test_a_missing_library_is_named_with_its_extra(
+def test_a_missing_library_is_reported_with_its_extra(
     suffix: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = sound(suffix) if suffix != "mp4" else film(*CODECS["mp4"])
@@ -196,7 +196,7 @@ class FakeCodec:
             return type("Samples", (), {"data": torch.zeros((2, 100)), "sample_rate": 8000})
 
 
-def test_torchcodec_reads_videos_when_it_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchcodec_reads_videos_if_selected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchcodec", FakeCodec)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "torchcodec.decoders", FakeCodec)  # type: ignore[arg-type]
     frames, samples, facts = decode("mp4", b"film", names=("video+torchcodec",))
@@ -260,7 +260,7 @@ def test_requested_parts_of_videos_are_returned(options: str, number: float, tak
         assert facts["start"] == pytest.approx((FRAMES - round(seconds * 24) if number else 0) / 24)
 
 
-def test_frames_are_resized_and_drawn_per_sample() -> None:
+def test_frames_are_resized_and_chosen_randomly_per_sample() -> None:
     frames = cut("frames=20+resize=24+center_crop=16+silent")
     assert frames.shape == (20, 16, 16, 3)
     assert sorted(set(numbers_of(frames))) == list(range(FRAMES)), "of fewer frames some come twice"
@@ -272,6 +272,6 @@ def test_frames_are_resized_and_drawn_per_sample() -> None:
 @pytest.mark.parametrize(
     "decoder", ["video+clip=2m", "video+frames=0", "video+fps=0", "video+frames=2+fps=2"]
 )
-def test_mistakes_in_options_of_videos_are_reported(decoder: str) -> None:
+def test_mistakes_in_video_options_are_reported(decoder: str) -> None:
     with pytest.raises(SpecError, match=r"`clip`: |`frames`: |`fps`: |leave one out"):
         DecodeRules((decoder,))

@@ -24,7 +24,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_block_is_used_again_only_when_the_last_view_is_gone(view):
+def test_a_block_is_reused_only_after_its_last_view_is_gone(view):
     pool = Pool()
     array = pool.empty((LARGE,), np.uint8)
     place = array.ctypes.data
@@ -36,7 +36,7 @@ def test_a_block_is_used_again_only_when_the_last_view_is_gone(view):
     assert pool.empty((LARGE,), np.uint8).ctypes.data == place
 
 
-def test_small_arrays_and_many_kept_ones_are_new_memory():
+def test_small_arrays_and_many_kept_arrays_get_new_memory():
     pool = Pool()
     assert pool.empty((3, 4), np.float32).shape == (3, 4)
     assert pool.blocks == []
@@ -49,7 +49,7 @@ def test_small_arrays_and_many_kept_ones_are_new_memory():
     assert len(pool.blocks) <= MOST_FREE + 1, "free blocks go back to the system"
 
 
-def test_blocks_of_another_size_make_room():
+def test_blocks_of_another_size_are_evicted():
     pool = Pool()
     kept = [pool.empty((LARGE,), np.uint8) for _ in range(MOST_BLOCKS)]
     del kept[0]
@@ -67,7 +67,7 @@ def fill(rows, count, wrap=lambda array: array, field="jpg"):
 
 
 @pytest.mark.parametrize("wrap", [lambda array: array, torch.from_numpy])
-def test_rows_are_stacked_without_a_copy_and_once(wrap):
+def test_rows_are_stacked_once_without_a_copy(wrap):
     rows = Rows(5)
     with rows:
         values = fill(rows, 5, wrap)
@@ -79,7 +79,7 @@ def test_rows_are_stacked_without_a_copy_and_once(wrap):
     assert batch.untyped_storage().nbytes() == batch.nbytes
 
 
-def test_a_part_of_a_batch_and_other_orders_have_the_right_values():
+def test_partial_and_reordered_batches_have_the_right_values():
     rows = Rows(6)
     with rows:
         values = fill(rows, 14)
@@ -87,7 +87,7 @@ def test_a_part_of_a_batch_and_other_orders_have_the_right_values():
         assert stack([values[at] for at in chosen])[:, 0, 0].tolist() == chosen
 
 
-def test_rows_are_for_one_thread_one_step_and_fields_that_are_stacked():
+def test_rows_are_used_only_within_one_thread_and_step_for_stacked_fields():
     rows = Rows(2, frozenset({"mask"}))
     assert Rows().next("jpg", (4,), "uint8", lambda array: array) is None
     with rows:

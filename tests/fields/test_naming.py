@@ -20,13 +20,13 @@ def sample_of(suffixes: str, **options: Any) -> dict[str, Any] | None:
     return sample and {name: value for name, value in sample.items() if name not in PLACE}
 
 
-def test_rename_takes_the_first_present_and_leaves_other_fields() -> None:
+def test_rename_uses_the_first_present_field_and_keeps_the_others() -> None:
     rename = {"image": ("png", "jpg")}
     assert sample_of("jpg cls", rename=rename) == {"image": b"jpg", "cls": b"cls"}
     assert sample_of("png cls", rename=rename) == {"image": b"png", "cls": b"cls"}
 
 
-def test_alternatives_that_were_not_taken_do_not_stay() -> None:
+def test_unused_alternatives_are_dropped() -> None:
     assert sample_of("jpg png cls", rename={"image": ("png", "jpg")}) == {"image": b"png", "cls": b"cls"}
 
 
@@ -38,7 +38,7 @@ def test_one_file_can_become_two_fields() -> None:
     assert sample_of("jpg", rename={"image": ("jpg",), "copy": ("jpg",)}) == {"image": b"jpg", "copy": b"jpg"}
 
 
-def test_rename_sees_the_names_that_extensions_gave() -> None:
+def test_rename_uses_the_names_set_by_extensions() -> None:
     options: dict[str, Any] = {"extensions": ["jpg;png", "txt"], "rename": {"image": ("jpg",)}}
     assert sample_of("png txt json", **options) == {"image": b"png", "txt": b"txt"}
 
@@ -54,7 +54,7 @@ def test_rename_never_overwrites_a_field_it_does_not_mention() -> None:
 
 
 @pytest.mark.parametrize("missing", ["skip", "none"])
-def test_a_clash_of_names_is_an_error_under_every_policy(missing: str) -> None:
+def test_a_name_clash_is_an_error_under_every_policy(missing: str) -> None:
     with pytest.raises(FieldError, match="already has one"):
         sample_of("jpg image", rename={"image": ("jpg",)}, missing=missing)
 
@@ -78,16 +78,16 @@ def test_a_missing_field_is_an_error_that_lists_existing_fields_and_a_remedy(opt
 
 
 @pytest.mark.parametrize("options", ASKED)
-def test_missing_skip_gives_no_sample(options: dict[str, Any]) -> None:
+def test_missing_skip_drops_the_sample(options: dict[str, Any]) -> None:
     assert sample_of("jpg", **options, missing="skip") is None
 
 
 @pytest.mark.parametrize("options", ASKED)
-def test_missing_none_gives_the_value_none(options: dict[str, Any]) -> None:
+def test_missing_none_sets_the_value_to_none(options: dict[str, Any]) -> None:
     assert sample_of("jpg", **options, missing="none") == {"jpg": b"jpg", "txt": None}
 
 
-def test_all_missing_fields_are_named_at_once() -> None:
+def test_all_missing_fields_are_reported_at_once() -> None:
     with pytest.raises(FieldError, match=r"'jpg' \(and 'txt'\).*it has no other file of the files"):
         sample_of("cls", extensions=["jpg", "txt"])
 
@@ -101,7 +101,7 @@ def test_one_of_the_required_alternatives_is_enough() -> None:
     assert sample_of("jpg text", required=["txt;text"]) == {"jpg": b"jpg", "text": b"text"}
 
 
-def test_files_that_nothing_can_see_are_neither_read_nor_kept() -> None:
+def test_files_that_nothing_uses_are_not_read() -> None:
     fields = SampleFields(only=["image;photo", "cls"], rename={"image": ("jpg", "png")})
     wanted = ["jpg", "PNG", "image", "photo", "cls"]
     assert [fields.field_of(suffix) for suffix in wanted] == [suffix.lower() for suffix in wanted]
@@ -109,7 +109,7 @@ def test_files_that_nothing_can_see_are_neither_read_nor_kept() -> None:
     assert sample_of("jpg cls json", only=["cls"]) == {"cls": b"cls"}
 
 
-def test_a_file_asked_for_is_read_even_if_nothing_can_see_it_so_that_its_lack_is_noticed() -> None:
+def test_a_required_file_is_read_even_if_nothing_uses_it() -> None:
     options: dict[str, Any] = {"extensions": ["jpg;*.jpg", "txt", "seg.*"], "only": ["txt"]}
     assert sample_of("a.jpg txt seg.png", **options) == {"txt": b"txt"}
     assert SampleFields(options["extensions"], only=["txt"]).field_of("seg.png") is None

@@ -68,7 +68,7 @@ def test_every_spec_rotates_and_then_rescales(spec: str) -> None:
         )
 
 
-def test_a_rotated_sixteen_bit_image_keeps_its_bits() -> None:
+def test_a_rotated_sixteen_bit_image_keeps_its_depth() -> None:
     deep = np.random.default_rng(0).integers(0, 65536, (4, 6), dtype=np.uint16)
     file = io.BytesIO()
     exif = Image.Exif()
@@ -78,7 +78,7 @@ def test_a_rotated_sixteen_bit_image_keeps_its_bits() -> None:
     assert np.array_equal(ImageDecoder("l8+upright")(file.getvalue()), np.rot90(np.rint(deep / 257)))
 
 
-def test_the_option_works_wherever_a_decoder_does() -> None:
+def test_the_option_works_wherever_decoders_are_allowed() -> None:
     raw = {"jpg": turned(6), "left.jpg": turned(6)}
     for options in ({"names": ("l8+upright",)}, {"fields": {"jpg": "l8+upright"}}):
         sample = SampleFields(**options)(raw)  # type: ignore[arg-type]

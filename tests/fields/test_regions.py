@@ -60,16 +60,16 @@ def compare(count, parts):
     return len(parts)
 
 
-def test_pixels_are_those_of_whole_images(parts):
+def test_pixels_equal_those_of_whole_images(parts):
     assert compare(120, parts) > 40
 
 
 @pytest.mark.long
-def test_pixels_of_10_000_crops_are_those_of_whole_images(parts):
+def test_pixels_of_10_000_crops_equal_those_of_whole_images(parts):
     assert compare(10_000, parts) > 4_000
 
 
-def test_only_crops_that_are_smaller_than_half_are_decoded_alone(parts):
+def test_only_crops_below_half_of_the_image_are_decoded_separately(parts):
     data = photo((90, 80))
     for side, is_part in ((60, True), (61, False), (90, False)):
         assert ImageDecoder(f"rgb8+roi_decoding+center_crop={side}")(data).shape == (side, side, 3)
@@ -110,7 +110,7 @@ def test_workers_and_threads_read_the_same(tmp_path):
     assert found[0] == found[1] == found[2]
 
 
-def test_a_missing_library_is_an_error_with_its_extra(monkeypatch):
+def test_a_missing_library_is_an_error_that_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", None)
     monkeypatch.setattr("wdspec.fields.codecs.nvimgcodec._own.value", type("Own", (), {})())
     with pytest.raises(UsageError, match=r"`roi_decoding` needs nvidia.*\[roi\]"):
@@ -126,7 +126,7 @@ def test_a_missing_library_is_an_error_with_its_extra(monkeypatch):
         ("rgb8+roi_decoding=true+center_crop=32", "takes no value"),
     ],
 )
-def test_mistakes_are_reported_at_once(decoder, said):
+def test_mistakes_are_reported_on_load(decoder, said):
     with pytest.raises(SpecError, match="E209") as caught:
         wdspec.load({"dataset": [{"shards": "a.tar", "decode": decoder}]})
     assert said in str(caught.value)

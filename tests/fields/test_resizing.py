@@ -54,7 +54,7 @@ def digest_cases(count):
 @pytest.mark.parametrize(
     ("size", "side"), [((60, 45), 24), ((500, 375), (224, 224)), ((20, 30), 64), ((1, 9), 16), ((3000, 7), 5)]
 )
-def test_the_default_is_torchs_kernel_and_pillow_nearly_agrees(size, side, channels, interpolation):
+def test_the_default_is_the_torch_kernel_and_nearly_matches_pillow(size, side, channels, interpolation):
     pixels = picture(*size, channels)
     whole = side if isinstance(side, tuple) else (side, side)
     found, pillow = (
@@ -67,7 +67,7 @@ def test_the_default_is_torchs_kernel_and_pillow_nearly_agrees(size, side, chann
     assert abs(found.astype(int) - pillow).max() <= (1 if interpolation == "bilinear" else 3)
 
 
-def test_resize_and_center_crop_are_those_of_torchvision_on_tensors():
+def test_resize_and_center_crop_match_torchvision_on_tensors():
     pixels = picture(50, 37)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "png")
@@ -77,7 +77,7 @@ def test_resize_and_center_crop_are_those_of_torchvision_on_tensors():
     assert torch.equal(found, resized[:, 2:18, 6:22])
 
 
-def test_a_part_between_pixels_is_resized_as_by_pillow():
+def test_a_subpixel_region_is_resized_as_by_pillow():
     by_torch = 0
     for seed in range(60):
         pixels, fit = draw_case(4 * seed + 3)
@@ -103,7 +103,7 @@ def test_a_part_between_pixels_is_resized_as_by_pillow():
         (Fit((20, 20), resizer="pillow"), 3),
     ],
 )
-def test_pillow_resizes_what_the_kernel_cannot(fit, channels, monkeypatch):
+def test_pillow_resizes_images_that_the_kernel_cannot(fit, channels, monkeypatch):
     monkeypatch.setattr(resizing, "_find_kernel", lambda name: pytest.fail("torch was used"))
     assert fit(picture(50, 40, channels)).shape[:2] == fit.size[::-1]
 
@@ -149,7 +149,7 @@ def test_pixels_are_equal_in_any_number_of_threads():
         torch.set_num_threads(threads)
 
 
-def test_results_are_writable_and_contiguous_and_keep_no_larger_image():
+def test_results_are_writable_contiguous_and_hold_no_larger_image():
     pixels = picture(60, 50)
     for fit in (Fit((24, 20)), Fit((24, 20), crop=(3, 4, 27, 24)), Fit((24, 20), part=(2.5, 3, 50.25, 40))):
         result = fit(pixels)
@@ -160,7 +160,7 @@ def test_results_are_writable_and_contiguous_and_keep_no_larger_image():
     assert np.array_equal(resize(pixels, [Fit((24, 20))]), Fit((24, 20))(picture(60, 50)))
 
 
-def test_an_image_that_would_take_gigabytes_in_between_is_refused():
+def test_an_image_with_a_gigabyte_intermediate_is_rejected():
     with pytest.raises(ValueError, match="more than 178,956,970 pixels in between"):
         Fit((8192, 8))(np.zeros((30_000, 1), np.uint8))
 
@@ -180,7 +180,7 @@ def test_all_containers_get_the_same_pixels():
     assert np.array_equal(found[4].permute(1, 2, 0), bytes_ / np.float32(255))
 
 
-def test_without_torch_the_error_names_the_extra_and_the_other_resizer(monkeypatch):
+def test_without_torch_the_error_names_the_extra_and_the_alternative(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     resizing._find_kernel.cache_clear()
     try:

@@ -40,13 +40,13 @@ def test_by_default_fields_decode_by_extension_and_images_stay_bytes() -> None:
     assert values(raw) == {"jpg": b"...", "left.cls": 3, "json": None, "txt": "hi", "bin": b"\0"}
 
 
-def test_an_image_decoder_for_the_sample_takes_all_its_images_and_leaves_the_rest_to_the_defaults() -> None:
+def test_an_image_decoder_decodes_all_images_and_nothing_else() -> None:
     sample = values({"png": png(), "seg.png": png(), "cls": b"3", "bin": b"\0"}, names=("rgb8",))
     assert sample["png"].shape == sample["seg.png"].shape == (10, 20, 3)
     assert (sample["cls"], sample["bin"]) == (3, b"\0")
 
 
-def test_raw_leaves_the_whole_sample_as_bytes_or_what_an_earlier_name_does_not_take() -> None:
+def test_raw_keeps_all_fields_that_no_earlier_decoder_takes_as_bytes() -> None:
     raw = {"png": png(), "cls": b"3"}
     assert values(raw, names=("raw",)) == raw
     assert values(raw, names=("l8", "raw"))["cls"] == b"3"
@@ -65,12 +65,12 @@ def test_decode_keys_match_the_original_suffix_of_a_renamed_field() -> None:
     assert values({"nrm.jpg": b"x"}, rename={"image": ("nrm.jpg",)}, fields={"jpg": "txt"}) == {"image": "x"}
 
 
-def test_letter_case_of_a_suffix_does_not_matter_to_decode() -> None:
+def test_decode_ignores_the_letter_case_of_suffixes() -> None:
     assert values({"JPG": b"x"}, extensions=["JPG"], fields={"jpg": "txt"}) == {"JPG": "x"}
     assert values({"jpg": b"x"}, fields={"JPG": "txt"}) == {"jpg": "x"}
 
 
-def test_all_images_of_a_sample_get_the_same_factor_and_nothing_else_does() -> None:
+def test_only_the_images_of_a_sample_share_one_factor() -> None:
     raw = {"png": png((20, 10)), "seg.png": png((40, 20), "L"), "cls": b"3"}
     sample = values(raw, 0.5, names=("rgb8",), scales=True)
     assert sample["png"].shape == (5, 10, 3)
@@ -111,13 +111,13 @@ def test_labels_are_rescaled_by_nearest_neighbour(name: str) -> None:
         {"fields": {"image": "raw"}, "rename": {"image": ("jpg",)}},
     ],
 )
-def test_scaling_images_that_are_not_decoded_is_refused_at_once(options: dict[str, Any]) -> None:
+def test_scaling_undecoded_images_is_rejected_at_construction(options: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match="`scale` needs"):
         SampleFields(scales=True, secure=False, **options)
     SampleFields(scales=True, fields={"txt": "raw"})
 
 
-def test_an_image_that_cannot_be_decoded_is_named_by_its_kind_and_place() -> None:
+def test_an_undecodable_image_is_reported_with_kind_and_place() -> None:
     with pytest.raises(FieldError, match=r"^cannot decode as jpeg: ") as caught:
         values({"left.jpg": b"junk"}, names=("rgb",))
     assert caught.value.place == {"source": "a", "url": "a-000000.tar", "key": "0001", "field": "left.jpg"}
@@ -125,7 +125,7 @@ def test_an_image_that_cannot_be_decoded_is_named_by_its_kind_and_place() -> Non
         values({"png": png()}, 1e6, names=("rgb",), scales=True)
 
 
-def test_one_bad_image_does_not_spoil_the_next_sample() -> None:
+def test_a_bad_image_does_not_affect_the_next_sample() -> None:
     fields = SampleFields(names=("rgb8",))
     good = 0
     for index in range(47):
@@ -136,7 +136,7 @@ def test_one_bad_image_does_not_spoil_the_next_sample() -> None:
     assert good == 24
 
 
-def test_names_with_double_underscores_pass_untouched_and_first() -> None:
+def test_reserved_names_come_first_and_unchanged() -> None:
     raw = {**PLACE, "txt": b"x", "__offset__": 17, "json": b"1"}
     sample = SampleFields(extensions=["json", "txt"], rename={"a": ("txt",)})(raw)
     assert sample is not None
@@ -144,14 +144,14 @@ def test_names_with_double_underscores_pass_untouched_and_first() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"names": ("raw",)}, {"rename": {"label": ("cls",)}}])
-def test_the_raw_sample_is_never_changed_nor_handed_out(options: dict[str, Any]) -> None:
+def test_the_raw_sample_is_neither_changed_nor_returned(options: dict[str, Any]) -> None:
     raw = {**PLACE, "cls": b"3"}
     sample = SampleFields(**options)(raw)
     assert raw == {**PLACE, "cls": b"3"}
     assert sample is not raw
 
 
-def test_hostile_layouts_do_not_pile_up() -> None:
+def test_hostile_layouts_do_not_accumulate() -> None:
     fields = SampleFields(missing="skip", required=("cls",))
     for index in range(3 * MAX_LAYOUTS):
         assert fields({"__key__": "k", f"x{index}": b""}) is None
@@ -160,7 +160,7 @@ def test_hostile_layouts_do_not_pile_up() -> None:
     assert all(sum(map(len, names)) <= MAX_LAYOUT_TEXT for names in fields._layouts)
 
 
-def test_a_remembered_error_has_the_place_of_each_sample() -> None:
+def test_a_cached_error_has_the_place_of_each_sample() -> None:
     fields = SampleFields(["jpg"])
     for key in ("a", "b"):
         with pytest.raises(FieldError, match=f"key {key}"):
@@ -193,7 +193,7 @@ def test_user_functions_decode_and_are_imported_on_first_use(
     pickle.loads(pickle.dumps(fields))
 
 
-def test_a_user_function_that_raises_is_a_bad_field(mylib: Path) -> None:
+def test_an_error_in_a_user_function_is_a_field_error(mylib: Path) -> None:
     with pytest.raises(FieldError, match=r"^cannot decode as mylib_h:fail: KeyError: 'page'") as caught:
         values({"txt": b""}, names=("mylib_h:fail",))
     assert isinstance(caught.value.__cause__, KeyError)
@@ -208,7 +208,7 @@ def test_a_function_that_cannot_be_imported_is_not_an_error_of_the_sample(mylib:
 @pytest.mark.parametrize(
     "options", [{"fields": {"txt": "mylib:fn"}}, {"names": ("mylib:fn",)}, {"allow_pickle": True}]
 )
-def test_secure_mode_forbids_functions_and_pickle(
+def test_secure_mode_forbids_user_functions_and_pickle(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WDS_SECURE", "1")
@@ -218,7 +218,7 @@ def test_secure_mode_forbids_functions_and_pickle(
     SampleFields(**options)
 
 
-def test_pickle_decoders_and_unknown_ones_are_refused_at_once() -> None:
+def test_pickle_and_unknown_decoders_are_rejected_at_construction() -> None:
     with pytest.raises(SpecError, match=r"allow: \[pickle\]"):
         SampleFields(fields={"x": "pkl"})
     with pytest.raises(SpecError, match="unknown decoder 'rgb9'"):
@@ -242,7 +242,7 @@ def test_the_options_of_a_source_are_applied() -> None:
     assert (sample["image"].shape, sample["cls"]) == ((5, 10), None)
 
 
-def test_spawned_workers_rebuild_the_same_fields() -> None:
+def test_spawned_workers_produce_the_same_fields() -> None:
     fields = SampleFields(["png;jpg", "json"], rename={"image": ("png",)}, names=("rgb8",), scales=True)
     raw = {**PLACE, "png": png(), "json": json.dumps({"a": 1}).encode()}
     fields(raw)

@@ -15,7 +15,7 @@ UNIT = st.floats(0, 1, exclude_max=True)
 
 
 @given(UNIT, UNIT, UNIT)
-def test_a_factor_lies_in_its_range_and_comes_with_its_probability(u1: float, u2: float, prob: float) -> None:
+def test_a_factor_is_within_its_range_and_has_its_probability(u1: float, u2: float, prob: float) -> None:
     factor = Scaling(0.5, 3.0, prob).factor((u1, u2).__getitem__)
     assert (factor is None) == (u1 >= prob)
     assert factor is None or 0.5 <= factor <= 3.0
@@ -40,16 +40,16 @@ def test_probability_zero_never_scales_and_one_always_does() -> None:
 @pytest.mark.parametrize(
     ("lo", "hi", "prob"), [(0, 1, 1), (2, 1, 1), (1, math.inf, 1), (1, 1, 1.5), (1, 1, -0.1)]
 )
-def test_meaningless_ranges_are_refused(lo: float, hi: float, prob: float) -> None:
+def test_meaningless_ranges_are_rejected(lo: float, hi: float, prob: float) -> None:
     with pytest.raises(ValueError, match=r"range|probability"):
         Scaling(lo, hi, prob)
 
 
-def test_scalings_travel_to_spawned_workers() -> None:
+def test_scaling_works_in_spawned_workers() -> None:
     assert pickle.loads(pickle.dumps(Scaling(0.5, 2.0, 0.3))) == Scaling(0.5, 2.0, 0.3)
 
 
-def test_sides_are_rounded_and_never_vanish() -> None:
+def test_sides_are_rounded_to_at_least_one_pixel() -> None:
     assert scaled_size((10, 3), 0.26) == (3, 1)
     assert scaled_size((10, 3), 1e-9) == (1, 1)
     assert scaled_size((10, 3), None) == (10, 3)
@@ -57,7 +57,7 @@ def test_sides_are_rounded_and_never_vanish() -> None:
 
 
 @pytest.mark.parametrize("factor", [1e6, 1e308, math.inf, math.nan, 0.0, -1.0])
-def test_absurd_factors_are_refused(factor: float) -> None:
+def test_absurd_factors_are_rejected(factor: float) -> None:
     with pytest.raises(ValueError, match=r"pixels|positive"):
         scaled_size((1000, 1000), factor)
 

@@ -20,7 +20,7 @@ TEXT = b"hello " * 1000
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
-def test_a_packing_is_undone_and_the_field_keeps_its_name(packing: str) -> None:
+def test_a_compressed_field_is_unpacked_and_keeps_its_name(packing: str) -> None:
     pack = PACKINGS[packing]
     assert decode(f"txt.{packing}", pack(b"hello\n")) == "hello\n"
     assert decode(f"TXT.{packing}", pack(b"x"), extensions=[f"TXT.{packing}"]) == "x"
@@ -32,7 +32,7 @@ def test_a_packing_is_undone_and_the_field_keeps_its_name(packing: str) -> None:
     assert decode(f"txt.{packing}", pack(b"3"), fields={"txt": "cls"}) == 3
 
 
-def test_packings_pile_up_in_any_order() -> None:
+def test_packings_can_be_nested_in_any_order() -> None:
     data = PACKINGS["xz"](PACKINGS["gz"](PACKINGS["zst"](b"[1]")))
     assert decode("json.zst.gz.xz", data) == [1]
     assert split_packing("a.json.zst.gz.xz") == ("a.json", ("xz", "gz", "zst"))
@@ -40,7 +40,7 @@ def test_packings_pile_up_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
-def test_several_streams_one_after_the_other_are_one_file(packing: str) -> None:
+def test_concatenated_streams_are_one_file(packing: str) -> None:
     pack = PACKINGS[packing]
     assert decode(f"txt.{packing}", pack(b"one ") + pack(b"two")) == "one two"
 
@@ -66,7 +66,7 @@ def test_damaged_gzip_is_the_same_error_in_every_library(
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
-def test_bombs_are_refused_before_they_go_off(packing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bombs_are_rejected_before_they_expand(packing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compression, "MAX_DECOMPRESSED", 100_000)
     pack = PACKINGS[packing]
     assert len(decode(f"txt.{packing}", pack(b"a" * 100_000))) == 100_000
@@ -75,14 +75,14 @@ def test_bombs_are_refused_before_they_go_off(packing: str, monkeypatch: pytest.
             decode(f"txt.{packing}", bomb)
 
 
-def test_a_bomb_in_a_bomb_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nested_bomb_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compression, "MAX_DECOMPRESSED", 100_000)
     inner = PACKINGS["gz"](bytes(20_000_000))
     with pytest.raises(FieldError, match="more than 100,000 bytes"):
         decode("bin.gz.bz2", PACKINGS["bz2"](inner))
 
 
-def test_an_archive_of_arrays_is_bounded_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_size_of_an_npz_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     import io
 
     file = io.BytesIO()
@@ -93,7 +93,7 @@ def test_an_archive_of_arrays_is_bounded_as_a_whole(monkeypatch: pytest.MonkeyPa
         decode("npz", file.getvalue())
 
 
-def test_zst_without_a_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_zst_without_a_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     data = PACKINGS["zst"](b"x")
     for module in ("backports.zstd", "compression", "compression.zstd"):
         monkeypatch.setitem(sys.modules, module, None)
@@ -101,7 +101,7 @@ def test_zst_without_a_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
         decode("txt.zst", data)
 
 
-def test_huge_windows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_windows_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     import lzma
 
     filters: list[dict[str, Any]] = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30}]

@@ -38,7 +38,7 @@ def whole(file):
     return b"".join(pieces)
 
 
-def test_each_format_is_known_by_its_first_bytes(compress):
+def test_each_format_is_recognized_by_its_first_bytes(compress):
     assert whole(decompress(io.BytesIO(compress(DATA)))) == DATA
 
 
@@ -47,13 +47,13 @@ def test_concatenated_streams_are_read_to_the_end(compress):
     assert whole(decompress(io.BytesIO(data))) == b"one" + DATA
 
 
-def test_few_bytes_at_a_time_change_nothing(compress, trickle):
+def test_reading_a_few_bytes_at_a_time_changes_nothing(compress, trickle):
     data = compress(DATA[:2000]) + compress(b"two")
     for step in (1, 3, 1000):
         assert whole(decompress(trickle(data, step))) == DATA[:2000] + b"two"
 
 
-def test_a_shard_without_compression_stays_the_file_itself(pack, tmp_path):
+def test_an_uncompressed_shard_stays_the_file_itself(pack, tmp_path):
     (tmp_path / "x.tar.gz").write_bytes(pack([("a.jpg", b"1")]))
     with open(tmp_path / "x.tar.gz", "rb", buffering=0) as file:
         assert decompress(file) is file
@@ -66,7 +66,7 @@ def test_names_that_look_like_magic_do_not_mislead(pack, trickle):
     assert list(TarSamples(decompress(trickle(data, 3)))) == [{"__key__": "BZh91", "jpg": b"1"}]
 
 
-def test_files_shorter_than_any_magic_pass():
+def test_files_shorter_than_any_magic_are_accepted():
     for data in (b"", b"\x1f", b"BZh"):
         assert whole(decompress(io.BytesIO(data))) == data
 
@@ -81,14 +81,14 @@ def test_compressed_shards_give_the_same_samples_and_resume(compress, pack):
         assert list(TarSamples(file, offset=offset, index=index)) == expected[emitted:]
 
 
-def test_a_cut_in_compressed_data_is_an_error(compress):
+def test_truncated_compressed_data_is_an_error(compress):
     data = compress(DATA)
     for cut in [*range(12, 40), len(data) // 2, *range(len(data) - 20, len(data))]:
         with pytest.raises(ShardError, match="truncated"):
             whole(decompress(io.BytesIO(data[:cut])))
 
 
-def test_a_cut_compressed_shard_delivers_no_part_of_a_sample(compress, pack, trickle):
+def test_a_truncated_compressed_shard_delivers_no_partial_sample(compress, pack, trickle):
     tar = pack([(f"{n}.{s}", random.Random(n).randbytes(5000)) for n in range(20) for s in ("a", "b")])
     expected = list(TarSamples(io.BytesIO(tar)))
     data = compress(tar)
@@ -109,7 +109,7 @@ def until_it_fails(stream):
 
 
 @pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zst"])
-def test_all_whole_samples_before_a_cut_are_delivered(kind, pack):
+def test_all_complete_samples_before_a_truncation_are_delivered(kind, pack):
     tar = pack([(f"{n:03d}.{s}", random.Random(n).randbytes(3000)) for n in range(200) for s in ("a", "b")])
     expected = list(TarSamples(io.BytesIO(tar)))
     data = COMPRESSORS[kind](tar)
@@ -141,7 +141,7 @@ def test_corrupt_compressed_data_is_an_error_with_its_cause(compress):
         )
 
 
-def test_something_else_after_compressed_data_is_an_error_but_zeros_are_not(compress):
+def test_trailing_data_is_an_error_but_trailing_zeros_are_not(compress):
     data = compress(b"one")
     assert whole(decompress(io.BytesIO(data + bytes(1000)))) == b"one"
     with pytest.raises(ShardError):
@@ -171,13 +171,13 @@ def test_gzip_is_read_the_same_with_and_without_isal(library, monkeypatch, trick
             whole(decompress(io.BytesIO(bytes(damaged))))
 
 
-def test_frames_to_be_skipped_are_skipped():
+def test_skippable_frames_are_skipped():
     skipped = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"skip"
     data = skipped + COMPRESSORS["zst"](DATA) + skipped
     assert whole(decompress(io.BytesIO(data))) == DATA
 
 
-def test_zstd_names_its_extra_if_no_module_reads_it(monkeypatch):
+def test_the_error_for_zstd_without_a_module_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "backports.zstd", None)
     monkeypatch.setitem(sys.modules, "compression", None)
     monkeypatch.setitem(sys.modules, "compression.zstd", None)
@@ -194,6 +194,6 @@ def test_closing_closes_the_file(compress, trickle):
         assert raw.closed
 
 
-def test_a_bomb_is_unpacked_piece_by_piece():
+def test_a_bomb_is_decompressed_in_chunks():
     for data in (gzip.compress(bytes(50_000_000), 1), lzma.compress(bytes(50_000_000), preset=0)):
         assert len(decompress(io.BytesIO(data)).read(1000)) <= 1000

@@ -32,7 +32,7 @@ def test_numbers_are_octal_text_or_base_256(field, value):
 @pytest.mark.parametrize(
     "field", [b"0000000008\0", b"-0000000001\0", b"0o17", b"1_7", b"17 7", b"\xff" * 12, b"abc"]
 )
-def test_other_spellings_of_a_number_are_refused(field):
+def test_other_spellings_of_a_number_are_rejected(field):
     with pytest.raises(ShardError, match="instead of a number"):
         Numbers()[field]
 
@@ -60,7 +60,7 @@ def test_signed_checksums_of_old_tars_are_accepted():
         (b"PK\3\4", "zip"),
     ],
 )
-def test_files_that_are_not_tars_are_recognised(start, what):
+def test_files_that_are_not_tars_are_recognized(start, what):
     with pytest.raises(ShardError, match=what):
         read_header(start.ljust(512, b"\n"))
 
@@ -83,7 +83,7 @@ def test_pax_records_are_read_by_their_lengths():
         b"9 path=a\n\0x",
     ],
 )
-def test_pax_records_that_do_not_add_up_are_refused(body):
+def test_pax_records_with_wrong_lengths_are_rejected(body):
     with pytest.raises(ShardError, match="pax header"):
         read_records(body)
 
@@ -98,6 +98,6 @@ def test_pax_records_that_do_not_add_up_are_refused(body):
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
     ],
 )
-def test_a_text_shorter_than_a_header_is_recognised_as_text(text, likeness, read):
+def test_text_shorter_than_a_header_is_recognized_as_text(text, likeness, read):
     with pytest.raises(ShardError, match=f"the shard has {len(text)} bytes and is not a tar .*{likeness}"):
         list(read(io.BytesIO(text)))

@@ -30,7 +30,7 @@ def members(data):
 
 @settings(deadline=None)
 @given(PATHS, st.binary(max_size=1500), FORMATS)
-def test_tarfile_reads_the_names_and_bytes_that_were_packed(path, data, format):
+def test_tarfile_reads_the_written_names_and_bytes(path, data, format):
     name = f"{path}.bin"
     (info, content), (second, _) = members(packed([(name, data), ("last.bin", b"")], format=format))
     assert (info.name, content, second.name) == (name, data, "last.bin")
@@ -38,19 +38,19 @@ def test_tarfile_reads_the_names_and_bytes_that_were_packed(path, data, format):
 
 @settings(deadline=None)
 @given(PATHS, st.binary(max_size=1500), FORMATS)
-def test_our_reader_reads_them_too(path, data, format):
+def test_our_reader_reads_the_written_names_and_bytes(path, data, format):
     (sample,) = TarSamples(io.BytesIO(packed([(f"x{path}.bin", data)], format=format)))
     assert sample == {"__key__": f"x{path}", "bin": data}
 
 
-def test_owner_mode_and_time_are_as_asked_and_nothing_by_default():
+def test_owner_mode_and_time_are_as_given_and_zero_by_default():
     ((info, _),) = members(packed([("a.txt", b"x")]))
     assert (info.uname, info.gname, info.uid, info.gid, info.mode, info.mtime) == ("", "", 0, 0, 0o444, 0)
     ((info, _),) = members(packed([("a.txt", b"x")], user="u%s", group="gé", mode=0o640, mtime=1_700_000_000))
     assert (info.uname, info.gname, info.mode, info.mtime) == ("u%s", "gé", 0o640, 1_700_000_000)
 
 
-def test_a_time_beyond_octal_is_written_in_base_256():
+def test_a_time_too_large_for_octal_is_written_in_base_256():
     ((info, _),) = members(packed([("a.txt", b"x")], mtime=2**40 + 0x25))
     assert info.mtime == 2**40 + 0x25
 
@@ -81,7 +81,7 @@ def test_sizes_from_8_gib_can_be_written(format):
     assert info.size == 2**34
 
 
-def test_ustar_refuses_values_that_it_cannot_express():
+def test_ustar_rejects_values_that_it_cannot_express():
     maker = HeaderMaker(format="ustar")
     with pytest.raises(ValueError, match="ustar cannot store the 120 bytes of the name"):
         maker.header(b"x" * 120, 1)
@@ -89,7 +89,7 @@ def test_ustar_refuses_values_that_it_cannot_express():
         maker.header(b"x", 2**34)
 
 
-def test_pax_names_that_are_not_utf8_come_back():
+def test_pax_names_that_are_not_utf8_round_trip():
     name = b"\xff" * 150 + b".txt"
     (sample,) = TarSamples(io.BytesIO(HeaderMaker(format="pax").header(name, 0) + END))
     assert sample["__key__"].encode("utf-8", "surrogateescape") == b"\xff" * 150
@@ -99,15 +99,15 @@ def test_pax_names_that_are_not_utf8_come_back():
     ("name", "meant"),
     [(None, "auto"), (tarfile.USTAR_FORMAT, "ustar"), ("GNU_FORMAT", "gnu"), ("pax", "pax")],
 )
-def test_formats_go_by_our_names_and_by_those_of_tarfile(name, meant):
+def test_formats_have_our_names_and_those_of_tarfile(name, meant):
     assert dialect(name) == meant
 
 
-def test_an_unknown_format_is_refused():
+def test_an_unknown_format_is_rejected():
     with pytest.raises(ValueError, match="'zip' is not a tar format; use auto, ustar, gnu or pax"):
         dialect("zip")
 
 
-def test_an_owner_that_does_not_fit_is_refused():
+def test_an_owner_that_does_not_fit_is_rejected():
     with pytest.raises(ValueError, match="at most 31 bytes"):
         HeaderMaker(user="u" * 32)

@@ -61,7 +61,7 @@ def test_a_compressed_shard_takes_less_than_20_mb_more_than_a_plain_one(name, tm
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")
-def test_a_field_that_is_refused_for_its_size_was_not_unpacked_before(tmp_path):
+def test_a_too_large_field_is_rejected_before_unpacking(tmp_path):
     (tmp_path / "small").write_bytes(BY_NAME["zst"].compress(bytes(1_000_001)))
     (tmp_path / "bomb").write_bytes(BY_NAME["zst"].compress(bytes(300_000_000)))
     small, bomb = (peak(UNPACK, tmp_path / name) for name in ("small", "bomb"))

@@ -61,7 +61,7 @@ def test_each_record_is_a_sample_with_the_constants_and_its_own_values(format):
 @given(
     count=st.integers(0, 12), size=st.integers(0, 200), chunk=st.integers(1, 300), start=st.integers(0, 12)
 )
-def test_reading_resumes_exactly_at_any_sample_through_pieces_of_any_size(format, count, size, chunk, start):
+def test_reading_resumes_at_any_sample_with_any_chunk_size(format, count, size, chunk, start):
     expected = samples(count, format, size)
     data = pack(format, expected)
     with pytest.MonkeyPatch.context() as patch:
@@ -74,7 +74,7 @@ def test_reading_resumes_exactly_at_any_sample_through_pieces_of_any_size(format
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_stream_that_only_goes_forward_is_read_from_any_offset_too(format, trickle):
+def test_an_unseekable_stream_is_read_from_any_offset(format, trickle):
     expected = samples(50, format)
     data = pack(format, expected)
     places = [(0, 0)]
@@ -85,7 +85,7 @@ def test_a_stream_that_only_goes_forward_is_read_from_any_offset_too(format, tri
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_parts_by_stride_and_residue_make_up_the_whole(format):
+def test_parts_by_stride_and_residue_cover_every_sample(format):
     expected = samples(23, format)
     data = pack(format, expected)
     parts = [read(data, format, stride=3, residue=r)[0] for r in range(3)]
@@ -93,7 +93,7 @@ def test_parts_by_stride_and_residue_make_up_the_whole(format):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_shard_cut_within_a_record_is_an_error_at_the_byte_where_that_record_starts(format):
+def test_a_truncated_record_is_an_error_at_its_first_byte(format):
     expected = samples(5, format)
     data = pack(format, expected)
     ends = [len(pack(format, expected[:n])) for n in range(6)]
@@ -125,7 +125,7 @@ class Failing(io.BytesIO):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_whole_records_before_a_failing_read_are_delivered(format):
+def test_complete_records_before_a_failing_read_are_delivered(format):
     expected = samples(5, format)
     data = pack(format, expected)
     ends = [len(pack(format, expected[:n])) for n in range(6)]
@@ -136,7 +136,7 @@ def test_whole_records_before_a_failing_read_are_delivered(format):
 
 
 @pytest.mark.parametrize("format", ["cbor", "msgpack"])
-def test_garbage_is_an_error_with_its_byte_and_costs_the_rest_of_the_shard(format):
+def test_garbage_is_an_error_with_its_offset_and_ends_the_shard(format):
     data = pack(format, samples(3)) + (b"\x1c" if format == "cbor" else b"\xc1") + pack(format, samples(3))
     found, error = read(data, format)
     assert len(found) == 3
@@ -198,7 +198,7 @@ def test_only_selected_fields_are_kept_under_their_new_name(format):
     assert found == [{"__key__": "a", "__url__": "u", "image": "1", "__note__": "3"}]
 
 
-def test_nesting_without_end_is_an_error_in_every_format():
+def test_endless_nesting_is_an_error_in_every_format():
     deep = {
         "cbor": b"\x81" * (MAX_DEPTH + 1) + b"\0",
         "msgpack": b"\x91" * 5000 + b"\0",
@@ -221,14 +221,14 @@ def test_an_impossible_length_allocates_no_memory(monkeypatch):
                 list(reader(head + bytes(3_000_000), format))
 
 
-def test_a_record_beyond_the_limit_is_an_error(monkeypatch):
+def test_a_record_above_the_size_limit_is_an_error(monkeypatch):
     monkeypatch.setattr(records, "MAX_RECORD", 1 << 20)
     data = pack("cbor", samples(1, size=3_000_000))
     with pytest.raises(ShardError, match="a record has more than 1,048,576 bytes"):
         list(reader(data, "cbor"))
 
 
-def test_a_tar_with_another_suffix_is_recognised_in_the_message(pack):
+def test_the_message_recognizes_a_tar_with_another_suffix(pack):
     tar = pack([("a.txt", b"x")])
     for format in FORMATS:
         _, error = read(tar, format)
@@ -236,7 +236,7 @@ def test_a_tar_with_another_suffix_is_recognised_in_the_message(pack):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_an_empty_shard_is_an_error_unless_that_is_expected(format):
+def test_an_empty_shard_is_an_error_unless_allowed(format):
     for data in (b"", b"\n \n") if format == "jsonl" else (b"",):
         assert read(data, format, may_be_empty=True) == ([], None)
         found, error = read(data, format, may_be_empty=False)
@@ -254,7 +254,7 @@ def test_zeros_are_never_records(format):
         assert error is not None
 
 
-def test_a_missing_library_is_named_with_its_extra(monkeypatch):
+def test_a_missing_library_is_reported_with_its_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "cbor2", None)
     with pytest.raises(wdspec.UsageError, match=re.escape(install_command("wdspec[formats]"))):
         splitter_of("cbor")
@@ -263,7 +263,7 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch):
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_samples_before_any_damage_are_whole_and_nothing_else_is_raised(format, data):
+def test_samples_before_any_damage_are_complete(format, data):
     expected = samples(6, format)
     whole = bytearray(pack(format, expected))
     place = data.draw(st.integers(0, len(whole) - 1))
@@ -277,7 +277,7 @@ def test_samples_before_any_damage_are_whole_and_nothing_else_is_raised(format, 
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=150, deadline=None)
 @given(data=st.binary(max_size=400))
-def test_any_bytes_at_all_are_samples_or_a_shard_error(format, data):
+def test_any_bytes_are_samples_or_a_shard_error(format, data):
     noted = []
     read(data, format)
     read(data, format, on_error=noted.append)

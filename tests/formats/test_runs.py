@@ -102,7 +102,7 @@ HEADERS = b""
 
 @pytest.mark.parametrize("name", ODDITIES)
 @pytest.mark.parametrize("rounds", [4, pytest.param(200, marks=pytest.mark.long)])
-def test_all_at_once_and_one_by_one_are_the_same(rounds, name, pack, runs, monkeypatch):
+def test_reading_runs_equals_reading_one_by_one(rounds, name, pack, runs, monkeypatch):
     monkeypatch.setitem(globals(), "HEADERS", pack([(f"{n}.txt", b"1") for n in range(40)]))
     rng = random.Random(name)
     for _ in range(rounds):
@@ -134,7 +134,7 @@ def test_without_runs_the_reader_stops_looking_for_them(pack, runs):
     assert runs == [0, 0, 0]
 
 
-def test_nearly_all_samples_of_a_regular_shard_are_read_at_once(pack, runs):
+def test_nearly_all_samples_of_a_regular_shard_are_read_in_runs(pack, runs):
     data = pack([(f"{n:05}.{suffix}", bytes(300)) for n in range(1000) for suffix in ("txt", "json")])
     assert len(trace(data)) == 1001
     assert sum(runs) > 900
@@ -149,7 +149,7 @@ def test_a_repeated_file_at_the_end_of_a_run_is_found(pack, monkeypatch):
         assert "duplicate member" in asked[-2]
 
 
-def test_a_shard_may_start_with_files_of_no_sample(pack, runs, monkeypatch):
+def test_a_shard_can_start_with_files_that_belong_to_no_sample(pack, runs, monkeypatch):
     data = pack([("README", b""), *((f"{n:05}.txt", b"x") for n in range(200))])
     assert trace(data) == one_by_one(monkeypatch, data)
     assert sum(runs) > 100

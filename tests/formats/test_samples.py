@@ -14,7 +14,7 @@ from wdspec.spec.language.samples import KeyRule
 PAIRS = [(f"{key}.{suffix}", f"{key}{suffix}".encode()) for key in "abcdefghij" for suffix in ("jpg", "cls")]
 
 
-def test_adjacent_members_of_one_key_are_one_sample(pack, read):
+def test_adjacent_members_with_one_key_are_one_sample(pack, read):
     samples, error = read(pack([("a.jpg", b"1"), ("a.CLS", b"2"), ("b.seg.jpg", b"3"), ("b.", b"")]))
     assert error is None
     assert [list(sample.items()) for sample in samples] == [
@@ -29,7 +29,7 @@ def test_constants_come_after_the_key(pack, read):
     assert list(samples[0].items()) == [("__key__", "a"), *constants.items(), ("jpg", b"1")]
 
 
-def test_members_of_no_sample_are_skipped_and_split_no_sample(pack, read):
+def test_members_without_a_key_are_skipped_and_split_no_sample(pack, read):
     between = ["d/", ".x.jpg", "README", "d/._a.jpg", "__meta__/x.json", "__index__"]
     files = [
         ("a.jpg", b"1"),
@@ -43,17 +43,17 @@ def test_members_of_no_sample_are_skipped_and_split_no_sample(pack, read):
     assert samples == [{"__key__": "a", "jpg": b"1", "cls": b"2"}, {"__key__": "b", "jpg": b"3"}]
 
 
-def test_a_meta_name_next_to_a_sample_of_nearly_the_same_name_is_skipped(pack, read):
+def test_a_meta_name_similar_to_a_sample_key_is_skipped(pack, read):
     samples, _ = read(pack([("__a__.json", b"1"), ("__a__.txt__", b"2"), ("__a__.cls", b"3")]))
     assert samples == [{"__key__": "__a__", "json": b"1", "cls": b"3"}]
 
 
-def test_the_dots_of_a_folder_divide_no_name(pack, read):
+def test_dots_in_folder_names_do_not_split_names(pack, read):
     samples, _ = read(pack([("a.jpg", b"1"), ("a.d/x.jpg", b"2"), ("a.d/x.cls", b"3")]))
     assert samples == [{"__key__": "a", "jpg": b"1"}, {"__key__": "a.d/x", "jpg": b"2", "cls": b"3"}]
 
 
-def test_last_dot_keeps_keys_apart_that_share_a_beginning(pack, read):
+def test_last_dot_separates_keys_with_a_common_prefix(pack, read):
     files = [("a.jpg", b"1"), ("a.b.jpg", b"2"), ("a.b.cls", b"3"), ("a.c.jpg", b"4")]
     samples, error = read(pack(files), key_rule=KeyRule(kind="last_dot"))
     assert error is None
@@ -64,7 +64,7 @@ def test_last_dot_keeps_keys_apart_that_share_a_beginning(pack, read):
     ]
 
 
-def test_a_regex_may_take_the_field_from_anywhere_in_the_name(pack, read):
+def test_a_regex_can_match_the_field_anywhere_in_the_name(pack, read):
     rule = KeyRule(kind="regex", regex=r"(?:\w+)/(\d+)[.](\w+)")
     samples, _ = read(
         pack([("x/1.jpg", b"1"), ("y/1.cls", b"2"), ("y/2.jpg", b"3"), ("z.jpg", b"")]), key_rule=rule
@@ -91,7 +91,7 @@ def test_a_sample_of_unwanted_members_is_yielded_without_fields(pack, read):
     assert samples == [{"__key__": "a"}, {"__key__": "b"}]
 
 
-def test_very_long_suffixes_are_read_too(pack, read, reference):
+def test_very_long_suffixes_are_read(pack, read, reference):
     data = pack([(f"k{n % 7}x{n}.{n}.jpg", b"%d" % n) for n in range(11_000)])
     samples, error = read(data)
     assert error is None
@@ -99,7 +99,7 @@ def test_very_long_suffixes_are_read_too(pack, read, reference):
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "JPG"])
-def test_a_member_twice_in_a_sample_is_an_error_that_costs_this_sample_only(pack, read, suffix):
+def test_a_duplicate_member_is_an_error_that_costs_only_its_sample(pack, read, suffix):
     data = pack([*PAIRS[:4], ("b." + suffix, b"2"), *PAIRS[4:6]])
     samples, error = read(data)
     assert [sample["__key__"] for sample in samples] == ["a"]
@@ -124,7 +124,7 @@ def test_no_member_overwrites_the_key_or_a_constant(pack, read):
         assert "would overwrite" in str(error)
 
 
-def test_a_key_that_occurs_again_is_an_error_that_costs_the_second_part_only(pack, read):
+def test_a_repeated_key_is_an_error_that_costs_only_the_second_part(pack, read):
     data = pack([("0.a", b"1"), ("1.a", b"2"), ("0.b", b"3"), ("0.c", b"4"), ("2.a", b"5")])
     samples, error = read(data, constants={"__url__": "u", "__source__": "s"})
     assert [sample["__key__"] for sample in samples] == ["0", "1"]
@@ -154,7 +154,7 @@ def test_an_error_raised_by_the_policy_ends_reading(pack, read):
             list(TarSamples(io.BytesIO(data), on_error=policy))
 
 
-def test_a_broken_header_loses_the_rest_of_the_shard_and_says_so(pack, read):
+def test_a_broken_header_ends_the_shard_with_an_error(pack, read):
     data = bytearray(pack(PAIRS))
     data[4 * 2048 + 3] ^= 1
     errors = []
@@ -170,7 +170,7 @@ def test_a_broken_header_loses_the_rest_of_the_shard_and_says_so(pack, read):
 class TestEnd:
     """What may follow the last member: two zero blocks, then zeros."""
 
-    def test_the_last_sample_waits_for_the_end_marker(self, pack, read):
+    def test_the_last_sample_is_delivered_after_the_end_marker(self, pack, read):
         data = pack(PAIRS).rstrip(b"\0")
         data += bytes(-len(data) % 512)
         for zeros in (0, 100, 512, 1000):
@@ -188,7 +188,7 @@ class TestEnd:
                 samples, error = read(data + bytes(zeros), lenient_end=True, constants={"__url__": "u"})
             assert (len(samples), error, len(warned)) == (10, None, 1)
 
-    def test_lenient_forgives_nothing_else(self, pack, read):
+    def test_lenient_tolerates_nothing_else(self, pack, read):
         data = pack([*PAIRS[:-1], ("j.cls", bytes(600))])
         whole = len(data.rstrip(b"\0")) // 512 * 512 + 512 + 1024
         for size in (whole - 1, whole - 512, whole - 1000):
@@ -205,7 +205,7 @@ class TestEnd:
             assert len(samples) == 3
             assert "after 1 zero block" in error.message
 
-    def test_a_concatenated_tar_is_named_after_the_first_is_delivered(self, pack, read):
+    def test_a_concatenated_tar_is_reported_after_the_first_is_delivered(self, pack, read):
         first = pack(PAIRS)
         samples, error = read(first + pack(PAIRS))
         assert len(samples) == 10
@@ -217,7 +217,7 @@ class TestEnd:
         assert len(samples) == 10
         assert "other than zeros" in error.message
 
-    def test_the_marker_may_be_filled_up_to_a_record_of_twenty_blocks(self, pack, read):
+    def test_the_end_marker_can_be_padded_to_twenty_blocks(self, pack, read):
         for count in range(1, 31):
             data = pack([(f"{n}.x", b"1") for n in range(count)])
             samples, error = read(data)
@@ -227,7 +227,7 @@ class TestEnd:
             assert read(data[:content] + bytes(10_752))[1] is None
 
     @pytest.mark.parametrize("size", [10_753, 700_001])
-    def test_more_zeros_are_an_error_that_costs_the_last_sample(self, pack, read, size):
+    def test_more_trailing_zeros_are_an_error_that_costs_the_last_sample(self, pack, read, size):
         data = pack(PAIRS).rstrip(b"\0")
         data += bytes(-len(data) % 512)
         samples, error = read(data + bytes(size))
@@ -240,7 +240,7 @@ class TestEnd:
         assert (len(samples), error) == (10, None)
 
     @pytest.mark.parametrize("lenient", [False, True])
-    def test_a_shard_without_members_is_an_error_unless_that_is_expected(self, pack, read, lenient):
+    def test_a_shard_without_members_is_an_error_unless_allowed(self, pack, read, lenient):
         assert "empty: 0 bytes" in str(read(b"", lenient_end=lenient, may_be_empty=True)[1])
         assert read(pack([]), lenient_end=lenient, may_be_empty=True) == ([], None)
         samples, error = read(pack([]), lenient_end=lenient)
@@ -296,7 +296,7 @@ def test_large_unwanted_members_are_not_read(pack):
     assert file.total < 3_000_000
 
 
-def test_a_large_unwanted_member_that_is_cut_short_is_still_noticed(pack, read):
+def test_a_truncated_large_unwanted_member_is_detected(pack, read):
     data = pack([("a.mp4", bytes(9_000_000)), ("a.cls", b"1")])[:8_000_000]
     samples, error = read(data, field_of={"cls": "cls"}.get, lenient_end=True)
     assert samples == []
@@ -305,7 +305,7 @@ def test_a_large_unwanted_member_that_is_cut_short_is_still_noticed(pack, read):
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 20])
-def test_residues_divide_the_samples(pack, read, stride):
+def test_residues_partition_the_samples(pack, read, stride):
     data = pack(PAIRS)
     whole, _ = read(data)
     for residue in range(stride):
@@ -348,7 +348,7 @@ def test_short_reads_change_nothing(pack, read, trickle):
         assert list(TarSamples(trickle(data, step))) == read(data)[0]
 
 
-def test_an_unbuffered_file_reads_as_one_in_memory(pack, read, tmp_path):
+def test_an_unbuffered_file_reads_like_one_in_memory(pack, read, tmp_path):
     data = pack(MANY)
     (tmp_path / "x.tar").write_bytes(data)
     with open(tmp_path / "x.tar", "rb", buffering=0) as file:
@@ -389,7 +389,7 @@ class TestLinks:
             ["./c", b"first", b"1"],
         ]
 
-    def test_unwanted_hard_links_are_left_alone(self, read, trickle):
+    def test_unwanted_hard_links_are_ignored(self, read, trickle):
         data = self.tar(("a.cls", tarfile.REGTYPE, b"1"), ("a.jpg", tarfile.LNKTYPE, "gone.jpg"))
         assert list(TarSamples(trickle(data), field_of={"cls": "cls"}.get)) == [{"__key__": "a", "cls": b"1"}]
 
@@ -421,7 +421,7 @@ class TestLinks:
             (tarfile.FIFOTYPE, "a FIFO"),
         ],
     )
-    def test_a_member_without_bytes_costs_its_sample(self, read, type, what):
+    def test_a_member_without_data_costs_its_sample(self, read, type, what):
         data = self.tar(
             ("a.cls", tarfile.REGTYPE, b"1"),
             ("a.jpg", type, "x"),
@@ -436,7 +436,7 @@ class TestLinks:
         assert "tar --dereference" in errors[0].message
 
     @pytest.mark.parametrize("type", [tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
-    def test_a_member_without_bytes_is_ignored_if_not_selected(self, read, type):
+    def test_a_member_without_data_is_ignored_if_not_selected(self, read, type):
         data = self.tar(("a.cls", tarfile.REGTYPE, b"1"), ("a.jpg", type, "x"), ("link", type, "y"))
         assert read(data, field_of={"cls": "cls"}.get) == ([{"__key__": "a", "cls": b"1"}], None)
 
@@ -445,7 +445,7 @@ class TestLinks:
         assert read(data) == ([{"__key__": "a", "cls": b"1"}], None)
 
 
-def test_an_undamaged_shard_gives_no_warning(pack, read):
+def test_an_undamaged_shard_causes_no_warning(pack, read):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert read(pack(PAIRS), lenient_end=True)[1] is None

@@ -17,7 +17,7 @@ from wdspec.formats.compression import (
 
 
 @pytest.mark.parametrize("name", [f"b{suffix}" for suffix in TAR_SUFFIXES])
-def test_every_name_of_a_tar_that_a_writer_accepts_is_a_shard_in_its_directory(name, tmp_path):
+def test_every_tar_name_that_a_writer_accepts_is_listed_as_a_shard(name, tmp_path):
     for each in ("a.tar", name):
         with wdspec.TarWriter(str(tmp_path / each)) as writer:
             writer.write({"__key__": each.partition(".")[0], "txt": "x"})
@@ -56,7 +56,7 @@ def test_each_suffix_has_its_format_its_compression_and_its_stem():
         ("jsonl", "tar"),
     ],
 )
-def test_a_query_and_a_fragment_do_not_hide_the_format(name, format):
+def test_the_format_is_recognized_before_a_query_or_fragment(name, format):
     assert format_of(name) == format
     assert format_of(name, "msgpack") == "msgpack"
 

@@ -82,7 +82,7 @@ def test_reading_resumes_at_any_row_in_any_part_of_the_shard(kind, rows, batch, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_columns_that_no_field_needs_are_not_read(kind):
+def test_unneeded_columns_are_not_read(kind):
     table = pa.table(
         {"a": range(1000), "big": [b"x" * 1000] * 1000, "image": [{"bytes": b"1", "path": "p"}] * 1000}
     )
@@ -102,7 +102,7 @@ def test_columns_that_no_field_needs_are_not_read(kind):
         assert sum(counts) < 0.1 * len(data)
 
 
-def test_names_keys_and_constants_are_those_of_other_formats():
+def test_names_keys_and_constants_are_as_in_other_formats():
     table = pa.table(
         {"__key__": ["a", "b"], "TXT": ["1", "2"], "__note__": [1, 2], "__index_level_0__": [5, 6]}
     )
@@ -120,13 +120,13 @@ def test_names_keys_and_constants_are_those_of_other_formats():
     assert found == [{"__key__": "7", "a": 1}]
 
 
-def test_two_columns_for_one_field_are_an_error():
+def test_two_columns_mapped_to_one_field_are_an_error():
     _, errors = read(pack(pa.table({"a": [1], "A": [2]})))
     assert [error.code for error in errors] == ["D206"]
     assert "'a' and 'A'" in str(errors[0])
 
 
-def test_values_that_no_field_can_have_are_errors_of_their_rows():
+def test_unsupported_values_are_errors_of_their_rows():
     table = pa.table(
         {
             "n": range(4),
@@ -152,7 +152,7 @@ def test_text_that_is_not_unicode_is_an_error_of_its_row():
     ]
 
 
-def test_a_row_of_nulls_is_an_error_unless_extensions_say_what_is_needed():
+def test_a_row_of_nulls_is_an_error_unless_extensions_are_set():
     data = pack(pa.table({"text": ["a", None, "c"]}))
     found, errors = read(data, takes_all=True)
     assert [sample["text"] for sample in found] == ["a", "c"]
@@ -161,7 +161,7 @@ def test_a_row_of_nulls_is_an_error_unless_extensions_say_what_is_needed():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_other_files_and_damaged_ones_are_errors_that_say_so(kind):
+def test_foreign_and_damaged_files_are_identified_in_errors(kind):
     data = pack(TABLE, kind)
     for wrong, code in (
         (b"", "D103"),
@@ -242,7 +242,7 @@ def test_messages_of_arrow_that_contradict_the_footer_or_the_end_are_errors():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_changed_byte_is_silent_in_a_file_with_checksums(kind):
+def test_every_changed_byte_in_a_file_with_checksums_is_detected(kind):
     table = TABLE.slice(0, 20).select(["text", "number", "tokens", "image", "kind"])
     data = pack(table, kind, rows=5)
     expected = plain_samples(table)
@@ -271,7 +271,7 @@ def test_a_shard_that_has_changed_since_the_state_was_saved_is_an_error():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stream_that_cannot_seek_is_read_too(kind):
+def test_an_unseekable_stream_is_read(kind):
     class Pipe(io.BytesIO):
         def seekable(self):
             return False
@@ -393,7 +393,7 @@ def test_files_with_other_columns_than_the_first_one_are_errors(tmp_path):
 
 
 @pytest.mark.parametrize("choice", [{"fields": "a"}, {"to_tuple": "a"}, {}])
-def test_columns_that_the_spec_does_not_deliver_are_not_compared_with_the_first_shard(tmp_path, choice):
+def test_unused_columns_are_not_compared_with_the_first_shard(tmp_path, choice):
     for shard in range(3):
         rows = {"a": list(range(10)), "b": ["x"] * 10}
         pq.write_table(pa.table(rows), tmp_path / f"p-{shard}.parquet")
@@ -463,7 +463,7 @@ MATRIX = {
 
 
 @pytest.mark.parametrize("case", MATRIX)
-def test_what_is_wrong_with_a_file_is_an_error_with_its_place_or_a_counted_skip(case, tmp_path):
+def test_file_problems_are_errors_with_a_place_or_counted_skips(case, tmp_path):
     change, code, left = MATRIX[case]
     data = bytearray(pack(pa.table({"n": range(50), "text": texts(50)}), rows=10, write_page_checksum=True))
     (tmp_path / "a-0.parquet").write_bytes(data)

@@ -36,11 +36,11 @@ def npy(array):
     return file.getvalue()
 
 
-def reader(data, beside=None, options=None, **more):
+def reader(data, sidecar=None, options=None, **more):
     def open_beside(suffix):
-        if beside is None:
+        if sidecar is None:
             raise MissingShardError("no such file")
-        return io.BytesIO(beside)
+        return io.BytesIO(sidecar)
 
     given = {"may_be_empty": True, "constants": {"__url__": "x/web.bin"}, **more}
     return TokenSamples(io.BytesIO(data), TokenOptions(**(options or {})), open_beside, **given)
@@ -66,7 +66,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_samples_are_those_that_numpy_cuts(case):
+def test_samples_equal_numpy_slices(case):
     data, index, options, expected = CASES[case]
     found = list(reader(data, index, options))
     assert [each["__key__"] for each in found] == [f"web/{n}" for n in range(len(expected))]
@@ -84,14 +84,14 @@ def test_samples_are_those_that_numpy_cuts(case):
     chunk=st.integers(8, 400), start=st.integers(0, 15), stride=st.integers(1, 3), residue=st.integers(0, 2)
 )
 def test_reading_resumes_at_any_sample_in_any_part(case, chunk, start, stride, residue):
-    data, beside, options, expected = CASES[case]
+    data, sidecar, options, expected = CASES[case]
     residue, start = residue % stride, min(start, len(expected))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokens, "CHUNK", chunk * 2)
-        first = reader(data, beside, options)
+        first = reader(data, sidecar, options)
         places = [(0, 0), *((first.next_offset, first.next_index) for _ in first)]
         offset, at = places[start]
-        later = reader(data, beside, options, offset=offset, index=at, stride=stride, residue=residue)
+        later = reader(data, sidecar, options, offset=offset, index=at, stride=stride, residue=residue)
         wanted = [n for n in range(start, len(expected)) if n % stride == residue]
         found = []
         for sample in later:
@@ -100,13 +100,13 @@ def test_reading_resumes_at_any_sample_in_any_part(case, chunk, start, stride, r
     assert difference([expected[n].astype(np.int64) for n in wanted], found) is None
 
 
-def error_of(data, beside=None, options=None, **more):
+def error_of(data, sidecar=None, options=None, **more):
     with pytest.raises((ShardError, UsageError)) as caught:
-        list(reader(data, beside, options, **{"may_be_empty": False, **more}))
+        list(reader(data, sidecar, options, **{"may_be_empty": False, **more}))
     return caught.value.code, str(caught.value)
 
 
-def test_damaged_files_are_errors_that_say_so():
+def test_damaged_files_are_errors_that_describe_the_damage():
     data, index = megatron(DOCUMENTS)
     assert error_of(b"", None, {"length": 4, "dtype": "uint16"})[0] == "D103"
     assert error_of(b"1" * 6, None, {"length": 4, "dtype": "uint16"})[0] == "D105"

@@ -58,12 +58,12 @@ def outcome(samples):
 
 def with_checksums(data):
     """Gives all blocks that look like headers the checksum that they need to be read."""
-    mended = bytearray(data)
+    fixed = bytearray(data)
     for at in range(0, len(data) - BLOCK + 1, BLOCK):
         if data[at + 257 : at + 262] == b"ustar":
-            mended[at + 148 : at + 156] = b" " * 8
-            mended[at + 148 : at + 156] = b"%06o\0 " % sum(mended[at : at + BLOCK])
-    return bytes(mended)
+            fixed[at + 148 : at + 156] = b" " * 8
+            fixed[at + 148 : at + 156] = b"%06o\0 " % sum(fixed[at : at + BLOCK])
+    return bytes(fixed)
 
 
 def tar(data):
@@ -119,7 +119,7 @@ def records(data):
 
 
 def spec(data):
-    """Specs: read, or a SpecError that says what is wrong; what is read can be shown and checked."""
+    """Specs load or raise a SpecError that explains the problem; a loaded spec can be shown and checked."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "spec.yaml")
         path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""The corpus, and mutations of it, find nothing: `scripts/fuzz` goes on from here."""
+"""The corpus and mutations of it find nothing; `scripts/fuzz` continues from here."""
 
 import random
 from pathlib import Path

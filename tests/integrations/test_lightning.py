@@ -68,14 +68,14 @@ def test_a_checkpoint_has_the_position_and_evaluation_starts_at_the_same_batch(s
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_data_for_tests_is_read_alone(spec, model):
+def test_test_data_is_read_without_training_data(spec, model):
     trainer_of().test(model, datamodule=data_of(spec, test=f"{spec}#val"), verbose=False)
     assert model.evaluated == read_keys(spec, "val", 3)
     with pytest.raises(wdspec.UsageError, match=r"pass one: SpecData\(train=…\)"):
         trainer_of(max_steps=1).fit(model, datamodule=data_of(spec))
 
 
-def test_checkpoints_appear_whole_on_disks_and_in_stores(tmp_path):
+def test_checkpoints_appear_atomically_on_disks_and_in_stores(tmp_path):
     import fsspec
 
     from wdspec.integrations.lightning import WholeFiles
@@ -87,7 +87,7 @@ def test_checkpoints_appear_whole_on_disks_and_in_stores(tmp_path):
     fsspec.filesystem("memory").rm("/a.ckpt")
 
 
-def test_an_endless_spec_is_refused(spec):
+def test_an_endless_spec_is_rejected(spec):
     spec.write_text(spec.read_text().replace("epoch: {batches: 25}\n", ""))
     with pytest.raises(TypeError, match="set `epoch:` in the spec"):
         data_of(spec, "train").setup("fit")

@@ -58,7 +58,7 @@ def export(loader, **more):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_metrics_are_the_stats(tmp_path, workers):
+def test_the_metrics_equal_the_stats(tmp_path, workers):
     with wdspec.loader(spec(tmp_path), num_workers=workers) as loader:
         reader = export(loader, name="train")
         assert points(reader)["wdspec.batches", ("wdspec.loader", "train")] == 0
@@ -130,7 +130,7 @@ def test_repeated_requests_are_counted(tmp_path, nginx, proxy, workers):
     proxy.scripts.clear()
 
 
-def test_several_loaders_of_a_process_have_names_and_end_with_the_loader(tmp_path):
+def test_several_loaders_have_distinct_names_until_closed(tmp_path):
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader])
     train, val = (wdspec.loader({**spec(tmp_path), "name": name}) for name in ("train", "val"))
@@ -199,7 +199,7 @@ def test_counters_never_fall_while_another_thread_collects(tmp_path):
     assert values[-1] > 0
 
 
-def test_prometheus_gets_the_numbers_of_stats(tmp_path):
+def test_prometheus_receives_the_stats(tmp_path):
     provider = MeterProvider([PrometheusMetricReader()])
     server, thread = start_http_server(0, "127.0.0.1")
     try:

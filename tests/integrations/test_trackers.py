@@ -46,14 +46,14 @@ def test_stats_in_python(loader):
     assert run_block("stats.waited", loader)["stats"].sources["a"].delivered == 3
 
 
-def test_tensorboard_gets_the_counts(loader, tmp_path):
+def test_tensorboard_receives_the_counts(loader, tmp_path):
     run_block("SummaryWriter", loader)["writer"].close()
     events = EventAccumulator(str(tmp_path / "runs")).Reload()
     [scalar] = events.Scalars("delivered/a")
     assert (scalar.step, scalar.value) == (1, 3)
 
 
-def test_wandb_gets_the_counts(loader, tmp_path, monkeypatch):
+def test_wandb_receives_the_counts(loader, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     run = run_block("import wandb", loader)["run"]
@@ -63,8 +63,8 @@ def test_wandb_gets_the_counts(loader, tmp_path, monkeypatch):
     assert re.search(rb"delivered/a[^a-z]{0,8}3", file.read_bytes())
 
 
-def test_prometheus_gets_the_counts(loader, tmp_path):
-    """In a process of its own: the global MeterProvider is set once."""
+def test_prometheus_receives_the_counts(loader, tmp_path):
+    """In a separate process: the global MeterProvider can be set only once."""
     code = f"import wdspec\nloader = wdspec.loader({spec(tmp_path)!r})\nnext(iter(loader))\n"
     code += block("start_http_server").replace("9464", "0").replace("start_http", "server, _ = start_http")
     code += """

@@ -79,7 +79,7 @@ def test_the_record_has_spec_lock_digests_versions_environment_and_what_was_read
     assert record["read"]["stats"]["sources"]["a"]["delivered"] == 3
 
 
-def test_the_record_has_what_a_source_selects_and_no_places_of_files(folder):
+def test_the_record_has_the_selection_of_a_source_and_no_paths(folder):
     with wdspec.loader(
         {"dataset": [{"shards": "a-{000..003}.tar", "where": "cls < 9", "subset": "50%"}]}
     ) as loader:
@@ -89,12 +89,12 @@ def test_the_record_has_what_a_source_selects_and_no_places_of_files(folder):
     assert not {"position", "base"} & source.keys()
 
 
-def test_the_lines_of_the_page_write_a_record_at_the_start_and_at_the_end(folder):
+def test_the_documented_code_writes_a_record_at_start_and_end(folder):
     run_block('lock="train.lock.json"', None)
     assert read_record("run.json")["read"]["batches"] == 20
 
 
-def test_a_state_of_all_ranks_counts_what_all_have_read(folder):
+def test_a_state_of_all_ranks_counts_the_samples_of_all_ranks(folder):
     states = []
     for rank in range(2):
         with wdspec.loader("train.yaml", rank=rank, world_size=2) as loader:
@@ -112,7 +112,7 @@ def test_a_state_of_all_ranks_counts_what_all_have_read(folder):
         wdspec.log_run(other, state=states[0])
 
 
-def test_a_lock_that_was_written_again_is_not_in_the_record(folder, loader):
+def test_a_rewritten_lock_is_not_in_the_record(folder, loader):
     write_source(folder, "a", samples=12)
     within("lock", "--update", "train.yaml", folder=folder)
     assert "text" in wdspec.log_run(loader)["lock"]
@@ -120,7 +120,7 @@ def test_a_lock_that_was_written_again_is_not_in_the_record(folder, loader):
     assert "not a lock" in wdspec.log_run(loader)["lock"]["error"]
 
 
-def test_a_compiled_spec_has_a_record_too(folder):
+def test_a_compiled_spec_has_a_record(folder):
     dataset = wdspec.compile("train.yaml")
     next(iter(dataset))
     assert wdspec.log_run(dataset)["read"]["batches"] == 1
@@ -130,7 +130,7 @@ def test_a_compiled_spec_has_a_record_too(folder):
         wdspec.log_run(dataset, 3)
 
 
-def test_tensorboard_gets_the_record(folder, loader):
+def test_tensorboard_receives_the_record(folder, loader):
     run_block("SummaryWriter", loader)["writer"].close()
     events = EventAccumulator("runs").Reload()
     [event] = events.Tensors("wdspec/text_summary")
@@ -139,7 +139,7 @@ def test_tensorboard_gets_the_record(folder, loader):
     assert record["digest"] == loader.state_dict()["digest"]
 
 
-def test_wandb_gets_the_record(folder, loader, monkeypatch):
+def test_wandb_receives_the_record(folder, loader, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("WANDB_DATA_DIR", str(folder / "data"))
@@ -156,8 +156,8 @@ def test_wandb_gets_the_record(folder, loader, monkeypatch):
 
 
 @pytest.mark.long
-def test_mlflow_gets_the_record_and_the_counts(folder):
-    """With MLflow in a folder of its own, which takes a minute: it needs an older importlib_metadata."""
+def test_mlflow_receives_the_record_and_the_counts(folder):
+    """With MLflow installed in a separate folder, which takes a minute: it needs an older importlib_metadata."""
     packages = folder / "packages"
     install = [sys.executable, "-m", "pip", "install", "-q", "--target", packages]
     subprocess.run([*install, "mlflow-skinny>=3.10", "importlib_metadata<10"], check=True)
@@ -192,9 +192,9 @@ with wdspec.loader("train.yaml") as loader:
 def test_diff_shows_what_differs_between_two_runs(folder, loader, monkeypatch):
     wdspec.log_run(loader, "old.json")
     wdspec.log_run(loader, "same.json")
-    told = compared(folder, "old.json", "same.json", "--exit-code")
-    assert told["same"]
-    assert told["read"] == []
+    report = compared(folder, "old.json", "same.json", "--exit-code")
+    assert report["same"]
+    assert report["read"] == []
     (folder / "train.yaml").write_text(
         SPEC.replace("{seed: 3}", "{seed: 4}")
         .replace("{shuffle: 0", "{decode: raw, shuffle: 0")
@@ -213,16 +213,16 @@ def test_diff_shows_what_differs_between_two_runs(folder, loader, monkeypatch):
     record = json.loads((folder / "new.json").read_text())
     record["versions"]["torch"] = "9.9"
     (folder / "new.json").write_text(json.dumps(record))
-    told = compared(folder, "old.json", "new.json", "--exit-code", code=1)
-    assert {"key": "seed", "old": "3", "new": "4"} in told["spec"]
-    assert {"key": "dataset.b.weight", "old": "1.0", "new": "2.0"} in told["spec"]
-    assert {"key": "workers", "old": "1", "new": "2"} in told["topology"]
-    assert told["versions"] == [{"key": "torch", "old": torch.__version__, "new": "9.9"}]
-    assert told["environment"] == [{"key": "variables.WDS_SECURE", "old": None, "new": "1"}]
-    assert {"key": "batches", "old": "1", "new": "3"} in told["read"]
-    assert "seed: was 3, now 4" in told["order"]["changes"]
-    assert not told["samples"]["same"]
-    [line] = told["lock"]
+    report = compared(folder, "old.json", "new.json", "--exit-code", code=1)
+    assert {"key": "seed", "old": "3", "new": "4"} in report["spec"]
+    assert {"key": "dataset.b.weight", "old": "1.0", "new": "2.0"} in report["spec"]
+    assert {"key": "workers", "old": "1", "new": "2"} in report["topology"]
+    assert report["versions"] == [{"key": "torch", "old": torch.__version__, "new": "9.9"}]
+    assert report["environment"] == [{"key": "variables.WDS_SECURE", "old": None, "new": "1"}]
+    assert {"key": "batches", "old": "1", "new": "3"} in report["read"]
+    assert "seed: was 3, now 4" in report["order"]["changes"]
+    assert not report["samples"]["same"]
+    [line] = report["lock"]
     assert line.startswith("b: 4 → 5 shards, ")
     assert line.endswith("1 shards added, 4 shards rewritten")
     text = within("diff", "old.json", "new.json", folder=folder)[0]
@@ -231,7 +231,7 @@ def test_diff_shows_what_differs_between_two_runs(folder, loader, monkeypatch):
     assert "| seed" in within("diff", "old.json", "new.json", "--format", "markdown", folder=folder)[0]
 
 
-def test_a_record_is_compared_only_with_a_record(folder, loader):
+def test_a_record_can_be_compared_only_with_a_record(folder, loader):
     wdspec.log_run(loader, "old.json")
     error = within("diff", "old.json", "train.yaml", folder=folder, code=1)[1]
     assert "train.yaml is not a record of a run" in error

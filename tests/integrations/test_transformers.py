@@ -39,7 +39,7 @@ def build(tmp_path):
     return build
 
 
-def test_a_loader_as_dataset_of_a_trainer_names_what_reads_it(spec, build):
+def test_the_error_for_a_loader_as_trainer_dataset_names_what_to_use(spec, build):
     from transformers import Trainer
 
     trainer = build(

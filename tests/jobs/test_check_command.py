@@ -55,14 +55,14 @@ def picture(seed, quality=95, size=32):
     return buffer.getvalue()
 
 
-def test_a_report_keeps_no_secret(folder):
+def test_a_report_contains_no_secrets(folder):
     spec(folder, [{"name": "a", "shards": "http://me:s3cret@127.0.0.1:9/a.tar"}])
     _, said = within("check", "s.yaml", "--jobs", "0", "--report", "r.db", folder=folder, code=1)
     assert "its URLs contain a secret, which the report would store" in said
     assert b"s3cret" not in (folder / "r.db").read_bytes()
 
 
-def test_what_is_not_listed_is_counted_and_sources_are_no_shards(folder):
+def test_unlisted_problems_are_counted_and_sources_are_not_shards(folder):
     expect = {"samples": 150, "fields": {"cls": {"classes": 1}}}
     spec(folder, [{"name": "a", "shards": "a-{000..003}.tar", "expect": expect}])
     out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
@@ -73,7 +73,7 @@ def test_what_is_not_listed_is_counted_and_sources_are_no_shards(folder):
     assert (listed, summary) == (79, "4 shards checked: 80 errors")
 
 
-def test_errors_are_added_up_and_the_rate_that_allows_them_is_suggested(folder, monkeypatch):
+def test_errors_are_totalled_and_a_sufficient_rate_is_suggested(folder, monkeypatch):
     for number in (1, 3):
         (folder / f"a-{number:03}.tar").write_bytes((folder / f"a-{number:03}.tar").read_bytes()[:3000])
     (folder / "a-005.tar").unlink()
@@ -103,7 +103,7 @@ def test_errors_are_added_up_and_the_rate_that_allows_them_is_suggested(folder, 
     assert "`errors: {skip: [shard, decode, map], max_rate: 0.008}`" in out
 
 
-def test_what_is_missing_in_the_environment_is_looked_at_again(folder):
+def test_problems_of_the_environment_are_checked_again(folder):
     source = {"name": "a", "shards": "a-{000..001}.tar", "map": "of_reports:keep"}
     spec(folder, [source])
     assert codes(found(folder, "--report", "r.db")) == ["D211"]
@@ -111,7 +111,7 @@ def test_what_is_missing_in_the_environment_is_looked_at_again(folder):
     assert codes(found(folder, "--report", "r.db", code=0)) == []
 
 
-def test_what_is_ignored_is_not_counted_either(folder):
+def test_ignored_problems_are_not_counted(folder):
     expect = {"fields": {"cls": {"classes": 1}}}
     spec(folder, [{"name": "a", "shards": "a-{000..003}.tar", "expect": expect}])
     arguments = ("check", "s.yaml", "--all", "--jobs", "0", "--ignore", "D213")
@@ -135,7 +135,7 @@ def test_good_shards_have_no_problems(folder):
     assert about["fields"]["cls"]["types"] == {"int": 120}
 
 
-def test_some_shards_are_read_and_the_others_looked_for(folder):
+def test_some_shards_are_read_and_the_others_only_looked_up(folder):
     (folder / "a-001.tar").unlink()
     (folder / "a-004.tar").write_bytes(b"<html>")
     report = found(folder, "--sample", "2")
@@ -144,7 +144,7 @@ def test_some_shards_are_read_and_the_others_looked_for(folder):
     assert codes(found(folder, "--all")) == ["D101", "D106"]
 
 
-def test_reading_goes_on_behind_damage(folder):
+def test_reading_continues_after_damage(folder):
     data = bytearray((folder / "a-002.tar").read_bytes())
     data[2048 + 3] ^= 1
     data[20_480 + 5] ^= 1
@@ -157,7 +157,7 @@ def test_reading_goes_on_behind_damage(folder):
     assert report["sources"]["a"]["delivered"] >= 120 - 4
 
 
-def test_text_names_shard_code_and_place(folder):
+def test_the_text_report_names_shard_code_and_place(folder):
     (folder / "a-003.tar").write_bytes((folder / "a-003.tar").read_bytes()[:3000])
     out, _ = within("check", "s.yaml", "--all", "--jobs", "0", folder=folder, code=1)
     first, rate, last = out.splitlines()
@@ -188,14 +188,14 @@ def test_warnings_fail_only_with_strict_and_can_be_ignored(folder):
     assert "not the code of a data problem" in said
 
 
-def test_processes_find_what_one_does(folder):
+def test_several_processes_find_what_one_finds(folder):
     (folder / "a-001.tar").write_bytes(b"")
     alone = found(folder, "--all")
     out, _ = within("check", "s.yaml", "--all", "--jobs", "2", "--format", "json", folder=folder, code=1)
     assert json.loads(out) == alone
 
 
-def test_sorted_shards_are_told_what_to_interleave(folder):
+def test_sorted_shards_come_with_an_interleave_suggestion(folder):
     for shard in range(10):
         samples = [(f"s{shard}{n:03d}", {"cls": b"%d" % shard, "txt": b"%d" % n}) for n in range(60)]
         write_shard(folder / f"sorted-{shard}.tar", samples)
@@ -208,7 +208,7 @@ def test_sorted_shards_are_told_what_to_interleave(folder):
     assert found(folder, "--all", code=0)["problems"] == []
 
 
-def test_mixed_shards_are_not_called_sorted(folder):
+def test_mixed_shards_are_not_reported_as_sorted(folder):
     for shard in range(4):
         samples = [(f"s{shard}{n:03d}", {"cls": b"%d" % (n * 7 % 10)}) for n in range(60)]
         write_shard(folder / f"mixed-{shard}.tar", samples)
@@ -216,7 +216,7 @@ def test_mixed_shards_are_not_called_sorted(folder):
     assert found(folder, "--all", code=0)["problems"] == []
 
 
-def test_a_key_in_two_shards_is_named_with_what_it_is(folder):
+def test_a_key_in_two_shards_is_reported_with_its_kind(folder):
     write_shard(folder / "b-0.tar", [("one", {"txt": b"1" * 90, "cls": b"1"}), ("half", {"txt": b"h"})])
     write_shard(folder / "b-1.tar", [("half", {"cls": b"2"}), ("one", {"txt": b"1" * 90, "cls": b"1"})])
     write_shard(folder / "b-2.tar", [("one", {"txt": b"another", "cls": b"3"})])
@@ -231,7 +231,7 @@ def test_a_key_in_two_shards_is_named_with_what_it_is(folder):
     assert "another sample with this key is in `b-1.tar`" in said["b-2.tar", "one"]
 
 
-def test_keys_that_two_sources_share_mean_nothing_but_bytes_do(folder):
+def test_shared_bytes_between_sources_are_reported_and_shared_keys_are_not(folder):
     write_shard(folder / "b-0.tar", [("000", {"txt": b"b" * 90}), ("001", {"txt": b"x" * 90})])
     write_shard(folder / "c-0.tar", [("000", {"txt": b"c" * 90}), ("007", {"txt": b"x" * 90})])
     spec(folder, [{"name": "b", "shards": "b-0.tar"}, {"name": "c", "shards": "c-0.tar"}])
@@ -240,7 +240,7 @@ def test_keys_that_two_sources_share_mean_nothing_but_bytes_do(folder):
     assert "`b-0.tar` has it as `001`" in problem["message"]
 
 
-def test_what_training_shares_with_validation_is_found_by_bytes_and_by_looks(folder):
+def test_overlap_of_splits_is_found_by_bytes_and_by_perceptual_hash(folder):
     write_shard(folder / "t.tar", [(f"t{n}", {"jpg": picture(n)}) for n in range(20)])
     write_shard(
         folder / "v.tar",
@@ -255,7 +255,7 @@ def test_what_training_shares_with_validation_is_found_by_bytes_and_by_looks(fol
     assert found(folder, "--all", file="m.yaml#train", code=0)["problems"] == []
 
 
-def test_fields_that_differ_are_counted(folder):
+def test_inconsistent_fields_are_counted(folder):
     samples = [(f"k{n:02d}", {"txt": b"t"} | ({"cls": b"1"} if n != 7 else {})) for n in range(20)]
     write_shard(folder / "b-0.tar", samples)
     spec(folder, [{"name": "b", "shards": "b-0.tar"}])
@@ -264,12 +264,12 @@ def test_fields_that_differ_are_counted(folder):
     assert "1 of 20 samples lack `cls`" in problem["message"]
 
 
-def test_more_slots_than_shards_are_told(folder):
+def test_more_slots_than_shards_are_reported(folder):
     spec(folder, [{"name": "a", "shards": "a-{000..005}.tar"}], elastic={"ranks": 4, "workers": 4}, batch=4)
     assert codes(found(folder, code=0)) == ["W512"]
 
 
-def test_functions_of_the_spec_run_and_their_errors_are_named(folder, monkeypatch):
+def test_user_functions_run_and_their_errors_are_reported(folder, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     (folder / "steps_of_check.py").write_text(
         "def odd(sample):\n    if sample['cls'] == 3:\n        raise KeyError('three')\n    return sample\n"
@@ -280,7 +280,7 @@ def test_functions_of_the_spec_run_and_their_errors_are_named(folder, monkeypatc
     assert problem["offset"] == 6 * 1024
 
 
-def test_a_function_that_is_not_there_is_one_problem_and_shards_are_still_read(folder):
+def test_a_missing_function_is_one_problem_and_shards_are_still_read(folder):
     spec(folder, [{"name": "a", "shards": "a-{000..005}.tar", "map": "nowhere:f"}])
     (folder / "a-002.tar").write_bytes(b"")
     assert [each["code"] for each in found(folder, "--all")["problems"]] == ["D211", "D103"]
@@ -292,7 +292,7 @@ def test_secure_mode_forbids_functions(folder):
     assert "WDS_SECURE" in said
 
 
-def test_many_problems_of_one_kind_are_counted(folder):
+def test_many_problems_of_one_kind_are_summarized(folder):
     write_shard(folder / "b-0.tar", [(f"k{n:03d}", {"json": b"{"}) for n in range(50)])
     spec(folder, [{"name": "b", "shards": "b-0.tar"}])
     report = found(folder, "--all")
@@ -312,7 +312,7 @@ def test_no_secret_is_shown(folder):
     assert "D102" in out
 
 
-def test_one_source_can_be_chosen(folder):
+def test_one_source_can_be_selected(folder):
     write_source(folder, "b", shards=1)
     spec(folder, [{"name": "a", "shards": "a-{000..005}.tar"}, {"name": "b", "shards": "b-000.tar"}])
     assert list(found(folder, "--source", "b", code=0)["sources"]) == ["b"]
@@ -338,7 +338,7 @@ def test_one_source_can_be_chosen(folder):
         8192,
     ],
 )
-def test_a_damaged_report_is_an_error_that_names_it(folder, damage):
+def test_a_damaged_report_is_an_error_with_its_path(folder, damage):
     found(folder, "--report", "r.db", code=0)
     if isinstance(damage, int):
         with open(folder / "r.db", "r+b") as file:
@@ -353,7 +353,7 @@ def test_a_damaged_report_is_an_error_that_names_it(folder, damage):
         assert "`r.db`" in out + said
 
 
-def test_names_that_are_not_utf_8_fit_into_a_report(folder):
+def test_names_that_are_not_utf_8_can_be_in_a_report(folder):
     shard = os.fsencode(folder) + b"/b\xe9.tar"
     with tarfile.open(os.fsdecode(shard), "w", encoding="latin-1", format=tarfile.GNU_FORMAT) as tar:
         for name in ("a.txt", "caf\xe9.txt", "caf\xe9.cls", "caf\xe9.cls"):
@@ -364,7 +364,7 @@ def test_names_that_are_not_utf_8_fit_into_a_report(folder):
     assert found(folder, "--all", "--report", "seen.db")["problems"] == first["problems"]
 
 
-def test_a_report_spares_what_did_not_change(folder, monkeypatch):
+def test_a_report_saves_checking_unchanged_shards_again(folder, monkeypatch):
     (folder / "a-001.tar").write_bytes(b"")
     first = found(folder, "--all", "--report", "seen.db")
     read = []
@@ -382,7 +382,7 @@ def test_a_report_spares_what_did_not_change(folder, monkeypatch):
     assert [each["code"] for each in found(folder, "--all", "--report", "seen.db")["problems"]] == ["D103"]
 
 
-def test_against_a_lock_only_shards_that_are_not_as_it_says_are_looked_at(folder):
+def test_with_a_lock_only_changed_shards_are_checked(folder):
     (folder / "a-001.tar").write_bytes(b"")
     within("lock", "s.yaml", folder=folder)
     shown, _ = within("check", "s.yaml", "--all", "--jobs", "0", "--changed", "s.lock.json", folder=folder)
@@ -408,7 +408,7 @@ def test_against_a_lock_only_shards_that_are_not_as_it_says_are_looked_at(folder
     assert "this is not a lock that `wdspec lock` wrote" in said
 
 
-def test_a_check_that_was_ended_goes_on(folder, monkeypatch):
+def test_an_interrupted_check_resumes(folder, monkeypatch):
     look, read = run_check.look_at, []
 
     def interrupted(task):
@@ -424,7 +424,7 @@ def test_a_check_that_was_ended_goes_on(folder, monkeypatch):
     assert read[3:] == [False] * 3 + [True] * 3
 
 
-def test_what_is_no_report_is_left_alone(folder):
+def test_a_file_that_is_not_a_report_is_not_overwritten(folder):
     (folder / "text").write_text("no database at all, but a text of some length")
     for option, file in (("--changed", "nowhere.db"), ("--changed", "text"), ("--report", "text")):
         _, said = within("check", "s.yaml", "--jobs", "0", option, file, folder=folder, code=1)
@@ -433,7 +433,7 @@ def test_what_is_no_report_is_left_alone(folder):
     assert not (folder / "nowhere.db").exists()
 
 
-def test_the_commands_of_the_page_run(folder):
+def test_the_documented_commands_run(folder):
     page = (Path(__file__).parents[2] / "docs" / "checking.md").read_text(encoding="utf-8")
     commands = [
         line for block in re.findall(r"^```bash\n(.*?)^```", page, re.M | re.S) for line in block.splitlines()
@@ -451,7 +451,7 @@ def test_the_commands_of_the_page_run(folder):
     assert len(commands) >= 7
 
 
-def test_a_source_that_cannot_be_listed_leaves_the_others_to_be_looked_at(folder):
+def test_a_source_that_cannot_be_listed_does_not_stop_the_others(folder):
     (folder / "a-002.tar").write_bytes(b"")
     good = {"name": "a", "shards": "a-{000..005}.tar", "weight": 2}
     spec(folder, [{"name": "g", "shards": "nothing-*.tar", "weight": 1}, good])
@@ -461,13 +461,13 @@ def test_a_source_that_cannot_be_listed_leaves_the_others_to_be_looked_at(folder
     assert codes(found(folder)) == ["D101"]
 
 
-def test_a_source_with_a_probability_can_be_looked_at_alone(folder):
+def test_a_source_with_a_probability_can_be_checked_alone(folder):
     shards = {"shards": "a-{000..005}.tar"}
     spec(folder, [{"name": "a", "probability": 0.7} | shards, {"name": "b", "probability": 0.3} | shards])
     assert found(folder, "--source", "b", code=0)["sources"]["b"]["read"] == 4
 
 
-def test_a_shard_that_stands_twice_is_told_once(folder):
+def test_a_shard_listed_twice_is_reported_once(folder):
     spec(folder, [{"name": "a", "shards": ["a-{000..005}.tar", "a-001.tar"]}])
     (problem,) = [
         each for each in found(folder, "--all", code=0)["problems"] if "are listed" not in each["message"]
@@ -475,14 +475,14 @@ def test_a_shard_that_stands_twice_is_told_once(folder):
     assert (problem["code"], problem["shard"]) == ("D301", "a-001.tar")
 
 
-def test_looking_for_a_shard_forgets_nothing_that_was_read(folder):
+def test_a_lookup_keeps_earlier_results_of_a_shard(folder):
     found(folder, "--all", "--report", "seen.db", code=0)
     assert found(folder, "--sample", "1", "--report", "seen.db", code=0)["sources"]["a"]["read"] == 6
     assert found(folder, "--all", "--changed", "seen.db", code=0)["sources"]["a"]["samples"] == 120
 
 
 @pytest.mark.parametrize("cache", [False, True])
-def test_remote_shards_are_looked_for_and_read_as_local_ones(folder, nginx, cache):
+def test_remote_shards_are_looked_up_and_read_like_local_ones(folder, nginx, cache):
     write_source(nginx.root, "check", shards=4, samples=20)
     (nginx.root / "check-001.tar").write_bytes((nginx.root / "check-001.tar").read_bytes()[:3000])
     (nginx.root / "check-002.tar").unlink()
@@ -496,16 +496,16 @@ def test_remote_shards_are_looked_for_and_read_as_local_ones(folder, nginx, cach
         ],
     )
     problems = found(folder, "--all")["problems"]
-    told = [(each["code"], each["shard"][-7:], each["member"], each["offset"]) for each in problems]
-    cut = "D109" if cache else "D107"  # whoever makes a copy sees that its end is missing
-    assert (cut, "001.tar", "check0010001.txt", 2048) in told
-    assert ("D101", "002.tar", None, None) in told
-    assert ("D202", "003.tar", "bad.json", 1024) in told
-    assert {code for code, *_ in told} == {"D101", cut, "D202"}
+    result = [(each["code"], each["shard"][-7:], each["member"], each["offset"]) for each in problems]
+    cut = "D109" if cache else "D107"  # making a copy detects that its end is missing
+    assert (cut, "001.tar", "check0010001.txt", 2048) in result
+    assert ("D101", "002.tar", None, None) in result
+    assert ("D202", "003.tar", "bad.json", 1024) in result
+    assert {code for code, *_ in result} == {"D101", cut, "D202"}
     assert [each["code"] for each in found(folder, "--sample", "1")["problems"]] == ["D101"]
 
 
-def test_little_is_held_of_each_shard(folder):
+def test_memory_per_shard_is_small(folder):
     checked = wdspec.load(str(folder / "s.yaml"))
     report = run_check.check_data(checked, LocalEngine(0), most=None)
     (source,) = report.collection.own
@@ -517,7 +517,7 @@ def test_little_is_held_of_each_shard(folder):
         assert isinstance(looked.facts.keys, np.memmap)
 
 
-def test_a_shard_whose_process_was_killed_is_named(folder, monkeypatch):
+def test_a_shard_whose_process_was_killed_is_reported(folder, monkeypatch):
     class Killed(LocalEngine):
         def run(self, do, works, lost):
             for work in works:

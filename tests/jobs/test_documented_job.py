@@ -15,7 +15,7 @@ from wdspec.cli.process import process
 PAGE = Path(__file__).parents[2] / "docs" / "processing.md"
 
 
-def test_the_job_of_the_page_augments_photos(tmp_path, monkeypatch):
+def test_the_documented_job_augments_photos(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     spec, functions, *_ = re.findall(r"```(?:yaml|python)\n(.*?)```", PAGE.read_text(), re.DOTALL)

@@ -1,4 +1,4 @@
-"""Engines leave nothing behind."""
+"""Engines leave no processes or threads."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def test_the_threads_of_pools_end_with_the_engine(stop):
         assert "killed" in found[-1]
 
 
-def test_ctrl_c_in_a_terminal_lets_processes_print_nothing():
+def test_processes_print_nothing_after_ctrl_c_in_a_terminal():
     # They get it as well, and one that is just starting would print a traceback.
     engine = LocalEngine(1)
     assert list(engine.run(blocks_ctrl_c, [1], str)) == [(1, True)]

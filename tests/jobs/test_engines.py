@@ -162,7 +162,7 @@ def test_the_shard_of_a_killed_worker_is_done_again(place, expected):
     assert place.shards("again") == expected
 
 
-def test_failed_shards_are_named_the_others_are_whole_and_the_job_resumes(place, expected):
+def test_failed_shards_are_reported_and_the_job_resumes(place, expected):
     failed = place.process("bad", "half", "--retries", "0", code=1)["failed"]
     causes = {each["url"]: each for each in failed}
     assert "thirteen brings bad luck" in causes["in/a-001.tar"]["cause"]
@@ -181,7 +181,7 @@ def test_failed_shards_are_named_the_others_are_whole_and_the_job_resumes(place,
     assert place.shards("half") == expected
 
 
-def test_ctrl_c_leaves_whole_shards_and_the_job_resumes(place, expected, monkeypatch):
+def test_ctrl_c_leaves_complete_shards_and_the_job_resumes(place, expected, monkeypatch):
     def interrupt(job, task, outcome):
         raise KeyboardInterrupt
 
@@ -214,7 +214,7 @@ def test_check_and_stats_find_what_one_process_finds(place, tmp_path):
     assert (tmp_path / "here").read_bytes() == (tmp_path / "there").read_bytes()
 
 
-def test_lock_and_prefetch_ask_and_fetch_what_one_process_does(place, tmp_path):
+def test_lock_and_prefetch_make_the_requests_of_one_process(place, tmp_path):
     local = ["--jobs", "2"]
     place.call(lock, "-o", str(tmp_path / "here"), engine=local)
     place.call(lock, "-o", str(tmp_path / "there"))
@@ -257,7 +257,7 @@ def test_ray_prints_nothing_and_writes_what_one_process_writes(job, capfd):
 
 @pytest.mark.long
 @needs_ray
-def test_200_shards_are_those_of_one_process_although_a_worker_is_killed(job):
+def test_200_shards_equal_those_of_one_process_after_a_killed_worker(job):
     write_source(job / "in", "b", shards=200)
     spec = (job / "job.yaml").read_text()
     (job / "job.yaml").write_text(spec.replace("in/a-{000..003}.tar", "in/b-{000..199}.tar"))
@@ -322,7 +322,7 @@ def test_the_shards_of_a_lost_rank_are_done_by_the_others(job, monkeypatch):
     assert call(*engine, "--output", "later").exit_code == 0
 
 
-def test_a_rank_whose_rank_0_is_silent_says_what_to_look_for(job, monkeypatch):
+def test_a_rank_without_an_answer_from_rank_0_says_what_to_check(job, monkeypatch):
     monkeypatch.setattr(torchrun, "SILENCE", 0.5)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -361,7 +361,7 @@ def test_a_folder_of_ranks_belongs_to_one_job(job, monkeypatch):
         pytest.param(["--engine", "ray:127.0.0.1:x"], 1, "no Ray cluster answers", marks=needs_ray),
     ],
 )
-def test_an_engine_that_cannot_run_says_what_to_write(job, monkeypatch, arguments, code, message):
+def test_the_error_for_an_unusable_engine_names_the_remedy(job, monkeypatch, arguments, code, message):
     monkeypatch.setattr("wdspec.jobs.engine.PATIENCE", 1.0)
     for name in ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"):
         monkeypatch.delenv(name, raising=False)
@@ -371,7 +371,7 @@ def test_an_engine_that_cannot_run_says_what_to_write(job, monkeypatch, argument
 
 
 @pytest.mark.parametrize(("engine", "module"), [("ray:h:1", "ray"), ("dask:h:1", "distributed")])
-def test_a_missing_library_is_named_with_its_extra(job, monkeypatch, engine, module):
+def test_a_missing_library_is_reported_with_its_extra(job, monkeypatch, engine, module):
     monkeypatch.setitem(sys.modules, module, None)
     message = str(call("--engine", engine).exception)
     assert f"needs {module}" in message

@@ -42,7 +42,7 @@ def test_there_are_thirty_kinds():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_is_named_with_its_place_and_nothing_else_of_its_shard(checked, kind):
+def test_each_kind_of_damage_is_reported_with_its_place(checked, kind):
     faults, found = checked
     name, expected = faults[kind]
     places = {(each["code"], each["member"], each["offset"]) for each in found[name]}
@@ -56,7 +56,7 @@ def test_a_kind_is_named_with_its_place_and_nothing_else_of_its_shard(checked, k
     assert {place[0] for place in places} == {fault.code for fault in expected}, found[name]
 
 
-def test_nothing_is_found_in_good_shards(checked):
+def test_nothing_is_reported_for_good_shards(checked):
     _, found = checked
     assert {
         shard: problems for shard, problems in found.items() if shard is None or shard.startswith("good")

@@ -112,7 +112,7 @@ def written(folder="out"):
     return list(wdspec.compile(spec))
 
 
-def test_batches_are_full_and_in_order_and_one_object_sees_all(job):
+def test_batches_are_full_ordered_and_all_seen_by_one_object(job):
     assert run("--jobs", "0").exit_code == 0
     samples = written()
     assert [sample["cls"] for sample in samples] == list(range(40))
@@ -125,7 +125,7 @@ def test_batches_are_full_and_in_order_and_one_object_sees_all(job):
         assert [sample["batch.txt"] for sample in samples[shard * 10 :][:10]] == expected
 
 
-def test_batches_cross_what_select_drops(job):
+def test_dropped_samples_do_not_split_batches(job):
     (job / "functions.py").write_text("def odd(sample):\n    return sample['cls'] % 2 == 1\n")
     assert run("--jobs", "0", "--set", "defaults.select=functions:odd").exit_code == 0
     first = written()[0]
@@ -142,14 +142,14 @@ def test_random_numbers_do_not_depend_on_the_processes(job):
     assert [sample["__key__"] for sample in written("a")][:2] == ["a0000000", "a0000001"]
 
 
-def test_dropped_samples_are_counted_and_functions_have_arguments(job):
+def test_dropped_samples_are_counted_and_functions_take_arguments(job):
     result = run("--jobs", "0", call="batched:drop_odd", args={"also": 2})
     assert result.exit_code == 0, result.output
     assert sum(done["dropped"] for done in json.loads(result.stdout)["done"]) == 21
     assert [sample["cls"] for sample in written()] == [0, *range(4, 40, 2)]
 
 
-def test_fields_are_chosen_from_the_results(job):
+def test_fields_are_selected_from_the_results(job):
     assert run("--jobs", "0", "--set", "fields=txt score.cls").exit_code == 0
     assert {name for name in written()[0] if name[0] != "_"} == {"txt", "score.cls"}
     result = run("--jobs", "0", "--set", "fields=txt missing", "--output", "other")
@@ -194,7 +194,7 @@ def test_a_class_that_cannot_be_built_is_an_error(job):
         assert said in json.loads(result.stdout)["failed"][0]["cause"]
 
 
-def test_loaders_refuse_it_and_other_commands_show_the_samples_before(job):
+def test_loaders_reject_it_and_other_commands_show_the_samples_before_it(job):
     for read in (wdspec.loader, wdspec.compile):
         with pytest.raises(wdspec.UsageError, match="`map_batches: batched:Model` is for `wdspec process`"):
             read("job.yaml")
@@ -215,19 +215,19 @@ def test_loaders_refuse_it_and_other_commands_show_the_samples_before(job):
         ("{call: 'm:C', size: 4}", "E201", "size"),
     ],
 )
-def test_a_wrong_key_is_found_before_anything_runs(tmp_path, text, code, said):
+def test_a_wrong_key_is_reported_before_anything_runs(tmp_path, text, code, said):
     (tmp_path / "spec.yaml").write_text(f"dataset: [{{shards: a.tar}}]\nmap_batches: {text}\n")
     problems = [problem for problem in wdspec.validate(tmp_path / "spec.yaml") if problem.is_error]
     assert [problem.code for problem in problems] == [code]
     assert said in str(problems[0])
 
 
-def test_a_name_is_enough():
+def test_a_function_name_is_enough():
     spec = wdspec.load({"dataset": [{"shards": "a.tar"}], "map_batches": "m:C"})
     assert (spec.map_batches.call, spec.map_batches.batch, spec.map_batches.gpus) == ("m:C", 64, 0)
 
 
-def test_gpus_are_divided_among_processes():
+def test_gpus_are_distributed_over_processes():
     assert divide_gpus(["0", "1", "2", "3", "4"], 2) == ["0,1", "2,3"]
     assert divide_gpus(["3", "5"], 1) == ["3", "5"]
     assert divide_gpus(["3", "5"], 0.5) == ["3", "5", "3", "5"]
@@ -256,7 +256,7 @@ def test_a_process_that_replaces_a_killed_one_sees_the_same_gpu(job, monkeypatch
     assert len({sample["where.txt"].split()[0] for sample in written()}) > 1
 
 
-def test_engines_without_gpus_say_what_to_use(job, monkeypatch):
+def test_engines_without_gpus_name_an_alternative(job, monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     result = run("--engine", f"torchrun:{job}/ranks", call="places:where", args={}, gpus=1)

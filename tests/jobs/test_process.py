@@ -52,7 +52,7 @@ def test_every_shard_becomes_one_with_its_samples_mapped(folder):
     assert sum(done["written"] for done in report["done"]) == 40
 
 
-def test_the_result_does_not_depend_on_who_works(folder):
+def test_the_result_does_not_depend_on_the_number_of_processes(folder):
     file = write_job(folder, map="functions:double")
     for jobs in "0", "1", "3":
         run(file, "--jobs", jobs, "--output", f"out-{jobs}")
@@ -75,7 +75,7 @@ def test_a_class_that_map_names_is_built_once_in_a_process_and_job(folder, jobs)
     assert made == ([{b"1"}, {b"2"}] if jobs == "0" else [{b"1"}, {b"1"}])
 
 
-def test_filters_drop_samples_and_an_empty_shard_is_written_too(folder):
+def test_filters_drop_samples_and_empty_shards_are_written(folder):
     file = write_job(folder, map="functions:double")
     report = run(file, "--set", "defaults.select=functions:odd", "--jobs", "0")
     assert {(done["written"], done["dropped"]) for done in report["done"]} == {(5, 5)}
@@ -95,7 +95,7 @@ def test_filters_drop_samples_and_an_empty_shard_is_written_too(folder):
         samples("none/a-000.tar")
 
 
-def test_what_is_there_is_left_alone_unless_forced(folder):
+def test_existing_outputs_are_kept_without_force(folder):
     file = write_job(folder)
     run(file, "--jobs", "0")
     os.remove("out/a-002.tar")
@@ -128,7 +128,7 @@ def test_outputs_go_where_rewrite_rules_send_them(folder, monkeypatch):
         ("unwritable", "cls"),
     ],
 )
-def test_a_shard_that_fails_is_named_and_leaves_nothing(folder, function, cause):
+def test_a_failing_shard_is_reported_and_leaves_nothing(folder, function, cause):
     file = write_job(folder, map=f"functions:{function}")
     failed = run(file, "--jobs", "2", "--retries", "0", code=1)["failed"]
     assert "in/a-001.tar" in [each["url"] for each in failed]
@@ -141,7 +141,7 @@ def test_a_shard_that_fails_is_named_and_leaves_nothing(folder, function, cause)
     )
 
 
-def test_a_shard_that_fails_once_is_tried_again(folder):
+def test_a_shard_that_fails_once_is_retried(folder):
     file = write_job(folder, map="functions:first_time")
     assert len(run(file, "--jobs", "1")["done"]) == 4
 
@@ -153,7 +153,7 @@ def test_under_a_policy_bad_samples_are_skipped_and_counted(folder):
     assert len(samples("out/a-001.tar")) == 9
 
 
-def test_killed_in_the_middle_it_leaves_whole_shards_and_goes_on(folder):
+def test_a_killed_job_leaves_complete_shards_and_resumes(folder):
     file = write_job(folder, map="functions:slow")
     with subprocess.Popen([*RUN, file, "--jobs", "1"], start_new_session=True) as running:
         deadline = time.monotonic() + 60
@@ -170,18 +170,18 @@ def test_killed_in_the_middle_it_leaves_whole_shards_and_goes_on(folder):
     assert names("out") == [f"a-00{n}.tar" for n in range(4)]
 
 
-def test_limit_is_the_most_of_each_shard(folder):
+def test_limit_applies_to_each_shard(folder):
     run(write_job(folder, limit=3), "--jobs", "0")
     assert [len(samples(f"out/{name}")) for name in names("out")] == [3, 3, 3, 3]
 
 
-def test_output_may_be_a_rule(folder):
+def test_output_can_be_a_rule(folder):
     write_job(folder, output=r"{from: 'in/a-(\d+)', to: 'b/part-\1'}")
     run("job.yaml", "--jobs", "0")
     assert names("b") == [f"part-00{n}.tar" for n in range(4)]
 
 
-def test_a_store_is_written_as_well(folder):
+def test_outputs_can_be_in_a_store(folder):
     import fsspec
 
     run(write_job(folder, output="memory://bucket/out"), "--jobs", "0")
@@ -208,12 +208,12 @@ def job(folder, dataset, output):
         ([{"shards": "in/a.tar"}], {"from": "of/", "to": "out/"}, "does not match the start of this URL"),
     ],
 )
-def test_outputs_that_cannot_be_are_refused_before_anything_is_read(folder, dataset, output, message):
+def test_invalid_outputs_are_rejected_before_reading(folder, dataset, output, message):
     with pytest.raises(UsageError, match=message):
         job(folder, dataset, output)
 
 
-def test_without_an_output_it_is_said_what_to_add(folder):
+def test_the_error_for_a_missing_output_says_what_to_add(folder):
     with pytest.raises(UsageError, match="add `output: out/`"):
         job(folder, [{"shards": "in/a.tar"}], None)
 
@@ -239,7 +239,7 @@ def test_a_dry_run_lists_and_reads_nothing(folder):
     assert not os.path.exists("out")
 
 
-def test_a_map_that_ends_its_process_fails_its_shard_and_not_the_job(folder):
+def test_a_map_that_kills_its_process_fails_only_its_shard(folder):
     write_job(folder, map="functions:augment")
     (folder / "functions.py").write_text("def augment(sample):\n    raise SystemExit(0)\n")
     done = CliRunner().invoke(process, ["job.yaml", "--jobs", "0", "--retries", "0"])
@@ -247,7 +247,7 @@ def test_a_map_that_ends_its_process_fails_its_shard_and_not_the_job(folder):
     assert "ended its process: exit(0)" in done.output
 
 
-def test_json_strings_and_fields_that_are_not_decoded_stay_as_they_are(folder):
+def test_json_strings_and_undecoded_fields_stay_unchanged(folder):
     from wdspec import TarWriter
 
     contents = {"json": b'"12"', "jsn": b"{"}

@@ -1,4 +1,4 @@
-"""Hashes of many samples at once: of each as if it were alone, and none alike by their form."""
+"""Hashes of many samples at once: each equals its single hash, and similar samples differ."""
 
 import random
 
@@ -16,7 +16,7 @@ def test_the_hash_of_a_key_does_not_depend_on_its_neighbours():
     assert len(key_hashes([])) == 0
 
 
-def test_numbered_keys_have_hashes_of_their_own():
+def test_numbered_keys_have_distinct_hashes():
     hashes = key_hashes([f"{shard:05}/{number:07}" for shard in (1, 8, 64) for number in range(20_000)])
     assert len(np.unique(hashes)) == len(hashes)
     # Spread over all of their range: nothing of the form of the keys is left.
@@ -28,7 +28,7 @@ def hashed(datas):
     return content_hashes([content_part(data) for data in datas], [len(data) for data in datas]).tolist()
 
 
-def test_contents_are_told_apart_by_length_by_their_end_and_by_what_is_spread_over_them():
+def test_content_hashes_cover_length_end_and_spread_samples():
     rng = random.Random(5)
     for size in (FEWEST, 255, 256, 257, 1000, 20_000):
         data = rng.randbytes(size)

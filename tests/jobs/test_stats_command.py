@@ -1,4 +1,4 @@
-"""`wdspec stats`: what it measures, what it reads again, and what specs make of its numbers."""
+"""`wdspec stats`: what it measures, what it reads again, and how specs use its numbers."""
 
 import io
 import json
@@ -78,7 +78,7 @@ def shares(spec="s.yaml"):
     return {source.name: float(source.share) for source in wdspec.plan(spec).sources}
 
 
-def test_samples_bytes_and_quantiles_are_those_of_the_files(folder):
+def test_samples_bytes_and_quantiles_match_the_files(folder):
     rng = np.random.default_rng(1)
     made = {}
     for number in range(3):
@@ -125,7 +125,7 @@ def test_only_headers_are_read(folder, monkeypatch):
     assert 0 < Counting.read_bytes < 0.4 * os.path.getsize(folder / "big-000.tar")
 
 
-def test_whatever_is_wrong_with_a_shard_its_samples_are_those_that_a_pass_counts(folder):
+def test_damaged_shards_are_measured_as_a_pass_counts_them(folder):
     spec = wdspec.load({"dataset": [{"name": "a", "shards": "a-000.tar", "errors": "skip"}]})
     parts = Listed.of(spec).parts["a"]
     kinds = damage.damaged(0)
@@ -143,7 +143,7 @@ def test_whatever_is_wrong_with_a_shard_its_samples_are_those_that_a_pass_counts
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "tar.gz"])
-def test_other_formats_are_measured_too(folder, kind):
+def test_other_formats_are_measured(folder, kind):
     if kind == "jsonl":
         (folder / "c.jsonl").write_text("".join(f'{{"txt": "{"ä" * n}", "n": {n}}}\n' for n in range(1, 5)))
     else:
@@ -158,7 +158,7 @@ def test_other_formats_are_measured_too(folder, kind):
     assert found["fields"]["txt"]["quantiles"] == [2, 2, 2, 2, 4, 6, 8, 8, 8]
 
 
-def test_unchanged_shards_are_not_read_again_and_those_that_are_gone_are_forgotten(folder, opened):
+def test_unchanged_shards_are_not_read_again_and_missing_ones_are_removed(folder, opened):
     first = measure()
     assert (first["read"], sorted(opened)) == (
         5,
@@ -193,7 +193,7 @@ def test_unchanged_shards_are_not_read_again_and_those_that_are_gone_are_forgott
     assert "give one of the options" in within("stats", "s.yaml", "--update", "--check", code=2)[1]
 
 
-def test_another_way_to_read_shards_measures_them_again(folder, opened):
+def test_changed_read_options_measure_shards_again(folder, opened):
     measure()
     opened.clear()
     (folder / "s.yaml").write_text(SPEC.replace('"a-*.tar"', '"a-*.tar", key: last_dot'))
@@ -204,7 +204,7 @@ def test_another_way_to_read_shards_measures_them_again(folder, opened):
     assert measure()["read"] == 0
 
 
-def test_a_shard_that_cannot_be_measured_is_named_and_its_source_has_no_numbers(folder):
+def test_an_unmeasurable_shard_is_reported_and_its_source_has_no_numbers(folder):
     whole = (folder / "a-001.tar").read_bytes()
     (folder / "a-001.tar").write_bytes(whole[:5000])
     (folder / "b-001.tar").unlink()
@@ -227,7 +227,7 @@ def test_a_shard_that_cannot_be_measured_is_named_and_its_source_has_no_numbers(
     assert shares() == {"a": 0.75, "b": 0.25}
 
 
-def test_damage_that_is_skipped_is_counted_as_reading_does(folder):
+def test_skipped_damage_is_counted_as_in_reading(folder):
     (folder / "s.yaml").write_text(SPEC + "errors: skip\n")
     with tarfile.open(folder / "a-001.tar", "w") as tar:
         for name in ("k1.txt", "k1.txt", "k2.txt"):
@@ -238,10 +238,10 @@ def test_damage_that_is_skipped_is_counted_as_reading_does(folder):
     (folder / "b-001.tar").unlink()
     found = measure()
     assert (found["read"], found["sources"]["b"]["samples"]) == (1, 10)
-    assert measure()["read"] == 1, "nobody says that it is gone for good"
+    assert measure()["read"] == 1, "it may come back"
 
 
-def test_an_ended_run_keeps_what_was_measured(folder, monkeypatch, opened):
+def test_an_interrupted_run_keeps_its_measurements(folder, monkeypatch, opened):
     def interrupted(task):
         if task.shard.text == "a-002.tar":
             raise KeyboardInterrupt
@@ -256,7 +256,7 @@ def test_an_ended_run_keeps_what_was_measured(folder, monkeypatch, opened):
     assert sorted(opened) == ["a-002.tar", "b-000.tar", "b-001.tar"]
 
 
-def test_tasks_and_what_comes_of_them_travel_between_processes(folder):
+def test_tasks_and_results_can_be_pickled(folder):
     measure()
     job = measure_job.StatsJob(wdspec.load("s.yaml"))
     job.tasks = pickle.loads(pickle.dumps(job.tasks))
@@ -270,7 +270,7 @@ def test_tasks_and_what_comes_of_them_travel_between_processes(folder):
     assert (job.measurements().text, job.faults) == ((folder / "s.stats.json").read_bytes(), [])
 
 
-def test_shares_go_by_what_was_measured_and_states_are_bound_to_it(folder):
+def test_shares_use_measurements_and_states_depend_on_them(folder):
     measure()
     declared = SPEC.replace("stats: s.stats.json\n", "").replace('a-*.tar"', 'a-*.tar", samples: 60')
     (folder / "declared.yaml").write_text(
@@ -296,7 +296,7 @@ def test_shares_go_by_what_was_measured_and_states_are_bound_to_it(folder):
         loader.load_state_dict(state)
 
 
-def test_explain_knows_the_sizes_and_fields_of_remote_shards(folder, monkeypatch):
+def test_explain_shows_sizes_and_fields_of_remote_shards(folder, monkeypatch):
     measure()
     monkeypatch.setattr("wdspec.cli.explain_data.measure", lambda *of_source: None)  # as of remote shards
     (folder / "s.yaml").write_text(SPEC.replace('a-*.tar"', 'a-*.tar", decode: {png: rgb8}'))
@@ -306,7 +306,7 @@ def test_explain_knows_the_sizes_and_fields_of_remote_shards(folder, monkeypatch
     assert any("W504 `decode: {png: rgb8}` decodes nothing" in warning for warning in said["warnings"])
 
 
-def test_explain_gets_along_with_samples_of_no_shards(folder, monkeypatch):
+def test_explain_works_with_zero_shards(folder, monkeypatch):
     measure()
     text = (folder / "s.stats.json").read_text()
     (folder / "s.stats.json").write_text(re.sub(r'"(listed|measured)": \d+', r'"\1": 0', text))
@@ -314,7 +314,7 @@ def test_explain_gets_along_with_samples_of_no_shards(folder, monkeypatch):
     assert "75.00%" in within("explain", "s.yaml")[0]
 
 
-def test_a_lock_holds_when_shards_are_measured_later(folder):
+def test_a_lock_stays_valid_when_shards_are_measured_later(folder):
     (folder / "s.yaml").write_text(SPEC.replace("mix: {by: samples}\n", ""))
     within("lock", "s.yaml")
     measure()
@@ -323,21 +323,21 @@ def test_a_lock_holds_when_shards_are_measured_later(folder):
     within("validate", "s.yaml", "--locked")
 
 
-def test_shares_go_by_bytes_and_temperature(folder):
+def test_shares_can_use_bytes_and_temperature(folder):
     (folder / "s.yaml").write_text(SPEC.replace("by: samples", "by: bytes, temperature: 2"))
     found = measure()["sources"]
     roots = {name: source["bytes"] ** 0.5 for name, source in found.items()}
     assert shares() == pytest.approx({name: root / sum(roots.values()) for name, root in roots.items()})
 
 
-def test_w342_knows_the_samples_that_were_measured(folder):
+def test_w342_uses_measured_samples(folder):
     text = SPEC.replace("mix: {by: samples}\n", "").replace('.tar"}', '.tar", weight: 1}')
     (folder / "s.yaml").write_text(text.replace("epoch: 40", "epoch: 4000"))
     measure()
     assert "W342 an epoch takes 100 passes over the 20 samples of `b`" in within("validate", "s.yaml")[0]
 
 
-def test_shares_by_the_size_of_other_shards_are_warned_of(folder):
+def test_shares_by_size_warn_if_shards_changed(folder):
     measure()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -352,7 +352,7 @@ def test_shares_by_the_size_of_other_shards_are_warned_of(folder):
 PASS = SPEC.replace("mix: {by: samples}\n", "").replace("epoch: 40", "epoch: pass")
 
 
-def test_a_pass_opens_no_shard_that_was_measured_to_count_it(folder, opened):
+def test_a_pass_does_not_open_measured_shards_to_count_them(folder, opened):
     (folder / "s.yaml").write_text(PASS)
     (folder / "plain.yaml").write_text(PASS.replace("stats: s.stats.json\n", ""))
     expected = Listed.of(wdspec.load("plain.yaml")).counts
@@ -376,7 +376,7 @@ def test_a_pass_opens_no_shard_that_was_measured_to_count_it(folder, opened):
     assert (counts["a"], counts["b"].samples) == (expected["a"], 22)
 
 
-def test_a_pass_with_a_limit_asks_about_no_more_shards_than_it_needs_and_marks_are_kept(folder, monkeypatch):
+def test_a_pass_with_a_limit_measures_only_needed_shards(folder, monkeypatch):
     monkeypatch.setattr(counting, "MARK_EVERY", 4096)
     (folder / "s.yaml").write_text(PASS + "limit: 6\n")
     expected = Listed.of(wdspec.load("s.yaml", overrides={"stats": None})).counts
@@ -385,7 +385,7 @@ def test_a_pass_with_a_limit_asks_about_no_more_shards_than_it_needs_and_marks_a
     assert any(shard.marks for shard in expected["a"].shards.values())
 
 
-def test_a_pass_counts_by_itself_where_the_file_is_gone(folder):
+def test_a_pass_counts_shards_itself_if_the_file_is_missing(folder):
     (folder / "s.yaml").write_text(PASS)
     with pytest.warns(
         UserWarning, match="`stats` of the spec cannot be used: .*; `wdspec stats SPEC` writes it"
@@ -432,7 +432,7 @@ UNUSABLE = "has no measurements that can be used"
         ("s.stats.json", ".", ". has no measurements that can be used: is a directory"),
     ],
 )
-def test_what_the_file_does_not_give_is_warned_of(folder, old, new, says):
+def test_missing_measurements_cause_a_warning(folder, old, new, says):
     measure()
     text = (folder / "s.stats.json").read_text()
     (folder / "old.json").write_text(text.replace('"stats": 1', '"stats": 9'))
@@ -448,14 +448,14 @@ def test_what_the_file_does_not_give_is_warned_of(folder, old, new, says):
 
 
 @pytest.mark.parametrize("policy", ["skip", "{max_rate: 0.1}", "{skip: [decode]}"])
-def test_another_error_policy_leaves_the_measurements_valid(folder, policy):
+def test_a_changed_error_policy_keeps_measurements_valid(folder, policy):
     measure()
     (folder / "s.yaml").write_text(SPEC.replace("{name: b", f"{{name: b, errors: {policy}"))
     assert "W108" not in within("validate", "s.yaml")[0]
     assert wdspec.load("s.yaml").sources[1].samples == 20
 
 
-def test_a_mistake_in_the_key_is_told_once(folder):
+def test_a_mistake_in_the_key_is_reported_once(folder):
     for value, code in (("[x]", "E202"), ("https://example.org/s.json", "E102"), ("3", "E202")):
         (folder / "s.yaml").write_text(SPEC.replace("s.stats.json", value))
         out, _ = within("validate", "s.yaml", code=1)
@@ -467,7 +467,7 @@ def test_a_mistake_in_the_key_is_told_once(folder):
     assert "run `wdspec stats SPEC` and add `stats: FILE`, or add `samples: n`" in out
 
 
-def test_each_split_has_a_file_of_its_own(folder):
+def test_each_split_has_its_own_file(folder):
     train, val = "{name: a, shards: a-*.tar}", "{shards: b-000.tar}"
     splits = f"wdspec: 1\nsplits:\n  train: {{dataset: [{train}]}}\n  val: {{dataset: [{val}]}}\n"
     (folder / "s.yaml").write_text(splits)
@@ -490,7 +490,7 @@ def test_each_split_has_a_file_of_its_own(folder):
     assert Measurements.read("x.json").split == "val"
 
 
-def test_no_other_file_is_overwritten_but_one_that_is_damaged(folder):
+def test_only_a_damaged_file_of_its_own_kind_is_overwritten(folder):
     for name, text in (("s.yaml", SPEC), ("data.json", '{"a": 1}')):
         (folder / name).write_text(text)
         said = within("stats", "s.yaml", "--jobs", "0", "-o", name, "--update", code=1)[1]
@@ -503,7 +503,7 @@ def test_no_other_file_is_overwritten_but_one_that_is_damaged(folder):
     assert measure()["read"] == 5
 
 
-def test_a_pipe_or_device_is_no_file_of_measurements(folder):
+def test_a_pipe_or_device_is_not_a_stats_file(folder):
     os.mkfifo(folder / "pipe.json")
     said = within("stats", "s.yaml", "--jobs", "0", "-o", "pipe.json", code=1)[1]
     assert "`pipe.json` cannot be read: it is not a regular file; give another name" in said
@@ -511,7 +511,7 @@ def test_a_pipe_or_device_is_no_file_of_measurements(folder):
         Measurements.read("pipe.json")
 
 
-def test_validating_parses_no_shard_and_a_file_that_was_laid_out_anew_is_read_too(folder, monkeypatch):
+def test_validating_parses_no_shard_and_reformatted_files_are_read(folder, monkeypatch):
     measure()
     said = json.loads((folder / "s.stats.json").read_text())
     of_json = MeasuredShard.of_json
@@ -523,7 +523,7 @@ def test_validating_parses_no_shard_and_a_file_that_was_laid_out_anew_is_read_to
     assert measure()["read"] == 0
 
 
-def test_shards_of_a_server_are_known_by_their_etag(folder, nginx, opened):
+def test_shards_on_a_server_are_identified_by_etag(folder, nginx, opened):
     write_source(nginx.root, "far", shards=2, samples=5)
     (folder / "s.yaml").write_text(
         f"wdspec: 1\ndataset: [{{name: far, shards: '{nginx.url}/far-{{000..001}}.tar'}}]\n"
@@ -539,7 +539,7 @@ def test_shards_of_a_server_are_known_by_their_etag(folder, nginx, opened):
     assert (found["read"], found["sources"]["far"]["samples"]) == (1, 6)
 
 
-def test_copies_elsewhere_are_the_same_by_their_size(folder, opened):
+def test_copies_elsewhere_are_identified_by_size(folder, opened):
     measure()
     opened.clear()
     os.mkdir("copies")
@@ -564,7 +564,7 @@ def picture(height, width):
     return buffer.getvalue()
 
 
-def test_lengths_are_those_of_decoded_values_and_stay_measured(folder, opened):
+def test_lengths_are_of_decoded_values_and_are_kept(folder, opened):
     samples = [
         (f"k{n}", {"txt": "ä".encode() * n, "png": picture(4 + n, 7), "json": json.dumps([0] * n).encode()})
         for n in range(1, 5)
@@ -599,7 +599,7 @@ def test_lengths_are_those_of_decoded_values_and_stay_measured(folder, opened):
     assert measure("--lengths")["read"] == 2
 
 
-def test_what_cannot_be_decoded_is_a_fault_and_functions_are_found_beside_the_spec(folder):
+def test_undecodable_fields_are_problems_and_functions_are_found_next_to_the_spec(folder):
     (folder / "of_stats.py").write_text("def twice(sample):\n    return {'txt': sample['txt'] * 2}\n")
     text = 'wdspec: 1\ndataset: [{name: a, shards: "a-*.tar", map: of_stats:twice}]\n'
     (folder / "s.yaml").write_text(text)
@@ -613,7 +613,7 @@ def test_what_cannot_be_decoded_is_a_fault_and_functions_are_found_beside_the_sp
     assert "which WDS_SECURE=1 forbids" in said
 
 
-def test_no_secret_is_kept(folder):
+def test_no_secret_is_stored(folder):
     (folder / "s.yaml").write_text(SPEC.replace("a-*.tar", "http://me:s3cret@127.0.0.1:9/a.tar"))
     _, said = within("stats", "s.yaml", "--jobs", "0", code=1)
     assert "its URLs contain a secret, which the file would store" in said
@@ -658,7 +658,7 @@ def test_joined_files_and_columns_of_tables_are_measured(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_samples_of_partners_that_the_source_lacks_are_counted_while_reading(tmp_path, ranks):
+def test_unmatched_partner_samples_are_counted_while_reading(tmp_path, ranks):
     write_shard(tmp_path / "a.tar", [(f"k{n:02d}", {"jpg": b"x"}) for n in range(0, 40, 2)])
     write_shard(tmp_path / "b.tar", [(f"k{n:02d}", {"txt": b"y"}) for n in range(40) if n % 4 != 2])
     join = [{"shards": f"{tmp_path}/b.tar", "missing": "skip", "fields": "txt"}]

@@ -37,7 +37,7 @@ def test_gnu_tar_lists_and_unpacks_every_member(format, tmp_path):
 @pytest.mark.parametrize(
     "suffix", [pytest.param(suffix, marks=needs(tool)) for suffix, tool in TOOLS.items()]
 )
-def test_each_compression_is_unpacked_by_its_own_tool(suffix, tmp_path):
+def test_each_compression_is_unpacked_by_its_standard_tool(suffix, tmp_path):
     for name in ("a.tar", f"b.tar.{suffix}"):
         with wdspec.TarWriter(tmp_path / name) as writer:
             writer.write({"__key__": "k", "txt": "text" * 10_000})

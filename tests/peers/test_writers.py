@@ -122,7 +122,7 @@ def test_the_members_have_the_same_names_in_the_same_order():
     assert names[0] == names[1] == ["a/000.cls", "a/000.left.json", "a/000.png", "a/000.txt.gz"]
 
 
-def test_a_json_text_is_stored_as_it_is_and_checked(tmp_path):
+def test_a_json_text_is_checked_and_stored_unchanged(tmp_path):
     for text in ('{"x": 1}', b"[1]", '"hello"'):
         ours, theirs = (written(lib.TarWriter, {"json": text}) for lib in (wdspec, webdataset))
         assert read_by_them(ours, tmp_path)[0]["json"] == read_by_us(theirs)[0]["json"]
@@ -132,7 +132,7 @@ def test_a_json_text_is_stored_as_it_is_and_checked(tmp_path):
         read_by_them(written(webdataset.TarWriter, {"json": "hello"}), tmp_path)
 
 
-def test_the_tar_format_that_is_asked_for_is_the_one_that_is_written():
+def test_the_requested_tar_format_is_written():
     long = {"__key__": "x" * 150, "cls": 1}
     file = io.BytesIO()
     with (

@@ -22,7 +22,7 @@ def ordered(delays, slot, total, stretches=()):
     return sorted(range(total), key=lambda i: (releases[i], i))
 
 
-def test_the_table_does_not_depend_on_the_last_bits_of_a_logarithm():
+def test_the_table_does_not_depend_on_logarithm_rounding():
     with localcontext() as context:
         context.prec = 40
         cut = (Decimal(-3)).exp()
@@ -43,7 +43,7 @@ def test_releases_are_pinned():
 
 
 @pytest.mark.parametrize("size", [2, 16, 100, 1000, 5000])
-def test_delays_are_n_on_average_and_never_more_than_the_longest(size):
+def test_delays_average_n_and_never_exceed_the_maximum(size):
     delays = Delays(1, "a", size)
     waits = delays.releases(delays.key(0), 0, 200_000) / ONE - np.arange(200_000)
     assert waits.mean() == pytest.approx(size, rel=0.01)
@@ -71,7 +71,7 @@ def test_neighbours_slots_seeds_and_sources_are_independent():
 
 
 @pytest.mark.parametrize("size", [2, 16, 100, 1000])
-def test_the_number_of_samples_held_is_as_set(size):
+def test_the_number_of_buffered_samples_is_as_configured(size):
     delays, total = Delays(3, "a", size), 60 * size + 20_000
     releases = delays.releases(delays.key(0), 0, total)
     read = np.arange(8 * size, total - 4 * size, max(1, size // 7))
@@ -100,9 +100,7 @@ def test_the_number_of_samples_held_is_as_set(size):
     slot=st.integers(0, 3),
 )
 @settings(deadline=None, max_examples=150)
-def test_the_order_of_release_is_that_of_sorting_whatever_is_read_at_a_time_and_resumed(
-    size, total, blocks, stop, slot
-):
+def test_the_release_order_is_sorted_for_any_block_size_and_resume(size, total, blocks, stop, slot):
     delays = Delays(5, "a", size)
     key, expected = delays.key(slot), ordered(Delays(5, "a", size), slot, total)
     releasing, found, read = ReleaseOrder(delays, key, 0), [], 0
@@ -126,7 +124,7 @@ def test_the_order_of_release_is_that_of_sorting_whatever_is_read_at_a_time_and_
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_sizes_that_change_again_and_again_repeat_and_lose_nothing(seed):
+def test_repeated_size_changes_repeat_and_lose_nothing(seed):
     rng, total, stretches, first, last = random.Random(seed), 2000, (), 0, -1
     given_out, sizes = [], [1, 16, 100, 900]
     while len(given_out) < total:
@@ -143,14 +141,14 @@ def test_sizes_that_change_again_and_again_repeat_and_lose_nothing(seed):
     assert sorted(given_out) == list(range(total))
 
 
-def test_sizes_and_lanes_are_shared_out_by_shares():
+def test_sizes_and_lanes_are_divided_by_share():
     assert [shuffle_size(1000, Fraction(n, 100)) for n in (100, 50, 7, 1)] == [1000, 500, 70, 16]
     assert [shuffle_size(n, Fraction(1, 2)) for n in (0, 1, 2, 10, 40)] == [1, 1, 2, 10, 20]
     assert [lanes_of(8, Fraction(1, n)) for n in (1, 2, 3, 8, 50)] == [8, 4, 3, 1, 1]
     assert shuffle_size(10**15, Fraction(1)) == 1 << 40
 
 
-def test_blocks_are_a_fraction_of_what_is_held():
+def test_blocks_are_a_fraction_of_the_buffer():
     for size in (80, 300, 1000, 5000, 123_456):
         assert size / 6 <= Delays(0, "a", size).block <= size / 3
     assert Delays(0, "a", 16).block == Delays(0, "a", 2).block == 16

@@ -55,7 +55,7 @@ def dealt_out(shares, run, runs, count):
 
 @given(st.lists(st.integers(1, 1000), min_size=2, max_size=7, unique=True), st.integers(1, 9), st.data())
 @settings(deadline=None, max_examples=60)
-def test_the_even_sequence_is_that_of_exact_fractions(weights, runs, data):
+def test_the_even_sequence_matches_exact_fractions(weights, runs, data):
     shares = [Fraction(w, sum(weights)) for w in weights]
     run = data.draw(st.integers(0, runs - 1))
     assert EvenSequence(shares, runs).take(run, 0, 1000).tolist() == dealt_out(shares, run, runs, 1000)
@@ -123,7 +123,7 @@ def test_slots_global_batches_and_the_job_keep_the_shares(shares, topology, b, s
 
 
 @pytest.mark.parametrize("b", FIBONACCI[2:])
-def test_a_position_in_the_batch_has_no_favourite_source(b):
+def test_no_position_in_the_batch_favours_a_source(b):
     shares = [Fraction(1, 2), Fraction(1, 3), Fraction(1, 6)]
     drawn = Draws(shares, 1, Topology(2, 3), b).batches(1, 2, 0, 4000)
     for source, share in enumerate(shares):
@@ -131,7 +131,7 @@ def test_a_position_in_the_batch_has_no_favourite_source(b):
         assert spread < 5 * (float(share * (1 - share)) / 4000) ** 0.5
 
 
-def test_the_order_in_a_batch_follows_the_batch_not_the_block_it_is_computed_in():
+def test_the_order_in_a_batch_does_not_depend_on_the_computed_block():
     draws = Draws([Fraction(1, 3)] * 3, 5, Topology(2, 4), 8)
     together = draws.batches(1, 3, 0, 20)
     assert all((draws.batches(1, 3, m, 1)[0] == together[m]).all() for m in range(20))

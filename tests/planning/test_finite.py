@@ -64,7 +64,7 @@ def test_a_position_is_found_in_its_shard(shards):
     assert [count.length(turn) for turn in range(len(shards))] == shards
 
 
-def test_reading_starts_at_the_last_restart_point_not_after_the_sample():
+def test_reading_starts_at_the_last_restart_point():
     count = SourceCount.of([ShardCount(100, ((10, 512), (40, 2048))), ShardCount(5)])
     assert [count.mark(0, index) for index in (0, 9, 10, 39, 40, 99)] == [
         (0, 0), (0, 0), (10, 512), (10, 512), (40, 2048), (40, 2048),
@@ -72,17 +72,17 @@ def test_reading_starts_at_the_last_restart_point_not_after_the_sample():
     assert count.mark(1, 4) == (0, 0)
 
 
-def test_segments_leave_out_sources_without_samples():
+def test_segments_omit_sources_without_samples():
     finite = plan_pass(counted([2], [0, 0], [1, 3]), Topology(1, 1), 2, "pad", None)
     assert list(finite.segments(1, 100)) == [PassSegment(0, 1, 2), PassSegment(2, 0, 4)]
 
 
-def test_no_samples_at_all_are_an_error():
+def test_zero_samples_are_an_error():
     with pytest.raises(wdspec.UsageError, match="no samples"):
         plan_pass(counted([0]), Topology(1, 1), 2, "pad", None)
 
 
-def test_a_large_batch_of_mostly_padding_is_refused():
+def test_a_large_batch_of_mostly_padding_is_rejected():
     with pytest.raises(
         wdspec.UsageError, match=r"320 samples would be padded to one batch of 100,000.* 320 per rank"
     ):

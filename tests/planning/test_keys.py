@@ -30,13 +30,13 @@ def test_keys_are_pinned():
     ], "splitmix64 seeded with 0, as published"
 
 
-def test_parts_of_a_key_do_not_run_together():
+def test_parts_of_a_key_are_separated():
     assert key64("ab", "c") != key64("a", "bc")
     assert key64(1, 2) != key64(12)
     assert key64(1) != key64("1")
 
 
-def test_keys_of_many_integers_are_those_of_each():
+def test_vectorized_keys_equal_single_keys():
     numbers = [0, 1, 9, 10, 1 << 70]
     assert keys64(5, "delay", "s", last=numbers).tolist() == [key64(5, "delay", "s", n) for n in numbers]
     counters = np.array([[0, 1], [7, 1 << 40]])

@@ -61,7 +61,7 @@ def counts(plan, first, last):
 
 
 @pytest.mark.parametrize("start", [0, 1, 7])
-def test_shares_hold_from_their_batch_on_and_a_nested_mix_divides_its_own(start):
+def test_set_shares_apply_from_their_batch_and_within_nested_mixes(start):
     plan = live_plan([LiveShares(start, {"web": 1, "books": 4})])
     assert [source.name for source in plan.sources] == ["new", "old", "web"]
     assert [(each.start, each.shares) for each in plan.segments][-1] == (
@@ -74,7 +74,7 @@ def test_shares_hold_from_their_batch_on_and_a_nested_mix_divides_its_own(start)
     assert abs(drawn - 960 * np.array([0.6, 0.2, 0.2])).max() < 4 * plan.topology.slots
 
 
-def test_only_the_earlier_part_of_a_schedule_remains():
+def test_set_shares_replace_the_rest_of_a_schedule():
     steps = [{"at": at, "shares": {name: 1}} for at, name in ((0, "web"), (160, "books"), (320, "web"))]
     dataset = [{k: v for k, v in each.items() if k != "weight"} for each in SPEC["dataset"]]
     plan = live_plan([LiveShares(12, {"books": 1})], dataset=dataset, mix={"schedule": steps})
@@ -93,7 +93,7 @@ def test_shares_set_for_every_batch_are_right_on_average():
 
 @pytest.mark.parametrize("kind", ["even", "random"])
 @pytest.mark.parametrize("unit", ["sample", "batch"])
-def test_a_batch_does_not_depend_on_the_segments_that_are_over(kind, unit):
+def test_a_batch_does_not_depend_on_past_segments(kind, unit):
     live = [LiveShares(at, {"web": at + 1, "books": 10}) for at in (3, 5, 11, 20)]
     whole = live_plan(live, mix={"draw": kind, "unit": unit})
     for batch in range(25):
@@ -101,7 +101,7 @@ def test_a_batch_does_not_depend_on_the_segments_that_are_over(kind, unit):
         assert (counts(part, batch, batch + 1) == counts(whole, batch, batch + 1)).all()
 
 
-def test_states_name_the_shares_that_hold_and_those_that_will():
+def test_states_contain_current_and_future_shares():
     live = [LiveShares(at, {"web": 1.0}) for at in (3, 5, 11)]
     assert [len(current_shares(live, batch)) for batch in (0, 3, 4, 5, 10, 11, 99)] == [3, 3, 3, 2, 2, 1, 1]
     assert current_shares([], 7) == ()
@@ -132,12 +132,12 @@ def test_states_name_the_shares_that_hold_and_those_that_will():
         ({"web": 0, "books": 0.0}, "the shares of web, books are all 0; give one of them a share above 0"),
     ],
 )
-def test_values_that_are_not_shares_are_refused(shares, says):
+def test_values_that_are_not_shares_are_rejected(shares, says):
     with pytest.raises(UsageError, match=says):
         checked_shares(load(SPEC), shares)
 
 
-def test_numbers_of_all_kinds_are_shares():
+def test_numbers_of_all_types_are_shares():
     given = checked_shares(load(SPEC), {"web": np.float32(0.5), "books": torch.tensor(0.25), "off": 0})
     assert given == {"web": 0.5, "books": 0.25, "off": 0}
     assert all(type(share) is float for share in given.values())
@@ -151,12 +151,12 @@ def test_numbers_of_all_kinds_are_shares():
         ({"stage": "json:loads"}, "in a spec with a `stage`"),
     ],
 )
-def test_a_spec_that_does_not_draw_by_shares_is_refused(changes, says):
+def test_a_spec_that_does_not_draw_by_shares_is_rejected(changes, says):
     with pytest.raises(UsageError, match=says):
         checked_shares(load({**SPEC, **changes}), {"web": 1})
 
 
-def test_a_source_that_was_not_planned_cannot_get_a_share():
+def test_an_unplanned_source_cannot_get_a_share():
     with pytest.raises(
         UsageError, match=r"never gives this source a share, so it is not in the plan.*source off"
     ):
@@ -166,6 +166,6 @@ def test_a_source_that_was_not_planned_cannot_get_a_share():
 @pytest.mark.parametrize(
     "text", ["", "7", "[1]", "[[1]]", '[[-1, {"a": 1}]]', '[[2, {"a": 1}], [2, {"a": 1}]]', '[["1", {}]]']
 )
-def test_no_text_makes_shares_except_written_ones(text):
+def test_invalid_text_is_not_parsed_as_shares(text):
     with pytest.raises((ValueError, TypeError)):
         shares_from_text(text)

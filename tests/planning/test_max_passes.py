@@ -39,7 +39,7 @@ def mixes(draw):
 
 
 @given(mixes())
-def test_shares_follow_a_simulation_batch_by_batch(mix):
+def test_shares_match_a_simulation_batch_by_batch(mix):
     """A slow oracle: add up the shares of each batch, and drop a source before it would exceed its passes."""
     sources, size = mix
     spec = spec_of(sources)
@@ -105,7 +105,7 @@ def run_of(folder, then, batch=8, **more):
     }
 
 
-def test_a_dropped_source_leaves_its_place_to_the_others_and_resumes_exactly(folder):
+def test_other_sources_replace_an_exhausted_one_and_resume_exactly(folder):
     spec = run_of(folder, "drop")
     whole, _ = read_ranks(spec, 1, 60)
     assert len(whole) == 60
@@ -146,7 +146,7 @@ def test_an_error_names_the_source_after_all_earlier_batches(folder, workers):
             next(batches)
 
 
-def test_samples_without_batches_stop_too(folder):
+def test_a_run_without_batches_stops(folder):
     spec = run_of(folder, "stop", batch=4, elastic={"ranks": 1, "workers": 1}) | {
         "batch": None,
         "epoch": None,

@@ -30,7 +30,7 @@ def mesh(names, shape, coordinate):
         (("dp", "shard", "tp"), [1, 0, 2], Seat(8, 12)),
     ],
 )
-def test_the_place_is_that_along_the_dimensions_named(dim, coordinate, seat):
+def test_the_rank_is_counted_along_the_named_dimensions(dim, coordinate, seat):
     assert find_seat_in_mesh(mesh(("dp", "shard", "tp"), (2, 2, 3), coordinate), dim) == seat
 
 
@@ -43,7 +43,7 @@ def test_the_place_is_that_along_the_dimensions_named(dim, coordinate, seat):
         ((mesh(("dp",), (4,), None), "dp"), "not in the mesh"),
     ],
 )
-def test_a_mesh_without_such_a_place_is_refused(given, says):
+def test_a_mesh_without_these_dimensions_is_rejected(given, says):
     with pytest.raises(UsageError, match=says):
         find_seat_in_mesh(*given)
 
@@ -72,7 +72,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.long  # four processes that import torch
-def test_peers_along_other_dimensions_read_the_same_and_count_once(tmp_path):
+def test_peers_along_other_dimensions_read_the_same_data_and_count_once(tmp_path):
     script = tmp_path / "mesh.py"
     script.write_text(SCRIPT)
     spec = {

@@ -8,7 +8,7 @@ from wdspec.planning.order import ShardOrder
 
 
 @given(st.integers(1, 60), st.integers(1, 40), st.sampled_from(("shuffled", "sequential")), st.integers(0, 5))
-def test_every_part_of_every_pass_is_dealt_exactly_once(shards, slots, kind, seed):
+def test_every_part_of_every_pass_is_assigned_exactly_once(shards, slots, kind, seed):
     order = ShardOrder(seed, "a", shards, slots, kind)
     turns = -(-3 * order.per_pass // slots)
     dealt = Counter(order.entry(slot, turn) for slot in range(slots) for turn in range(turns))
@@ -35,12 +35,12 @@ def test_passes_differ_and_do_not_depend_on_other_sources():
     assert first != [ShardOrder(2, "a", 50, 1).entry(0, i).shard for i in range(50)]
 
 
-def test_sequential_keeps_the_listed_order():
+def test_sequential_order_is_the_listed_order():
     order = ShardOrder(1, "a", 5, 1, "sequential")
     assert [order.entry(0, i).shard for i in range(7)] == [0, 1, 2, 3, 4, 0, 1]
 
 
-def test_a_slot_of_a_sequential_source_comes_to_every_part_of_a_shard():
+def test_a_slot_of_a_sequential_source_reaches_every_part_of_a_shard():
     for shards, slots in [(5, 16), (1, 6), (3, 7), (4, 32)]:
         order = ShardOrder(1, "a", shards, slots, "sequential")
         parts = {order.entry(0, turn)[1:] for turn in range(40 * order.per_pass)}
@@ -61,7 +61,7 @@ def test_resampled_draws_with_replacement():
 
 @pytest.mark.parametrize("kind", ["shuffled", "resampled", "sequential"])
 @pytest.mark.parametrize(("shards", "slots"), [(1, 1), (2, 2), (2, 4), (4, 4), (6, 4), (40, 8), (3, 7)])
-def test_every_slot_meets_every_part_of_every_shard(kind, shards, slots):
+def test_every_slot_reaches_every_part_of_every_shard(kind, shards, slots):
     order = ShardOrder(1, "a", shards, slots, kind)
     for slot in range(slots):
         met = {order.entry(slot, turn)[1:] for turn in range(30 * order.per_pass)}
@@ -69,7 +69,7 @@ def test_every_slot_meets_every_part_of_every_shard(kind, shards, slots):
 
 
 @pytest.mark.parametrize(("shards", "slots"), [(2, 2), (5, 4), (6, 4), (3, 7), (12, 12)])
-def test_a_sequential_pass_is_as_listed_whichever_slot_takes_which_shard(shards, slots):
+def test_a_sequential_pass_keeps_the_listed_order_for_any_assignment(shards, slots):
     order = ShardOrder(1, "a", shards, slots, "sequential")
     turns = 6 * order.per_pass // slots
     entries = sorted(order.entry(slot, turn) for slot in range(slots) for turn in range(turns))

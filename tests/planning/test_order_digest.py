@@ -376,14 +376,14 @@ def test_every_key_declares_what_it_affects(name):
     )
 
 
-def test_all_keys_of_the_language_are_among_them():
+def test_the_test_covers_all_keys_of_the_language():
     for model, kind, merged in ((Spec, "top", MERGED_TOP), (Source, "source", MERGED_SOURCE)):
         firsts = {name.split()[1].split(".")[0] for name in KEYS if name.startswith(kind)}
         assert firsts | {"dataset"} | set(merged) == {*keys_of(model), *merged}
 
 
 @pytest.mark.parametrize("name", sorted(set(KEYS) - NOT_IN_SOURCES))
-def test_a_change_of_a_key_shows_where_it_says(name, folder, monkeypatch):
+def test_a_changed_key_changes_the_digests_that_it_declares(name, folder, monkeypatch):
     monkeypatch.chdir(folder)
     before, after = (described(made(name, change)) for change in EXAMPLES[name])
     what = KEYS[name].affects.what
@@ -451,7 +451,7 @@ class WithKnobs(Source):
     knobs: tuple[Knob, ...] = Field((), description="A list of maps.")
 
 
-def test_the_place_in_a_list_of_maps_is_in_the_digest():
+def test_the_position_in_a_list_of_maps_is_in_the_digest():
     (key,) = (key for key in declared_keys(WithKnobs) if key.name == "knobs.x")
     one, two = (
         WithKnobs.model_construct(knobs=knobs) for knobs in ((Knob(x=1), Knob()), (Knob(), Knob(x=1)))
@@ -475,14 +475,14 @@ ETL = {"aistore": {**AIS, "etl": "first-etl"}}
         ({"aistore": AIS}, {"aistore": False}, True),
     ],
 )
-def test_the_etl_that_takes_effect_is_in_the_digest_of_the_samples(one, other, same):
+def test_the_effective_etl_is_in_the_digest_of_the_samples(one, other, same):
     plain, changed = (
         wdspec.load({**one, "dataset": [{"name": "a", **SOURCES["a"], **keys}]}) for keys in ({}, other)
     )
     assert (describe_samples(plain) == describe_samples(changed)) is same
 
 
-def test_maps_are_read_by_name_alone():
+def test_the_order_of_keys_in_a_map_does_not_matter():
     keys = {
         "decode": {"jpg": "rgb8", "cls": "raw"},
         "rename": {"a": "jpg", "b": "cls"},

@@ -32,7 +32,7 @@ def shares(*dataset, mix=None):
     return effective_shares(dataset, spec.mix, lambda s: counts[s.name])
 
 
-def test_without_shares_sources_count_by_their_shards():
+def test_without_shares_sources_are_weighted_by_shards():
     assert shares(source("a"), source("b", "{0..29}.tar")) == {"a": Fraction(1, 4), "b": Fraction(3, 4)}
 
 
@@ -48,7 +48,7 @@ def test_sizes_are_capped_and_tempered():
     assert shares(source("a"), source("b", "{0..99}.tar"), mix=MixOptions(by="equal"))["a"] == Fraction(1, 2)
 
 
-def test_size_by_samples_needs_them_declared():
+def test_size_by_samples_needs_declared_samples():
     a, b = source("a", samples=100), source("b", samples=300)
     assert shares(a, b, mix=MixOptions(by="samples"))["b"] == Fraction(3, 4)
     with pytest.raises(UsageError, match=r"`samples:`.*source c"):
@@ -56,13 +56,13 @@ def test_size_by_samples_needs_them_declared():
 
 
 @pytest.mark.parametrize("temperature", [0.001, 1e-320])
-def test_sizes_too_large_for_numbers_are_refused(temperature):
+def test_sizes_that_overflow_are_rejected(temperature):
     mix = MixOptions(by="bytes", temperature=temperature)
     with pytest.raises(UsageError, match=r"nearer to 1, or set `cap`.*source a"):
         shares(source("a", bytes=10**15), source("b", bytes=10**12), mix=mix)
 
 
-def test_nested_mixes_multiply_out():
+def test_shares_of_nested_mixes_are_multiplied():
     inner = Source(
         name="in", dataset=(source("x", weight=3.0), source("y", weight=1.0)), probability=0.5, base="/"
     )
@@ -71,7 +71,7 @@ def test_nested_mixes_multiply_out():
     assert sum(mixed.values()) == 1
 
 
-def test_probabilities_that_nearly_sum_to_one_are_normalised_exactly():
+def test_probabilities_that_nearly_sum_to_one_are_normalized_exactly():
     assert (
         sum(
             shares(
@@ -110,7 +110,7 @@ def test_epochs_are_whole_global_batches():
     assert planned(Spec(dataset=data)).epoch_batches is None
 
 
-def test_values_that_do_not_fit_name_values_that_would():
+def test_errors_about_unfit_values_suggest_fitting_ones():
     data = (source("a"),)
     with pytest.raises(UsageError, match="shorter than one global batch of 40"):
         planned(Spec(dataset=data, batch=Batch(size=10), epoch=Epoch(samples=39)), ranks=4)
@@ -124,14 +124,14 @@ def test_values_that_do_not_fit_name_values_that_would():
         planned(Spec(dataset=data)).require_epoch()
 
 
-def test_a_million_shards_plan_and_pickle_small():
+def test_the_plan_of_a_million_shards_and_its_pickle_are_small():
     plan = planned(Spec(dataset=(source("a", "{000000..999999}.tar"),)), 128, 8)
     assert len(pickle.dumps(plan)) < 10_000
     assert pickle.loads(pickle.dumps(plan)) == plan
     assert all(plan.sources[0].order.entry(s, 10_000).shard < 10**6 for s in range(0, 1024, 100))
 
 
-def test_adding_a_source_leaves_the_shard_order_of_the_others():
+def test_adding_a_source_keeps_the_shard_order_of_the_others():
     alone = planned(Spec(dataset=(source("a"),)))
     together = planned(Spec(dataset=(source("a"), source("b"))))
     order, same = alone.sources[0].order, together.sources[0].order

@@ -66,7 +66,7 @@ def test_shares_change_at_the_first_batch_at_or_after_each_step(topology, unit):
     assert not (drawn[second:] == 0).any()
 
 
-def test_a_segment_draws_as_a_run_that_starts_there():
+def test_a_segment_draws_like_a_run_that_starts_there():
     topology, shares = Topology(2, 3), [Fraction(1, 3), Fraction(2, 3)]
     fresh, later = (Draws(shares, 5, topology, 4, start=start) for start in (0, 7))
     for number in range(40):
@@ -84,7 +84,7 @@ def test_a_segment_draws_as_a_run_that_starts_there():
     st.data(),
 )
 @settings(deadline=None, max_examples=60)
-def test_a_batch_is_the_same_in_any_run_of_batches(ats, draw, unit, topology, b, data):
+def test_a_batch_is_the_same_in_any_range_of_batches(ats, draw, unit, topology, b, data):
     names = "abc"
     steps = [
         {"at": at, "shares": dict(zip(names, data.draw(st.permutations((0, 1, 5))), strict=True))}
@@ -105,7 +105,7 @@ def test_the_last_step_between_the_same_two_batches_wins():
     assert [source.name for source in plan.sources] == ["a", "c"]
 
 
-def test_a_schedule_may_name_a_nested_mix():
+def test_a_schedule_can_name_a_nested_mix():
     dataset = [
         {
             "name": "in",
@@ -126,14 +126,14 @@ def test_a_schedule_may_name_a_nested_mix():
     assert plan.mean_shares(4) == plan.schedule[0].shares
 
 
-def test_buffer_and_interleave_use_the_largest_share_a_source_ever_has():
+def test_buffer_and_interleave_use_the_maximum_share_of_a_source():
     plan = planned(batch=4, mix={"schedule": SCHEDULE}, defaults={"shuffle": 2000})
     assert [source.delays.size for source in plan.sources] == [2000, 1400, 1000]
     assert [source.interleave for source in plan.sources] == [8, 6, 4]
 
 
 @pytest.mark.parametrize("draw", ["even", "random", "round_robin"])
-def test_a_batch_of_one_source_is_of_the_same_source_on_every_rank(draw):
+def test_all_ranks_use_the_same_source_in_a_single_source_batch(draw):
     topology = Topology(4, 3)
     drawn = by_batch(planned(topology, batch=5, mix={"unit": "batch", "draw": draw}), 300)
     assert drawn.shape == (300, 20)
@@ -143,7 +143,7 @@ def test_a_batch_of_one_source_is_of_the_same_source_on_every_rank(draw):
         assert np.abs(counts - 100 / 3).max() < (2 if draw != "random" else 30)
 
 
-def test_batches_of_one_source_alternate_although_workers_take_turns():
+def test_single_source_batches_alternate_with_several_workers():
     plan = planned(
         Topology(1, 2),
         batch=5,
@@ -210,7 +210,7 @@ def test_shares_that_change_often_are_right_on_average(topology, b, batches, mix
 
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize(("topology", "b", "batches"), [(Topology(2, 3), 8, 200), (Topology(4, 2), 1, 1000)])
-def test_every_part_of_a_ramp_keeps_the_bounds_of_a_run(topology, b, batches, mix):
+def test_every_part_of_a_ramp_stays_within_the_bounds_of_a_run(topology, b, batches, mix):
     plan = scheduled(topology, b, batches, mix, True, 5)
     draws, (ranks, workers) = plan.draws(), (topology.ranks, topology.workers)
     for segment, after in zip(plan.schedule, [*plan.schedule[1:], None], strict=True):

@@ -4,7 +4,7 @@ from wdspec.base.errors import UsageError
 from wdspec.planning.topology import Seat, find_seat
 
 
-def test_alone_by_default():
+def test_a_process_is_alone_by_default():
     assert find_seat(environ={}) == Seat(0, 1)
 
 
@@ -31,19 +31,19 @@ def test_the_environment_of_torchrun_comes_before_slurm():
         ({"RANK": "2", "WORLD_SIZE": "2"}, "rank 2 is not in 0..1"),
     ],
 )
-def test_half_or_wrong_places_are_refused(environ, says):
+def test_incomplete_or_wrong_ranks_are_rejected(environ, says):
     with pytest.raises(UsageError, match=says):
         find_seat(environ=environ)
 
 
-def test_half_of_the_arguments_is_refused():
+def test_one_argument_of_two_is_rejected():
     with pytest.raises(UsageError, match="`rank` was given without `world_size`"):
         find_seat(rank=0)
     with pytest.raises(UsageError, match="`world_size` was given without `rank`"):
         find_seat(world_size=2)
 
 
-def test_torch_distributed_is_asked_and_must_not_be_contradicted(tmp_path):
+def test_torch_distributed_is_used_and_contradictions_are_errors(tmp_path):
     import torch.distributed as dist
 
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
@@ -56,7 +56,7 @@ def test_torch_distributed_is_asked_and_must_not_be_contradicted(tmp_path):
         dist.destroy_process_group()
 
 
-def test_a_seat_that_nothing_stated_is_known_as_assumed():
+def test_a_default_seat_is_marked_as_assumed():
     assumed, stated = find_seat(environ={}), find_seat(0, 1)
     assert assumed == stated
     assert (assumed.is_assumed, stated.is_assumed) == (True, False)

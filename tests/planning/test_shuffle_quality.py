@@ -86,7 +86,7 @@ def real_stream(count, size, shard, shards, interleave):
 
 @pytest.mark.parametrize("interleave", [1, 4])
 @pytest.mark.parametrize(("size", "shard"), [(100, 37), (250, 1000), (1000, 128)])
-def test_the_measurement_is_of_the_order_of_the_pipeline(size, shard, interleave):
+def test_the_measurement_uses_the_order_of_the_pipeline(size, shard, interleave):
     shards = 8 * interleave
     count = shards * shard
     expected = delayed(reading(count, shard, interleave), size)
@@ -94,12 +94,12 @@ def test_the_measurement_is_of_the_order_of_the_pipeline(size, shard, interleave
 
 
 @pytest.mark.parametrize("shuffle", [delayed, reservoir])
-def test_every_sample_comes_out_once(shuffle):
+def test_every_sample_is_released_once(shuffle):
     read = reading(5000, 70, 3, 11)
     assert sorted(shuffle(read, 300).tolist()) == sorted(read.tolist())
 
 
-def test_our_reservoir_is_that_of_webdataset():
+def test_our_reservoir_matches_webdataset():
     from webdataset.filters import _shuffle
 
     read = reading(60_000, 1000)
@@ -115,7 +115,7 @@ def test_our_reservoir_is_that_of_webdataset():
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_neighbours_come_out_as_far_apart_as_theory_has_it_and_as_from_a_reservoir(size):
+def test_distances_of_neighbours_match_theory_and_a_reservoir(size):
     (delays,), (pool,) = measure(delayed, size, 1000), measure(reservoir, size, 1000)
     assert np.median(delays.apart) == pytest.approx(0.713 * size, rel=0.03)
     assert np.median(pool.apart) == pytest.approx(np.log(2) * size, rel=0.05)
@@ -126,7 +126,7 @@ def test_neighbours_come_out_as_far_apart_as_theory_has_it_and_as_from_a_reservo
         assert delays.within(size // part) < 1.06 * pool.within(size // part)
 
 
-def test_delays_hold_no_sample_for_long_and_a_reservoir_some_for_ten_times_its_size():
+def test_delays_are_bounded_and_those_of_a_reservoir_are_not():
     (delays,), (pool,) = measure(delayed, 1000, 1000), measure(reservoir, 1000, 1000)
     # Of 50,000 samples the last leaves a reservoir after ln 50,000.
     assert delays.delay[-1] < 3.8 * 1000
@@ -134,14 +134,14 @@ def test_delays_hold_no_sample_for_long_and_a_reservoir_some_for_ten_times_its_s
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_hardly_more_order_is_left_over_short_stretches_than_by_a_reservoir(size):
+def test_short_ranges_keep_hardly_more_order_than_with_a_reservoir(size):
     (delays,), (pool,) = measure(delayed, size, 1000), measure(reservoir, size, 1000)
     # A reservoir's few very late samples belong to no stretch at all.
     assert delays.correlation <= pool.correlation + 0.07
 
 
 @pytest.mark.parametrize("shard", [100, 500, 875, 1000, 2000, 10_000])
-def test_shards_are_mixed_as_by_a_reservoir(shard):
+def test_shards_are_mixed_as_with_a_reservoir(shard):
     delays, pool = measure(delayed, 1000, shard, offsets=4), measure(reservoir, 1000, shard, offsets=4)
     same = [np.mean([each.same_shard for each in found]) for found in (delays, pool)]
     assert same[0] < same[1] + 0.015
@@ -149,7 +149,7 @@ def test_shards_are_mixed_as_by_a_reservoir(shard):
     assert np.mean([each.shards for each in delays]) > 0.6 * np.mean([each.shards for each in pool])
 
 
-def test_shards_read_in_turn_are_mixed_as_by_a_reservoir():
+def test_interleaved_shards_are_mixed_as_with_a_reservoir():
     (delays,), (pool,) = (measure(each, 1000, 10_000, 16, count=60_000) for each in (delayed, reservoir))
     for found in (delays, pool):
         assert found.same_shard == pytest.approx(1 / 16, abs=0.005)

@@ -94,7 +94,7 @@ def proven_bounds(shares):
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_no_count_is_further_off_than_proven(name):
+def test_no_count_exceeds_the_proven_deviation(name):
     shares = shares_of(name)
     exact, bounds = np.array([float(share) for share in shares]), proven_bounds(shares)
     assert bounds.max() < 4
@@ -124,7 +124,7 @@ def test_even_draws_on_some_topologies(name, b):
 @pytest.mark.parametrize("first", [1 << 40, (1 << 50) - 5])
 @pytest.mark.parametrize("unit", ["sample", "batch"])
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_even_draws_far_out(name, unit, first):
+def test_even_draws_at_large_positions(name, unit, first):
     for (n, k), b in (((1, 1), 1), ((3, 4), 21), ((8, 2), 64)):
         check_even(shares_of(name), Topology(n, k), b, first=first, unit=unit)
 
@@ -169,7 +169,7 @@ def test_no_drift_in_ten_million_draws(name, slot):
 @pytest.mark.parametrize("name", ["halves", "thirds", "fibonacci", "golden", "tenths"])
 @pytest.mark.parametrize("b", [5, 8, 34, 55, 89])
 @pytest.mark.parametrize("draw", ["even", "random"])
-def test_no_position_in_the_batch_has_a_favourite(name, b, draw):
+def test_no_position_in_the_batch_is_biased(name, b, draw):
     shares, batches = shares_of(name), 4000
     drawn = Draws(shares, 3, Topology(2, 3), b, draw).batches(1, 2, 0, batches)
     for source, share in enumerate(map(float, shares)):
@@ -179,7 +179,7 @@ def test_no_position_in_the_batch_has_a_favourite(name, b, draw):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_no_position_in_any_batch_has_a_favourite(name):
+def test_no_position_in_any_batch_is_biased(name):
     shares, batches = shares_of(name), 20_000
     for b in (*FIBONACCI[2:], *OTHERS):
         drawn = Draws(shares, 3, Topology(2, 3), b).batches(1, 2, 0, batches)
@@ -226,7 +226,7 @@ def test_round_robin_is_fair_to_every_slot(sources, unit):
 @pytest.mark.parametrize("unit", ["sample", "batch"])
 @pytest.mark.parametrize("topology", [Topology(1, 1), Topology(3, 4), Topology(4, 5)])
 @pytest.mark.parametrize("b", [1, 8, 21])
-def test_every_segment_of_a_schedule_is_as_even_as_a_run(topology, b, unit):
+def test_every_schedule_segment_is_as_even_as_a_run(topology, b, unit):
     segments = [(0, (1, 1, 1)), (37, (1, 0, 2)), (61, (0, 1, 10**6)), (1_000_003, (5, 3, 2))]
     parts = [
         Draws([Fraction(w, sum(ws)) for w in ws], 5, topology, b, "even", unit, start)
@@ -249,7 +249,7 @@ def test_every_segment_of_a_schedule_is_as_even_as_a_run(topology, b, unit):
             assert np.abs(off.sum(axis=(0, 1))).max() <= max(topology.slots, 3) * scale
 
 
-def test_a_rare_source_comes_evenly_over_the_workers():
+def test_a_rare_source_is_spread_evenly_over_workers():
     """Each of K workers alone would meet it once in 10,000 draws; together they do once in 10,000 / K."""
     shares, topology = [Fraction(9999, 10_000), Fraction(1, 10_000)], Topology(1, 16)
     for unit in ("sample", "batch"):

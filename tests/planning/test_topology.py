@@ -19,7 +19,7 @@ def test_ranks_share_the_canonical_ranks():
 
 @pytest.mark.parametrize("ranks", range(1, 9))
 @pytest.mark.parametrize("per_slot", range(1, 7))
-def test_ranks_share_the_places_of_a_batch_evenly(ranks, per_slot):
+def test_ranks_divide_the_positions_of_a_batch_evenly(ranks, per_slot):
     topology, places = Topology(ranks, 1), ranks * per_slot
     for world_size in range(1, places + 1):
         if places % world_size:
@@ -44,7 +44,7 @@ def test_a_topology_is_not_empty():
         Topology(0, 1)
 
 
-def test_the_most_that_a_rank_reads_is_that_of_the_worst_rank():
+def test_the_maximum_that_a_rank_reads_is_that_of_the_worst_rank():
     for ranks, per_slot in ((1, 1), (4, 3), (6, 4), (5, 12), (64, 24)):
         topology = Topology(ranks, 1)
         for world in legal_world_sizes(ranks, per_slot):

@@ -63,7 +63,7 @@ def only_fields(samples):
     }
 
 
-def test_a_spec_is_read_as_process_reads_it_and_written_as_whole_shards(job):
+def test_a_spec_is_read_like_process_and_written_as_complete_shards(job):
     import wdspec.ray
 
     assert CliRunner().invoke(process, ["job.yaml", "--output", "processed"]).exit_code == 0
@@ -102,7 +102,7 @@ def damage(data, kind):
 
 @long
 @pytest.mark.parametrize("kind", ["cut between samples", "cut after a member", "a bad header", "zeros"])
-def test_a_damaged_shard_is_an_error_where_ray_returns_less(tmp_path, kind):
+def test_a_damaged_shard_is_an_error_and_never_fewer_rows(tmp_path, kind):
     import ray
 
     import wdspec.ray
@@ -121,7 +121,7 @@ def test_a_damaged_shard_is_an_error_where_ray_returns_less(tmp_path, kind):
 
 
 @long
-def test_every_shard_is_a_task_with_what_is_known_of_it(tmp_path):
+def test_every_shard_is_a_task_with_its_metadata(tmp_path):
     import wdspec.ray
 
     shards = write_source(tmp_path, "a", shards=3, samples=10)
@@ -146,7 +146,7 @@ def test_every_shard_is_a_task_with_what_is_known_of_it(tmp_path):
 
 
 @long
-def test_a_task_reads_several_of_very_many_shards(tmp_path, monkeypatch):
+def test_a_task_reads_several_shards_if_there_are_many(tmp_path, monkeypatch):
     import ray
 
     from wdspec.ray import datasource
@@ -207,7 +207,7 @@ def _npy(array):
 
 
 @long
-def test_a_schema_makes_columns_of_dicts(job):
+def test_a_schema_turns_dicts_into_columns(job):
     import wdspec.ray
 
     keys = {"map": "functions:number_objects", "defaults.select": None}
@@ -222,7 +222,7 @@ def test_a_schema_makes_columns_of_dicts(job):
 
 
 @long
-def test_classes_of_map_are_built_once_in_a_worker(job):
+def test_map_classes_are_built_once_per_worker(job):
     import wdspec.ray
 
     rows = wdspec.ray.read("job.yaml", overrides={"map": "functions:Counted"}).take_all()
@@ -240,7 +240,7 @@ def test_errors_of_functions_name_the_sample(job):
     assert wdspec.ray.read("job.yaml", overrides=skips).count() == 19
 
 
-def test_a_spec_with_a_stage_is_refused(job):
+def test_a_spec_with_a_stage_is_rejected(job):
     import wdspec.ray
 
     with pytest.raises(wdspec.UsageError, match=r"wdspec\.ray\.read handles each sample separately"):
@@ -266,7 +266,7 @@ def test_a_folder_with_shards_is_replaced_only_on_request(tmp_path):
 
 
 @long
-def test_a_write_that_fails_leaves_nothing(tmp_path):
+def test_a_failed_write_leaves_nothing(tmp_path):
     import wdspec.ray
 
     spec = {"dataset": [{"shards": write_source(tmp_path / "in", "a", shards=4, samples=5)}]}
@@ -297,7 +297,7 @@ def test_rows_without_keys_are_numbered(tmp_path):
 
 
 @long
-def test_pictures_go_to_a_cluster_and_back(tmp_path):
+def test_images_round_trip_through_a_cluster(tmp_path):
     import wdspec.ray
 
     keys = {"defaults": {"decode": "l8", "extensions": "png cls"}}
@@ -312,7 +312,7 @@ def test_pictures_go_to_a_cluster_and_back(tmp_path):
 
 
 @long
-def test_the_lines_of_the_page_run(tmp_path, monkeypatch, capsys):
+def test_the_documented_code_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (block,) = re.findall(
@@ -336,7 +336,7 @@ def test_the_lines_of_the_page_run(tmp_path, monkeypatch, capsys):
     ],
     ids=["subset", "where", "exclude", "lookup", "join"],
 )
-def test_selections_joins_and_lookups_are_those_of_process(tmp_path, monkeypatch, keys):
+def test_selections_joins_and_lookups_match_process(tmp_path, monkeypatch, keys):
     import wdspec.ray
 
     monkeypatch.chdir(tmp_path)

@@ -59,7 +59,7 @@ def from_ais(double, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["drawn", "pass"])
-def test_coming_shards_are_prefetched_by_the_cluster_on_request(double, from_ais, kind):
+def test_the_cluster_prefetches_upcoming_shards_on_request(double, from_ais, kind):
     from_ais()
     names = {f"a/s-{n:03d}.tar" for n in range(6)}
     spec = {
@@ -77,9 +77,7 @@ def test_coming_shards_are_prefetched_by_the_cluster_on_request(double, from_ais
     assert list(double.jobs.values()) == asked
 
 
-def test_a_cluster_that_refuses_to_prefetch_is_asked_once_and_read_from(
-    double, from_ais, monkeypatch, caplog
-):
+def test_a_cluster_that_rejects_prefetch_is_asked_once_and_still_read(double, from_ais, monkeypatch, caplog):
     from_ais()
     monkeypatch.setattr(
         GatewayHandler, "prefetch", lambda self, bucket, value: self.refuse(403, "not permitted")
@@ -105,9 +103,7 @@ def epoch(spec=SPEC, workers=2, state=None, stop=None):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_samples_are_those_of_a_disk_and_each_shard_is_asked_for_once(
-    double, from_disk, from_ais, workers
-):
+def test_samples_equal_those_on_disk_with_one_request_per_shard(double, from_disk, from_ais, workers):
     from_disk()
     expected, _ = epoch(workers=workers)
     from_ais()
@@ -119,7 +115,7 @@ def test_the_samples_are_those_of_a_disk_and_each_shard_is_asked_for_once(
     assert max(map(asked.count, asked)) <= 2
 
 
-def test_a_small_epoch_asks_for_each_shard_exactly_once(double, from_ais):
+def test_a_small_epoch_requests_each_shard_exactly_once(double, from_ais):
     from_ais()
     spec = {
         "dataset": [{"shards": "gs://train/a/s-{000..005}.tar"}],
@@ -155,7 +151,7 @@ def test_faults_change_nothing(double, from_disk, from_ais):
     assert epoch(workers=0)[0] == expected
 
 
-def test_a_wrong_setup_is_never_skipped_like_a_bad_shard(double, from_ais, monkeypatch):
+def test_a_setup_error_is_never_skipped_like_a_bad_shard(double, from_ais, monkeypatch):
     from_ais()
     spec = {"dataset": [{"shards": "gs://trian/a/s-000.tar"}], "errors": "skip", "batch": 2}
     for workers in (0, 1):
@@ -169,7 +165,7 @@ def test_a_wrong_setup_is_never_skipped_like_a_bad_shard(double, from_ais, monke
         wdspec.plan(SPEC)
 
 
-def test_a_missing_shard_is_skipped_where_the_spec_says_so(double, from_ais):
+def test_a_missing_shard_is_skipped_if_the_spec_says_so(double, from_ais):
     from_ais()
     double.remove("gs://train/a/s-002.tar")
     spec = {"dataset": [{"shards": "gs://train/a/s-{000..005}.tar"}], "errors": "skip", "batch": 10}
@@ -177,7 +173,7 @@ def test_a_missing_shard_is_skipped_where_the_spec_says_so(double, from_ais):
         assert len({key for batch in loader for key in batch["__key__"]}) == 100
 
 
-def test_an_etl_for_one_source_next_to_a_plain_one(double, from_ais):
+def test_an_etl_can_apply_to_one_source(double, from_ais):
     from_ais()
     double.etls["upper-case"] = Etl(lambda data, args: data.replace(b"s 0", b"S 0"))
     plain = {"shards": "gs://train/a/s-000.tar", "weight": 1, "name": "plain"}
@@ -191,7 +187,7 @@ def test_an_etl_for_one_source_next_to_a_plain_one(double, from_ais):
     assert texts == {("plain", "s 0"), ("changed", "S 0")}
 
 
-def test_an_etl_must_give_tar(double, from_ais):
+def test_an_etl_must_return_tar(double, from_ais):
     from_ais()
     spec = {"dataset": [{"shards": "gs://train/a.jsonl", "aistore": {"etl": "upper-case"}}], "batch": 2}
     double.put("gs://train/a.jsonl", b"{}\n")
@@ -203,7 +199,7 @@ def test_an_etl_must_give_tar(double, from_ais):
         next(iter(loader))
 
 
-def test_copies_are_made_through_the_cluster_and_those_of_an_etl_are_kept_apart(double, from_ais, tmp_path):
+def test_copies_of_an_etl_are_separate(double, from_ais, tmp_path):
     from_ais()
     double.etls["upper-case"] = Etl(lambda data, args: data.replace(b"s ", b"S "))
     plain = {"shards": "gs://train/a/s-{000..002}.tar", "weight": 1, "name": "plain"}
@@ -230,7 +226,7 @@ def test_copies_are_made_through_the_cluster_and_those_of_an_etl_are_kept_apart(
     assert len(double.seen("t")) == 6
 
 
-def test_incomplete_output_of_an_etl_is_never_kept(double, from_ais, tmp_path):
+def test_incomplete_etl_output_is_never_cached(double, from_ais, tmp_path):
     from_ais()
     double.etls["upper-case"] = Etl(lambda data, args: data, dies_after=10_240)
     source = {"shards": "gs://train/a/s-000.tar", "aistore": {"etl": "upper-case"}}

@@ -74,7 +74,7 @@ def test_text_bytes_dicts_and_lists_are_lists(values):
     assert batch_of(*values) == values
 
 
-def test_requested_lists_are_lists_even_if_values_stack():
+def test_requested_lists_stay_lists_even_if_values_stack():
     assert batch_of(1, 2, ragged={"x": "list"}) == [1, 2]
     assert batch_of(1, 2, ragged="list").tolist() == [1, 2]
 
@@ -119,7 +119,7 @@ def test_tokens_are_padded_as_requested(options, rows):
         assert set(row[mask].tolist()) <= {1, 2, 3, 4}
 
 
-def test_audio_is_padded_and_keeps_its_rates():
+def test_audio_is_padded_and_keeps_its_sample_rates():
     values = [(np.ones((2, 5), np.float32), 8000), (np.ones((2, 3), np.float32), 8000)]
     sound, rates = batch_of(*values, collate={"x": {"pad": {"axis": -1}}})
     assert sound.values.shape == (2, 2, 5)
@@ -128,7 +128,7 @@ def test_audio_is_padded_and_keeps_its_rates():
     assert rates.tolist() == [8000, 8000]
 
 
-def test_boxes_of_an_image_without_any_are_padded():
+def test_an_image_without_boxes_is_padded():
     padded = batch_of([[0, 0, 1, 1], [0.5, 0, 1, 1]], [], collate={"x": {"pad": {"value": -1}}})
     assert padded.values.shape == (2, 2, 4)
     assert padded.mask.tolist() == [[True, True], [False, False]]
@@ -150,7 +150,7 @@ def test_two_axes_are_padded_together():
     assert torch.equal(padded.values[..., 0] == 1, padded.mask)
 
 
-def test_nested_tensors_keep_their_lengths():
+def test_nested_tensors_keep_lengths():
     nested = batch_of([1, 2, 3], [4], collate={"x": "nested"})
     assert nested.is_nested
     assert [row.tolist() for row in nested.unbind()] == [[1, 2, 3], [4]]
@@ -164,13 +164,13 @@ def count(samples):
     return len(samples)
 
 
-def test_functions_make_a_field_or_the_whole_batch():
+def test_functions_can_collate_a_field_or_the_whole_batch():
     assert batch_of("a", "b", collate={"x": f"{__name__}:join"}) == "a+b"
     maker = BatchMaker(Batch(size=2, collate=f"{__name__}:count"), None)
     assert pickle.loads(pickle.dumps(maker))(samples(1, 2)) == 2
 
 
-def test_tuples_of_fields_are_collated_by_the_first_spelling():
+def test_collate_keys_match_the_first_alternative_of_a_field():
     maker = BatchMaker(Batch(size=2, collate={"x": "pad"}), ("x;y", "__key__"))
     padded, keys = maker(samples([1, 2], [3]))
     assert padded.lengths.tolist() == [2, 1]
@@ -200,19 +200,19 @@ def test_values_that_cannot_be_padded_are_explained(values, options, said):
     assert caught.value.place == {"source": "a", "key": "k0, k1", "field": "x"}
 
 
-def test_values_that_make_no_nested_tensor_are_explained():
+def test_values_that_fit_no_nested_tensor_are_explained():
     with pytest.raises(FieldError, match=r"torch cannot make a nested tensor of \(2, 3\)"):
         batch_of(np.zeros((2, 3)), np.zeros((3, 4)), collate={"x": "nested"})
 
 
 @pytest.mark.parametrize("options", [{"collate": {"y": "pad"}}, {"ragged": {"y": "list"}}])
-def test_an_unknown_field_is_named(options):
+def test_an_unknown_field_is_reported(options):
     with pytest.raises(SpecError, match="names the field `y`, but a sample has x"):
         batch_of(1, 2, **options)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_loader_gives_padded_and_nested_fields(tmp_path, workers):
+def test_a_loader_delivers_padded_and_nested_fields(tmp_path, workers):
     texts = [b"[1, 2]", b"[3]", b"[4, 5, 6]", b"[7]"]
     write_shard(
         tmp_path / "a.tar", [(f"{i}", {"a.json": text, "b.json": text}) for i, text in enumerate(texts)]

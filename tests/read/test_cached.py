@@ -43,7 +43,7 @@ def epochs(document, count=3, workers=2):
         return [[(batch["__url__"], batch["__key__"]) for batch in loader] for _ in range(count)]
 
 
-def test_samples_are_the_same_without_a_cache_and_with_a_cold_and_a_warm_one(served, tmp_path):
+def test_samples_are_the_same_with_no_cold_or_warm_cache(served, tmp_path):
     expected = epochs(spec(served))
     assert epochs(spec(served, cache=str(tmp_path / "c"))) == expected
     before = served.fetched.total()
@@ -51,7 +51,7 @@ def test_samples_are_the_same_without_a_cache_and_with_a_cold_and_a_warm_one(ser
     assert served.fetched.total() == before
 
 
-def test_copies_of_the_same_file_name_are_kept_apart(served, tmp_path):
+def test_copies_with_the_same_file_name_are_separate(served, tmp_path):
     epochs(spec(served, cache=str(tmp_path / "c")))
     host = served.url.removeprefix("http://")
     for name in ("a", "b"):
@@ -82,7 +82,7 @@ def test_a_state_of_an_uncached_run_resumes_from_a_cache(served, tmp_path):
         assert rest[:27] == expected[13:40]
 
 
-def test_wds_cache_is_used_and_a_tilde_is_the_home_directory(served, tmp_path, monkeypatch):
+def test_wds_cache_is_used_and_tildes_are_expanded(served, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("WDS_CACHE", "~/copies")
     monkeypatch.chdir(tmp_path)
@@ -119,13 +119,13 @@ def test_an_error_page_is_an_error_and_leaves_nothing(served, tmp_path):
     assert not list((tmp_path / "c").rglob("b"))
 
 
-def test_a_cache_smaller_than_one_pass_gives_the_same_samples(served, tmp_path):
+def test_a_cache_smaller_than_one_pass_delivers_the_same_samples(served, tmp_path):
     expected = epochs(spec(served))
     small = {"dir": str(tmp_path / "c"), "size": "200kB"}
     assert epochs(spec(served, cache=small)) == expected
 
 
-def test_a_limit_below_every_shard_streams(served, tmp_path):
+def test_a_limit_below_the_shard_size_streams(served, tmp_path):
     small = {"dir": str(tmp_path / "c"), "size": "10kB"}
     assert epochs(spec(served, cache=small)) == epochs(spec(served))
 
@@ -172,7 +172,7 @@ def test_processes_with_workers_on_one_cold_cache_fetch_every_shard_once(served,
     assert len(served.fetched) == 8
 
 
-def test_the_name_as_it_is_written_says_the_format_of_a_copy(served, tmp_path):
+def test_the_name_in_the_spec_sets_the_format_of_a_copy(served, tmp_path):
     lines = "".join(json.dumps({"__key__": str(n), "n": n}) + "\n" for n in range(40))
     for number in range(2):
         (tmp_path / "served" / f"part{number}").write_text(lines)

@@ -42,7 +42,7 @@ def test_equal_values_stack_as_in_torch(values):
         [np.array([None]), np.array([None])],
     ],
 )
-def test_values_that_do_not_stack_stay_a_list(values):
+def test_values_that_do_not_stack_become_a_list(values):
     assert stack(values) is values
 
 
@@ -57,19 +57,19 @@ def test_a_batch_is_a_dict_in_the_order_of_the_fields():
     assert batch["__key__"] == ["k", "l"]
 
 
-def test_unlike_sources_are_listed_with_the_rename_to_paste():
+def test_different_sources_are_listed_with_a_rename_to_paste():
     with pytest.raises(FieldError) as caught:
         collate([sample("a", image=1, cls=2), sample("b", png=1, cls=2)])
     assert "a: cls, image\n  b: cls, png" in str(caught.value)
     assert "in b: rename: {image: png}" in str(caught.value)
 
 
-def test_unlike_samples_of_one_source_are_named():
+def test_different_samples_of_one_source_are_reported():
     with pytest.raises(FieldError, match=r"one source have different fields.*\(cls; cls, txt\).*key k2"):
         collate([sample("a", cls=1), sample("a", "k2", cls=1, txt="x")])
 
 
-def test_tuples_take_the_first_alternative_present():
+def test_tuples_use_the_first_present_alternative():
     assert as_tuple({"png": 1, "cls": 2}, ("jpg;png", "cls")) == (1, 2)
     with pytest.raises(FieldError, match="no field `jpg`; it has: png"):
         as_tuple({"png": 1}, ("jpg",))

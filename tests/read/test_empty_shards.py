@@ -45,12 +45,12 @@ def test_it_is_skipped_and_counted_under_a_policy(folder):
         read(folder, errors={"skip": True, "max_count": 0})
 
 
-def test_it_is_read_where_allowed(folder):
+def test_it_is_read_if_allowed(folder):
     for _ in range(2):
         assert read(folder, empty="allow") == ["a", "a"]
 
 
-def test_pipelines_in_python_refuse_it_unless_allowed(folder):
+def test_pipelines_in_python_reject_it_unless_allowed(folder):
     shards, _, _ = folder
     with pytest.raises(wdspec.ShardError):
         list(wdspec.WebDataset(shards, shardshuffle=False))

@@ -77,7 +77,7 @@ def write_sizes(folder, name, sizes):
     shuffle=st.sampled_from((0, 3, 50)),
 )
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_sample_comes_once_over_all_ranks(
+def test_every_sample_appears_once_over_all_ranks(
     tmp_path_factory, sizes, ranks, workers, batch, filtered, order, shuffle
 ):
     folder = tmp_path_factory.mktemp("pass")
@@ -107,9 +107,7 @@ def test_every_sample_comes_once_over_all_ranks(
     where=st.integers(0, 100),
 )
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_damaged_samples_leave_their_places_empty_and_move_no_others(
-    tmp_path_factory, sizes, ranks, workers, batch, damage, where
-):
+def test_damaged_samples_leave_empty_positions(tmp_path_factory, sizes, ranks, workers, batch, damage, where):
     folder = tmp_path_factory.mktemp("damage")
     names, keys = write_sizes(folder, "a", sizes)
     number = where % len(sizes)
@@ -219,7 +217,7 @@ def test_shuffled_passes_are_permutations_that_change_with_the_seed_only(tmp_pat
     assert first != sorted(first)
 
 
-def test_drop_leaves_the_remainder_out(tmp_path):
+def test_drop_omits_the_remainder(tmp_path):
     spec = {
         "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 2, 7)}],
         "batch": 4,
@@ -234,7 +232,7 @@ def test_drop_leaves_the_remainder_out(tmp_path):
         wdspec.loader({**spec, "batch": 20})
 
 
-def test_limit_ends_the_pass_and_the_counting(tmp_path):
+def test_limit_ends_the_pass_and_counting(tmp_path):
     shards = write_source(tmp_path, "a", 4, 5)
     (tmp_path / "a-002.tar").write_bytes(b"never opened")
     spec = {
@@ -255,7 +253,7 @@ def test_padding_repeats_a_sample_so_that_fields_stack(tmp_path):
     assert last["__mask__"].tolist() == [True, False, False, False]
 
 
-def test_tuples_have_the_mask_if_they_name_it(tmp_path):
+def test_tuples_include_the_mask_if_named(tmp_path):
     spec = {
         "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 1, 3)}],
         "to_tuple": "cls __mask__",
@@ -269,7 +267,7 @@ def test_tuples_have_the_mask_if_they_name_it(tmp_path):
         ]
 
 
-def test_a_pass_that_was_left_early_restarts(tmp_path):
+def test_an_abandoned_pass_restarts(tmp_path):
     spec = {"dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 3, 7)}], **FINITE}
     for workers in (0, 2):
         with wdspec.loader(spec, num_workers=workers, rank=0, world_size=1) as loader:
@@ -324,7 +322,7 @@ def test_a_pass_resumes_from_any_batch_on_any_topology(tmp_path, workers):
             assert rows(loader) == whole
 
 
-def test_state_names_a_change_of_the_samples(tmp_path):
+def test_a_state_reports_a_change_of_the_samples(tmp_path):
     shards = write_source(tmp_path, "a", 3, 7)
     spec = {"dataset": [{"name": "a", "shards": shards}], **FINITE}
     with wdspec.loader(spec) as loader:
@@ -347,7 +345,7 @@ def test_state_names_a_change_of_the_samples(tmp_path):
         (9, "7 samples, but 9"),
     ],
 )
-def test_a_wrong_number_of_declared_samples_is_found(tmp_path, declared, says):
+def test_a_wrong_declared_number_of_samples_is_detected(tmp_path, declared, says):
     source = {"name": "a", "shards": write_source(tmp_path, "a", 1, 7), "samples": declared}
     with (
         wdspec.loader({"dataset": [source], **FINITE}) as loader,
@@ -357,7 +355,7 @@ def test_a_wrong_number_of_declared_samples_is_found(tmp_path, declared, says):
 
 
 @pytest.mark.parametrize("declared", [None, 8])
-def test_a_missing_end_is_found_although_no_padding_needs_more(tmp_path, declared):
+def test_a_missing_end_marker_is_detected_without_padding(tmp_path, declared):
     source = {"name": "a", "shards": write_source(tmp_path, "a", 1, 8), "samples": declared}
     path = tmp_path / "a-000.tar"
     path.write_bytes(path.read_bytes()[: 8 * 4 * 512])
@@ -375,7 +373,7 @@ def test_one_declared_shard_is_not_opened_before_it_is_read(tmp_path):
         assert real(loader) == ["k0", "k1", "k2"]
 
 
-def test_compressed_shards_are_counted_and_read_through(tmp_path):
+def test_compressed_shards_are_counted_and_read(tmp_path):
     shards = write_source(tmp_path, "a", 2, 9)
     for path in tmp_path.glob("a-*.tar"):
         path.write_bytes(bz2.compress(path.read_bytes()))
@@ -383,7 +381,7 @@ def test_compressed_shards_are_counted_and_read_through(tmp_path):
     assert unmasked(read_pass(spec, 2, 3)) == sorted(f"a{s:03d}{i:04d}" for s in range(2) for i in range(9))
 
 
-def test_reading_from_the_middle_of_a_shard_starts_at_a_restart_point(tmp_path, monkeypatch):
+def test_reading_within_a_shard_starts_at_a_restart_point(tmp_path, monkeypatch):
     monkeypatch.setattr(counting, "MARK_EVERY", 8 * 1024)
     spec = {
         "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 1, 100)}],
@@ -408,7 +406,7 @@ def test_reading_from_the_middle_of_a_shard_starts_at_a_restart_point(tmp_path, 
     assert all(0 <= begin - offset < 12 * 1024 for begin, offset in zip(begins, offsets, strict=True))
 
 
-def test_a_torn_sample_is_left_out_also_by_readers_that_miss_its_start(tmp_path, monkeypatch):
+def test_an_interrupted_sample_is_skipped_by_all_readers(tmp_path, monkeypatch):
     monkeypatch.setattr(counting, "MARK_EVERY", 1)
     samples = [(f"k{i:02d}", {"txt": b"x"}) for i in range(20)]
     write_shard(tmp_path / "a.tar", [*samples, ("k00", {"txt": b"again"}), ("k99", {"txt": b"x"})])
@@ -422,7 +420,7 @@ def test_a_torn_sample_is_left_out_also_by_readers_that_miss_its_start(tmp_path,
         assert unmasked(read_pass(spec, 1, workers)) == expected
 
 
-def test_randomness_depends_on_the_sample_alone(tmp_path):
+def test_random_numbers_depend_only_on_the_sample(tmp_path):
     spec = {
         "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 3, 7), "map": "picks:jitter"}],
         "batch": 2,
@@ -441,7 +439,7 @@ def test_randomness_depends_on_the_sample_alone(tmp_path):
     assert len(set(drawn[0].values())) == 21
 
 
-def test_a_filter_that_leaves_nothing_is_an_error(tmp_path):
+def test_a_filter_that_drops_everything_is_an_error(tmp_path):
     spec = {
         "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 2, 5), "select": "picks:none"}],
         **FINITE,
@@ -493,7 +491,7 @@ def write_lost_shards(folder, sizes, kind="header"):
 @pytest.mark.parametrize("sizes", [(3, 0), (0, 3), (0, 0, 5, 0, 1, 0, 0, 4, 0), (1, 0, 1, 0, 1)], ids=str)
 @pytest.mark.parametrize("kind", ["header", "cut"])
 @pytest.mark.parametrize("more", [{}, {"shuffle": 3}, {"order": "shuffled"}], ids=str)
-def test_a_shard_that_is_lost_while_samples_are_counted_is_reported_by_one_slot(tmp_path, sizes, kind, more):
+def test_a_shard_lost_during_counting_is_reported_by_one_slot(tmp_path, sizes, kind, more):
     source = {"name": "a", "shards": write_lost_shards(tmp_path, sizes, kind), **more}
     log = tmp_path / "skips.jsonl"
     spec = {"dataset": [source], "errors": {"skip": True, "log": str(log)}, "batch": 2, "epoch": "pass"}
@@ -534,7 +532,7 @@ def test_lost_shards_and_damaged_samples_count_against_one_budget(tmp_path, work
         read(1)
 
 
-def test_lost_shards_that_stats_measured_are_reported_too(tmp_path):
+def test_lost_shards_with_measured_stats_are_reported(tmp_path):
     (tmp_path / "s.yaml").write_text(
         f"dataset: [{{name: a, shards: '{write_lost_shards(tmp_path, (4, 0, 4))}'}}]\n"
         f"stats: {tmp_path}/stats.yaml\nerrors: {{skip: true}}\nbatch: 2\nepoch: pass\n"
@@ -545,7 +543,7 @@ def test_lost_shards_that_stats_measured_are_reported_too(tmp_path):
         assert loader.stats().sources["a"].skipped == {"D108": 1}
 
 
-def test_plans_show_the_samples_of_a_pass(tmp_path):
+def test_plans_show_the_number_of_samples_of_a_pass(tmp_path):
     spec = {
         "dataset": [
             {"name": "a", "shards": write_source(tmp_path, "a", 3, 7)},
@@ -571,12 +569,12 @@ def test_plans_show_the_samples_of_a_pass(tmp_path):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_passes_are_resumable_as_every_loader(tmp_path, workers):
+def test_passes_are_resumable(tmp_path, workers):
     spec = {"dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 3, 5)}], **FINITE}
     assert_resumable(lambda: wdspec.loader(spec, num_workers=workers, rank=0, world_size=1))
 
 
-def test_counting_shows_a_bar_on_a_terminal_only(tmp_path, monkeypatch):
+def test_counting_shows_a_progress_bar_only_on_a_terminal(tmp_path, monkeypatch):
     spec = {"dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 3, 5)}], **FINITE}
     shown = {}
     for is_terminal, rank in ((True, "0"), (True, "1"), (False, "0")):
@@ -593,7 +591,7 @@ def test_counting_shows_a_bar_on_a_terminal_only(tmp_path, monkeypatch):
 class TestAccumulate:
     SPEC = {"elastic": {"ranks": 4, "workers": 2}, "batch": {"size": 3, "accumulate": True}}  # noqa: RUF012
 
-    def test_fewer_ranks_get_the_same_batches_one_after_the_other(self, tmp_path):
+    def test_fewer_ranks_get_the_same_batches_in_turn(self, tmp_path):
         shards = write_source(tmp_path, "a", 5, 8)
         spec = {"dataset": [{"name": "a", "shards": shards, "shuffle": 20}], "epoch": 100, **self.SPEC}
         four = [[batch["__key__"] for batch in part] for part in all_ranks(spec, 4)]
@@ -605,7 +603,7 @@ class TestAccumulate:
                 assert [batch["__key__"] for batch in loader] == in_turn
         assert [batch["__key__"] for batch in wdspec.compile(spec, rank=0, world_size=1)] == in_turn
 
-    def test_without_elastic_a_rank_has_one_batch_a_step(self, tmp_path):
+    def test_without_elastic_a_rank_has_one_batch_per_step(self, tmp_path):
         shards = write_source(tmp_path, "a", 2, 8)
         batch = {"size": 3, "accumulate": True}
         spec = {"dataset": [{"name": "a", "shards": shards}], "epoch": 12, "batch": batch}
@@ -624,7 +622,7 @@ class TestAccumulate:
             f"a{s:03d}{i:04d}": 1 for s in range(2) for i in range(13)
         }
 
-    def test_resumed_at_every_step(self, tmp_path):
+    def test_accumulation_resumes_at_every_step(self, tmp_path):
         shards = write_source(tmp_path, "a", 3, 8)
         spec = {"dataset": [{"name": "a", "shards": shards}], "epoch": 36, **self.SPEC}
         with wdspec.loader(spec, rank=0, world_size=2) as loader:

@@ -30,7 +30,7 @@ def chained(outer, inner):
         (CAUSES, CAUSES),
     ],
 )
-def test_an_error_is_skipped_only_if_its_cause_is_named(skip, skipped, cause):
+def test_an_error_is_skipped_only_if_the_spec_names_its_cause(skip, skipped, cause):
     budget = Budget(Errors(skip=skip), "s")
     if cause in skipped:
         budget(ValueError("x"), cause)
@@ -57,7 +57,7 @@ def test_each_skip_is_logged_with_its_url_and_its_key(error, caplog):
 
 @pytest.mark.parametrize("cause", CAUSES)
 @pytest.mark.parametrize("kind", [SpecError, UsageError, StoreError, ImportError, ModuleNotFoundError])
-def test_mistakes_are_raised_under_every_policy_also_from_inside_other_errors(kind, cause):
+def test_user_mistakes_are_raised_under_every_policy(kind, cause):
     budget = Budget(Errors(skip=CAUSES), "s")
     for error in (kind("x"), chained(FieldError("y"), kind("x"))):
         assert is_mistake(error)
@@ -70,7 +70,7 @@ def test_mistakes_are_raised_under_every_policy_also_from_inside_other_errors(ki
 @pytest.mark.parametrize(
     "error", [ShardError("x"), FieldError("x"), ZeroDivisionError(), OSError(), KeyError()]
 )
-def test_other_errors_are_not_mistakes(error):
+def test_other_errors_are_not_user_mistakes(error):
     assert not is_mistake(error)
     assert not is_mistake(chained(ShardError("y"), error))
 
@@ -95,7 +95,7 @@ def within(errors, skips, delivered):
     delivered=st.integers(0, 3000),
     skips=st.integers(1, 20),
 )
-def test_the_budget_is_spent_when_the_rule_says_so(max_count, max_rate, delivered, skips):
+def test_the_budget_is_exhausted_according_to_the_rule(max_count, max_rate, delivered, skips):
     errors = Errors(skip=True, max_count=max_count, max_rate=max_rate)
     budget = Budget(errors, "s")
     budget.delivered = delivered
@@ -110,7 +110,7 @@ def test_the_budget_is_spent_when_the_rule_says_so(max_count, max_rate, delivere
         return
 
 
-def test_a_fresh_budget_without_a_log_leaves_the_log_alone(tmp_path):
+def test_a_new_budget_without_a_log_does_not_change_the_log(tmp_path):
     log = tmp_path / "skips.jsonl"
     budget = Budget(Errors(skip=True, log=str(log)), "s")
     budget(FieldError("x"), "decode", key="k")

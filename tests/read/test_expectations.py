@@ -128,7 +128,7 @@ def spec(tmp_path):
     }
 
 
-def test_errors_decides_what_happens(spec):
+def test_the_errors_key_decides_what_happens(spec):
     with wdspec.loader(spec) as loader, pytest.raises(UnexpectedValueError, match="is 15, where 0 to 14"):
         list(loader)
     with wdspec.loader(spec | {"errors": "skip"}) as loader:
@@ -137,7 +137,7 @@ def test_errors_decides_what_happens(spec):
     assert sorted(set(found)) == list(range(15))
 
 
-def test_expect_applies_to_samples_that_leave_the_source(spec, tmp_path):
+def test_expect_applies_to_the_output_of_a_source(spec, tmp_path):
     (source,) = spec["dataset"]
     source |= {"rename": {"label": "cls"}, "tags": {"kind": "a"}}
     source["expect"] = {"fields": {"label": {"range": [0, 19]}, "kind": {"classes": ["a"]}}}

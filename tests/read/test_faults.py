@@ -138,7 +138,7 @@ def test_a_thousand_random_faults(proxy, expected, first, then):
     assert whole or then is not None
 
 
-def test_a_shard_that_stays_missing_is_one_skip_under_such_a_policy(proxy, expected):
+def test_a_permanently_missing_shard_is_one_skip(proxy, expected):
     run = f"run-faults-{next(_runs)}/faults"
     proxy.scripts[f"/{run}/a-1.tar"] = Script(then=Status(503))
     spec = {**spec_of(f"{proxy.url}/{run}"), "errors": "skip"}

@@ -131,7 +131,7 @@ def test_mistakes_in_objects_are_reported(tmp_path, map, said):
         ({"args": {"a": 1}}, "`call` is missing"),
     ],
 )
-def test_mistakes_in_the_spec_are_found_when_it_is_loaded(map, said):
+def test_mistakes_in_the_spec_are_reported_on_load(map, said):
     with pytest.raises(SpecError, match=said):
         load({"dataset": [{"shards": "a.tar"}], "map": map})
 

@@ -162,7 +162,7 @@ LENDERS = {
 
 
 @pytest.mark.parametrize("name", LENDERS)
-def test_every_program_of_the_training_loop_draws_as_without_a_loader(tmp_path, name):
+def test_every_training_loop_draws_as_without_a_loader(tmp_path, name):
     document = spec(tmp_path, "draw_python", epoch={"batches": 600}, elastic={"ranks": 1, "workers": 1})
     del document["dataset"][0]["map"]
     document.update(LENDERS[name])
@@ -187,7 +187,7 @@ def test_every_program_of_the_training_loop_draws_as_without_a_loader(tmp_path, 
         next(stream)
 
 
-def test_a_pending_normal_number_of_numpy_is_kept_when_the_loop_seeds_numpy_again(tmp_path):
+def test_a_cached_numpy_normal_is_kept_when_the_loop_reseeds(tmp_path):
     stream = iter(wdspec.compile(spec(tmp_path, "draw_torch"), rank=0, world_size=1))
     np.random.seed(5)
     pair = np.random.randn(), np.random.randn()
@@ -242,7 +242,7 @@ def test_draws_of_decoders_and_collate_are_the_same_after_a_resume(tmp_path, cha
     assert random.getstate() == before
 
 
-def test_samples_that_a_draw_drops_or_fails_are_counted_once_and_are_the_same(tmp_path):
+def test_randomly_dropped_and_failed_samples_are_counted_once(tmp_path):
     keys = []
     for seed in (1, 2):
         random.seed(seed)
@@ -255,7 +255,7 @@ def test_samples_that_a_draw_drops_or_fails_are_counted_once_and_are_the_same(tm
     assert keys[0] == keys[1]
 
 
-def test_random_is_seeded_only_from_its_first_use():
+def test_random_is_seeded_on_first_use():
     generators = GlobalGenerators()
     with generators:
         generators.seed(1)
@@ -269,7 +269,7 @@ def test_random_is_seeded_only_from_its_first_use():
         assert random.random() == first
 
 
-def test_a_private_generator_is_found_and_named_as_the_likely_cause(tmp_path):
+def test_a_private_generator_is_named_as_the_likely_cause(tmp_path):
     document = spec(tmp_path, "Own")
     with pytest.raises(AssertionError) as caught:
         assert_resumable(lambda: wdspec.compile(document, rank=0, world_size=1), batches=4, live=False)

@@ -52,7 +52,7 @@ def in_turn(lengths, width):
 
 
 @pytest.mark.parametrize("width", [2, 3, 5, 12, 40])
-def test_shards_are_read_in_turn_sample_by_sample(folder, width):
+def test_shards_are_interleaved_sample_by_sample(folder, width):
     lengths = (5, 0, 1, 9, 3, 17, 2, 0, 8, 30, 1, 4)
     expected = [f"{shard:03d}-{i:03d}" for shard, i in in_turn(lengths, width)]
     assert flat(reader_of(source(folder, interleave=width)), 160) == expected * 2
@@ -60,7 +60,7 @@ def test_shards_are_read_in_turn_sample_by_sample(folder, width):
 
 @pytest.mark.parametrize("shuffle", [0, 30])
 @pytest.mark.parametrize("topology", [Topology(1, 1), Topology(2, 2), Topology(1, 20)])
-def test_every_sample_of_a_pass_comes_once(folder, topology, shuffle):
+def test_every_sample_of_a_pass_appears_once(folder, topology, shuffle):
     spec = {**source(folder, interleave=4, shuffle=shuffle, order="shuffled"), "seed": 5}
     order = ShardOrder(5, "a", 12, topology.slots)
     seen = Counter()
@@ -133,7 +133,7 @@ def test_a_damaged_shard_ends_early_and_the_others_continue(tmp_path):
         flat(reader_of({**spec, "errors": "raise"}), 14)
 
 
-def test_a_missing_shard_is_skipped_only_if_the_spec_says_so(tmp_path):
+def test_a_missing_shard_is_skipped_only_if_the_spec_allows_it(tmp_path):
     shards = [write_source(tmp_path, "a", 2, 5), f"{tmp_path}/gone.tar"]
     spec = {"dataset": [{"name": "a", "shards": shards, "interleave": 3, "shuffle": 0}], "batch": 10}
     with pytest.raises(wdspec.MissingShardError, match=r"gone.tar"):
@@ -142,7 +142,7 @@ def test_a_missing_shard_is_skipped_only_if_the_spec_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("shuffle", [0, 16, 1000])
-def test_a_source_that_delivers_nothing_is_an_error_not_a_spin(folder, shuffle):
+def test_a_source_without_samples_is_an_error_and_not_an_endless_loop(folder, shuffle):
     spec = source(folder, interleave=5, shuffle=shuffle, select="picks:none")
     with pytest.raises(wdspec.ShardError, match=r"nothing in a whole pass.*select \d+.*source a"):
         reader_of(spec).batch(0)
@@ -181,7 +181,7 @@ def test_state_stays_under_half_a_kilobyte_with_many_lanes(tmp_path):
     assert [batch["__key__"] for batch in rest] == expected
 
 
-def test_another_width_is_a_change_of_order_that_can_be_allowed(tmp_path):
+def test_another_width_is_an_order_change_that_can_be_allowed(tmp_path):
     shards = write_source(tmp_path, "a", 8, 6)
 
     def spec(width):

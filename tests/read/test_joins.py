@@ -155,7 +155,7 @@ def specs_of(sources, case):
 
 @given(cases(), st.lists(st.tuples(st.sampled_from((1, 2, 4)), st.integers(1, 9)), min_size=1, max_size=4))
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_global_batches_are_those_of_whole_tars_after_any_resumes_on_any_topology(sources, case, legs):
+def test_global_batches_equal_those_of_joined_tars_on_any_topology(sources, case, legs):
     joined, whole = specs_of(sources, case)
     seen, state = [], None
     for ranks, batches in legs:
@@ -193,7 +193,7 @@ def read(source, **options):
     return samples, counts
 
 
-def test_a_missing_partner_is_an_error_that_names_both_sides(tmp_path):
+def test_a_missing_partner_sample_is_an_error_that_names_both_sides(tmp_path):
     source = write_pair(tmp_path, ["k1", "k2", "k3"], ["k1", "k3"])
     with pytest.raises(wdspec.ShardError) as caught:
         read(source)
@@ -234,14 +234,14 @@ def test_keys_in_another_order_and_repeated_keys_are_errors_that_say_how_to_sort
 
 
 @pytest.mark.parametrize("name", ["b-0.tar", "b-0.jsonl"])
-def test_samples_that_the_source_lacks_are_passed_over(tmp_path, name):
+def test_samples_that_the_source_lacks_are_skipped(tmp_path, name):
     source = write_pair(tmp_path, ["k1", "k3"], ["k0", "k1", "k2", "k3", "k4"], name)
     assert read(source)[0] == [("k1", "of k1"), ("k3", "of k3")]
 
 
 @pytest.mark.parametrize("more", [{}, {"where": "cls == 1"}, {"keys": [f"k{n:02}" for n in range(0, 20, 2)]}])
 @pytest.mark.parametrize("size", [1, 4, 5, 10, 20])
-def test_passed_over_samples_are_counted_whether_the_last_batch_is_full_or_not(tmp_path, size, more):
+def test_skipped_samples_are_counted_for_full_and_partial_last_batches(tmp_path, size, more):
     first, second = [f"k{n:02}" for n in range(0, 20, 2)], [f"k{n:02}" for n in range(25)]
     source = {**write_pair(tmp_path, first, second), **more}
     spec = {"dataset": [source], "batch": size, "epoch": "pass", "elastic": {"ranks": 1, "workers": 1}}
@@ -273,7 +273,7 @@ def test_a_missing_partner_shard_is_an_error_or_one_counted_skip(tmp_path):
 
 
 @pytest.mark.parametrize("policy", ["raise", "skip"])
-def test_a_truncated_partner_ends_its_pair_and_no_sample_comes_without_its_file(tmp_path, policy):
+def test_a_truncated_partner_ends_its_pair(tmp_path, policy):
     keys = [f"k{number}" for number in range(9)]
     source = write_pair(tmp_path, keys, keys)
     path = tmp_path / "b-0.tar"
@@ -414,7 +414,7 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-def test_partners_in_tables_with_gaps_are_found_by_their_keys(tmp_path, suffix):
+def test_partners_in_tables_with_gaps_are_matched_by_key(tmp_path, suffix):
     write_shard(tmp_path / "a.tar", [(f"k{n}", {"cls": b"%d" % n}) for n in range(12)])
     rows = [{"__key__": f"k{n}", "caption": f"c{n}"} for n in range(12) if n % 3]
     if suffix == "jsonl":

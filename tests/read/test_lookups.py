@@ -33,7 +33,7 @@ def own_folder_of_tables(tmp_path, monkeypatch):
 
 
 def write_table(path, rows):
-    """Write rows, key → column → value, in an order of their own."""
+    """Write rows, key → column → value, in a different order."""
     names = list(next(iter(rows.values())))
     shuffled = random.Random(5).sample(sorted(rows), len(rows))
     records = [{"key": key, **rows[key]} for key in shuffled]
@@ -103,7 +103,7 @@ def test_every_format_adds_the_values_of_the_row(tmp_path, suffix, on):
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "npz"])
-def test_values_of_all_types_come_back_as_they_are(tmp_path, suffix):
+def test_values_of_all_types_are_unchanged(tmp_path, suffix):
     rng = np.random.default_rng(3)
     rows = {
         key: {
@@ -154,7 +154,7 @@ def test_keys_that_the_table_lacks(tmp_path, missing):
         ("[1]\n", "line 1 is not a map"),
     ],
 )
-def test_unusable_tables_are_errors_with_the_place_and_what_to_do(tmp_path, content, message):
+def test_unusable_tables_are_errors_with_place_and_remedy(tmp_path, content, message):
     (tmp_path / "t.jsonl").write_text(content)
     with pytest.raises(wdspec.ShardError, match=message) as caught:
         wdspec.compile(spec_of(tmp_path, table=f"{tmp_path}/t.jsonl", fields="score"))
@@ -182,7 +182,7 @@ def test_a_csv_row_of_another_length_is_an_error_with_its_line(tmp_path):
     assert caught.value.place["line"] == 3
 
 
-def test_a_field_of_the_sample_is_not_replaced(tmp_path):
+def test_a_lookup_does_not_replace_a_field(tmp_path):
     table = write_table(tmp_path / "t.jsonl", ROWS)
     spec = spec_of(tmp_path, table=str(table), fields="score text", rename={"json": "text"})
     with pytest.raises(wdspec.ShardError, match="both the sample and the table") as caught:
@@ -203,7 +203,7 @@ def test_a_table_that_changes_after_the_start_is_an_error(tmp_path):
     dataset.close()
 
 
-def test_a_state_does_not_fit_a_table_with_other_rows_but_one_elsewhere_in_another_order(tmp_path):
+def test_a_state_depends_on_the_rows_of_a_lookup_table(tmp_path):
     table = write_table(tmp_path / "t.jsonl", ROWS)
     spec = spec_of(tmp_path, table=str(table)) | {"epoch": {"samples": 60}}
     dataset = wdspec.compile(spec)
@@ -234,7 +234,7 @@ def test_workers_share_one_folder_and_read_the_same(tmp_path):
     assert len(list(folder.glob("*/table.json"))) == 1
 
 
-def test_a_lookup_can_choose_what_a_batch_costs(tmp_path):
+def test_a_lookup_can_set_the_cost_of_a_sample(tmp_path):
     table = write_table(tmp_path / "t.jsonl", {key: {"tokens": 1 + len(key) % 7} for key in KEYS})
     spec = spec_of(tmp_path, table=str(table), fields="tokens")
     spec["batch"] = {"cost": "tokens", "max_cost": 40}
@@ -243,7 +243,7 @@ def test_a_lookup_can_choose_what_a_batch_costs(tmp_path):
         assert all(0 < batch["tokens"].sum() <= 40 for batch in loader)
 
 
-def test_rows_are_those_of_a_dict_for_many_keys(tmp_path):
+def test_rows_match_a_dict_for_many_keys(tmp_path):
     rng = random.Random(1)
     rows = {
         f"{rng.getrandbits(60):x}{'é' * (rng.random() < 0.1)}": number
@@ -267,7 +267,7 @@ def test_rows_are_those_of_a_dict_for_many_keys(tmp_path):
 
 
 @pytest.mark.parametrize("more", [{"extensions": "txt"}, {}])
-def test_the_file_that_is_looked_up_by_is_read_even_if_no_field_needs_it(tmp_path, more):
+def test_the_lookup_file_is_read_even_if_no_field_needs_it(tmp_path, more):
     table = write_table(tmp_path / "t.jsonl", ROWS)
     spec = spec_of(tmp_path, table=str(table), on="json.id", key="key", fields="score")
     files = [

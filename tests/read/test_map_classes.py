@@ -43,14 +43,14 @@ def sources(folder, **options):
         ("a pass", {"map": "noted_in_map:Noted", "epoch": "pass", "elastic": {"ranks": 4, "workers": 5}}),
     ],
 )
-def test_of_four_sources_and_sixteen_slots(tmp_path, noted, where, changes):
+def test_four_sources_and_sixteen_slots_share_one_object(tmp_path, noted, where, changes):
     spec = {"dataset": sources(tmp_path), "elastic": {"ranks": 4, "workers": 4}, "batch": 2, **changes}
     for _ in itertools.islice(wdspec.compile(spec, rank=0, world_size=1), 20):
         pass
     assert noted.made == [{}], where
 
 
-def test_other_arguments_are_another_object(tmp_path, noted):
+def test_different_arguments_build_different_objects(tmp_path, noted):
     call = {"call": "noted_in_map:Noted", "args": {"n": 1}}
     spec = {
         "dataset": sources(tmp_path, map=call),
@@ -60,7 +60,7 @@ def test_other_arguments_are_another_object(tmp_path, noted):
     assert noted.made == [{"n": 1}, {"n": True}]
 
 
-def test_an_object_that_cannot_be_made_is_an_error_of_the_spec(tmp_path, monkeypatch):
+def test_an_object_that_cannot_be_built_is_a_spec_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "made_of_a_file.py").write_text(
         "class Words:\n    def __init__(self, path):\n        self.words = open(path).read().split()\n"

@@ -128,7 +128,7 @@ def test_worker_processes_give_the_same_batches(shards):
         assert seen + keys(loader) == expected
 
 
-def test_with_batches_of_one_source_sources_may_differ(tmp_path):
+def test_single_source_batches_allow_different_sources(tmp_path):
     write_shard(tmp_path / "a.tar", [(f"a{i}", {"x.npy": npy((3,)), "cls": b"1"}) for i in range(8)])
     write_shard(tmp_path / "b.tar", [(f"b{i}", {"y.npy": npy((2, 2))}) for i in range(8)])
     spec = {
@@ -158,7 +158,7 @@ def npy(shape):
     return buffer.getvalue()
 
 
-def test_changing_a_schedule_is_found_and_named(shards):
+def test_a_changed_schedule_is_detected_and_named(shards):
     def spec(share, **mix):
         steps = [{"at": 0, "shares": {"a": 1}}, {"at": 30, "shares": {"a": share, "b": 1, "c": 1}}]
         return spec_of(shards, {"schedule": steps, **mix}, (1, 1, 1), epoch={"batches": 20})

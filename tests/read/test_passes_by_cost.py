@@ -123,7 +123,7 @@ def all_keys(steps):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_pass_gives_every_sample_exactly_once(folder, kind):
+def test_a_pass_delivers_every_sample_exactly_once(folder, kind):
     batch = KINDS[kind]
     steps, _ = read(spec_of(folder, batch))
     keys = Counter(key for step in all_keys(steps) for keys in step for key in keys)
@@ -160,7 +160,7 @@ def windows_of(spec, ranks, workers, size):
 
 
 @pytest.mark.parametrize("incomplete", ["keep", "merge", "drop"])
-def test_groups_of_a_pass_are_those_of_a_plain_loop(folder, incomplete):
+def test_groups_of_a_pass_match_a_plain_loop(folder, incomplete):
     batch = {
         "size": 4,
         "group_by": "json.n > 60",
@@ -187,7 +187,7 @@ def test_groups_of_a_pass_are_those_of_a_plain_loop(folder, incomplete):
     assert sorted(found) == sorted(expected)
 
 
-def test_limits_of_a_pass_hold_in_windows_of_the_order_of_reading(folder):
+def test_limits_of_a_pass_apply_to_windows_in_reading_order(folder):
     batch = KINDS["limited"]
     spec = spec_of(folder, batch, 2, 3)
     found = [keys for step in all_keys(read(spec)[0]) for keys in step if keys]
@@ -199,7 +199,7 @@ def test_limits_of_a_pass_hold_in_windows_of_the_order_of_reading(folder):
 
 
 @pytest.mark.parametrize("kind", ["padded", "groups", "packed"])
-def test_a_dropped_remainder_is_the_steps_in_which_a_slot_has_run_dry(folder, kind):
+def test_a_dropped_remainder_is_the_steps_with_an_exhausted_slot(folder, kind):
     spec = spec_of(folder, KINDS[kind], 3, 2)
     whole = all_keys(read(spec)[0])
     full = list(takewhile(all, whole))
@@ -217,7 +217,7 @@ def test_a_remainder_of_all_samples_cannot_be_dropped(folder):
 
 @pytest.mark.parametrize("repeat", [2.5, 0.25, 3])
 @pytest.mark.parametrize("kind", ["padded", "groups by cost"])
-def test_a_part_of_the_samples_comes_again(folder, kind, repeat, tmp_path):
+def test_repeat_delivers_some_samples_again(folder, kind, repeat, tmp_path):
     spec = spec_of(folder, KINDS[kind], 3, 2, stats=str(tmp_path / "stats.json"))
     spec["dataset"][0]["repeat"] = repeat
     spec["dataset"][1]["where"] = "json.n > 40"
@@ -251,7 +251,7 @@ def test_a_pass_resumes_on_other_ranks(folder, seed):
         assert all_keys([*before, *middle, *after]) == steps
 
 
-def test_workers_change_nothing(folder):
+def test_workers_do_not_change_the_batches(folder):
     spec = spec_of(folder, KINDS["padded"], 2, 2)
     assert all_keys(read(spec, workers=2)[0]) == all_keys(read(spec)[0])
 
@@ -264,7 +264,7 @@ def test_the_next_pass_is_the_same(folder):
 
 
 @pytest.mark.parametrize("kind", ["padded", "limited", "merged groups"])
-def test_costs_in_stats_are_not_measured_again(folder, tmp_path, monkeypatch, kind):
+def test_measured_costs_are_not_measured_again(folder, tmp_path, monkeypatch, kind):
     batch = KINDS[kind]
     spec = spec_of(folder, batch, stats=str(tmp_path / "stats.json"))
     expected = all_keys(read(spec_of(folder, batch))[0])
@@ -303,7 +303,7 @@ def functions(tmp_path, monkeypatch):
     ],
 )
 @pytest.mark.filterwarnings("ignore:the `stats`")
-def test_costs_are_measured_again_if_they_may_differ(functions, tmp_path, monkeypatch, change, is_measured):
+def test_costs_are_measured_again_if_they_can_differ(functions, tmp_path, monkeypatch, change, is_measured):
     monkeypatch.chdir(tmp_path)
     draw, samples = random.Random(2), []
     for number in range(40):
@@ -334,7 +334,7 @@ def read_batches(spec):
         return [str(batch) for batch in loader]
 
 
-def test_costs_are_measured_again_if_a_file_of_keys_has_changed(tmp_path, monkeypatch):
+def test_costs_are_measured_again_if_a_key_file_has_changed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     samples = [(f"{number:02}", {"json": b'{"n": %d}' % (number + 1)}) for number in range(40)]
     write_shard(tmp_path / "a.tar", samples)
@@ -352,7 +352,7 @@ def test_costs_are_measured_again_if_a_file_of_keys_has_changed(tmp_path, monkey
     assert found == Counter(f"{number:02}" for number in range(30))
 
 
-def test_more_batches_than_were_planned_are_an_error(folder, tmp_path):
+def test_more_batches_than_planned_are_an_error(folder, tmp_path):
     spec = spec_of(folder, KINDS["padded"], 1, 1, stats=str(tmp_path / "stats.json"))
     StatsJob(wdspec.load(spec), spec["stats"]).run(LocalEngine(0))
     stats = json.loads((tmp_path / "stats.json").read_text())
@@ -370,17 +370,17 @@ def test_more_batches_than_were_planned_are_an_error(folder, tmp_path):
         (KINDS["padded"], {"limit": 100}, "a `limit`"),
     ],
 )
-def test_passes_that_are_refused(folder, batch, more, message):
+def test_invalid_passes_are_rejected(folder, batch, more, message):
     with pytest.raises(wdspec.SpecError, match=message):
         wdspec.load(spec_of(folder, batch) | more)
 
 
-def test_a_cost_that_cannot_be_measured_is_found_before_the_pass(folder):
+def test_an_unmeasurable_cost_is_reported_before_the_pass(folder):
     with pytest.raises(wdspec.FieldError, match="there is no `nothing` in it"):
         read(spec_of(folder, {**KINDS["padded"], "cost": "json.nothing"}))
 
 
-def test_samples_that_are_not_chosen_are_in_no_batch(folder):
+def test_unselected_samples_are_in_no_batch(folder):
     steps, _ = read(spec_of(folder, KINDS["padded"], defaults={"where": "json.n > 40"}))
     keys = sorted(key for step in all_keys(steps) for keys in step for key in keys)
     assert keys == sorted(key for key, length in LENGTHS.items() if length > 40)

@@ -125,7 +125,7 @@ def test_a_dropped_sample_uses_up_no_draw(shards):
     assert reader.budgets["a"].dropped["select"] > 100
 
 
-def test_a_source_that_delivers_nothing_is_an_error_not_a_spin(shards):
+def test_a_source_without_samples_is_an_error_and_not_an_endless_loop(shards):
     spec = {"dataset": [{"name": "a", "shards": shards["a"], "select": "picks:none"}]}
     with pytest.raises(wdspec.ShardError, match=r"nothing in a whole pass.*select \d+.*source a"):
         reader_of(spec).batch(0)
@@ -178,7 +178,7 @@ def test_by_default_damage_raises_with_its_place(tmp_path):
     }
 
 
-def test_damage_may_be_skipped_and_counted_and_nothing_is_merged(tmp_path, caplog):
+def test_damage_can_be_skipped_and_counted_without_merging_samples(tmp_path, caplog):
     reader = reader_of(damaged(tmp_path, errors="skip"))
     with caplog.at_level(logging.WARNING, "wdspec"):
         seen = [sample for number in range(4) for sample in reader.batch(number)]
@@ -190,13 +190,13 @@ def test_damage_may_be_skipped_and_counted_and_nothing_is_merged(tmp_path, caplo
     assert "a-001.tar" in caplog.text
 
 
-def test_over_budget_it_raises_with_a_summary(tmp_path):
+def test_exceeding_the_budget_raises_with_a_summary(tmp_path):
     reader = reader_of(damaged(tmp_path, errors={"skip": True, "max_count": 2}))
     with pytest.raises(wdspec.ShardError, match=r"3 errors exceed the budget of 2 \(max_count\).*D108 3"):
         deque(map(reader.batch, range(30)), maxlen=0)
 
 
-def test_a_missing_shard_is_skipped_only_if_the_spec_says_so(tmp_path):
+def test_a_missing_shard_is_skipped_only_if_the_spec_allows_it(tmp_path):
     spec = {"dataset": [{"name": "a", "shards": [write_source(tmp_path, "a", 2, 5), f"{tmp_path}/gone.tar"]}]}
     spec["batch"] = 20
     with pytest.raises(wdspec.MissingShardError, match=r"gone.tar"):
@@ -205,7 +205,7 @@ def test_a_missing_shard_is_skipped_only_if_the_spec_says_so(tmp_path):
     assert len(reader_of(spec).batch(0)) == 20
 
 
-def test_a_field_that_cannot_be_decoded_names_everything(tmp_path):
+def test_an_undecodable_field_is_reported_with_all_facts(tmp_path):
     write_shard(tmp_path / "x.tar", [("k1", {"cls": b"7"}), ("k2", {"cls": b"seven"})])
     spec = {"dataset": [{"name": "s", "shards": f"{tmp_path}/x.tar", "shuffle": 0}], "batch": 4}
     with pytest.raises(wdspec.FieldError, match=r"source s, url .*x.tar, key k2, field cls"):
@@ -216,7 +216,7 @@ def test_a_field_that_cannot_be_decoded_names_everything(tmp_path):
         reader.batch(0)
 
 
-def test_shards_that_changed_since_a_state_was_saved_are_noticed(tmp_path):
+def test_shards_that_changed_since_a_state_was_saved_are_detected(tmp_path):
     spec = {"dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 1, 30)}], "batch": 4}
     reader = reader_of(spec)
     reader.batch(0)
@@ -286,13 +286,13 @@ def test_maps_tags_fields_and_their_order(shards):
         ("picks:Dumb", "objects cannot be called"),
     ],
 )
-def test_errors_of_maps_say_what_is_wrong(shards, mapped, says):
+def test_errors_about_maps_explain_what_is_wrong(shards, mapped, says):
     spec = {"dataset": [{"name": "a", "shards": shards["a"], "map": mapped}]}
     with pytest.raises(wdspec.WdspecError, match=says):
         reader_of(spec).batch(0)
 
 
-def test_an_error_in_a_map_keeps_its_type_and_says_where(shards):
+def test_an_error_in_a_map_keeps_its_type_and_names_its_place(shards):
     spec = {"dataset": [{"name": "a", "shards": shards["a"], "map": "picks:fails"}]}
     with pytest.raises(ZeroDivisionError) as caught:
         reader_of(spec).batch(0)

@@ -79,7 +79,7 @@ PARTS = {"subset": (Decimal(0), Decimal("0.4"), 0), "range": (Decimal("0.25"), D
     shuffle=st.sampled_from((0, 4, 50)),
 )
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_samples_come_as_often_as_repeat_says_without_empty_places(
+def test_samples_appear_as_often_as_repeat_says(
     tmp_path_factory, sizes, ranks, workers, batch, repeat, selection, shuffle
 ):
     folder = tmp_path_factory.mktemp("repeat")
@@ -102,7 +102,7 @@ def test_samples_come_as_often_as_repeat_says_without_empty_places(
     )
 
 
-def test_parts_of_repeat_are_nested_and_those_of_subset(tmp_path):
+def test_fractions_of_repeat_are_nested_and_match_subset(tmp_path):
     shards, keys = write_scores(tmp_path, "a", [100, 100])
 
     def again(repeat):
@@ -130,7 +130,7 @@ def test_a_pass_with_repeats_resumes_on_other_ranks(tmp_path):
 
 @pytest.mark.parametrize("damage", ["header", "end", "again", "gone"])
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_damaged_shards_lose_their_samples_and_count_them_once(tmp_path, damage, ranks):
+def test_samples_of_damaged_shards_are_counted_as_lost_once(tmp_path, damage, ranks):
     shards, keys = write_scores(tmp_path, "a", [30, 30])
     path = tmp_path / "a1.tar"
     own = [key for key in keys if key.startswith("a1")]
@@ -160,7 +160,7 @@ def test_damaged_shards_lose_their_samples_and_count_them_once(tmp_path, damage,
     assert found == times(1.5, kept, Decimal(0), Decimal("0.7"))
 
 
-def test_stats_count_what_where_keeps_so_that_a_pass_has_no_empty_places(tmp_path):
+def test_stats_count_what_where_keeps(tmp_path):
     shards, keys = write_scores(tmp_path, "a", [30, 1, 40])
     spec = f"""
         dataset:
@@ -219,7 +219,7 @@ def test_a_limit_ends_the_first_copy(tmp_path):
     assert len(keys) == len(set(keys)) == 15
 
 
-def test_a_damaged_last_sample_is_reported_although_one_that_is_left_out_follows(tmp_path):
+def test_a_damaged_sample_is_reported_even_if_a_dropped_one_follows(tmp_path):
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for number in range(20):
             info = tarfile.TarInfo(f"k{number:03}.txt")
@@ -231,7 +231,7 @@ def test_a_damaged_last_sample_is_reported_although_one_that_is_left_out_follows
         list(wdspec.loader({"dataset": [source], "batch": 5, "epoch": "pass"}, num_workers=0))
 
 
-def test_values_are_tested_before_the_part_of_the_keys(tmp_path):
+def test_where_is_tested_before_subset(tmp_path):
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for number in range(20):
             data = json.dumps({"uid": f"u{number}", "text": "x" * 200_000}).encode()

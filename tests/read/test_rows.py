@@ -115,7 +115,7 @@ def observe(spec, start=None, batches=30, skip=()):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_batches_states_and_counts_are_those_of_samples_read_as_dicts(folder, case, monkeypatch):
+def test_batches_states_and_counts_equal_those_of_dict_samples(folder, case, monkeypatch):
     spec = {"seed": 7, "dataset": CASES[case](folder), "batch": {"size": 6, "ragged": "list"}}
     ours = observe(spec)
     middle = ours[11][1]
@@ -174,7 +174,7 @@ def test_rows_are_a_sequence_of_samples():
     assert len(rows) == 3
 
 
-def test_texts_are_rows_and_samples_that_need_a_step_are_dicts(folder):
+def test_only_samples_that_need_a_transform_are_dicts(folder):
     def kind_of(case, **changes):
         with wdspec.loader({"dataset": CASES[case](folder), "batch": 6, **changes}, num_workers=0) as loader:
             (samples,) = loader.stream.run.reader().micro_batches(0)

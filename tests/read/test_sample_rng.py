@@ -47,7 +47,7 @@ def test_numbers_survive_resume(spec):
     assert first + [sample["noise"] for sample in again] == expected
 
 
-def test_another_seed_and_another_pass_draw_other_numbers(spec):
+def test_another_seed_or_pass_draws_different_numbers(spec):
     spec["epoch"] = 200
     noise = {}
     for key, number in seen(spec):
@@ -72,7 +72,7 @@ def test_numbers_are_uniform_over_samples(spec):
     assert abs(np.corrcoef(numbers[:-1], numbers[1:])[0, 1]) < 0.08
 
 
-def test_select_may_toss_a_coin(spec):
+def test_select_can_use_random_numbers(spec):
     for source in spec["dataset"]:
         source["select"] = "picks:coin"
     assert seen(spec) == seen(spec, workers=2)
@@ -87,7 +87,7 @@ def test_the_numbers_of_a_sample_are_pinned(spec):
     ]
 
 
-def test_outside_of_a_function_the_error_says_where_it_works(spec):
+def test_an_error_outside_a_function_says_where_it_works(spec):
     with pytest.raises(UsageError, match="inside the functions that `map` and `select` name"):
         wdspec.sample_rng({"__key__": "x"})
     list(itertools.islice(wdspec.compile(spec), 3))
@@ -99,7 +99,7 @@ def test_outside_of_a_function_the_error_says_where_it_works(spec):
     ("function", "says"),
     [("rng_of_another_shard", "elsewhere.tar while a sample of"), ("rng_in_a_thread", "threads")],
 )
-def test_misuse_inside_a_function_is_found(spec, function, says):
+def test_misuse_inside_a_function_is_reported(spec, function, says):
     spec["map"] = f"picks:{function}"
     with pytest.raises(UsageError, match=says):
         next(iter(wdspec.compile(spec)))

@@ -89,7 +89,7 @@ def expected(keep):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_exactly_the_chosen_samples_come_each_once_a_pass(folder, name):
+def test_each_selected_sample_appears_once_per_pass(folder, name):
     keys, keep = CASES[name]
     chosen = expected(keep)
     spec = spec_of(folder, {"batch": None, "epoch": 3 * len(chosen)}, order="sequential", shuffle=0, **keys)
@@ -99,7 +99,7 @@ def test_exactly_the_chosen_samples_come_each_once_a_pass(folder, name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_pass_has_the_chosen_samples_and_masks_the_others(folder, name):
+def test_a_pass_has_the_selected_samples_and_masks_the_others(folder, name):
     keys, keep = CASES[name]
     spec = spec_of(folder, {"epoch": "pass"}, **keys)
     with wdspec.loader(spec, num_workers=0) as loader:
@@ -155,7 +155,7 @@ def test_shares_are_exact_and_dropped_samples_use_no_draw(folder):
         assert set(loader.stats().sources["a"].dropped) == {"subset"}
 
 
-def test_skipped_steps_are_chosen_without_decoding(folder, monkeypatch):
+def test_skipped_steps_are_selected_without_decoding(folder, monkeypatch):
     (folder / "selection_steps.py").write_text(
         "calls = []\ndef note(sample):\n    calls.append(1)\n    return sample\n"
     )
@@ -190,7 +190,7 @@ def test_parts_are_disjoint_and_nested(folder):
     "pattern", ["{:06d}", "{:09d}", "user{}", "train/s{:03d}/x_{:05d}", "{:08x}", "n0144/{0}_{0}"]
 )
 @pytest.mark.parametrize("percent", [1, 10, 50])
-def test_a_part_has_its_size_whatever_keys_look_like(pattern, percent):
+def test_a_part_has_its_size_for_any_keys(pattern, percent):
     from wdspec.read.selection import hash_part
 
     count = 40_000
@@ -199,7 +199,7 @@ def test_a_part_has_its_size_whatever_keys_look_like(pattern, percent):
     assert abs(inside - expected) < 4 * spread
 
 
-def test_pictures_are_chosen_by_their_headers(tmp_path):
+def test_images_are_selected_by_their_headers(tmp_path):
     from PIL import Image
 
     def jpeg(width):
@@ -218,7 +218,7 @@ def test_pictures_are_chosen_by_their_headers(tmp_path):
     assert {sample["__key__"] for sample in wdspec.compile(spec)} == {"k4", "k5", "k6", "k7"}
 
 
-def test_a_condition_that_nothing_meets_is_an_error(folder):
+def test_a_condition_that_no_sample_meets_is_an_error(folder):
     with pytest.raises(wdspec.ShardError, match=r"nothing in a whole pass.*where 360"):
         next(iter(wdspec.loader(spec_of(folder, where="json.score > 2"), num_workers=0)))
 
@@ -232,12 +232,12 @@ def test_a_condition_that_nothing_meets_is_an_error(folder):
         ("1 / (cls - cls) > 1", r"`where` cannot be evaluated: ZeroDivisionError"),
     ],
 )
-def test_what_cannot_be_evaluated_is_an_error(folder, where, message):
+def test_a_condition_that_cannot_be_evaluated_is_an_error(folder, where, message):
     with pytest.raises(wdspec.FieldError, match=rf"{message}.*source a.*key k"):
         next(iter(wdspec.loader(spec_of(folder, where=where), num_workers=0)))
 
 
-def test_samples_for_which_it_cannot_be_evaluated_are_skipped_and_counted(folder):
+def test_samples_whose_condition_fails_to_evaluate_are_skipped_and_counted(folder):
     spec = spec_of(folder, {"epoch": "pass"}, where="json.rare > 0", errors="skip")
     with wdspec.loader(spec, num_workers=0) as loader:
         found = {
@@ -260,7 +260,7 @@ def test_values_that_are_not_text_or_integers_have_no_part(folder):
         next(iter(wdspec.loader(spec, num_workers=0)))
 
 
-def test_a_changed_selection_is_another_order(folder):
+def test_a_changed_selection_changes_the_order(folder):
     with wdspec.loader(spec_of(folder, where="cls < 3"), num_workers=0) as loader:
         next(iter(loader))
         state = loader.state_dict()
@@ -271,7 +271,7 @@ def test_a_changed_selection_is_another_order(folder):
         other.load_state_dict(state)
 
 
-def test_process_writes_the_chosen_samples(folder, tmp_path):
+def test_process_writes_the_selected_samples(folder, tmp_path):
     from wdspec.cli.main import main
 
     spec = spec_of(folder, {"batch": None, "epoch": None, "output": f"{tmp_path}/out/"}, **CASES["all"][0])
@@ -283,7 +283,7 @@ def test_process_writes_the_chosen_samples(folder, tmp_path):
     assert {sample["__key__"] for sample in wdspec.compile(written)} == expected(CASES["all"][1])
 
 
-class TestFilesOfKeys:
+class TestKeyFiles:
     """`keys: '@file'`: short lists in memory, long ones in a table."""
 
     @pytest.fixture
@@ -297,7 +297,7 @@ class TestFilesOfKeys:
         with wdspec.loader(folder / "spec.yaml", num_workers=0) as loader:
             assert {key for batch in loader for key in batch["__key__"]} == {"k0001", "k0100", "k0301"}
 
-    def test_a_changed_file_is_another_order(self, folder):
+    def test_a_changed_file_changes_the_order(self, folder):
         (folder / "bad.txt").write_text("k0001\n")
         spec = spec_of(folder, exclude=f"@{folder}/bad.txt")
         with wdspec.loader(spec, num_workers=0) as loader:
@@ -343,7 +343,7 @@ class TestFilesOfKeys:
         assert all(key.decode() in table for key in keys)
         assert not any(f"other/{n}" in table for n in range(20_000))
 
-    def test_processes_that_need_a_table_at_once_build_it_once(self, temporary):
+    def test_concurrent_processes_build_a_table_once(self, temporary):
         from wdspec.shards.key_lists import _find_table
 
         keys = [b"%d" % n for n in range(30_000)]
@@ -409,7 +409,7 @@ def large(tmp_path_factory):
 @pytest.mark.parametrize("order", ["json-jpg-txt", "jpg-json-txt", "txt-jpg-json"])
 @pytest.mark.parametrize("case", LARGE)
 @pytest.mark.parametrize("extensions", [None, "jpg txt"])
-def test_large_files_of_samples_that_are_left_out_are_not_read(large, order, case, extensions):
+def test_large_files_of_dropped_samples_are_not_read(large, order, case, extensions):
     """What comes does not depend on whether they are read, nor on whether only `where` reads the JSON."""
     keys, keeps = LARGE[case]
     if extensions is not None and "rename" in keys:
@@ -447,7 +447,7 @@ UIDS = ["139e4a9b22a614771f06c700a8ebe150", "6e356964a967af455c8016b75d691203", 
 
 @pytest.mark.parametrize("key", ["keys", "exclude"])
 @pytest.mark.parametrize("form", ["datacomp", "texts", "bytes", "lines"])
-def test_lists_of_other_values_than_keys_such_as_the_uids_of_datacomp(tmp_path, key, form):
+def test_lists_of_values_that_are_not_keys_such_as_datacomp_uids(tmp_path, key, form):
     """The uids of DataComp are pairs of `u8`: numpy.array([(int(uid[:16], 16), int(uid[16:], 16)), …], "u8,u8")."""
     known = UIDS[:2] if form == "lines" else UIDS[1:]
     path = tmp_path / ("uids.txt" if form == "lines" else "uids.npy")
@@ -484,7 +484,7 @@ def test_lists_of_other_values_than_keys_such_as_the_uids_of_datacomp(tmp_path, 
         (b"no array", "not an array of numpy"),
     ],
 )
-def test_arrays_that_are_no_keys(tmp_path, array, message):
+def test_arrays_that_are_not_keys(tmp_path, array, message):
     write_shard(tmp_path / "a.tar", [("a", {"txt": b"x"})])
     if isinstance(array, bytes):
         (tmp_path / "uids.npy").write_bytes(array)
@@ -495,7 +495,7 @@ def test_arrays_that_are_no_keys(tmp_path, array, message):
         wdspec.plan(spec)
 
 
-def test_a_part_of_more_than_all_is_refused_with_the_forms_of_a_part():
+def test_a_part_above_one_is_rejected_with_the_valid_forms():
     problems = wdspec.validate({"dataset": [{"shards": "a.tar", "subset": "120%"}]})
     assert [(each.code, each.hint.partition(",")[0]) for each in problems if each.is_error] == [
         ("E210", "write a fraction such as `10%`")

@@ -42,7 +42,7 @@ def no_error(error):
     raise error
 
 
-def test_by_default_it_is_the_whole_shard(shard):
+def test_the_whole_shard_is_read_by_default(shard):
     opener, url = shard
     assert numbers(opener(Piece(url), on_error=no_error)) == list(range(SAMPLES))
 
@@ -58,7 +58,7 @@ def test_errors_of_a_shard_name_its_requirements_and_url(tmp_path, monkeypatch):
 
 
 @given(stride=st.integers(1, 30), residue=st.integers(0, 29), begin=st.integers(0, SAMPLES))
-def test_it_equals_slicing(shard, stride, residue, begin):
+def test_it_matches_slicing(shard, stride, residue, begin):
     opener, url = shard
     opened = opener(Piece(url), on_error=no_error)
     reading = iter(opened)
@@ -70,7 +70,7 @@ def test_it_equals_slicing(shard, stride, residue, begin):
     assert numbers(opener(piece, on_error=no_error)) == expected
 
 
-def test_headers_have_the_samples_without_their_fields(shard):
+def test_headers_deliver_the_samples_without_fields(shard):
     opener, url = shard
     opened = opener.headers(Piece(url), on_error=no_error)
     fields = [set(sample) - {"__key__", "__url__", "__source__"} for sample in opened]
@@ -85,7 +85,7 @@ def test_a_shard_that_does_not_exist_is_a_missing_shard(shard):
         opener(Piece(ShardUrl(url.text + ".gone.tar", "/")), on_error=no_error)
 
 
-def test_samples_say_where_they_are_from(shard):
+def test_samples_contain_their_origin(shard):
     opener, url = shard
     opened = opener(Piece(url), on_error=no_error)
     sample = next(iter(opened))
@@ -93,7 +93,7 @@ def test_samples_say_where_they_are_from(shard):
     opened.close()
 
 
-def test_tar_pieces_are_those_that_tarfile_finds(tmp_path):
+def test_tar_members_match_tarfile(tmp_path):
     write_shard(tmp_path / "x.tar", [(f"k{n:02}", {"txt": b"%d" % n}) for n in range(9)])
     parts = Listed.of(load({"dataset": [{"shards": f"{tmp_path}/x.tar", "decode": "raw"}]})).parts["x"]
     with tarfile.open(fileobj=io.BytesIO((tmp_path / "x.tar").read_bytes())) as archive:

@@ -69,7 +69,7 @@ def _write(path, worker):
         append_line(str(path), {"worker": worker, "number": number, "text": "x" * 20_000})
 
 
-def test_lines_of_several_processes_stay_whole(tmp_path):
+def test_lines_of_several_processes_are_never_mixed(tmp_path):
     path = tmp_path / "skips.jsonl"
     context = multiprocessing.get_context("fork")
     workers = [context.Process(target=_write, args=(path, worker)) for worker in range(4)]

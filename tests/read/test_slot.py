@@ -39,7 +39,7 @@ def keys(samples):
     return [sample["__key__"] for sample in samples]
 
 
-def test_the_draws_choose_among_the_sources(slot_of):
+def test_the_draws_select_the_sources(slot_of):
     slot = slot_of()
     drawn = slot_of.plan.draws().batches(0, 1, 0, BATCHES)
     alone = [iter(stream) for stream in slot_of()._streams]
@@ -49,7 +49,7 @@ def test_the_draws_choose_among_the_sources(slot_of):
 
 @given(packed=st.sets(st.integers(0, BATCHES - 1)), stop=st.integers(0, BATCHES - 1))
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_state_covers_all_sources_however_rarely_it_is_requested(slot_of, packed, stop):
+def test_the_state_covers_all_sources_even_if_rarely_requested(slot_of, packed, stop):
     slot = slot_of()
     for m in range(stop):
         slot.take(m)

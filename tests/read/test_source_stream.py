@@ -130,7 +130,7 @@ def fruitful(source):
 
 @given(source=sources.filter(fruitful), slot=st.integers(0, 3))
 @settings(deadline=None, max_examples=150)
-def test_it_gives_shards_in_the_order_of_the_plan_pass_by_pass_sorted_by_releases(source, slot):
+def test_it_delivers_shards_in_plan_order_sorted_by_release(source, slot):
     slot %= source.plan.order.slots
     wanted = 60
     read = list(itertools.islice(iter(stream_of(source, slot)), wanted))
@@ -139,7 +139,7 @@ def test_it_gives_shards_in_the_order_of_the_plan_pass_by_pass_sorted_by_release
 
 @given(source=sources.filter(fruitful), slot=st.integers(0, 3), stop=st.integers(0, 120))
 @settings(deadline=None, max_examples=150)
-def test_from_its_state_it_yields_the_same_rest_and_packs_the_same(source, slot, stop):
+def test_a_restored_stream_yields_the_same_rest_and_packs_the_same(source, slot, stop):
     slot %= source.plan.order.slots
     stream = stream_of(source, slot)
     reading = iter(stream)
@@ -155,7 +155,7 @@ def test_from_its_state_it_yields_the_same_rest_and_packs_the_same(source, slot,
 
 @pytest.mark.parametrize("size", [1, 16, 90, 300])
 @pytest.mark.parametrize("interleave", [1, 3, 8])
-def test_a_resumed_stream_reads_again_no_more_than_the_longest_delay_and_a_block(size, interleave):
+def test_a_resumed_stream_rereads_at_most_the_longest_delay_and_a_block(size, interleave):
     source = source_of([400] * 9, size, interleave=interleave)
     stream = stream_of(source)
     reading, delays = iter(stream), source.plan.delays
@@ -171,7 +171,7 @@ CHANGES = list(itertools.product(((16, 1), (90, 1), (90, 4), (300, 8), (1, 1), (
 
 
 @pytest.mark.parametrize(("before", "now"), CHANGES)
-def test_other_delays_and_lanes_repeat_and_lose_nothing_of_several_thousand_samples(before, now):
+def test_changed_delays_and_lanes_repeat_and_lose_nothing(before, now):
     """Each pass gives all samples once, wherever the numbers change, and whatever is resumed between."""
     sizes = [5, 800, 300, 0, 700, 1, 400, 250, 900, 100, 450]
     old, new = (source_of(sizes, size, interleave=lanes) for size, lanes in (before, now))
@@ -191,7 +191,7 @@ def test_other_delays_and_lanes_repeat_and_lose_nothing_of_several_thousand_samp
             assert len(set(as_it_was[stop:]) & set(seen[stop : stop + 20 + 4 * max(before[0], now[0])])) == 20
 
 
-def test_a_change_of_both_and_back_again_before_anything_came_out_changes_nothing():
+def test_changing_both_and_back_before_any_sample_changes_nothing():
     sizes, numbers = [300] * 9, {True: (200, 3), False: (50, 1)}
     sources = {which: source_of(sizes, size, interleave=lanes) for which, (size, lanes) in numbers.items()}
     stream = stream_of(sources[True])
@@ -208,7 +208,7 @@ def test_a_change_of_both_and_back_again_before_anything_came_out_changes_nothin
 @pytest.mark.parametrize("sizes", [[30] * 20, [30, 1, 0, 7, 30, 30, 2, 45, 9, 30, 0, 0, 16, 3]])
 @pytest.mark.parametrize("width", [1, 3, 7, 8, 12])
 @pytest.mark.parametrize("at_a_time", [1, 13, 64, 1000])
-def test_changing_the_number_of_lanes_gives_the_same_with_any_block_size(sizes, width, at_a_time):
+def test_changing_the_lane_count_is_independent_of_block_size(sizes, width, at_a_time):
     """Also where all shards end together: none is given up beyond those that are too many."""
 
     def read(at_a_time):
@@ -226,7 +226,7 @@ def test_changing_the_number_of_lanes_gives_the_same_with_any_block_size(sizes, 
     assert found == read(1)
 
 
-def test_restart_points_do_not_pile_up_if_no_states_are_requested():
+def test_restart_points_do_not_accumulate_without_state_requests():
     stream = stream_of(source_of([5000] * 4, 20, order="resampled"))
     list(itertools.islice(iter(stream), 10_000))
     assert len(stream._restarts) < 20
@@ -236,9 +236,7 @@ def test_restart_points_do_not_pile_up_if_no_states_are_requested():
 @pytest.mark.parametrize("size", [1, 20])
 @pytest.mark.parametrize("order", ["shuffled", "sequential", "resampled"])
 @pytest.mark.parametrize("slots", [1, 3])
-def test_a_source_that_yields_nothing_ends_after_all_shards_and_says_what_was_left_out(
-    size, interleave, order, slots
-):
+def test_a_source_that_yields_nothing_ends_and_reports_what_was_dropped(size, interleave, order, slots):
     source = source_of([3, 3], size, interleave=interleave, broken=(0, 1), order=order, slots=slots)
     with pytest.raises(ShardError, match=r"nothing in a whole pass .*dropped or skipped: D\d+ \d+.*source s"):
         next(iter(stream_of(source)))
@@ -281,7 +279,7 @@ def test_a_source_that_yields_nothing_for_long_warns_once(caplog):
     assert "has yielded nothing from 64 of its 100 shards" in warnings[0]
 
 
-def test_a_shard_that_became_shorter_than_its_yielded_samples_is_noticed():
+def test_a_shard_that_became_too_short_is_detected():
     stream = stream_of(source_of([50], 40))
     reading = iter(stream)
     while stream.state.last < 30:

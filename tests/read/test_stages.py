@@ -152,7 +152,7 @@ DRAWING = ["drawn_after", "drawn_pairs_after", "shuffled", "drawn_first", "Drawn
 
 @pytest.mark.parametrize("name", DRAWING)
 @pytest.mark.parametrize("maps", [[], ["stages_of_tests:jittered"]], ids=["", "with map"])
-def test_a_stage_may_draw_at_any_time(tmp_path, name, maps):
+def test_a_stage_can_draw_random_numbers_at_any_time(tmp_path, name, maps):
     document = spec(tmp_path, stage(name), batch=3, epoch={"batches": 12}, defaults={"map": maps})
 
     def read(seed, rank=0, world_size=1, workers=0):
@@ -174,7 +174,7 @@ def test_a_stage_may_draw_at_any_time(tmp_path, name, maps):
 
 
 @pytest.mark.parametrize("name", DRAWING)
-def test_what_a_stage_draws_leaves_the_draws_of_the_training_loop_unchanged(tmp_path, name):
+def test_a_stage_does_not_change_the_draws_of_the_training_loop(tmp_path, name):
     def draws():
         return random.random(), np.random.randn(), float(torch.rand(1))
 
@@ -188,7 +188,7 @@ def test_what_a_stage_draws_leaves_the_draws_of_the_training_loop_unchanged(tmp_
     assert [(next(stream), draws())[1] for _ in range(6)] == expected
 
 
-def test_nothing_is_lost_or_repeated_at_the_points(tmp_path):
+def test_nothing_is_lost_or_repeated_at_restart_points(tmp_path):
     plain = rows(wdspec.compile(spec(tmp_path, None, epoch={"batches": 20}), rank=0, world_size=1))
     staged = rows(
         wdspec.compile(
@@ -240,7 +240,7 @@ def test_errors_of_a_stage_are_reported(tmp_path, name, error, said):
         ({"stage": "m:f", "epoch": "pass"}, "E312"),
     ],
 )
-def test_mistakes_are_found_when_the_spec_is_loaded(changes, said):
+def test_mistakes_are_found_on_load(changes, said):
     with pytest.raises(SpecError, match=said):
         wdspec.load({"dataset": [{"shards": "a.tar"}], "batch": 4, **changes})
 

@@ -23,13 +23,13 @@ def test_a_slot_packs_and_unpacks():
     assert [StreamState.unpack(state.pack()) for state in STATES] == STATES
 
 
-def test_a_packed_state_is_moved_on_to_the_next_sample():
+def test_a_packed_state_is_advanced_to_the_next_sample():
     packed = bytearray(STATES[4].pack())
     write_last(packed, 77)
     assert StreamState.unpack(packed) == STATES[4]._replace(last=77)
 
 
-def test_json_has_the_numbers_of_a_state_small_and_none_below_zero():
+def test_a_state_in_json_has_small_nonnegative_numbers():
     assert [StreamState.from_numbers(state.numbers()) for state in STATES] == STATES
     assert StreamState().numbers() == [0, 0, 0, 0, 0]
     assert STATES[3].numbers() == [1, 512, 178, 0, 1, 1, 1024, 2]
@@ -49,7 +49,7 @@ def test_json_has_the_numbers_of_a_state_small_and_none_below_zero():
         [1 << 63, 0, 0, 0, 0],
     ],
 )
-def test_invalid_numbers_are_refused(numbers):
+def test_invalid_numbers_are_rejected(numbers):
     with pytest.raises(ValueError, match=r"lanes|place|shorter|longer"):
         StreamState.from_numbers(numbers)
 
@@ -75,7 +75,7 @@ def test_a_started_shard_continues_with_the_numbers_it_started_with():
     )
 
 
-def test_if_nothing_was_yielded_yet_new_numbers_apply_at_once():
+def test_new_numbers_apply_immediately_before_the_first_sample():
     delays = Delays(1, "a", 100)
     assert StreamState().for_plan_with_other_sizes(0, delays, 4) == StreamState()
     assert StreamState(4, 7, -1, 0, ((2, 0, 0), (3, 0, 0))).for_plan_with_other_sizes(

@@ -33,7 +33,7 @@ def trace(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def test_without_steps_fields_are_decoded_and_counted():
+def test_without_transforms_fields_are_decoded_and_counted():
     process, budget = built()
     assert process(raw(7), 1) == {**raw(7), "cls": 7}
     assert budget.delivered == 1
@@ -65,14 +65,14 @@ def test_a_map_cannot_lose_the_origin_of_a_sample(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("keep", "kept"), [(("b;a",), {"b": 1}), (("a", "b"), {"a": 2, "b": 1}), (("c;b",), {"c": 1})]
 )
-def test_fields_of_alternatives_take_the_first_that_is_present_under_the_first_name(keep, kept):
+def test_alternatives_use_the_first_present_field_under_the_first_name(keep, kept):
     process, _ = built(fields=SampleFields(names=("raw",)), keep=keep)
     sample = process(raw(0, a=b"2", b=b"1"), 1)
     assert {name: int(value) for name, value in sample.items() if name[0] != "_"} == kept
 
 
 @pytest.mark.parametrize("missing", ["error", "skip", "none"])
-def test_a_missing_required_field_is_an_error_a_drop_or_none(missing):
+def test_a_missing_required_field_is_an_error_dropped_or_none(missing):
     process, budget = built(need=("z;y",), missing=missing)
     if missing == "error":
         with pytest.raises(FieldError, match=r"no field `z;y`; it has: cls.*source s.*key k1"):
@@ -84,7 +84,7 @@ def test_a_missing_required_field_is_an_error_a_drop_or_none(missing):
         assert process(raw(1), 1)["z"] is None
 
 
-def test_a_skip_yields_nothing_and_the_next_sample_is_whole():
+def test_a_skip_yields_nothing_and_does_not_affect_the_next_sample():
     process, budget = built(skip=True)
     assert [process(raw(n, cls=text), n) for n, text in enumerate((b"x", b"1"))] == [
         None,
@@ -93,7 +93,7 @@ def test_a_skip_yields_nothing_and_the_next_sample_is_whole():
     assert (budget.skipped, budget.delivered) == ({"D202": 1}, 1)
 
 
-def test_random_numbers_are_those_of_the_slot_and_the_ordinal():
+def test_random_numbers_depend_on_slot_and_ordinal():
     def draws(slot, ordinals):
         budget = Budget(Errors(), "s")
         transform = Transform(SampleFields(), maps=(Call(call="picks:jitter"),), own_maps=1)

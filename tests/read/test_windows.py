@@ -118,7 +118,7 @@ def padded(batch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_batches_keep_their_limits(folder, kind):
+def test_batches_stay_within_their_limits(folder, kind):
     batch, seen = KINDS[kind], []
     global_batches(spec_of(folder, padded(batch), ranks=2), seen=seen)
     pack = batch.get("pack", {})
@@ -139,7 +139,7 @@ def test_batches_keep_their_limits(folder, kind):
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"dropped", "groups by cost"}))
-def test_a_window_gives_each_of_its_samples_once(folder, kind):
+def test_a_window_delivers_each_sample_once(folder, kind):
     batch = KINDS[kind]
     window = batch.get("window", batch.get("group_wait"))
     plain = spec_of(folder, {"size": window, "collate": {"npy": "pad"}}, 1, 1, epoch={"batches": 4})
@@ -232,7 +232,7 @@ def test_resuming_on_other_ranks_changes_nothing_in_many_specs(folder):
 
 
 @pytest.mark.parametrize("kind", ["padded", "packed", "groups"])
-def test_workers_change_nothing(folder, kind):
+def test_workers_do_not_change_the_batches(folder, kind):
     spec = spec_of(folder, padded(KINDS[kind]), ranks=2, workers=2)
     expected, _ = global_batches(spec)
     assert global_batches(spec, workers=2)[0] == expected
@@ -266,7 +266,7 @@ def test_shares_that_are_set_apply_from_the_next_window_and_survive_a_resume(fol
         assert first + global_batches(spec, 1, state)[0] == expected
 
 
-def test_the_state_grows_by_few_bytes_a_slot(folder):
+def test_the_state_grows_by_few_bytes_per_slot(folder):
     sizes = []
     for batch in ({"size": 4, "ragged": "list"}, KINDS["packed"]):
         _, state = global_batches(spec_of(folder, batch, ranks=4), 1, stop=5)
@@ -274,7 +274,7 @@ def test_the_state_grows_by_few_bytes_a_slot(folder):
     assert (sizes[1] - sizes[0]) / (4 * WORKERS) <= 32
 
 
-def test_a_packed_row_has_the_places_and_limits_of_its_samples(folder):
+def test_a_packed_row_has_the_positions_and_bounds_of_its_samples(folder):
     names = {
         "position_ids": "places",
         "cu_seqlens": "ends",
@@ -344,7 +344,7 @@ def test_samples_that_select_drops_are_in_no_window(functions):
     assert all(facts["n"] < 40 for made in batches for facts in made["json"])
 
 
-def test_a_sample_that_fails_after_the_plan_leaves_its_batch_short(functions):
+def test_a_sample_that_fails_after_planning_shortens_its_batch(functions):
     whole, _ = run_beside(functions, padded(KINDS["padded"]))
     batches, stats = run_beside(
         functions, padded(KINDS["padded"]), map="windowed:breaks", errors={"skip": ["map"], "max_rate": 1}
@@ -379,7 +379,7 @@ def test_a_field_that_map_adds_can_be_packed_but_not_be_a_cost(functions):
         ({"cost": "json.n", "max_cost": 1, "overlong": "drop"}, "have made no batch|yielded nothing"),
     ],
 )
-def test_costs_that_cannot_be_used(folder, batch, message):
+def test_invalid_costs_are_rejected(folder, batch, message):
     with pytest.raises(wdspec.WdspecError, match=message):
         global_batches(spec_of(folder, padded({"max_cost": 400, "window": 20, **batch}), 1, 1))
 
@@ -389,14 +389,14 @@ def test_equal_costs_make_equal_batches(folder):
     assert [len(batch) for [batch] in steps] == [8] * 12
 
 
-def test_a_default_stands_in_for_missing_fields(folder):
+def test_a_default_replaces_missing_fields(folder):
     cost = "default(jpg.pixels, 50) + default(json.nothing, 0) + 1"
     seen = []
     global_batches(spec_of(folder, padded({"cost": cost, "max_cost": 510, "window": 40}), 1, 1), seen=seen)
     assert {made["__cost__"] for made in seen} == {510}
 
 
-def test_a_rank_count_that_does_not_divide_is_refused(folder):
+def test_a_rank_count_that_does_not_divide_is_rejected(folder):
     with pytest.raises(wdspec.UsageError, match="5 ranks cannot share 12 canonical ranks"):
         wdspec.loader(spec_of(folder, KINDS["packed"]), rank=0, world_size=5)
 
@@ -430,7 +430,7 @@ def test_shares_of_cost_need_the_mean_cost(folder):
         wdspec.load(spec_of(folder, 4, mix={"shares_in": "cost"}))
 
 
-def test_images_of_a_bucket_have_its_size_and_the_nearest_aspect(tmp_path):
+def test_images_in_a_bucket_have_its_size_and_nearest_aspect(tmp_path):
     draw = random.Random(3)
     sizes = [(draw.randrange(40, 260), draw.randrange(40, 260)) for _ in range(60)]
     samples = []
@@ -472,7 +472,7 @@ def test_images_of_a_bucket_have_its_size_and_the_nearest_aspect(tmp_path):
         ("rgb8+bucket=big", "is not a side"),
     ],
 )
-def test_buckets_that_cannot_be_used(tmp_path, decoder, message):
+def test_invalid_buckets_are_rejected(tmp_path, decoder, message):
     with pytest.raises(wdspec.SpecError, match=message):
         wdspec.load({"dataset": [{"shards": f"{tmp_path}/p.tar", "decode": {"jpg": decoder}}]})
 
@@ -488,7 +488,7 @@ def test_a_spec_with_packing_is_resumable(folder):
     assert_resumable(lambda: wdspec.loader(spec, num_workers=0, rank=0, world_size=2))
 
 
-def test_a_missing_library_is_no_fault_of_a_sample(folder, monkeypatch):
+def test_a_missing_library_is_not_a_sample_error(folder, monkeypatch):
     def read(data, extension):
         raise wdspec.UsageError("a library is not installed")
 
@@ -514,7 +514,7 @@ def fewest_batches(costs, most, size):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_no_plan_of_padded_batches_has_fewer(seed):
+def test_no_plan_has_fewer_padded_batches(seed):
     draw = random.Random(seed)
     costs, size = [draw.randint(1, 12) for _ in range(draw.randint(1, 7))], draw.choice([2, 3, 99])
     rules = WindowRules(draw.randint(12, 30), max_size=size)
@@ -523,7 +523,7 @@ def test_no_plan_of_padded_batches_has_fewer(seed):
 
 
 @pytest.mark.parametrize("kind", ["integers", "fractions", "huge"])
-def test_best_fit_is_that_of_a_plain_loop(kind):
+def test_best_fit_matches_a_plain_loop(kind):
     draw = np.random.default_rng(4)
     for _ in range(20):
         costs = np.clip(draw.lognormal(4, 1, 200), 1, 900)
@@ -543,7 +543,7 @@ def test_best_fit_is_that_of_a_plain_loop(kind):
         assert plan_window(costs, np.zeros((200, 0)), rules) == [sorted(batch) for batch in batches]
 
 
-def test_most_slots_take_the_same_group_at_a_turn():
+def test_most_slots_choose_the_same_group_in_a_turn():
     """20 slots with groups of 12 values, of other frequencies; a group comes once for each full batch of it."""
     rules, taken = WindowRules(max_size=8), {0: [], 600: []}
     for slot in range(20):

@@ -80,7 +80,7 @@ def test_a_run_resumes_exactly_through_changes_of_topology(shards):
 @pytest.mark.parametrize(
     "changes", [{"batch": None, "epoch": 40}, {"batch": {"size": 3, "accumulate": True}}]
 )
-def test_ranks_that_do_not_divide_the_canonical_ones_need_a_batch_to_divide(shards, changes):
+def test_rank_counts_that_do_not_divide_the_canonical_ranks_need_a_divisible_batch(shards, changes):
     with pytest.raises(wdspec.UsageError, match=r"3 ranks cannot share 4 canonical ranks evenly.* of 2 or 4"):
         wdspec.loader(make_spec(shards, **changes), rank=0, world_size=3)
 
@@ -115,7 +115,7 @@ def test_state_can_be_loaded_into_a_live_loader_again_and_again(shards):
         assert len(first) + len(rest) == 14
 
 
-def test_prefetched_batches_that_were_not_delivered_come_after_resume(shards):
+def test_undelivered_prefetched_batches_are_delivered_after_resume(shards):
     spec = make_spec(shards, 1, 2)
     with wdspec.loader(spec, num_workers=2, prefetch_factor=4, rank=0, world_size=1) as loader:
         seen = keys(itertools.islice(loader, 2))
@@ -149,7 +149,7 @@ def test_state_is_small_and_does_not_grow(shards):
         ({"defaults": {"extensions": "txt cls"}}, "sources.a.extensions: was null"),
     ],
 )
-def test_a_change_of_order_is_found_and_named(shards, changes, says):
+def test_an_order_change_is_detected_and_named(shards, changes, says):
     with wdspec.loader(make_spec(shards), rank=0, world_size=1) as loader:
         next(iter(loader))
         state = loader.state_dict()
@@ -209,7 +209,7 @@ def changed_sources(shards, change):
         (lambda d: d[0].update(shuffle=0), "sources.a.shuffle: was 16, now 1"),
     ],
 )
-def test_a_change_of_sources_is_found_named_and_can_be_allowed(shards, change, says):
+def test_a_change_of_sources_is_detected_and_can_be_allowed(shards, change, says):
     with wdspec.loader(changed_sources(shards, lambda d: None), rank=0, world_size=1) as loader:
         list(loader)
         state = through_json(loader.state_dict())
@@ -233,7 +233,7 @@ def test_a_change_of_sources_is_found_named_and_can_be_allowed(shards, change, s
     ],
     ids=["a source", "a share", "a source less", "shuffle", "interleave"],
 )
-def test_a_change_that_is_allowed_repeats_and_loses_nothing_of_the_others(shards, change, given):
+def test_an_allowed_change_repeats_and_loses_no_other_samples(shards, change, given):
     """Whole passes over a source of 85 samples, of which a part was read before the change."""
 
     def of_a(batches):
@@ -265,7 +265,7 @@ def test_a_change_of_samples_only_warns(shards):
         loader.load_state_dict(state)
 
 
-def test_an_error_about_the_canonical_topology_says_what_to_write(shards):
+def test_an_error_about_the_canonical_topology_names_the_remedy(shards):
     with wdspec.loader(make_spec(shards, 4, 6), rank=0, world_size=1) as loader:
         state = loader.state_dict()
     with (
@@ -275,7 +275,7 @@ def test_an_error_about_the_canonical_topology_says_what_to_write(shards):
         loader.load_state_dict(state)
 
 
-def test_one_rank_of_several_cannot_restore_others(shards):
+def test_the_state_of_one_rank_cannot_restore_others(shards):
     spec = make_spec(shards)
     states = []
     for rank in range(2):
@@ -289,7 +289,7 @@ def test_one_rank_of_several_cannot_restore_others(shards):
         assert list(loader.state_dict()["ranks"]) == ["0", "1", "2", "3"]
 
 
-def test_states_that_do_not_fit_together_are_refused(shards):
+def test_states_that_do_not_fit_together_are_rejected(shards):
     spec = make_spec(shards)
 
     def state(rank, batches, spec=spec):
@@ -313,7 +313,7 @@ def test_states_that_do_not_fit_together_are_refused(shards):
 
 
 @pytest.mark.parametrize("state", [{}, [], None, {"format": "other"}])
-def test_values_that_are_not_states_are_refused(shards, state):
+def test_values_that_are_not_states_are_rejected(shards, state):
     with (
         wdspec.loader(make_spec(shards), rank=0, world_size=1) as loader,
         pytest.raises(wdspec.UsageError, match="not a state of a wdspec"),
@@ -337,7 +337,7 @@ def entry_damaged(change):
 
 
 def of_slots(change):
-    """Damage by a writer who knows the format of a rank's text."""
+    """Damage by a writer that understands the text of a rank."""
 
     def damage(text):
         slots = decode(text, 2, 3)
@@ -371,7 +371,7 @@ def of_slots(change):
         (lambda state: state["ranks"].update({"x": "1"}), "canonical rank 'x' is '1'"),
     ],
 )
-def test_a_damaged_state_is_refused_and_its_damage_named(shards, damage, says):
+def test_a_damaged_state_is_rejected_and_its_damage_named(shards, damage, says):
     spec = make_spec(shards, 1, 2)
     with wdspec.loader(spec) as loader:
         next(iter(itertools.islice(loader, 4, None)))
@@ -406,7 +406,7 @@ def test_a_damaged_state_is_refused_and_its_damage_named(shards, damage, says):
         ),
     ],
 )
-def test_a_damaged_entry_of_a_rank_is_found_when_that_rank_resumes(shards, damage, says):
+def test_a_damaged_entry_is_detected_when_its_rank_resumes(shards, damage, says):
     spec = make_spec(shards, 1, 2)
     with wdspec.loader(spec) as loader:
         next(iter(itertools.islice(loader, 4, None)))
@@ -418,7 +418,7 @@ def test_a_damaged_entry_of_a_rank_is_found_when_that_rank_resumes(shards, damag
         loader.load_state_dict(good)
 
 
-def test_entries_of_different_batches_are_found_even_if_not_merged(shards):
+def test_entries_of_different_batches_are_detected_without_merging(shards):
     """As files do that were put together by their names."""
     states = []
     for rank in range(2):
@@ -447,7 +447,7 @@ def test_a_rank_reads_only_its_own_part(shards):
             assert keys(loader) == [batch[rank * 3 : rank * 3 + 3] for batch in expected]
 
 
-def test_a_state_of_a_pass_can_start_an_endless_run_and_be_saved_again(shards):
+def test_a_state_of_a_pass_can_start_an_endless_run(shards):
     dataset = [{"name": name, "shards": shards[name], "shuffle": 0} for name in "ac"]
     finite, endless = (make_spec(shards, 1, 2, dataset=dataset, epoch=e) for e in ("pass", {"batches": 7}))
     with wdspec.loader(finite) as loader:
@@ -461,7 +461,7 @@ def test_a_state_of_a_pass_can_start_an_endless_run_and_be_saved_again(shards):
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_state_of_another_version_is_refused(shards, version):
+def test_a_state_of_another_version_is_rejected(shards, version):
     with wdspec.loader(make_spec(shards), rank=0, world_size=1) as loader:
         state = {**loader.state_dict(), "version": version}
         with pytest.raises(
@@ -497,7 +497,7 @@ class TestInsideAStep:
             seen = [sample["__key__"] for stop in (1, 2, 4) for sample in itertools.islice(source, stop)]
             assert seen + [sample["__key__"] for sample in source] == expected
 
-    def test_such_a_state_needs_as_many_ranks_as_saved_it(self, shards):
+    def test_a_state_inside_a_step_needs_the_rank_count_that_saved_it(self, shards):
         states = []
         for rank in range(2):
             with wdspec.loader(self.spec(shards), rank=rank, world_size=2) as loader:
@@ -522,7 +522,7 @@ class TestInsideAStep:
                 loader.set_epoch(1)
 
 
-def test_batches_out_of_order_are_refused(shards):
+def test_out_of_order_batches_are_rejected(shards):
     with pytest.raises(wdspec.UsageError, match="in_order=False"):
         wdspec.loader(make_spec(shards), num_workers=2, in_order=False)
 
@@ -558,7 +558,7 @@ class TestInOneProcess:
         again.load_state_dict(through_json(pipeline.state_dict()))
         assert seen + [sample["__key__"] for sample in again] == expected
 
-    def test_after_an_error_it_fails_again_instead_of_losing_samples(self, tmp_path):
+    def test_after_an_error_it_fails_again_and_loses_no_samples(self, tmp_path):
         spec = {"dataset": [{"name": "a", "shards": f"{tmp_path}/gone.tar"}], "batch": 2, "epoch": 8}
         pipeline = wdspec.compile(spec)
         for _ in range(2):

@@ -107,7 +107,7 @@ def test_gathered_states_resume_exactly_in_one_process(job):
     assert whole == reference(load(spec), 1, 2, 0, 9)
 
 
-def test_peers_that_read_the_same_part_count_once(job):
+def test_peers_that_read_the_same_part_are_counted_once(job):
     for report in job[1]:
         assert report["same"] == report["state"]
 

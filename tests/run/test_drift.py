@@ -70,7 +70,7 @@ def test_wrong_mean_costs_are_one_warning(tmp_path, caplog):
     assert flat["cost_share/long"] == stats.sources["long"].cost_share
 
 
-def test_what_may_be_chance_is_no_warning(tmp_path, caplog):
+def test_chance_deviations_cause_no_warning(tmp_path, caplog):
     """A few samples whose costs differ a hundredfold say little about their mean."""
     described = spec(tmp_path, {"wild": 30, "short": 10}, {"wild": 30, "short": 10})
     draws = random.Random(1)
@@ -83,7 +83,7 @@ def test_what_may_be_chance_is_no_warning(tmp_path, caplog):
     assert "drift" not in caplog.text
 
 
-def test_without_shares_of_cost_none_is_planned(tmp_path):
+def test_without_shares_of_cost_no_share_is_planned(tmp_path):
     described = spec(tmp_path, {"a": 10, "b": 10}, {"a": 10, "b": 10}, mix={})
     stats, cost = read(described)
     assert stats.sources["a"].planned_cost_share is None
@@ -94,7 +94,7 @@ def test_without_shares_of_cost_none_is_planned(tmp_path):
     assert all(isinstance(value, (int, float)) for value in stats.flat().values())
 
 
-def test_pieces_of_a_sample_count_as_one(tmp_path):
+def test_pieces_of_a_sample_are_counted_once(tmp_path):
     """Samples that are split cost as much together as the whole, so the mean cost stays that of the source."""
     import io
 

@@ -99,7 +99,7 @@ def without_slot_3(state):
         (lambda state: state.update(run=state["run"].replace('\\"seed\\": 0', '\\"seed\\": 1')), "digest"),
     ],
 )
-def test_damage_that_keeps_the_types_is_found(worker, damage, says):
+def test_damage_that_keeps_the_types_is_detected(worker, damage, says):
     state, _ = saved(worker)
     damage(state)
     with pytest.raises(wdspec.UsageError, match=f"the state is damaged: .*{says}"):
@@ -112,7 +112,7 @@ def test_a_state_of_another_version_is_not_damage(worker):
         worker().load_state_dict({**state, "version": 2})
 
 
-def test_a_persistent_worker_may_close_what_it_reads_between_epochs(worker):
+def test_a_persistent_worker_can_close_its_reader_between_epochs(worker):
     dataset = worker()
     for _ in range(3):
         assert len(list(dataset)) == 10

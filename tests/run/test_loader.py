@@ -106,7 +106,7 @@ def test_every_rank_gets_the_same_number_of_batches(spec, workers):
     assert all(len(batch) == 4 for batches in seen for batch in batches)
 
 
-def test_a_pass_over_a_source_gives_every_sample_once_over_ranks_and_workers(tmp_path):
+def test_a_pass_delivers_every_sample_once_over_ranks_and_workers(tmp_path):
     shards = write_source(tmp_path, "a", 12, 10)
     spec = {"dataset": [{"name": "a", "shards": shards, "shuffle": 30}], "batch": 5, "epoch": 120}
     seen = []
@@ -141,7 +141,7 @@ def test_limit_caps_the_epoch(spec):
 
 
 @pytest.mark.parametrize(("limit", "near"), [(10, "8 or 12"), (3, "4")])
-def test_a_limit_inside_a_batch_is_refused_with_the_nearest_legal_ones(spec, limit, near):
+def test_a_limit_inside_a_batch_is_rejected_with_the_nearest_legal_ones(spec, limit, near):
     with pytest.raises(
         wdspec.UsageError, match=f"`limit: {limit}` ends inside .* of 4 samples.*; use {near},"
     ):
@@ -233,7 +233,7 @@ def test_unknown_arguments_list_the_known_ones(spec, function, argument, says):
         function(spec, **{argument: 1})
 
 
-def test_random_numbers_of_the_user_are_left_alone(spec):
+def test_random_numbers_of_the_user_are_unchanged(spec):
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
@@ -243,7 +243,7 @@ def test_random_numbers_of_the_user_are_left_alone(spec):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_error_in_a_worker_arrives_whole_and_the_next_iteration_meets_it_again(tmp_path, workers):
+def test_an_error_in_a_worker_arrives_unchanged_and_is_raised_again(tmp_path, workers):
     spec = {
         "dataset": [{"name": "a", "shards": write_source(tmp_path, "a", 1, 20), "shuffle": 0}],
         "batch": 2,
@@ -262,7 +262,7 @@ def test_an_error_in_a_worker_arrives_whole_and_the_next_iteration_meets_it_agai
 
 
 @pytest.mark.parametrize("build", [partial(wdspec.loader, num_workers=0), wdspec.compile])
-def test_what_was_built_before_ranks_were_known_is_refused(spec, build, monkeypatch):
+def test_objects_built_before_ranks_are_known_are_rejected(spec, build, monkeypatch):
     # Lightning, for one, initialises torch.distributed in `fit`; each rank would read everything.
     early, whole = build(spec), build(spec, rank=0, world_size=1)
     monkeypatch.setattr(stream, "initialised_distributed", lambda: SimpleNamespace(get_world_size=lambda: 2))
@@ -271,7 +271,7 @@ def test_what_was_built_before_ranks_were_known_is_refused(spec, build, monkeypa
     assert keys(whole) == reference(load(spec), 1, 1, 0, 7)
 
 
-def test_a_loader_is_no_dataset(spec):
+def test_a_loader_is_not_a_dataset(spec):
     with wdspec.loader(spec, num_workers=0) as loader, pytest.raises(wdspec.UsageError, match="SpecTrainer"):
         next(iter(DataLoader(loader, batch_size=None)))
 
@@ -294,7 +294,7 @@ class TestBareDataLoader:
         loader = DataLoader(pipeline, batch_size=None, num_workers=workers)
         assert keys(loader) == reference(load(spec), 1, max(1, workers), 0, 7)
 
-    def test_new_workers_are_refused_a_second_epoch(self, spec):
+    def test_new_workers_cannot_read_a_second_epoch(self, spec):
         loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=2)
         list(loader)
         with pytest.raises(wdspec.UsageError, match=r"read the previous epoch again; use wdspec.loader"):
@@ -305,14 +305,14 @@ class TestBareDataLoader:
         loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=2, persistent_workers=True)
         assert flat(keys(loader) for _ in range(3)) == reference(load(spec), 1, 2, 0, 18)
 
-    def test_persistent_workers_are_refused_where_the_order_would_break(self, spec):
+    def test_persistent_workers_are_rejected_if_they_would_break_the_order(self, spec):
         loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=2, persistent_workers=True)
         list(loader)
         with pytest.raises(wdspec.UsageError, match="7 batches is not a multiple of 2 workers"):
             list(loader)
 
     @pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
-    def test_batches_in_no_order_are_refused(self, spec, start, monkeypatch):
+    def test_unordered_batches_are_rejected(self, spec, start, monkeypatch):
         # Otherwise torch ends processes that have not started within 5 s, and others that wait for them fail.
         monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 60)
         unordered = {"batch_size": None, "in_order": False, "multiprocessing_context": start}
@@ -324,7 +324,7 @@ class TestBareDataLoader:
         assert keys(alone) == reference(load(spec), 1, 1, 0, 7)
 
     @pytest.mark.parametrize("workers", [0, 2])
-    def test_batches_of_batches_are_refused(self, spec, workers):
+    def test_batches_of_batches_are_rejected(self, spec, workers):
         loader = DataLoader(wdspec.compile(spec), num_workers=workers)
         with pytest.raises(wdspec.UsageError, match=r"batches of batches.* batch_size=None.*SpecTrainer"):
             next(iter(loader))
@@ -333,7 +333,7 @@ class TestBareDataLoader:
         assert [len(batch["__key__"]) for batch in batches] == [5] * 4
 
     @pytest.mark.parametrize("start", [None, "fork", "spawn"])
-    def test_datasets_that_accelerate_would_divide_again_are_refused(self, spec, start):
+    def test_datasets_that_accelerate_would_split_again_are_rejected(self, spec, start):
         from accelerate.data_loader import DataLoaderShard, IterableDatasetShard
 
         samples = {**spec, "batch": None, "epoch": 20}
@@ -349,14 +349,14 @@ class TestBareDataLoader:
         # What reads everything on each rank may be shared out.
         assert len(list(shared_out(1, 0))) == 5
 
-    def test_accelerate_is_refused_before_it_fails_for_lack_of_a_batch_size(self, spec):
+    def test_accelerate_is_rejected_before_its_batch_size_error(self, spec):
         from accelerate.data_loader import prepare_data_loader
 
         loader = DataLoader(wdspec.compile(spec, rank=1, world_size=2), batch_size=None)
         with pytest.raises(wdspec.UsageError, match=r"one rank's part of 2; do not prepare it"):
             prepare_data_loader(loader, num_processes=2, process_index=1, dispatch_batches=False)
 
-    def test_persistent_workers_are_refused_after_an_epoch_left_early(self, spec):
+    def test_persistent_workers_are_rejected_after_an_abandoned_epoch(self, spec):
         loader = DataLoader(wdspec.compile(spec), batch_size=None, num_workers=1, persistent_workers=True)
         next(iter(loader))
         with pytest.raises(wdspec.UsageError, match="left early"):

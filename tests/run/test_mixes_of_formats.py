@@ -108,7 +108,7 @@ def take(loader, count):
 
 
 @pytest.mark.parametrize("case", range(12))
-def test_a_mix_of_formats_has_the_order_of_tars_on_any_topology(case, tmp_path):
+def test_a_mix_of_formats_has_the_order_of_a_tar_mix(case, tmp_path):
     draw = random.Random(case)
     kinds = dict(zip(ROWS, draw.sample(["tar", "parquet", "arrow"], 3), strict=True)) if case else MIXED
     for folder, each in (("tars", TARS), ("mixed", kinds)):
@@ -154,7 +154,7 @@ def test_a_spec_with_tables_resumes_at_every_step_with_worker_processes(tmp_path
     assert_resumable(lambda: wdspec.loader(spec, num_workers=2))
 
 
-def test_arrays_lists_and_media_are_batched(tmp_path):
+def test_table_arrays_lists_and_media_are_batched(tmp_path):
     pq.write_table(
         pa.table(
             {

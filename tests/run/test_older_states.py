@@ -24,7 +24,7 @@ def expected():
         return [batch["__key__"] for batch in islice(fresh, 24)][11:]
 
 
-def test_there_is_a_state_of_each_version_that_can_be_read():
+def test_each_readable_version_has_a_recorded_state():
     assert [json.loads(path.read_text())["version"] for path in FILES] == list(READABLE)
 
 
@@ -36,7 +36,7 @@ def test_a_run_resumes_from_it(path, expected):
         assert resumed.state_dict()["version"] == VERSION
 
 
-def test_the_versions_say_the_same():
+def test_all_versions_describe_the_same_position():
     """After loading, both are written as the same state."""
     written = []
     for path in FILES:

@@ -83,7 +83,7 @@ def test_a_tensor_arrives_unchanged(tensor):
         assert torch.equal(sent(tensor), tensor)
 
 
-def test_small_tensors_have_their_own_memory_and_large_ones_are_shared():
+def test_small_tensors_are_copied_and_large_ones_are_shared():
     whole = torch.arange(1000)
     small, large = sent([whole[:10], torch.zeros(INLINE)])
     assert not small.is_shared()
@@ -92,14 +92,14 @@ def test_small_tensors_have_their_own_memory_and_large_ones_are_shared():
 
 
 @pytest.mark.parametrize("count", [1, 3, INLINE])
-def test_other_views_arrive_with_their_values(count):
+def test_other_views_keep_their_values(count):
     conjugate = torch.full((count,), 1 + 2j).conj()
     assert torch.equal(sent(torch.arange(4)[::2][:1]), torch.tensor([0]))
     for view in (conjugate, conjugate.imag):
         assert torch.equal(sent(view), view.clone().resolve_conj().resolve_neg())
 
 
-def test_shared_memory_is_opened_on_arrival_so_that_no_descriptor_is_kept():
+def test_shared_memory_is_opened_on_arrival():
     def descriptors():
         return len(os.listdir("/proc/self/fd"))
 
@@ -113,7 +113,7 @@ def test_shared_memory_is_opened_on_arrival_so_that_no_descriptor_is_kept():
     assert descriptors() < before + 10  # what else the process opens meanwhile is fewer
 
 
-def test_equal_objects_before_are_equal_objects_after():
+def test_identity_of_objects_is_preserved():
     tensor = torch.ones(3)
     first, second = sent([tensor, tensor])
     assert first is second
@@ -124,7 +124,7 @@ def test_equal_objects_before_are_equal_objects_after():
     assert array.dtype == ">i2"
 
 
-def test_the_size_of_a_parcel_counts_what_is_shared():
+def test_the_size_of_a_parcel_includes_shared_memory():
     assert 1000 < Parcel(torch.zeros(1000, dtype=torch.uint8)).size < 2000
     assert INLINE < Parcel(torch.zeros(INLINE, dtype=torch.uint8)).size < INLINE + 2000
 
@@ -140,7 +140,7 @@ def parcel_of(size):
     return parcel
 
 
-def test_cheap_batches_are_delivered_together_and_expensive_ones_alone():
+def test_cheap_batches_are_bundled_and_expensive_ones_are_not():
     cheap = Delivery([parcel_of(100)], seconds=1e-6)
     assert paced(*[cheap] * 10) == [2, 4, 8, 16, 32, 64, 128, 256, 256, 256]
     assert paced(*[Delivery([parcel_of(100)], seconds=1.0)] * 3) == [1, 1, 1]
@@ -154,7 +154,7 @@ def test_cheap_batches_are_delivered_together_and_expensive_ones_alone():
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_batches_delivered_together_equal_those_delivered_alone(spec, workers, monkeypatch):
+def test_bundled_batches_equal_single_ones(spec, workers, monkeypatch):
     monkeypatch.setattr(tasks, "SECONDS", 10)
     found = []
     with wdspec.loader(spec, num_workers=workers) as loader:
@@ -172,7 +172,7 @@ def test_batches_delivered_together_equal_those_delivered_alone(spec, workers, m
     assert keys(found) == reference(spec, 1, workers, 0, BATCHES)
 
 
-def test_the_bytes_of_batches_delivered_together_are_in_shared_memory():
+def test_the_bytes_of_bundled_batches_are_in_shared_memory():
     texts = [["text " * 40_000, number, torch.arange(number)] for number in range(6)]
     for _ in range(3):
         bundle = Bundle(5 * INLINE)
@@ -206,7 +206,7 @@ def test_large_texts_are_the_same_with_workers(tmp_path):
     assert found[0] == found[1]
 
 
-def test_parcels_are_sent_through_the_pipe_if_no_shared_memory_is_left(monkeypatch):
+def test_parcels_use_the_pipe_if_shared_memory_is_full(monkeypatch):
     def make(self, size):
         raise RuntimeError("unable to allocate shared memory(shm) for file")
 
@@ -257,7 +257,7 @@ def expected_texts(texts):
 @pytest.mark.parametrize(
     "method", ["fork", *(pytest.param(method, marks=pytest.mark.long) for method in ("spawn", "forkserver"))]
 )
-def test_kept_batches_of_texts_are_whole_and_keep_no_block(texts, expected_texts, method, monkeypatch):
+def test_kept_text_batches_are_intact_and_hold_no_block(texts, expected_texts, method, monkeypatch):
     monkeypatch.setattr(tasks, "SECONDS", 10)  # of this process, which decides how many are sent together
     with wdspec.loader(texts, num_workers=2, multiprocessing_context=method) as loader:
         kept = list(itertools.islice(loader, 50))
@@ -270,7 +270,7 @@ def test_kept_batches_of_texts_are_whole_and_keep_no_block(texts, expected_texts
         assert [flat(batch) for batch in loader] == expected_texts[50:]
 
 
-def test_parcels_that_have_no_room_in_a_bundle_are_sent_through_the_pipe():
+def test_parcels_that_do_not_fit_in_a_bundle_use_the_pipe():
     for room in (1 << 16, 1 << 18, 1 << 21):
         bundle = Bundle(room)
         values = [
@@ -289,9 +289,7 @@ def test_parcels_that_have_no_room_in_a_bundle_are_sent_through_the_pipe():
         assert [flat(value) for value in found] == [flat(value) for value in values]
 
 
-def test_nothing_is_left_of_texts_when_a_worker_is_killed_and_the_rest_is_read_by_new_ones(
-    texts, expected_texts, monkeypatch
-):
+def test_killed_workers_leave_no_texts_and_new_ones_read_the_rest(texts, expected_texts, monkeypatch):
     monkeypatch.setattr(tasks, "SECONDS", 10)
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
     with wdspec.loader(texts, num_workers=2) as loader:
@@ -346,7 +344,7 @@ def shared_memory_of(*processes):
     return {"_".join(name) for name in names if int(name[1]) in processes}
 
 
-def test_nothing_is_left_in_shared_memory_of_workers_that_are_killed(spec, monkeypatch):
+def test_killed_workers_leave_nothing_in_shared_memory(spec, monkeypatch):
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
     workers = []
     with wdspec.loader(spec, num_workers=2) as loader:
@@ -375,7 +373,7 @@ def place_of(tensor):
     return None
 
 
-def test_a_block_of_the_ring_is_used_again_when_its_last_view_is_gone():
+def test_a_ring_block_is_reused_when_its_last_view_is_gone():
     values = torch.arange(INLINE)
     first = sent(values)
     place, view = place_of(first), first[3:].numpy()
@@ -400,7 +398,7 @@ def test_tensors_made_in_the_ring_are_not_copied():
     assert part[-1] == 8
 
 
-def test_all_that_are_kept_are_whole_and_other_ways_carry_the_rest():
+def test_kept_batches_are_intact_and_later_ones_bypass_the_ring():
     kept = [sent(torch.full((INLINE,), number, dtype=torch.uint8)) for number in range(MOST_BLOCKS + 6)]
     assert [int(each[-1]) for each in kept] == list(range(MOST_BLOCKS + 6))
     assert all(bool((each == number).all()) for number, each in enumerate(kept))
@@ -411,7 +409,7 @@ def test_all_that_are_kept_are_whole_and_other_ways_carry_the_rest():
     assert len(_received.value.blocks) < 12, "those that are dropped are dropped here, too"
 
 
-def test_many_tensors_of_one_block_are_sent():
+def test_many_tensors_in_one_block_are_sent():
     array = ring.value.empty((100 * INLINE,), np.uint8)
     array[:] = 3
     parts = sent([torch.from_numpy(array[at : at + INLINE]) for at in range(0, array.size, INLINE)])
@@ -419,7 +417,7 @@ def test_many_tensors_of_one_block_are_sent():
     assert all(int(part[-1]) == 3 for part in parts)
 
 
-def test_a_batch_that_cannot_be_pickled_costs_no_block():
+def test_an_unpicklable_batch_leaks_no_block():
     for _ in range(MOST_BLOCKS + 2):
         with pytest.raises((AttributeError, pickle.PicklingError)):
             Parcel([torch.zeros(INLINE), lambda: None])
@@ -473,7 +471,7 @@ def expected(pictures):
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.long), "forkserver"])
-def test_kept_batches_of_workers_are_whole_whatever_happens_later(pictures, expected, method):
+def test_kept_batches_of_workers_stay_intact(pictures, expected, method):
     before = (
         set(_received.value.blocks),
         set(_received.value.senders),
@@ -493,7 +491,7 @@ def test_kept_batches_of_workers_are_whole_whatever_happens_later(pictures, expe
     assert torch.equal(again[0], first)
 
 
-def test_blocks_are_used_again_over_an_epoch(pictures):
+def test_blocks_are_reused_over_an_epoch(pictures):
     before = set(_received.value.blocks)
     with wdspec.loader(pictures, num_workers=1) as loader:
         for _ in range(3):
@@ -503,14 +501,14 @@ def test_blocks_are_used_again_over_an_epoch(pictures):
 
 
 @pytest.mark.parametrize("kind", ["processes", "threads"])
-def test_kept_batches_are_whole_in_threads_and_without_workers(pictures, expected, kind):
+def test_kept_batches_are_intact_in_threads_and_without_workers(pictures, expected, kind):
     for workers in (0, 2):
         with wdspec.loader({**pictures, "loader": {"kind": kind}}, num_workers=workers) as loader:
             kept = [batch["jpg"] for batch in loader]
         assert all(map(torch.equal, kept, expected))
 
 
-def test_nothing_is_left_when_worker_or_trainer_is_killed(pictures, tmp_path):
+def test_a_killed_worker_or_trainer_leaves_nothing(pictures, tmp_path):
     (tmp_path / "train.py").write_text(
         "import json, os, signal, sys, time\n"
         "import wdspec\n"
@@ -551,7 +549,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_batches_equal_those_that_are_stacked_by_copying(pictures, variant, monkeypatch, tmp_path):
+def test_batches_equal_those_stacked_by_copying(pictures, variant, monkeypatch, tmp_path):
     (tmp_path / "some_rows.py").write_text(
         "def keep(sample):\n    return sample['cls'] % 3 != 1\n"
         "def darken(image):\n    return image // 2 if int(image.sum()) % 2 else image\n"
@@ -576,7 +574,7 @@ def test_batches_equal_those_that_are_stacked_by_copying(pictures, variant, monk
             assert flat(one) == flat(other)
 
 
-def test_functions_in_map_work_in_the_memory_of_the_batch(pictures, monkeypatch, tmp_path):
+def test_map_functions_work_in_the_memory_of_the_batch(pictures, monkeypatch, tmp_path):
     (tmp_path / "in_place.py").write_text(
         "places = []\n"
         "def darken(image):\n    places.append(image.data_ptr())\n    return image.floor_divide_(2)\n"

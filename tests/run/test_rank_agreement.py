@@ -91,14 +91,14 @@ def test_ranks_that_agree_pass_in_any_order():
         (describe(seed=2), r"rank 1 \('now'\) has another spec than rank 0 \('was'\):\n  seed: was 1, now 2"),
     ],
 )
-def test_a_rank_that_differs_says_how(other, says):
+def test_the_error_for_a_differing_rank_names_the_difference(other, says):
     store = Patient()
     compare(store, "k", 0, 2, *describe())
     with pytest.raises(UsageError, match=says):
         compare(store, "k", 1, 2, *other)
 
 
-def test_one_of_two_differing_ranks_notices_however_they_interleave():
+def test_one_of_two_differing_ranks_notices_in_any_interleaving():
     def come(rank):
         try:
             compare(turns.of(rank), "k", rank, 2, *describe(seed=rank))
@@ -126,7 +126,7 @@ def test_other_comparisons_are_not_affected():
     compare(store, "other", 0, 2, *describe(seed=2))
 
 
-def test_ranks_that_skip_other_steps_notice(tmp_path, monkeypatch):
+def test_ranks_that_skip_different_steps_notice(tmp_path, monkeypatch):
     spec = {"dataset": [{"name": "a", "shards": write_source(tmp_path, "a")}], "batch": 2}
     store = Patient()
 

@@ -41,7 +41,7 @@ class Groups:
 
 
 @pytest.mark.parametrize("quorums", [[4, 3, 4], [2, 3, 1, 4], [4, 2, 6, 3, 12, 4]])
-def test_remaining_groups_continue_with_the_batches_that_all_would_have_had(spec, quorums):
+def test_remaining_groups_continue_with_the_original_batches(spec, quorums):
     alone = Groups(spec, 1)
     expected = [alone.step() for _ in range(5 * len(quorums))]
     alone.close()

@@ -44,7 +44,7 @@ def test_an_epoch_left_early_counts_only_delivered_batches(tmp_path):
         assert loader.stats().batches == 3
 
 
-def test_samples_left_out_are_counted_by_cause(tmp_path):
+def test_skipped_samples_are_counted_by_cause(tmp_path):
     samples = [(f"k{n:02d}", {"cls": b"x" if n % 5 == 0 else b"1", "txt": b"t"}) for n in range(20)]
     write_shard(tmp_path / "c.tar", samples)
     write_shard(tmp_path / "d.tar", [(f"d{n}", {"txt": b"d"} if n % 2 else {"cls": b"2"}) for n in range(8)])
@@ -124,7 +124,7 @@ def test_a_compiled_dataset_counts_what_it_reads_in_its_process(tmp_path, batch)
     assert (copy.stats().batches, copy.stats().sources["a"].delivered) == (0, 0)
 
 
-def test_samples_that_a_compiled_dataset_leaves_out_are_counted_after_stages(tmp_path):
+def test_a_compiled_dataset_counts_skipped_samples_after_stages(tmp_path):
     write_shard(tmp_path / "c.tar", [(f"k{n}", {"cls": b"x" if n % 5 == 0 else b"1"}) for n in range(20)])
     source = {"name": "c", "shards": str(tmp_path / "c.tar"), "errors": "skip"}
     dataset = wdspec.compile({"dataset": [source], "batch": 4, "epoch": "pass"}).map(lambda batch: batch)
@@ -136,7 +136,7 @@ def test_samples_that_a_compiled_dataset_leaves_out_are_counted_after_stages(tmp
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_ended_passes_are_counted_even_if_some_workers_have_no_part_of_them(tmp_path, workers):
+def test_completed_passes_are_counted_if_some_workers_read_nothing(tmp_path, workers):
     write_shard(tmp_path / "c.tar", [(f"k{n}", {"cls": b"1"}) for n in range(7)])
     source = {"name": "c", "shards": str(tmp_path / "c.tar")}
     elastic = {"ranks": 1, "workers": workers}
@@ -149,7 +149,7 @@ def test_ended_passes_are_counted_even_if_some_workers_have_no_part_of_them(tmp_
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_compiled_dataset_that_workers_read_reports_that_its_counts_are_elsewhere(tmp_path, workers):
+def test_a_compiled_dataset_in_workers_reports_that_it_has_no_counts(tmp_path, workers):
     dataset = wdspec.compile(spec(tmp_path))
     for _ in DataLoader(dataset, batch_size=None, num_workers=workers):
         pass
@@ -162,7 +162,7 @@ def test_a_compiled_dataset_that_workers_read_reports_that_its_counts_are_elsewh
         dataset.stats()
 
 
-def test_readers_that_ended_are_kept_and_the_same_one_is_not_counted_twice():
+def test_closed_readers_are_counted_exactly_once():
     tally = Tally(2)
     tally.take(1, {0: (3, {"select": 1}, None, 2, 0, 0, 0)})
     tally.take(1, {0: (5, {"select": 2}, None, 4, 0, 0, 0)})

@@ -40,7 +40,7 @@ A, B = {"a": 1}, {"b": 1}
 
 
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, True), (2, True), (2, False)])
-def test_they_hold_from_the_next_batch_whatever_workers_have_read_ahead(spec, workers, persistent):
+def test_they_apply_from_the_next_batch_despite_read_ahead(spec, workers, persistent):
     options = {"persistent_workers": persistent, "prefetch_factor": 3} if workers else {}
     seen = []
     with wdspec.loader(spec, num_workers=workers, **options) as loader:
@@ -57,7 +57,7 @@ def test_they_hold_from_the_next_batch_whatever_workers_have_read_ahead(spec, wo
     assert {key[0] for row in seen[5:9] for key in row} == {"a"}
 
 
-def test_workers_read_nothing_again_if_set_early_enough(spec, monkeypatch):
+def test_workers_reread_nothing_if_shares_are_set_early_enough(spec, monkeypatch):
     asked = []
     loader = rotating_loader(Listed.of(load(spec)).run(Seat(), 2), 2, prefetch=2)
     take = TaskReader.__getitem__
@@ -126,7 +126,7 @@ def test_stopping_anywhere_resumes_with_the_set_shares(spec):
     assert_resumable(made, batches=14, stops=range(14))
 
 
-def test_ranks_with_other_shares_are_found_when_states_are_merged(spec):
+def test_ranks_with_different_shares_are_detected_on_merge(spec):
     states = []
     for rank in range(2):
         loader = rotating_loader(Listed.of(load(spec)).run(Seat(rank, 2), 1), 1)
@@ -143,7 +143,7 @@ def test_ranks_with_other_shares_are_found_when_states_are_merged(spec):
         wdspec.merge_states([mixed])
 
 
-def test_shares_of_the_spec_that_change_win_over_those_that_were_set(spec):
+def test_changed_shares_in_the_spec_override_set_shares(spec):
     with wdspec.loader(spec, num_workers=0) as loader:
         loader.set_shares(B)
         next(iter(loader))
@@ -169,7 +169,7 @@ def test_after_is_a_number_of_batches(spec, after):
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[[1]]", '[[1, {"a": -1}]]', '[[1,{"a":1}]]', 7, None])
-def test_a_state_with_other_shares_than_were_written_is_refused(spec, text):
+def test_a_state_with_tampered_shares_is_rejected(spec, text):
     with wdspec.loader(spec, num_workers=0) as loader:
         state = loader.state_dict()
         with pytest.raises(wdspec.UsageError, match="the state is damaged: `shares`"):

@@ -60,7 +60,7 @@ def test_workers_read_ahead_across_skipped_steps(spec, whole, persistent):
         assert sum(source.dropped["skip"] for source in loader.stats().sources.values()) == 9 * 8
 
 
-def test_states_are_those_of_a_run_that_skips_nothing(spec):
+def test_states_equal_those_of_a_run_that_skips_nothing(spec):
     def after(spec, steps):
         with wdspec.loader(spec, num_workers=0) as loader:
             list(itertools.islice(loader, steps))
@@ -74,13 +74,13 @@ def test_states_are_those_of_a_run_that_skips_nothing(spec):
     assert entries[0] == entries[1]
 
 
-def test_len_is_that_of_the_epoch_of_the_next_batch(spec):
+def test_len_is_the_length_of_the_epoch_of_the_next_batch(spec):
     with wdspec.loader({**spec, "skip": ["2..3", "10..14"]}, num_workers=0) as loader:
         lengths = [(loader.epoch, len(loader), sum(1 for _ in loader)) for _ in range(3)]
     assert lengths == [(0, 8, 8), (1, 9, 9), (2, 12, 12)]
 
 
-def test_an_iteration_that_stopped_before_a_skipped_end_is_followed_by_the_next_epoch(spec, whole):
+def test_after_a_stop_before_a_skipped_end_the_next_epoch_follows(spec, whole):
     with wdspec.loader({**spec, "skip": "10..11"}, num_workers=0) as loader:
         list(itertools.islice(loader, 10))
         assert loader.epoch == 1
@@ -91,7 +91,7 @@ def test_an_iteration_that_stopped_before_a_skipped_end_is_followed_by_the_next_
         assert next(iter(loader))["__key__"] == whole[12]
 
 
-def test_nothing_that_is_skipped_is_decoded(tmp_path):
+def test_skipped_samples_are_not_decoded(tmp_path):
     write_shard(tmp_path / "a.tar", [(f"{n:02}", {"json": b"{" if n in (5, 6) else b"1"}) for n in range(12)])
     spec = {
         "dataset": [{"name": "a", "shards": str(tmp_path / "a.tar"), "order": "sequential", "shuffle": 0}],
@@ -119,7 +119,7 @@ def test_a_state_without_skips_resumes_and_skips(spec, whole):
         assert json.loads(loader.state_dict()["skip"]) == [[4, 6]]  # the past is as the state had it
 
 
-def test_skipped_steps_stay_skipped_whatever_the_spec_says_now(spec, whole):
+def test_skipped_steps_stay_skipped_after_spec_changes(spec, whole):
     with wdspec.loader({**spec, "skip": "2..6"}, num_workers=0) as loader:
         list(itertools.islice(loader, 3))
         state = loader.state_dict()
@@ -130,7 +130,7 @@ def test_skipped_steps_stay_skipped_whatever_the_spec_says_now(spec, whole):
         assert json.loads(loader.state_dict()["skip"]) == [[2, 7]]
 
 
-def test_a_loop_goes_back_and_skips_and_its_states_record_the_skips(spec, whole):
+def test_a_loop_can_go_back_and_skip_and_states_record_the_skips(spec, whole):
     with wdspec.loader(spec, num_workers=2, prefetch_factor=4) as loader:
         items = iter(loader)
         list(itertools.islice(items, 3))
@@ -151,7 +151,7 @@ def test_a_loop_goes_back_and_skips_and_its_states_record_the_skips(spec, whole)
         assert [batch["__key__"] for batch in loader] == [whole[9], whole[11]]
 
 
-def test_the_loop_cannot_skip_delivered_steps(spec):
+def test_delivered_steps_cannot_be_skipped(spec):
     with wdspec.loader(spec, num_workers=0) as loader:
         list(itertools.islice(loader, 3))
         with pytest.raises(
@@ -163,7 +163,7 @@ def test_the_loop_cannot_skip_delivered_steps(spec):
                 loader.skip_steps(first, last)
 
 
-def test_an_epoch_of_which_nothing_is_left_is_an_iteration_without_a_batch(spec, whole):
+def test_an_entirely_skipped_epoch_is_an_iteration_without_batches(spec, whole):
     with wdspec.loader({**spec, "skip": "7..29"}, num_workers=0) as loader:
         lengths = [(loader.epoch, len(loader), [each["__key__"] for each in loader]) for _ in range(3)]
     assert lengths == [(0, 7, whole[:7]), (1, 0, []), (2, 6, whole[30:])]
@@ -180,7 +180,7 @@ def test_a_pass_skips_nothing(spec):
         loader.skip_steps(3)
 
 
-def test_samples_one_by_one_and_several_items_a_step(spec):
+def test_single_samples_and_several_items_per_step(spec):
     single = {**spec, "batch": None, "epoch": 40}
     whole = keys(itertools.chain(*[wdspec.compile(single, rank=0, world_size=1)] * 2))
     pipeline = wdspec.compile({**single, "skip": ["2..3", "18..19"]}, rank=0, world_size=1)
@@ -193,7 +193,7 @@ def test_samples_one_by_one_and_several_items_a_step(spec):
     assert keys(own) == whole[11:40:2]
 
 
-def test_the_rest_of_a_started_step_is_left_out_with_it(spec, whole):
+def test_the_rest_of_a_skipped_started_step_is_dropped(spec, whole):
     spec = {**spec, "batch": {"size": 4, "accumulate": True}}
     with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
         list(itertools.islice(loader, 7))
@@ -205,7 +205,7 @@ def test_the_rest_of_a_started_step_is_left_out_with_it(spec, whole):
         assert next(iter(loader))["__key__"] == whole[5][:4]
 
 
-def test_shares_that_are_set_hold_from_their_step_skipped_or_not(spec):
+def test_set_shares_apply_from_their_step_even_if_skipped(spec):
     def seen(**more):
         loader = rotating_loader(Listed.of(load({**spec, **more})).run(Seat(), 2), 2)
         loader.set_shares({"a": 1}, after=4)
@@ -215,7 +215,7 @@ def test_shares_that_are_set_hold_from_their_step_skipped_or_not(spec):
     assert seen(skip="3..5") == [row for number, row in enumerate(seen()) if number not in (3, 4, 5)]
 
 
-def test_a_stage_makes_the_skipped_samples(spec):
+def test_a_stage_processes_the_skipped_samples(spec):
     spec = {**spec, "stage": {"call": "picks:backwards", "every": 8}}
     assert batches({**spec, "skip": "3..5"}, 1)[0] == [
         row for number, row in enumerate(batches(spec, 1)[0]) if number not in (3, 4, 5)
@@ -242,7 +242,7 @@ def test_a_stateful_dataloader_resumes_across_skipped_steps(spec, whole):
 
 
 @pytest.mark.usefixtures("impatient_torch")
-def test_workers_of_a_dataloader_skip_only_ranges_that_keep_their_turns(spec):
+def test_dataloader_workers_skip_only_ranges_that_keep_their_turns(spec):
     spec = {**spec, "elastic": {"ranks": 1, "workers": 4}}
 
     def read(workers, **more):
@@ -272,7 +272,7 @@ def test_a_distributed_checkpoint_records_skipped_steps(spec, whole, tmp_path):
     assert seen == [whole[0], *whole[3:5], *whole[7:12]]
 
 
-def test_ranks_that_skip_different_steps_are_found_when_states_are_merged(spec):
+def test_ranks_that_skip_different_steps_are_detected_on_merge(spec):
     states = []
     for rank in range(2):
         loader = rotating_loader(Listed.of(load(spec)).run(Seat(rank, 2), 1), 1)
@@ -291,7 +291,7 @@ def test_ranks_that_skip_different_steps_are_found_when_states_are_merged(spec):
 @pytest.mark.parametrize(
     "text", ["", "{}", "[[1]]", "[[3, 3]]", "[[5, 6], [1, 2]]", "[[1,2]]", "[[-1, 2]]", 7, None]
 )
-def test_a_state_with_other_steps_than_were_written_is_refused(spec, text):
+def test_a_state_with_tampered_steps_is_rejected(spec, text):
     with wdspec.loader(spec, num_workers=0) as loader:
         state = loader.state_dict()
         with pytest.raises(wdspec.UsageError, match="the state is damaged: `skip`"):

@@ -38,12 +38,12 @@ def slots_of_a_rank(draw):
 
 @given(slots_of_a_rank())
 @settings(deadline=None)
-def test_it_reads_back_what_it_wrote(case):
+def test_it_round_trips(case):
     sources, slots = case
     assert decode(encode(slots), len(slots), sources) == slots
 
 
-def test_equal_slots_take_next_to_nothing():
+def test_equal_slots_take_almost_no_space():
     fresh = [[StreamState()] * 50] * 8
     assert len(encode(fresh)) < 200
     assert len(encode([None] * 1000)) < 100
@@ -72,7 +72,7 @@ def text(*columns):
         base64.b64encode(zlib.compress(bytes(1 << 29), 1)).decode(),
     ],
 )
-def test_any_text_is_read_or_is_a_value_error(hostile):
+def test_any_text_is_read_or_a_value_error(hostile):
     with pytest.raises((ValueError, TypeError)):
         decode(hostile, 2, 1)
 
@@ -92,7 +92,7 @@ def slot_at(rng, given, sources, per_shard, sizes, lanes=2):
     return states
 
 
-def test_late_in_a_run_a_slot_takes_about_four_bytes_a_source():
+def test_late_in_a_run_a_slot_takes_about_four_bytes_per_source():
     """Without guides it took seven: every number on its own."""
     rng = random.Random(0)
     slots = [

@@ -72,12 +72,12 @@ def test_persistent_workers_resume_from_any_batch_of_any_epoch(spec, workers):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_other_workers_resume_within_the_epoch(spec, workers):
+def test_non_persistent_workers_resume_within_the_epoch(spec, workers):
     assert_resumable(lambda: make(spec, workers), batches=8, stops=[0, 1, 4, 7])
 
 
 @pytest.mark.parametrize("epoch", [*(pytest.param(n, marks=pytest.mark.long) for n in (7, 5)), 3, 1])
-def test_an_epoch_that_workers_cannot_share_is_exact_and_the_next_one_refused(spec, epoch):
+def test_an_epoch_that_workers_cannot_share_is_exact_and_the_next_rejected(spec, epoch):
     spec = changed(spec, epoch={"batches": epoch})
     for stop in range(epoch + 1):
         loader = make(spec, 2, persistent_workers=True)
@@ -91,7 +91,7 @@ def test_an_epoch_that_workers_cannot_share_is_exact_and_the_next_one_refused(sp
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_a_state_saved_after_the_last_batch_gives_the_end_of_the_epoch_first(spec, workers):
+def test_a_state_saved_after_the_last_batch_ends_the_epoch_first(spec, workers):
     """As torchdata's own datasets do; with any number of workers."""
     persistent = {"persistent_workers": True} if workers else {}
     loader = make(spec, workers, **persistent)
@@ -124,7 +124,7 @@ def test_other_snapshot_intervals_are_replayed_to_the_same_batch(spec, interval,
         assert seen + keys(again) == expected(spec, 8)
 
 
-def test_another_number_of_workers_is_refused(spec):
+def test_another_number_of_workers_is_rejected(spec):
     loader = make(spec, 2)
     next(iter(loader))
     state = loader.state_dict()
@@ -144,7 +144,7 @@ def test_a_state_saved_at_the_end_of_an_epoch_needs_persistent_workers(spec):
         next(iter(again))
 
 
-def test_a_changed_spec_is_refused_in_workers(spec):
+def test_a_changed_spec_is_rejected_in_workers(spec):
     loader = make(spec, 2)
     next(iter(loader))
     again = make(changed(spec, seed=6), 2)
@@ -176,7 +176,7 @@ def test_the_state_of_a_worker_is_not_mistaken_for_that_of_a_rank(spec):
         wdspec.compile(spec).load_state_dict(state)
 
 
-def test_a_pipeline_that_was_read_from_continues_in_workers_at_its_position(spec):
+def test_a_started_pipeline_continues_in_workers_at_its_position(spec):
     pipeline = wdspec.compile(spec)
     seen = keys(itertools.islice(pipeline, 3))
     seen += keys(StatefulDataLoader(pipeline, batch_size=None, num_workers=2))

@@ -64,7 +64,7 @@ def all_ended(within=10):
     [{}, {"epoch": "pass"}, {"batch": {"size": 4, "accumulate": True}}, {"defaults": {"shuffle": 30}}],
     ids=lambda keys: next(iter(keys), "plain"),
 )
-def test_batches_are_those_of_one_process(make, workers, keys):
+def test_batches_equal_those_of_one_process(make, workers, keys):
     with (
         wdspec.loader(make("processes", 0, **keys)) as alone,
         wdspec.loader(make("threads", workers, **keys)) as loader,
@@ -77,7 +77,7 @@ def test_batches_are_those_of_one_process(make, workers, keys):
     assert all_ended()
 
 
-def test_states_go_from_processes_to_threads_and_back_in_mid_epoch(make):
+def test_states_move_between_processes_and_threads_in_mid_epoch(make):
     with wdspec.loader(make("processes", 0)) as alone:
         expected = read(alone)
     said, state = [], None
@@ -98,7 +98,7 @@ def test_states_go_from_processes_to_threads_and_back_in_mid_epoch(make):
     assert said == expected
 
 
-def test_leaving_early_loses_and_repeats_nothing_and_shares_may_be_set(make):
+def test_leaving_early_loses_nothing_and_shares_can_be_set(make):
     found = {}
     for kind, workers in (("processes", 0), ("threads", 2)):
         with wdspec.loader(make(kind, workers, epoch={"batches": 30})) as loader:
@@ -126,9 +126,7 @@ def test_an_error_of_a_shard_is_raised_unchanged_and_the_next_iteration_continue
     assert all_ended()
 
 
-def test_a_batch_that_does_not_come_in_time_is_an_error_and_a_thread_that_is_stuck_is_left_alone(
-    make, monkeypatch
-):
+def test_a_timeout_is_an_error_and_a_stuck_thread_is_abandoned(make, monkeypatch):
     with wdspec.loader(make("processes", 0)) as alone:
         expected = read(alone)
     held, serve = threading.Event(), TaskReader.__getitem__
@@ -193,7 +191,7 @@ def test_an_abandoned_iteration_leaves_nothing(make, is_closed):
         {"batch": {"size": 4, "collate": {"txt": "json:dumps"}}},
     ],
 )
-def test_functions_are_refused_before_anything_is_read(make, keys):
+def test_functions_are_rejected_before_reading(make, keys):
     with pytest.raises(SpecError, match=r"E318 .* cannot run in reading threads\n  = remove `kind: threads`"):
         wdspec.loader(make(**keys))
 
@@ -203,13 +201,13 @@ def test_functions_are_refused_before_anything_is_read(make, keys):
     [{"prefetch_factor": n} for n in (-1, 0, True, "2")]
     + [{"timeout": n} for n in (-1, "2", float("nan"), 1e300)],
 )
-def test_invalid_numbers_are_refused(make, arguments):
+def test_invalid_numbers_are_rejected(make, arguments):
     (name,) = arguments
     with pytest.raises(UsageError, match=f"`{name}` is a number of"):
         wdspec.loader(make(), **arguments)
 
 
-def test_options_of_processes_are_refused(make):
+def test_options_of_processes_are_rejected(make):
     with pytest.raises(
         UsageError, match="`worker_init_fn` is for worker processes; remove it, or remove `loader:"
     ):

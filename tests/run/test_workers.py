@@ -74,7 +74,7 @@ def test_closing_ends_the_workers_in_mid_epoch_too(spec, persistent):
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_an_old_iteration_takes_nothing_from_the_new_one(spec, persistent):
+def test_an_old_iteration_takes_no_batches_from_the_new_one(spec, persistent):
     with wdspec.loader(spec, num_workers=2, persistent_workers=persistent) as loader:
         old, older = iter(loader), iter(loader)
         found = []
@@ -89,7 +89,7 @@ def test_an_old_iteration_takes_nothing_from_the_new_one(spec, persistent):
     assert keys(found) == reference(spec, 1, 2, 0, BATCHES)
 
 
-def test_leaving_an_epoch_early_ends_workers_that_do_not_persist(spec):
+def test_leaving_an_epoch_early_ends_non_persistent_workers(spec):
     with wdspec.loader(spec, num_workers=2, persistent_workers=False) as loader:
         for _ in loader:
             break
@@ -104,7 +104,7 @@ class Trainer:
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_a_loader_in_a_reference_cycle_ends_its_workers_when_it_is_collected(spec, persistent):
+def test_a_garbage_collected_loader_ends_its_workers(spec, persistent):
     Trainer(wdspec.loader(spec, num_workers=2, persistent_workers=persistent))
     start = time.monotonic()
     gc.collect()
@@ -112,7 +112,7 @@ def test_a_loader_in_a_reference_cycle_ends_its_workers_when_it_is_collected(spe
     assert workers() == []
 
 
-def test_a_forked_child_does_not_end_the_workers_of_a_loader_that_it_drops(spec):
+def test_a_forked_child_that_drops_a_loader_does_not_end_its_workers(spec):
     loader = wdspec.loader(spec, num_workers=2)
     batches = iter(loader)
     found = [next(batches)]
@@ -127,7 +127,7 @@ def test_a_forked_child_does_not_end_the_workers_of_a_loader_that_it_drops(spec)
     assert keys(found) == reference(spec, 1, 2, 0, BATCHES)
 
 
-def test_a_worker_that_is_stuck_is_ended_by_force(document, tmp_path, monkeypatch):
+def test_a_stuck_worker_is_killed(document, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
     (tmp_path / "stuck_in_map.py").write_text("import time\ndef stay(sample):\n    time.sleep(1000)\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -147,7 +147,7 @@ def lose_lock(loader):
     holder.join()
 
 
-def test_a_loader_whose_worker_was_killed_with_the_lock_of_the_end_can_be_closed(spec, monkeypatch):
+def test_a_loader_closes_after_a_worker_died_holding_the_end_lock(spec, monkeypatch):
     monkeypatch.setattr(worker_processes, "_LOCK_TIMEOUT", 0.1)
     with wdspec.loader(spec, num_workers=2) as loader:
         next(iter(loader))
@@ -156,7 +156,7 @@ def test_a_loader_whose_worker_was_killed_with_the_lock_of_the_end_can_be_closed
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_a_worker_killed_with_the_lock_of_the_end_is_reported(spec, persistent, monkeypatch):
+def test_a_worker_killed_while_holding_the_end_lock_is_reported(spec, persistent, monkeypatch):
     monkeypatch.setattr(worker_processes, "_LOCK_TIMEOUT", 0.1)
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
     found = []
@@ -299,7 +299,7 @@ def test_python_exits_at_once_with_an_unclosed_loader(document, tmp_path, persis
     assert len(done.stdout) > 10
 
 
-def test_the_worker_init_fn_of_the_user_is_called_too(spec, tmp_path, monkeypatch):
+def test_the_worker_init_fn_of_the_user_is_called(spec, tmp_path, monkeypatch):
     monkeypatch.setenv("WORKERS_STARTED", str(tmp_path))
     with wdspec.loader(spec, num_workers=2, worker_init_fn=started) as loader:
         next(iter(loader))

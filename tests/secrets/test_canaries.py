@@ -1,4 +1,4 @@
-"""A canary in every place a secret can stand, every error provoked, and nothing of it left anywhere."""
+"""A canary is in every place where a secret can be, every error is provoked, and the canary appears nowhere."""
 
 import contextlib
 import json
@@ -50,14 +50,14 @@ CASES = [(place, end) for place in PLACES for end in ENDS]
 
 
 @pytest.mark.parametrize(("place", "end"), CASES[::7], ids=str)
-def test_no_canary_is_left(place, end, tmp_path, caplog, monkeypatch):
+def test_no_canary_appears(place, end, tmp_path, caplog, monkeypatch):
     check(place, end, random.Random(f"{place} {end}"), tmp_path, caplog, monkeypatch)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("turn", range(5))
 @pytest.mark.parametrize(("place", "end"), CASES, ids=str)
-def test_no_canary_is_left_of_many(place, end, turn, tmp_path, caplog, monkeypatch):
+def test_no_canary_of_many_appears(place, end, turn, tmp_path, caplog, monkeypatch):
     check(place, end, random.Random(), tmp_path, caplog, monkeypatch)
 
 

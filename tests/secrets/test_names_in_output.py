@@ -58,7 +58,7 @@ def folder(tmp_path):
         ("lock e.yaml", 1),
     ],
 )
-def test_names_are_escaped_in_what_is_printed(folder, command, code):
+def test_names_are_escaped_in_output(folder, command, code):
     printed = "".join(within(*command.split(), folder=folder, code=code))
     assert printed
     assert "\x1b" not in printed

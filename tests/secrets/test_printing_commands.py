@@ -46,7 +46,7 @@ SPEC_PLACES = [place for place in PLACES if place not in ("netrc", "proxy")]
 
 
 def written(own, place, host, form, end):
-    """The two specs that differ in a shard, and have a mistake in the line of the secret and behind it."""
+    """The two specs that differ in a shard, and have a mistake on the line of the secret and after it."""
     for name, shard in (("SPEC", "a.tar"), ("OTHER", "b.tar")):
         url = located(place, CANARY, host, end).replace("a.tar", shard)
         spec = {
@@ -97,7 +97,7 @@ def test_no_command_shows_a_secret(place, form, end, tmp_path, caplog):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("place", "form", "end"), CASES, ids=str)
-def test_no_command_shows_a_secret_wherever_it_stands(place, form, end, tmp_path, caplog):
+def test_no_command_shows_a_secret_in_any_place(place, form, end, tmp_path, caplog):
     assert leaks(tmp_path, caplog, place, form, end) == []
 
 

@@ -1,4 +1,4 @@
-"""Secrets are told by where they stand: whatever they look like, and whatever their names are."""
+"""Secrets are recognized by their place, whatever they look like and whatever their names are."""
 
 import logging
 import pickle
@@ -18,7 +18,7 @@ _names = st.text("abcdefgh_-.", min_size=1, max_size=12).filter(lambda name: len
 
 
 def secrets(marks):
-    """Texts that stand nowhere by chance."""
+    """Texts that appear nowhere by chance."""
     return st.text(LETTERS + marks, min_size=1, max_size=20).map(lambda text: f"Qz7{text}Zq3")
 
 
@@ -76,7 +76,7 @@ def hidden(text, secret):
 @example(prose="{}", secret="Qz7", name="access_key")
 @example(prose="{}", secret="Qz7", name="jwt")
 @example(prose="{}", secret="Qz7", name="code")
-def test_nothing_of_a_url_that_could_open_it_is_shown(form, prose, secret, name):
+def test_credentials_in_urls_are_hidden(form, prose, secret, name):
     url = form.format(secret, name=name)
     hidden(prose.format(url, url), secret)
 
@@ -84,7 +84,7 @@ def test_nothing_of_a_url_that_could_open_it_is_shown(form, prose, secret, name)
 @pytest.mark.parametrize("form", [form for form in IN_URLS if "{}@" in form])
 @settings(max_examples=25)
 @given(secret=secrets("/?#&"))
-def test_a_password_that_should_have_been_escaped_is_hidden_too(form, secret):
+def test_an_unescaped_password_is_hidden(form, secret):
     if ":{}@" in form:
         hidden(form.format(secret), secret)
 
@@ -92,7 +92,7 @@ def test_a_password_that_should_have_been_escaped_is_hidden_too(form, secret):
 @pytest.mark.parametrize("form", IN_COMMANDS)
 @settings(max_examples=25)
 @given(prose=st.sampled_from(PROSE), secret=secrets("!+~.-_%"), name=_names)
-def test_no_value_of_an_option_or_variable_of_a_command_is_shown(form, prose, secret, name):
+def test_values_of_command_options_and_variables_are_hidden(form, prose, secret, name):
     url = form.format(secret, name=name)
     hidden(prose.format(url, url), secret)
 
@@ -113,14 +113,14 @@ WHOLE = [
 
 
 @pytest.mark.parametrize("text", WHOLE)
-def test_what_opens_nothing_is_shown(text):
+def test_values_that_are_not_credentials_are_shown(text):
     assert redact(text) == text
 
 
 @pytest.mark.parametrize("form", ["{}", "token={}; and", '{{"message": "you sent {}"}}', "Authorization: {}"])
 @settings(max_examples=25)
 @given(secret=secrets("+=&!"))
-def test_what_a_server_repeats_is_hidden_however_it_repeats_it(form, secret):
+def test_secrets_echoed_by_a_server_are_hidden_in_any_encoding(form, secret):
     for sent in (
         f"https://user:{quote(secret, safe='')}@host/x",
         f"https://host/x?a={quote(secret, safe='')}",
@@ -132,7 +132,7 @@ def test_what_a_server_repeats_is_hidden_however_it_repeats_it(form, secret):
             assert quote(secret, safe="") not in shown
 
 
-def test_loggers_hide_what_they_are_given(caplog):
+def test_loggers_hide_secrets(caplog):
     log = logging.getLogger("wdspec")
     with caplog.at_level("INFO"):
         try:
@@ -143,7 +143,7 @@ def test_loggers_hide_what_they_are_given(caplog):
     assert "Qz7" not in caplog.text
 
 
-def test_a_cause_says_the_same_without_its_secrets():
+def test_a_cause_is_shown_without_its_secrets():
     def chain():
         try:
             try:
@@ -178,21 +178,21 @@ def test_a_value_is_redacted_before_it_is_cut_or_written_as_json(value, url):
     assert "Qz7" not in describe_value(filled).preview
 
 
-def test_what_a_shell_makes_of_a_secret_is_hidden_in_what_a_program_says():
+def test_secrets_expanded_by_a_shell_are_hidden_in_program_output():
     assert "Qz7Zq3" not in redact_answer(
         "> X-Key: Qz7Zq3", 'pipe:curl -H "$(echo X-Key: Qz7Zq3)" http://host/'
     )
 
 
 @pytest.mark.parametrize("namespace", ["remote", "%40remote", "%40remote%23own", "%23own"])
-def test_a_namespace_of_aistore_is_no_secret(namespace):
+def test_an_aistore_namespace_is_not_a_secret(namespace):
     url = f"http://h/v1/objects/b/a.tar?provider=ais&namespace={namespace}"
     assert redact(url) == url
 
 
 @pytest.mark.parametrize("kind", [ShardError, wdspec.FieldError, wdspec.SpecError, wdspec.UrlError])
 @pytest.mark.parametrize("url", [form.format("Qz7Zq3", name="kkkk") for form in (*IN_URLS, *IN_COMMANDS)])
-def test_a_pickled_error_holds_no_secret(kind, url):
+def test_a_pickled_error_contains_no_secret(kind, url):
     # It leaves the process: to a log collector, a scheduler, another machine.
     error = kind(f"cannot read {url}", url=url, location=url, list=url, key="a?b=c", code="D102")
     pickled = pickle.dumps(error)

@@ -75,7 +75,7 @@ def test_globs_and_directories_are_listed_in_code_point_order(folder, pattern, e
     assert texts_of(pattern, folder) == expected
 
 
-def test_a_directory_has_the_shards_directly_in_it_and_nothing_hidden_or_half_written(tmp_path):
+def test_a_directory_lists_only_complete_visible_shards(tmp_path):
     wanted = ["A.TAR", "a.tar", "b.tar.gz", "b.tar.zst", "c.tgz", "d.tar.bz2", "e.txz", "é.tar", "\udce9.tar"]
     touch(
         tmp_path,
@@ -92,7 +92,7 @@ def test_a_directory_has_the_shards_directly_in_it_and_nothing_hidden_or_half_wr
     assert texts_of(f"{tmp_path}/", "/") == [f"{tmp_path}/{name}" for name in sorted(wanted)]
 
 
-def test_a_name_may_have_any_characters(tmp_path):
+def test_a_name_can_contain_any_characters(tmp_path):
     names = ["a b.tar", "a#?%20.tar", "new\nline.tar", "caf\udce9.tar", "[x].tar", "{y}.tar", "a::b.tar"]
     touch(tmp_path, *names)
     assert texts_of("*", tmp_path) == sorted(names)
@@ -109,7 +109,7 @@ def test_a_name_that_exists_is_taken_literally(tmp_path):
     assert texts_of(r"wha\?.tar", tmp_path) == ["wha?.tar"]
 
 
-def test_shards_found_under_a_rewritten_url_are_spelt_as_in_the_spec(folder):
+def test_shards_listed_under_a_rewritten_url_keep_the_original_url(folder):
     rewrite = f"gs://bucket/={folder}/"
     assert texts_of("gs://bucket/b-*.tar", "/", rewrite) == ["gs://bucket/b-0.tar", "gs://bucket/b-1.tar"]
     assert texts_of("gs://bucket/", "/", rewrite) == [f"gs://bucket/{n}.tar" for n in ("a", "b-0", "b-1")]
@@ -125,7 +125,7 @@ def test_a_rule_that_changes_the_names_in_a_listing_is_an_error(folder):
         texts_of("gs://b/*.tar", "/", f"gs://b/b={folder}/zzz;gs://b/={folder}/")
 
 
-def test_a_glob_where_nothing_can_be_listed_is_an_error_that_says_what_to_do(tmp_path):
+def test_a_glob_without_a_listing_is_an_error_with_a_remedy(tmp_path):
     with pytest.raises(
         ShardError, match=r"globs and directories cannot be listed there .*; write the shards out"
     ):
@@ -153,14 +153,14 @@ def test_a_glob_where_nothing_can_be_listed_is_an_error_that_says_what_to_do(tmp
         ("{0..9999999}/", UrlError, "10,000,000 globs, directories or lists; the limit is 1,000,000"),
     ],
 )
-def test_a_place_with_no_shards_is_an_error_that_names_the_source(folder, pattern, kind, message):
+def test_a_location_without_shards_is_an_error_that_names_the_source(folder, pattern, kind, message):
     touch(folder, "empty/readme.md")
     with pytest.raises(kind, match=message) as caught:
         texts_of(pattern, folder)
     assert caught.value.place["source"] == "pages"
 
 
-def test_a_directory_that_may_not_be_read_is_an_error_also_below_a_double_star(folder, monkeypatch):
+def test_an_unreadable_directory_is_an_error_also_below_a_double_star(folder, monkeypatch):
     real = os.scandir
 
     def scandir(path):
@@ -173,13 +173,13 @@ def test_a_directory_that_may_not_be_read_is_an_error_also_below_a_double_star(f
         texts_of("**/*.tar", folder)
 
 
-def test_links_to_directories_make_no_cycles(folder):
+def test_directory_links_do_not_cause_cycles(folder):
     (folder / "sub" / "loop").symlink_to(folder)
     assert texts_of("**/d.tar", folder) == ["sub/deep/d.tar"]
     assert texts_of("sub/loop/a*", folder) == ["sub/loop/a.tar"]
 
 
-def test_lines_of_a_list_are_relative_to_it_and_are_expanded(folder):
+def test_lines_of_a_list_are_expanded_and_relative_to_it(folder):
     content = "\ufeff# shards\r\n\r\n  sub/c.tar  \r\n/abs/x.tar\r\ngs://b/y.tar\r\nb-{0..1}.tar::../z.tar\r\nsub/\n"
     content += "{~/q,r}.tar\n./#s.tar"
     (folder / "list.txt").write_bytes(content.encode())
@@ -200,7 +200,7 @@ def test_lines_of_a_list_are_relative_to_it_and_are_expanded(folder):
     ]
 
 
-def test_a_list_may_be_where_a_rule_or_a_file_url_leads(folder):
+def test_a_list_can_be_a_rewritten_or_file_url(folder):
     (folder / "list.txt").write_text("a.tar\nb-*.tar\n")
     expected = [f"{folder}/a.tar", f"{folder}/b-0.tar", f"{folder}/b-1.tar"]
     assert texts_of(f"@file://{folder}/list.txt", "/") == expected
@@ -259,7 +259,7 @@ def test_a_huge_list_is_an_error(tmp_path, monkeypatch):
         texts_of("@l.txt", tmp_path)
 
 
-def test_a_shard_found_twice_is_kept_with_a_warning_unless_it_was_written_twice(folder):
+def test_a_shard_listed_twice_causes_a_warning_unless_written_twice(folder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert texts_of("x.tgz::x.tgz", folder) == ["x.tgz", "x.tgz"]
@@ -268,12 +268,12 @@ def test_a_shard_found_twice_is_kept_with_a_warning_unless_it_was_written_twice(
         assert texts_of("b-*.tar::b-0*", folder) == ["b-0.tar", "b-1.tar", "b-0.tar"]
 
 
-def test_forbidden_urls_are_refused_before_anything_is_read(folder):
+def test_forbidden_urls_are_rejected_before_reading(folder):
     with pytest.raises(UrlError, match="WDS_SECURE"):
         texts_of(["a.tar", "gs://b"], folder, "gs://=pipe:cat ", "1")
 
 
-def test_a_long_list_is_one_run(tmp_path):
+def test_a_long_list_is_stored_as_one_part(tmp_path):
     (tmp_path / "l.txt").write_text("".join(f"x-{i}.tar\n" for i in range(5000)))
     shards = shards_of(source_of("@l.txt", tmp_path), Storage.of(Environment.read({})))
     assert len(shards) == 5000
@@ -281,14 +281,14 @@ def test_a_long_list_is_one_run(tmp_path):
     assert shards[4999].text == "x-4999.tar"
 
 
-def test_a_page_instead_of_a_list_is_an_error(tmp_path):
+def test_an_html_page_instead_of_a_list_is_an_error(tmp_path):
     (tmp_path / "list.txt").write_text("\n".join(["<!DOCTYPE html>", "<html>log in</html>"]))
     with pytest.raises(ShardError, match="this list is an HTML or XML page") as caught:
         texts_of("@list.txt", tmp_path)
     assert caught.value.place["line"] == 1
 
 
-def test_a_list_missing_on_a_server_is_reported_in_the_server_s_words(nginx):
+def test_a_missing_remote_list_is_reported_with_the_server_message(nginx):
     with pytest.raises(MissingShardError, match="status 404") as caught:
         texts_of(f"@{nginx.url}/no-such-list.txt", "/")
     assert "rewrite:" in str(caught.value)

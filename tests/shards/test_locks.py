@@ -55,7 +55,7 @@ def test_a_lock_has_shards_sizes_and_origin(folder, lock):
 
 
 @pytest.mark.parametrize("more", [(), ("--update",)])
-def test_no_other_file_is_overwritten_but_a_lock_that_is_damaged(folder, lock, more):
+def test_only_a_damaged_lock_is_overwritten(folder, lock, more):
     said = wdspec("lock", "spec.yaml", "-o", "spec.yaml", *more, folder=folder, code=1)[1]
     assert "`spec.yaml` is not a file of `wdspec lock`; give another name" in said
     assert (folder / "spec.yaml").read_text() == SPEC
@@ -81,7 +81,7 @@ def test_only_sources_that_changed_are_checked_again(folder, lock, monkeypatch):
     assert sorted(asked) == ["a-000.tar", "a-001.tar", "c-000.tar", "c-000.tar"]
 
 
-def test_check_names_shards_that_are_new_gone_or_changed(folder, lock):
+def test_check_names_new_missing_and_changed_shards(folder, lock):
     assert "as locked" in wdspec("lock", "spec.yaml", "--check", folder=folder)[0]
     (folder / "a-000.tar").unlink()
     write_source(folder, "a-x", shards=1, samples=1)
@@ -96,7 +96,7 @@ def test_check_names_shards_that_are_new_gone_or_changed(folder, lock):
     assert "4 shards not as locked" in shown
 
 
-def test_a_lock_is_reported_as_json_too(folder, lock):
+def test_a_lock_can_be_reported_as_json(folder, lock):
     def report(*options, code=0):
         return json.loads(
             wdspec("lock", "spec.yaml", "--format", "json", *options, folder=folder, code=code)[0]
@@ -140,7 +140,7 @@ def test_a_run_with_a_lock_reads_the_shards_in_the_lock(folder, lock, monkeypatc
         ("v2", "v3", "the source `a` has another license, homepage, revision or number of samples"),
     ],
 )
-def test_a_lock_of_another_spec_is_refused_and_validate_says_so(folder, lock, old, new, says):
+def test_a_lock_of_another_spec_is_rejected_and_reported_by_validate(folder, lock, old, new, says):
     assert "no problems" in wdspec("validate", "--locked", "spec.yaml", folder=folder)[0]
     (folder / "spec.yaml").write_text(SPEC.replace(old, new))
     with pytest.raises(UsageError, match=f"does not fit the spec: {says}"):
@@ -173,7 +173,7 @@ def test_validate_requires_a_lock_for_each_split(folder):
         (lambda text: text.replace('"a-001.tar"', '"a-001.tar", "a-002.tar"'), "this is not a lock"),
     ],
 )
-def test_a_lock_that_was_damaged_is_refused(folder, lock, change, says):
+def test_a_damaged_lock_is_rejected(folder, lock, change, says):
     lock.write_text(change(lock.read_text()))
     with pytest.raises(UsageError, match=says):
         wds.plan(folder / "spec.yaml", lock=lock)
@@ -202,7 +202,7 @@ def test_a_lock_that_was_damaged_is_refused(folder, lock, change, says):
         (("shards", 0, "prefix"), 3),
     ],
 )
-def test_a_lock_with_a_value_of_another_type_is_refused(folder, lock, keys, value):
+def test_a_lock_with_a_value_of_another_type_is_rejected(folder, lock, keys, value):
     document = json.loads(lock.read_text())
     place = document["sources"]["a"]
     for key in keys[:-1]:
@@ -217,13 +217,13 @@ def test_a_lock_with_a_value_of_another_type_is_refused(folder, lock, keys, valu
         wds.plan(folder / "spec.yaml", lock=lock)
 
 
-def test_a_missing_shard_makes_no_lock(folder):
+def test_with_a_missing_shard_no_lock_is_written(folder):
     (folder / "b-001.tar").unlink()
     assert "no such file" in wdspec("lock", "spec.yaml", folder=folder, code=1)[1]
     assert not (folder / "spec.lock.json").exists()
 
 
-def test_no_secret_is_kept(folder):
+def test_no_secret_is_stored(folder):
     (folder / "spec.yaml").write_text('dataset: [{shards: "https://me:s3cret@127.0.0.1:9/a.tar"}]')
     assert "contain a secret" in wdspec("lock", "spec.yaml", folder=folder, code=1)[1]
 
@@ -243,7 +243,7 @@ def test_diff_compares_locked_shards(folder, lock):
     assert "listed as they are now" in wdspec("diff", "old.yaml", "spec.yaml", folder=folder)[0]
 
 
-def test_keys_of_origin_do_not_touch_order_or_samples(folder):
+def test_origin_keys_do_not_affect_order_or_samples(folder):
     from wdspec.planning.digest import describe_order, describe_samples
 
     plain = SPEC.replace(", license: CC-BY-4.0, homepage: https://example.org/a, revision: v2", "")

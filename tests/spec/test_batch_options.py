@@ -52,7 +52,7 @@ def test_ways_to_collate(tmp_path, options):
 
 
 @pytest.mark.parametrize("options", BAD)
-def test_mistakes_are_named_with_their_remedy(tmp_path, options):
+def test_mistakes_are_reported_with_their_remedy(tmp_path, options):
     path = tmp_path / "a.yaml"
     path.write_text(text(options))
     with pytest.raises(SpecError) as caught:

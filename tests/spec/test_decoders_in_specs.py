@@ -45,13 +45,13 @@ def test_options_follow_a_plus(name: str) -> None:
         ("mpp", "did you mean `mp`"),
     ],
 )
-def test_what_is_none_is_refused_with_a_hint(name: str, said: str) -> None:
+def test_unknown_decoders_are_rejected_with_a_hint(name: str, said: str) -> None:
     with pytest.raises(SpecError, match=said):
         wdspec.load(spec(name))
 
 
 @pytest.mark.parametrize("name", ["pkl", "pth", "mylib:read"])
-def test_secure_mode_refuses_what_runs_code(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secure_mode_rejects_decoders_that_run_code(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WDS_SECURE", "1")
     with pytest.raises(SpecError, match=f"the decoder `{name}` may run programs or user code"):
         wdspec.load(spec({"x": name}))
@@ -66,7 +66,7 @@ def test_scale_sees_image_decoders_with_options() -> None:
     assert decoders == [("l8+upright",), ("rgb8",)]
 
 
-def test_a_spec_decodes_sound_films_and_packed_values(
+def test_a_spec_decodes_audio_video_and_packed_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -22,7 +22,7 @@ SPEC = {
 }
 
 
-def test_a_spec_is_one_line_of_what_was_written() -> None:
+def test_the_repr_of_a_spec_is_one_line() -> None:
     spec = load(SPEC)
     shown = "<Spec pages: sources a of s3://b/a-{000..999}.tar and b of https://h/<b>.tar"
     assert repr(spec).startswith(shown)

@@ -39,12 +39,12 @@ def server():
 
 
 @pytest.mark.parametrize("name", [path.name for path in EXAMPLES])
-def test_an_example_has_no_mark(server, name):
+def test_an_example_has_no_diagnostics(server, name):
     assert server.problems(name) == []
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_mistake_is_marked_in_its_line_with_our_words(server, name):
+def test_a_mistake_is_marked_on_its_line_with_our_message(server, name):
     _, line, says = BROKEN[name]
     found = server.problems(name)
     assert [
@@ -54,7 +54,7 @@ def test_a_mistake_is_marked_in_its_line_with_our_words(server, name):
     ], found
 
 
-def test_a_key_shows_what_it_is_for(server):
+def test_hovering_a_key_shows_its_description(server):
     server.open("hover.yaml", SOURCE + "    weight: 1\n")
     shown = server.at("hover", "hover.yaml", 3, 6)["contents"]["value"]
     assert "Share of this source, relative to the other sources in its list." in shown
@@ -70,7 +70,7 @@ def test_a_key_shows_what_it_is_for(server):
         (SOURCE + "    order: \n", (3, 11), {"shuffled", "resampled", "sequential"}),
     ],
 )
-def test_what_may_stand_somewhere_is_offered(server, text, place, offers):
+def test_valid_keys_and_values_are_completed(server, text, place, offers):
     name = f"complete-{len(text)}.yaml"
     server.open(name, text)
     items = server.at("completion", name, *place)["items"]

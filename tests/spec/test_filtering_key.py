@@ -111,7 +111,7 @@ def test_it_resumes_after_every_batch(spec, workers, more):
     assert_resumable(lambda: wdspec.loader({**spec, **more}, num_workers=workers))
 
 
-def test_a_state_does_not_fit_another_value(spec):
+def test_a_state_rejects_another_value(spec):
     with wdspec.loader(spec, num_workers=0) as loader:
         next(iter(loader))
         state = loader.state_dict()
@@ -128,7 +128,7 @@ def finite(spec: dict[str, Any], **options: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_pass_has_every_sample_that_is_kept_once(spec, ranks):
+def test_a_pass_has_every_kept_sample_once(spec, ranks):
     spec = finite(spec, elastic={"ranks": 2, "workers": 1})
     real, padding = [], 0
     for rank in range(ranks):

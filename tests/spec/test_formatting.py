@@ -92,7 +92,7 @@ def text_of(before):
     return done.text
 
 
-def test_keys_move_with_their_comments_and_all_else_stays():
+def test_keys_move_with_their_comments_and_nothing_else_changes():
     assert text_of(BEFORE) == AFTER
     assert text_of(AFTER) == AFTER
 
@@ -127,12 +127,12 @@ def test_keys_move_with_their_comments_and_all_else_stays():
         ),
     ],
 )
-def test_corners(before, after):
+def test_corner_cases(before, after):
     assert text_of(before) == after
     assert text_of(after) == after
 
 
-def test_a_file_stays_where_moving_would_break_it():
+def test_a_file_is_unchanged_if_moving_keys_would_break_it():
     alias = "epoch: &e 3\nbatch: *e\n"
     done = format_spec(alias, "x.yaml")
     assert (done.text, done.problems) == (alias, [])
@@ -142,13 +142,13 @@ def test_a_file_stays_where_moving_would_break_it():
 @pytest.mark.parametrize(
     "broken", ["a: [1\n", "a: 1\na: 2\n", "- !!python/object:os.system x\n", "a: \x01\n"]
 )
-def test_what_is_no_yaml_is_reported_and_left(broken):
+def test_invalid_yaml_is_reported_and_unchanged(broken):
     done = format_spec(broken, "x.yaml")
     assert done.text == broken
     assert done.problems
 
 
-def test_the_order_is_that_of_the_reference():
+def test_keys_have_the_order_of_the_reference():
     page = reference_text()
     top, source = (
         re.search(rf"## {title}\n(.*?)\n## ", page, re.DOTALL)[1] for title in ("Top level", "A source")
@@ -169,7 +169,7 @@ def shuffled(value, rng):
 
 @given(st.sampled_from(EXAMPLES), st.integers(0, 10**6), st.sampled_from([None, True, False]))
 @settings(max_examples=60, deadline=None)
-def test_any_order_and_style_comes_to_the_same_text(path, seed, flow):
+def test_any_order_and_style_is_formatted_to_the_same_text(path, seed, flow):
     value = yaml.safe_load(path.read_text())
     wanted = text_of(yaml.dump(value, sort_keys=False, default_flow_style=flow, width=70))
     mixed = yaml.dump(
@@ -187,15 +187,15 @@ def test_any_order_and_style_comes_to_the_same_text(path, seed, flow):
 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
-def test_comments_stay_above_and_beside_their_keys(data):
-    """Every key has a comment of its own above and beside it; wherever it goes, they go along."""
+def test_comments_stay_with_their_keys(data):
+    """Every key has a comment above it and one after it; they move with the key."""
     keys = data.draw(st.permutations(["wdspec", "name", "seed", "batch", "epoch", "limit", "allow"]))
     blanks = data.draw(st.lists(st.sampled_from(["", "\n", "\n\n"]), min_size=7, max_size=7))
     text = "".join(
-        f"# above {key}\n{key}: 1 # beside {key}\n{blank}" for key, blank in zip(keys, blanks, strict=True)
+        f"# above {key}\n{key}: 1 # after {key}\n{blank}" for key, blank in zip(keys, blanks, strict=True)
     )
     text = "# head\n\nvars: {}\n" + text
     done = text_of(text)
     assert sorted(done.split()) == sorted(text.split())
     for key in keys:
-        assert f"# above {key}\n{key}: 1 # beside {key}\n" in done
+        assert f"# above {key}\n{key}: 1 # after {key}\n" in done

@@ -117,7 +117,7 @@ def of_shards(*shards: str) -> list[str]:
         ("s3://b/a.tar", []),
     ],
 )
-def test_texts_of_shards(shards: str, codes: list[str]) -> None:
+def test_shard_patterns(shards: str, codes: list[str]) -> None:
     assert of_shards(shards) == codes
 
 
@@ -178,14 +178,16 @@ def test_splits_are_compared_and_their_environments_are_not(tmp_path: Path) -> N
         ("pipe:cat *.tar", "pipe:cat a.tar", False),
     ],
 )
-def test_a_glob_that_has_the_shards_of_another_split_is_found(train: str, val: str, is_shared: bool) -> None:
+def test_a_glob_that_matches_shards_of_another_split_is_reported(
+    train: str, val: str, is_shared: bool
+) -> None:
     splits = {name: {"dataset": [{"name": "s", "shards": each}]} for name, each in (("t", train), ("v", val))}
     assert ("W302" in [each.code for each in check({"splits": splits})[1]]) == is_shared
     sources = [{"name": "t", "shards": train, "weight": 1}, {"name": "v", "shards": val, "weight": 1}]
     assert warnings_of({"dataset": sources}) == ["W301"] * is_shared
 
 
-def test_many_sources_are_compared_in_a_moment() -> None:
+def test_many_sources_are_compared_quickly() -> None:
     for shards in ("a-{000..099}.tar", "a-*.tar"):
         begin = time.process_time()
         check({"dataset": [{"name": f"s{n}", "shards": f"d{n}/{shards}", "weight": 1} for n in range(2000)]})
@@ -214,12 +216,12 @@ def test_rewrite_rules(rules: list[tuple[str, str]], codes: list[str]) -> None:
     assert warnings_of({"rewrite": rewrite, "dataset": [{"shards": "gs://b/a-{00..99}.tar"}]}) == codes
 
 
-def test_a_rule_for_what_a_list_holds_is_not_blamed() -> None:
+def test_a_rewrite_rule_for_urls_in_a_list_is_not_reported() -> None:
     spec = {"rewrite": [{"from": "s3://", "to": "/m/"}], "dataset": [{"name": "s", "shards": "@list.txt"}]}
     assert warnings_of(spec) == []
 
 
-def test_an_overlay_is_meant_to_go_before_the_rules_of_the_spec() -> None:
+def test_an_overlay_can_precede_the_rules_of_the_spec() -> None:
     spec = {
         "rewrite": [{"from": "gs://", "to": "/mnt/"}],
         "environments": {"here": {"rewrite": [{"from": "gs://", "to": "/data/"}]}},
@@ -239,7 +241,7 @@ def test_an_overlay_is_meant_to_go_before_the_rules_of_the_spec() -> None:
         ({}, []),
     ],
 )
-def test_sources_that_are_not_reached(spec: dict[str, Any], codes: list[str]) -> None:
+def test_unreachable_sources(spec: dict[str, Any], codes: list[str]) -> None:
     sources: list[dict[str, Any]] = [
         {"name": "a", "shards": "a-{0..9}.tar"},
         {"name": "b", "shards": "b-{0..9}.tar"},
@@ -263,13 +265,13 @@ def test_shares_multiply_in_nested_mixes() -> None:
     assert warnings_of({**spec, "epoch": 100_000}) == []
 
 
-def test_names_without_a_variable_in_them_are_left_alone() -> None:
+def test_names_without_a_variable_are_not_reported() -> None:
     shards = "${root}/train-{000..009}.tar"
     assert warnings_of({"vars": {"root": "s3://b"}, "dataset": [{"shards": shards}]}) == []
 
 
 @pytest.mark.parametrize("errors", [{"max_count": 10}, {"max_rate": 0.01}, "raise"])
-def test_skips_with_a_limit_are_left_alone(errors: Any) -> None:
+def test_skips_with_a_limit_are_not_reported(errors: Any) -> None:
     assert warnings_of({"errors": errors, "dataset": [{"shards": "a.tar"}]}) == []
     assert "W374" in warnings_of({"errors": {"max_rate": 1.0}, "dataset": [{"shards": "a.tar"}]})
 
@@ -289,7 +291,7 @@ def test_skips_with_a_limit_are_left_alone(errors: Any) -> None:
         ({"extensions": "wav cls", "decode": "audio"}, []),
     ],
 )
-def test_pictures_and_sound_in_a_batch(source: dict[str, Any], codes: list[str]) -> None:
+def test_images_and_audio_in_a_batch(source: dict[str, Any], codes: list[str]) -> None:
     assert warnings_of({"batch": 4, "dataset": [{"shards": "a.tar", **source}]}) == codes
 
 
@@ -305,14 +307,12 @@ def test_pictures_and_sound_in_a_batch(source: dict[str, Any], codes: list[str])
         ({"collate": {"jpg": "stack"}}, ["W371"]),
     ],
 )
-def test_pictures_of_which_a_list_is_wanted(
-    source: dict[str, Any], said: dict[str, Any], codes: list[str]
-) -> None:
+def test_images_collated_as_a_list(source: dict[str, Any], said: dict[str, Any], codes: list[str]) -> None:
     dataset = [{"shards": "a.tar", "extensions": "jpg cls", **source}]
     assert warnings_of({"batch": {"size": 4, **said}, "dataset": dataset}) == codes
 
 
-def test_loading_looks_for_errors_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_reports_only_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     from wdspec.spec.load import load
     from wdspec.spec.rules.rule import RULES
 
@@ -336,9 +336,7 @@ def test_loading_looks_for_errors_alone(monkeypatch: pytest.MonkeyPatch) -> None
         ({"aistore": {"endpoint": "http://h", "use_for": "gs"}}, []),
     ],
 )
-def test_a_cluster_that_serves_nothing(
-    more: dict[str, Any], codes: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unused_cluster(more: dict[str, Any], codes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("USE_AIS_FOR", raising=False)
     spec = {"aistore": {"endpoint": "http://h"}, "dataset": [{"shards": "gs://b/a.tar"}], **more}
     assert warnings_of(spec) == codes
@@ -346,7 +344,7 @@ def test_a_cluster_that_serves_nothing(
     assert warnings_of(spec) == []
 
 
-def test_auto_is_what_comes_without_decode() -> None:
+def test_auto_is_the_default_decoder() -> None:
     from wdspec.spec.load import load
 
     def decode(value: Any) -> Any:
@@ -391,7 +389,7 @@ _ON_CPU = "rgb8+resize=32x32+device=cpu"
         (_ON_CPU, "rgb8", {"fields": "cls"}, ["W376"] * 2),
     ],
 )
-def test_images_of_sources_stack(first: Any, second: Any, top: Any, codes: list[str]) -> None:
+def test_images_of_all_sources_must_stack(first: Any, second: Any, top: Any, codes: list[str]) -> None:
     sources = [{**_IMAGES, "decode": first}, {**_IMAGES, "name": "b", "shards": "b.tar", "decode": second}]
     assert [each.code for each in check({"batch": 4, "dataset": sources, **top})[1]] == codes
 
@@ -502,7 +500,7 @@ def test_images_that_are_rescaled_are_decoded(source: dict[str, Any], codes: lis
     ] == codes
 
 
-def test_keys_of_decode_are_no_patterns() -> None:
+def test_decode_keys_are_not_patterns() -> None:
     [problem] = check({"dataset": [{"shards": "a.tar", "decode": {"*": "rgb8"}}]})[1]
     assert problem.code == "E315"
     assert "`decode: rgb8`" in problem.hint
@@ -526,7 +524,7 @@ def test_renamed_images_of_a_source_without_extensions_stack(
     assert [each.code for each in check({"batch": batch, "dataset": [source]})[1]] == codes
 
 
-def test_images_of_a_source_that_is_off_need_not_stack() -> None:
+def test_images_of_a_disabled_source_need_not_stack() -> None:
     off = {**_IMAGES, "name": "b", "shards": "b.tar", "decode": "torchrgb8", "weight": 0}
     assert warnings_of({"batch": 4, "dataset": [{**_IMAGES, "decode": "rgb8"}, off]}) == []
     nested = {
@@ -571,7 +569,7 @@ def test_transforms_of_torchvision_need_tensors(source: Any, top: Any, hint: str
     assert hint is not None or not found
 
 
-def test_what_all_sources_share_is_named_once() -> None:
+def test_a_problem_of_all_sources_is_reported_once() -> None:
     sources = [
         {"name": f"s{n}", "shards": f"{n}.tar", "extensions": "jpg txt", "weight": 1} for n in range(3)
     ]

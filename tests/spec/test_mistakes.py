@@ -16,13 +16,13 @@ from wdspec.spec.spec import Source, Spec
 from wdspec.spec.validation import keys_of, maps_of
 
 SOURCE = "dataset:\n  - {name: train, shards: 's3://bucket/a-{000..099}.tar'}\n"
-"""What a mistake that is not about sources stands above."""
+"""The rest of the spec, for a mistake that is not about sources."""
 
 
 def cases() -> list[Any]:
     """The mistakes in the files next to this one.
 
-    Each has `spec`, the `line` where the problem stands, what its text `says` (message or remedy) and `never` says.
+    Each has `spec`, the `line` of the problem, what its text `says` (message or remedy) and what it `never` says.
     """
     files = sorted((Path(__file__).parent / "mistakes").glob("*.yaml"))
     return [
@@ -33,7 +33,7 @@ def cases() -> list[Any]:
 
 
 @pytest.mark.parametrize("case", cases())
-def test_a_mistake_is_found_at_its_place_with_its_remedy(
+def test_a_mistake_is_reported_at_its_place_with_its_remedy(
     case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -42,10 +42,10 @@ def test_a_mistake_is_found_at_its_place_with_its_remedy(
     text = case["spec"] if "dataset" in case["spec"] else f"{case['spec']}\n{SOURCE}"
     (tmp_path / "spec.yaml").write_text(text, encoding="utf-8")
     problems = check("spec.yaml")[1]
-    told = "\n".join(map(str, problems))
+    report = "\n".join(map(str, problems))
     there = [problem.advice for problem in problems if problem.line == case["line"]]
-    assert any(all(word in advice for word in case["says"]) for advice in there), told
-    assert not any(word in told for word in case.get("never", ())), told
+    assert any(all(word in advice for word in case["says"]) for advice in there), report
+    assert not any(word in report for word in case.get("never", ())), report
 
 
 def test_the_list_is_long() -> None:

@@ -1,4 +1,4 @@
-"""A campaign of mistakes: whatever is wrong with a spec, somebody is told, on the right line, and of what was meant."""
+"""Random mistakes in specs: each is reported on the right line, with what was probably meant."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def campaign(count, tmp_path, monkeypatch):
         problems = check("spec.yaml")[1]
         there = [problem for problem in problems if problem.line in mutation.lines]
         if not there:
-            told = "; ".join(f"{each.line}: {each.code} {each.message}" for each in problems[:3])
+            reported = "; ".join(f"{each.line}: {each.code} {each.message}" for each in problems[:3])
             missed.append(
-                f"{mutation.kind} at {mutation.path} in {sorted(mutation.lines)[:3]}: {told or 'nothing'}"
+                f"{mutation.kind} at {mutation.path} in {sorted(mutation.lines)[:3]}: {reported or 'nothing'}"
             )
         if mutation.meant:
             found = any(f"`{mutation.meant}`" in problem.advice for problem in there)
@@ -49,12 +49,12 @@ def campaign(count, tmp_path, monkeypatch):
     return seen
 
 
-def test_every_mistake_of_a_sample_is_told_on_its_line(tmp_path, monkeypatch):
+def test_every_sampled_mistake_is_reported_on_its_line(tmp_path, monkeypatch):
     assert set(campaign(SOME, tmp_path, monkeypatch)) == set(KINDS)
 
 
 @pytest.mark.long
-def test_every_mistake_of_a_thousand_is_told_on_its_line(tmp_path, monkeypatch):
+def test_a_thousand_mistakes_are_each_reported_on_their_line(tmp_path, monkeypatch):
     seen = campaign(MANY, tmp_path, monkeypatch)
     assert sum(seen.values()) > 0.9 * MANY
     assert min(seen.values()) >= 50

@@ -411,7 +411,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("text", "expected"), BAD, ids=lambda value: value[0][0] if isinstance(value, list) else None
 )
-def test_each_mistake_is_reported_where_it_stands(
+def test_each_mistake_is_reported_at_its_place(
     here: Path, text: str, expected: list[tuple[str, int, int]]
 ) -> None:
     (here / "spec.yaml").write_text(text)
@@ -457,14 +457,14 @@ spec.yaml:2:16: E005 this map `{…}` is not closed or a comma is missing
 
 
 @pytest.mark.parametrize(("text", "golden"), GOLDEN.items(), ids=["key", "sum", "range", "flow"])
-def test_messages_read_like_this(here: Path, text: str, golden: str) -> None:
+def test_messages_are_exactly_these(here: Path, text: str, golden: str) -> None:
     (here / "spec.yaml").write_text(text)
     with pytest.raises(SpecError) as caught:
         load("spec.yaml")
     assert str(caught.value) == golden
 
 
-def test_all_problems_come_at_once_in_file_order(here: Path) -> None:
+def test_all_problems_are_reported_at_once_in_file_order(here: Path) -> None:
     text = (
         "seed: x\ndataset:\n  - shards: a-{3..1}.tar\n    scal: 1\n  - {shards: b.tar, weight: -1}\nlimt: 3\n"
     )
@@ -484,18 +484,18 @@ def test_a_spec_error_survives_pickling(here: Path) -> None:
     assert again.problems == caught.value.problems
 
 
-def test_a_problem_in_a_default_is_told_once_however_many_sources_take_it(here: Path) -> None:
+def test_a_problem_in_a_default_is_reported_once(here: Path) -> None:
     sources = "".join(f"  - shards: s{i}.tar\n" for i in range(20))
     (here / "spec.yaml").write_text(f"defaults: {{shuffle: many}}\ndataset:\n{sources}")
     assert [(p.code, p.line, p.column) for p in check("spec.yaml")[1]] == [("E202", 1, 21)]
 
 
-def test_carets_stand_under_what_they_mean_after_tabs_and_wide_characters() -> None:
+def test_carets_are_aligned_after_tabs_and_wide_characters() -> None:
     problem = Problem("E201", "m", "", "f", 3, 5, 3, "\tあ: abc")
     assert str(problem).splitlines()[1:] == ["  3 |  あ: abc", "    |      ^^^"]
 
 
-def test_long_lines_are_cut_around_the_caret() -> None:
+def test_long_lines_are_truncated_around_the_caret() -> None:
     line = "x" * 5_000 + "HERE" + "y" * 5_000
     _, excerpt, carets = str(Problem("E201", "m", "", "f", 3, 5_001, 4, line)).splitlines()
     assert len(excerpt) < LINE_WIDTH + 12
@@ -507,7 +507,7 @@ def test_control_characters_never_reach_the_terminal() -> None:
     assert "\x1b" not in str(Problem("E004", "m", "", "f", 1, 1, 1, "\x1b[31mred"))
 
 
-def test_json_and_github_forms_hold_place_and_hint() -> None:
+def test_json_and_github_output_contain_place_and_hint() -> None:
     problem = Problem("E201", "a: b, 100%\nc", "do x", "d,r/a:b.yaml", 3, 5, 4, "line")
     checked = [CheckedSpec(problem.file, [problem])]
     (listed,) = json.loads("\n".join(REPORTS["json"](checked)))
@@ -535,7 +535,7 @@ def test_json_and_github_forms_hold_place_and_hint() -> None:
         ("- shards: a.tar\n", "expected a map at the top, but this is a list"),
     ],
 )
-def test_messages_say_what_kind_of_value_was_found(tmp_path: Path, text: str, message: str) -> None:
+def test_messages_name_the_type_of_the_value(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text(text, encoding="utf-8")
     assert message in [problem.message for problem in check(path)[1]]
@@ -554,7 +554,7 @@ def test_messages_say_what_kind_of_value_was_found(tmp_path: Path, text: str, me
         A + "    tags: {cls: {weight: 3}}\nbatch: {cost: cls.weight, max_cost: 9}\n",
     ],
 )
-def test_fields_that_may_be_there_are_no_mistake(here: Path, text: str) -> None:
+def test_optional_fields_are_not_a_mistake(here: Path, text: str) -> None:
     (here / "spec.yaml").write_text(text)
     assert "E316" not in {problem.code for problem in check("spec.yaml")[1]}
 
@@ -568,7 +568,7 @@ def test_fields_that_may_be_there_are_no_mistake(here: Path, text: str) -> None:
         ("subset: {of: json.user, part: 50%}", "subset: {of: json.user, part: [0.5, 1]}"),
     ],
 )
-def test_different_samples_of_one_shard_may_be_in_two_sources_and_splits(
+def test_two_sources_or_splits_can_use_different_samples_of_one_shard(
     here: Path, train: str, val: str
 ) -> None:
     sources = (
@@ -586,13 +586,13 @@ def test_different_samples_of_one_shard_may_be_in_two_sources_and_splits(
 @pytest.mark.parametrize(
     ("written", "meant"), [("1200-1260", "1200..1260"), ("20-12", "12..20"), ("20..12", "12..20")]
 )
-def test_the_range_that_a_hint_names_is_one(written: str, meant: str) -> None:
+def test_the_range_in_a_hint_is_valid(written: str, meant: str) -> None:
     document = {"skip": written, "dataset": [{"shards": "a.tar"}]}
     (problem,) = check(document)[1]
     assert problem.hint == f"write `{meant}`"
     assert check({**document, "skip": meant})[1] == []
 
 
-def test_how_long_processes_stay_is_no_key_without_effect() -> None:
+def test_persistent_is_not_reported_as_unused() -> None:
     document = {"loader": {"workers": 1, "persistent": False}, "dataset": [{"shards": "a-{0..9}.tar"}]}
     assert check(document)[1] == []

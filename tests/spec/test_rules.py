@@ -70,12 +70,12 @@ def test_a_new_rule_is_one_function(new_rule, here):
     assert "W999" in run(cli, ["validate", "spec.yaml"]).output
 
 
-def test_it_is_gone_with_its_function():
+def test_removing_its_function_removes_a_rule():
     assert "W999" not in all_codes()
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.about.code}-{rule.check.__name__}")
-def test_the_examples_of_a_rule_have_it_and_do_not(rule, here):
+def test_bad_examples_break_their_rule_and_good_ones_do_not(rule, here):
     about = rule.about
     for text, expected in ((about.bad, True), (about.good, False)):
         if text:
@@ -85,22 +85,22 @@ def test_the_examples_of_a_rule_have_it_and_do_not(rule, here):
         assert check("spec.yaml")[1] == []
 
 
-def test_a_rule_that_owns_its_code_shows_a_good_spec_too():
+def test_a_rule_with_its_own_code_has_a_good_example():
     owned = [rule for rule in RULES if rule.about.title]
     assert len(owned) > 15
     assert [rule.about.code for rule in owned if not rule.about.good] == ["E310"]  # no spec alone shows it
 
 
-def test_no_rule_has_the_code_of_another():
+def test_each_rule_has_its_own_code():
     codes = [rule.about.code for rule in RULES if rule.about.title]
     assert len(codes) == len(set(codes))
 
 
-def test_rules_without_a_page_report_codes_that_have_one():
+def test_rules_without_a_page_report_documented_codes():
     assert {rule.about.code for rule in RULES} <= set(all_codes())
 
 
-def test_a_rule_without_its_keys_is_not_entered(monkeypatch):
+def test_a_rule_runs_only_if_its_keys_are_present(monkeypatch):
     def refuse(_):
         raise AssertionError("it was entered")
 
@@ -115,14 +115,14 @@ def test_a_rule_without_its_keys_is_not_entered(monkeypatch):
             check(spec)
 
 
-def test_every_code_that_is_reported_has_a_page():
+def test_every_reported_code_has_a_page():
     root = Path(rules.__file__).parents[2]
     texts = [path.read_text(encoding="utf-8") for path in root.rglob("*.py")]
     used = {code for text in texts for code in re.findall(r'"([EWD]\d{3})\b', text)}
     assert used == set(all_codes())
 
 
-def test_every_module_of_rules_is_imported_with_them():
+def test_every_rule_module_is_imported_with_the_package():
     folder = Path(rules.__file__).parent
     modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "rule"}
     assert {topic.__name__.rpartition(".")[2] for topic in rules.TOPICS} == modules

@@ -14,9 +14,9 @@ from wdspec.spec.schema import json_schema
 
 BEYOND = {
     "E004": "characters that no YAML file may hold",
-    "E105": "names that stand twice, or that another key speaks of",
+    "E105": "duplicate names, and names that another key refers to",
     "E107": "variables that have no value",
-    "E112": "variables whose values do not fit where they stand",
+    "E112": "variables whose values do not fit their place",
     "E205": "numbers as text that are too large to be finite",
     "E207": "keys that exclude each other",
     "E210": "ranges that run backwards, and factors as text",
@@ -109,12 +109,12 @@ def test_editor_and_loader_agree_on_every_value_everywhere(part):
     assert [each for each in found if each] == []
 
 
-def test_the_whole_document_is_taken_by_both():
+def test_both_accept_the_full_document():
     assert SCHEMA.is_valid(FULL)
     assert [problem for problem in check(FULL)[1] if problem.is_error] == []
 
 
-def test_every_pattern_is_one_of_javascript_too():
+def test_every_pattern_is_valid_in_javascript():
     """What Python's `re` has beyond ECMA-262 has no place in a schema for editors."""
     text = yaml.safe_dump(json_schema())
     for beyond in ("(?P<", "(?P=", r"\A", r"\Z", "(?i)", "(?x)", "(?a"):

@@ -1,4 +1,4 @@
-"""Objects that change after a copy was made of them: told of once, and the copy goes on being read."""
+"""Objects that change after they were copied: reported once, and the copy is still read."""
 
 import io
 import logging
@@ -67,7 +67,7 @@ def settled():
         time.sleep(0.002)
 
 
-def told(caplog):
+def warnings_in(caplog):
     return [text for text in caplog.messages if "has changed since its copy was made" in text]
 
 
@@ -76,12 +76,12 @@ def check(cached, caplog, url, write, **settings):
     write(FIRST)
     for _ in range(3):
         assert cached(url, **settings) == FIRST
-    assert not told(caplog)
+    assert not warnings_in(caplog)
     write(AGAIN)
     assert len(AGAIN) == len(FIRST)
     for _ in range(2):
         assert cached(url, **settings) == FIRST
-    (said,) = told(caplog)
+    (said,) = warnings_in(caplog)
     assert "(no. 1)" in said
     assert url in said
     assert "was" in said
@@ -115,26 +115,26 @@ def test_in_aistore(cached, caplog, url):
         else:  # of a cloud's object the cluster has what it fetched, until it is asked for the latest
             double.put(url, FIRST)
             assert [cached(url, ais=cluster) for _ in range(3)] == [FIRST] * 3
-            assert not told(caplog)
+            assert not warnings_in(caplog)
 
 
-def test_what_an_etl_made_is_compared_with_nothing():
+def test_etl_output_is_not_compared():
     cluster = AisCluster(("http://localhost:1",))
     assert Storage().tells_changes
     assert Storage(ais=cluster).tells_changes
     assert not Storage(ais=replace(cluster, etl=Etl(name="to-upper", deterministic=True))).tells_changes
 
 
-def test_an_object_that_is_gone_is_told_of(cached, caplog, nginx):
+def test_a_missing_object_is_reported(cached, caplog, nginx):
     path = nginx.root / "going.tar"
     path.write_bytes(FIRST)
     cached(f"{nginx.url}/going.tar")
     path.unlink()
     assert cached(f"{nginx.url}/going.tar") == FIRST
-    assert "the object no longer exists" in told(caplog)[0]
+    assert "the object no longer exists" in warnings_in(caplog)[0]
 
 
-def test_a_store_that_cannot_be_reached_is_asked_once_and_nothing_is_told(cached, caplog, nginx, monkeypatch):
+def test_an_unreachable_store_is_asked_once_and_not_reported(cached, caplog, nginx, monkeypatch):
     (nginx.root / "here.tar").write_bytes(FIRST)
     (nginx.root / "too.tar").write_bytes(FIRST)
     for name in ("here", "too"):
@@ -152,7 +152,7 @@ def test_a_store_that_cannot_be_reached_is_asked_once_and_nothing_is_told(cached
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_a_run_over_copies_is_told_once_of_each_object(tmp_path, caplog, nginx):
+def test_a_run_over_copies_reports_each_object_once(tmp_path, caplog, nginx):
     for name in ("run-0", "run-1"):
         (nginx.root / f"{name}.tar").write_bytes(FIRST)
     spec = {
@@ -166,7 +166,7 @@ def test_a_run_over_copies_is_told_once_of_each_object(tmp_path, caplog, nginx):
     for _ in range(3):
         assert sorted(sample["__key__"] for sample in dataset) == sorted(first)
         settled()
-    (said,) = told(caplog)
+    (said,) = warnings_in(caplog)
     assert "run-1.tar" in said
     assert f"it has {len(LONGER):,} bytes there and {len(FIRST):,} in the copy" in said
 
@@ -185,12 +185,12 @@ def test_a_run_over_copies_is_told_once_of_each_object(tmp_path, caplog, nginx):
         ("ais-version 1, ais-checksum-value f00", "ais-checksum-value bad", False),
     ],
 )
-def test_what_two_answers_show(made_of, now, same):
+def test_comparing_two_answers(made_of, now, same):
     assert (change_since(made_of, 7, ObjectStat(7, now)) is None) == same
     assert change_since(made_of, 7, ObjectStat(8, now)) == "it has 8 bytes there and 7 in the copy"
 
 
-def test_an_index_of_before_says_nothing_of_its_objects(tmp_path):
+def test_an_old_index_says_nothing_about_its_objects(tmp_path):
     index = Index(str(tmp_path))
     index.ready()
     assert index.reserve(key_of("a.tar"), Content("a.tar", "gs://b/a.tar"), 7, None, None)

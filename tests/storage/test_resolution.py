@@ -69,7 +69,7 @@ def test_rules_apply_in_the_order_variable_overlay_source_top():
     assert location("gs://b", **pairs) == "/top/b"
 
 
-def test_gopen_rewrite_counts_only_where_wds_rewrite_is_unset():
+def test_gopen_rewrite_applies_only_if_wds_rewrite_is_unset():
     assert location("gs://b", environ={"GOPEN_REWRITE": "gs://=/g/"}) == "/g/b"
     assert location("gs://b", environ={"GOPEN_REWRITE": "gs://=/g/", "WDS_REWRITE": "gs://=/w/"}) == "/w/b"
     assert location("gs://b", environ={"GOPEN_REWRITE": "gs://=/g/", "WDS_REWRITE": ""}) == "gs://b"
@@ -77,20 +77,20 @@ def test_gopen_rewrite_counts_only_where_wds_rewrite_is_unset():
         Environment.read({"GOPEN_REWRITE": "x"})
 
 
-def test_a_relative_result_starts_at_the_working_directory_for_the_variable(tmp_path, monkeypatch):
+def test_relative_results_of_the_variable_start_at_the_cwd(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert location("gs://b/x", environ={"WDS_REWRITE": "gs://=data/"}) == f"{os.getcwd()}/data/b/x"
     assert location("gs://b/x", environ={"WDS_REWRITE": "gs://=~/"}) == str(Path.home() / "b/x")
     assert location("gs://b/x", top=[("gs://", "")]) == "/spec/dir/b/x"
 
 
-def test_a_rule_sees_the_url_as_written_and_its_result_is_expanded_no_further():
+def test_rules_match_the_url_as_written_and_results_are_not_expanded():
     assert location("data/x.tar", top=[("data/", "/fast/")]) == "/fast/x.tar"
     assert location("data/x.tar", top=[("/spec/dir/", "/fast/")]) == "/spec/dir/data/x.tar"
     assert location("gs://x", top=[("gs://", "/d/{0..3}::*")]) == "/d/{0..3}::*x"
 
 
-def test_every_step_names_what_did_it():
+def test_every_step_names_its_origin():
     result = storage(top=[("gs://", "file:///a%20b/")]).resolve(ShardUrl("gs://o.tar", "/"))
     assert [tuple(step) for step in result.steps] == [
         ("rewrite", "file:///a%20b/o.tar", "s.yaml:9: gs:// -> file:///a%20b/"),
@@ -115,7 +115,7 @@ def test_a_url_that_cannot_be_located_is_an_error(url, message):
         location(url, top=[("gone://", "")])
 
 
-def test_pipes_are_forbidden_where_the_environment_asks_for_security():
+def test_secure_mode_forbids_pipes():
     for environ in ({}, {"WDS_SECURE": "0"}):
         assert location("pipe:cat x", environ=environ) == "pipe:cat x"
     with pytest.raises(UrlError, match="runs a program, and WDS_SECURE forbids"):
@@ -124,7 +124,7 @@ def test_pipes_are_forbidden_where_the_environment_asks_for_security():
         location("gs://x", environ={"WDS_SECURE": "1", "WDS_REWRITE": "gs://=PIPE:cat "})
 
 
-def test_schemes_are_routed_to_aistore_only_where_asked():
+def test_schemes_are_routed_to_aistore_only_on_request():
     environ = {"USE_AIS_FOR": "gs:az, s3", "AIS_ENDPOINT": "http://nix:51080/"}
     result = storage(environ).resolve(ShardUrl("gs://b/o.tar", "/"))
     assert result.location == "ais+gs://b/o.tar"
@@ -141,7 +141,7 @@ def test_aistore_without_an_endpoint_is_an_error():
         storage({"USE_AIS_FOR": "gs"})
 
 
-def test_a_storage_pickles_and_keeps_what_the_parent_read(monkeypatch, tmp_path):
+def test_a_pickled_storage_keeps_the_environment_of_the_parent(monkeypatch, tmp_path):
     before = storage({"WDS_REWRITE": "gs://=data/"})
     after = pickle.loads(pickle.dumps(before))
     monkeypatch.chdir(tmp_path)
@@ -153,7 +153,7 @@ def test_a_storage_pickles_and_keeps_what_the_parent_read(monkeypatch, tmp_path)
     assert "/elsewhere" not in after.resolve(ShardUrl("~/x", "/")).location
 
 
-def test_variables_without_effect_are_warned_of(tmp_path):
+def test_variables_without_effect_cause_a_warning(tmp_path):
     with pytest.warns(UserWarning, match="WDS_REWRTEE is not a setting of wdspec; did you mean WDS_REWRITE"):
         Environment.read({"WDS_REWRTEE": "a=b"})
     with pytest.warns(UserWarning, match="WDS_CACHE_SIZE has no effect, as nothing is cached; set WDS_CACHE"):
@@ -162,6 +162,6 @@ def test_variables_without_effect_are_warned_of(tmp_path):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ["WDS_bucket", "WDS_cache", "WDS_VERBOSE_CACHE", "AIS_PROJECT", "WDSX"])
-def test_variables_of_specs_and_of_others_are_not_warned_of(name, tmp_path):
+def test_variables_of_specs_and_other_programs_cause_no_warning(name, tmp_path):
     Environment.read({name: "x"})
     storage({"WDS_CACHE_SIZE": "3GB", "WDS_CACHE": str(tmp_path)})

@@ -1,4 +1,4 @@
-"""Each test has a background fetcher of its own: a stream that another test left stalled holds its thread up."""
+"""Each test has its own background fetcher: a stalled stream of another test would block a shared one."""
 
 import pytest
 

@@ -77,12 +77,12 @@ def test_names_that_are_not_utf_8_keep_their_bytes():
         ("gs://@a@b/c/o", "is not a namespace"),
     ],
 )
-def test_names_that_aistore_cannot_have_are_errors(url, message):
+def test_names_that_aistore_cannot_store_are_errors(url, message):
     with pytest.raises(UrlError, match=message):
         ais_object(url)
 
 
-def test_the_spec_goes_before_the_environment_key_by_key_and_the_source_before_the_top():
+def test_the_spec_overrides_the_environment_and_a_source_the_top_level():
     environ = {
         "AIS_ENDPOINT": "http://env:1",
         "USE_AIS_FOR": "s3",
@@ -102,7 +102,7 @@ def test_the_spec_goes_before_the_environment_key_by_key_and_the_source_before_t
     assert off.etl is None
 
 
-def test_false_switches_it_off_for_all_or_for_one_source():
+def test_false_disables_it_for_all_or_one_source():
     environ = {"AIS_ENDPOINT": "http://env:1", "USE_AIS_FOR": "gs"}
     assert cluster(environ, False) is None
     assert cluster(environ, {"endpoint": "x"}, aistore=False) is None
@@ -120,18 +120,18 @@ def test_false_switches_it_off_for_all_or_for_one_source():
         ({"AIS_READ_TIMEOUT": "soon"}, "AIS_READ_TIMEOUT=soon is not a number of seconds"),
     ],
 )
-def test_variables_that_cannot_be_meant_are_errors(environ, message):
+def test_invalid_variables_are_errors(environ, message):
     with pytest.raises(UsageError, match=message):
         Environment.read(environ)
 
 
 @pytest.mark.parametrize("text", ["gs:s3", "gs,s3", "gs s3", " gs : s3://"])
-def test_schemes_are_listed_in_many_ways(text):
+def test_schemes_can_be_written_in_many_ways(text):
     assert AisVariables.read({"USE_AIS_FOR": text}).schemes == ("gs", "s3")
     assert {"gs", "s3", "az", "oc", "ais"} <= set(AisVariables.read({"USE_AIS_FOR": "all"}).schemes)
 
 
-def test_a_cluster_without_an_address_is_an_error_when_it_is_to_be_read_from():
+def test_a_cluster_without_an_address_is_an_error_when_read():
     with pytest.raises(UsageError, match="`aistore:` has no `endpoint`, and AIS_ENDPOINT is not set"):
         cluster({}, {"use_for": "gs"})
     with pytest.raises(UsageError, match="USE_AIS_FOR=gs is set, but AIS_ENDPOINT is not"):
@@ -141,7 +141,7 @@ def test_a_cluster_without_an_address_is_an_error_when_it_is_to_be_read_from():
         cluster({"AIS_ENDPOINT": "https://x", "AIS_CRT": "/c"})
 
 
-def test_validation_warns_of_an_address_left_to_a_variable_that_is_not_set(monkeypatch):
+def test_validation_warns_about_an_unset_address_variable(monkeypatch):
     spec = {"aistore": {"use_for": "gs"}, "dataset": [{"shards": "gs://b/a.tar"}]}
     monkeypatch.delenv("AIS_ENDPOINT", raising=False)
     assert [problem.code for problem in check(spec)[1]] == ["W104"]
@@ -156,7 +156,7 @@ def test_validation_warns_of_an_address_left_to_a_variable_that_is_not_set(monke
     assert check(spec)[1] == check(urls)[1] == []
 
 
-def test_an_etl_that_could_not_take_effect_is_an_error():
+def test_an_etl_without_effect_is_an_error():
     top = {"endpoint": "x", "use_for": "gs"}
     for url in ("s3://b/a.tar", "/data/a.tar", "https://h/a.tar", "pipe:cat a.tar"):
         with pytest.raises(UrlError, match="the ETL `resize-224` runs in AIStore, which does not serve this"):
@@ -167,14 +167,14 @@ def test_an_etl_that_could_not_take_effect_is_an_error():
     assert resolved("gs://b/a.tar", rewritten, False).location == "/data/a.tar"
 
 
-def test_rewriting_comes_before_aistore():
+def test_rewriting_precedes_aistore():
     environ = {"AIS_ENDPOINT": "http://nix:1", "USE_AIS_FOR": "gs", "WDS_REWRITE": "s3://=gs://"}
     steps = resolved("s3://b/a.tar", environ).steps
     assert [step.stage for step in steps] == ["rewrite", "ais"]
     assert steps[-1].url == "http://nix:1/v1/objects/b/a.tar?provider=gcp"
 
 
-def test_tokens_are_carried_and_never_shown():
+def test_tokens_are_sent_and_never_shown():
     environ = {"AIS_ENDPOINT": "http://x", "AIS_AUTHN_TOKEN": "s3cret"}
     environment = Environment.read(environ)
     storage = Storage.of(environment)
@@ -183,7 +183,7 @@ def test_tokens_are_carried_and_never_shown():
     assert "s3cret" not in repr(storage.resolve(ShardUrl("ais://b/o", "/")))
 
 
-def test_a_token_in_a_spec_is_refused_and_not_shown(tmp_path):
+def test_a_token_in_a_spec_is_rejected_and_not_shown(tmp_path):
     (tmp_path / "s.yaml").write_text(
         "aistore: {endpoint: h, token: s3cret, use_for: [zz]}\ndataset: [{shards: gs://b/a.tar}]\n"
     )
@@ -215,13 +215,13 @@ def test_paths_in_a_spec_are_relative_to_it(tmp_path):
     assert (aistore.client_ca, aistore.token_file) == (f"{tmp_path}/tls/ca.pem", "~/t")
 
 
-def test_what_an_etl_makes_of_a_shard_is_another_variant_of_it():
+def test_each_etl_makes_a_distinct_variant_of_a_shard():
     assert cluster({"AIS_ENDPOINT": "x"}).variant == ""
     one = cluster({"AIS_ENDPOINT": "x"}, aistore={"etl": {"name": "resize-224", "args": "a b"}})
     assert one.variant == "etl_name=resize-224&etl_args=a%20b"
 
 
-def test_a_cluster_travels_to_workers_and_is_the_same_there():
+def test_a_cluster_pickles_to_an_equal_one():
     etl = {"name": "resize-224", "args": {"size": 224}, "pipeline": ["second-etl"]}
     here = cluster({"AIS_ENDPOINT": "x", "AIS_AUTHN_TOKEN": "s"}, aistore={"etl": etl})
     there = pickle.loads(pickle.dumps(here))

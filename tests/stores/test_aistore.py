@@ -57,7 +57,7 @@ def read(double, url=URL, **settings):
         return file.read()
 
 
-def test_one_get_at_the_gateway_and_one_at_a_target_read_a_shard(double):
+def test_one_gateway_request_and_one_target_request_read_a_shard(double):
     assert read(double) == DATA
     assert [(each.node[0], each.method) for each in double.seen()] == [("p", "GET"), ("t", "GET")]
     first = double.requests[0]
@@ -76,7 +76,7 @@ def test_repeated_slashes_count_as_one(double):
 
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("after", [0, 1, 262_144, 1_000_001, 2_999_999])
-def test_a_cut_is_resumed_through_the_gateway(double, after, reset):
+def test_an_interrupted_transfer_resumes_through_the_gateway(double, after, reset):
     double.script("t", cut(after, reset))
     assert read(double) == DATA
     asked = [each.headers.get("range") for each in double.seen("p")]
@@ -86,7 +86,7 @@ def test_a_cut_is_resumed_through_the_gateway(double, after, reset):
         assert int(asked[1].removeprefix("bytes=").removesuffix("-")) <= after
 
 
-def test_an_object_that_changes_between_two_answers_is_an_error(double):
+def test_an_object_that_changes_between_two_responses_is_an_error(double):
     double.put("ais://b/o", DATA)
     double.script("t", cut(500_000))
     with stream(double, "ais://b/o", retry_policy=replace(QUICK, brief=0.2)) as file:
@@ -102,7 +102,7 @@ def test_checksums_are_verified(double, kind):
     assert read(double) == DATA
 
 
-def test_changed_bytes_are_an_error_before_the_last_are_given(double):
+def test_changed_bytes_are_an_error_before_the_end_is_delivered(double):
     double.digest = lambda data: "0123"
     with stream(double) as file, pytest.raises(ShardError, match=r"checksum is \w+, but AIStore keeps 0123"):
         file.readall()
@@ -110,7 +110,7 @@ def test_changed_bytes_are_an_error_before_the_last_are_given(double):
 
 
 @pytest.mark.parametrize("after", [1, 300_000, 2_999_000])
-def test_the_checksum_holds_over_a_cut(double, after):
+def test_the_checksum_covers_resumed_transfers(double, after):
     """The target gives other bytes after it came back than the cluster keeps the checksum of."""
     right = double.digest(DATA)
     double.digest = lambda data: right
@@ -126,7 +126,7 @@ def test_the_checksum_holds_over_a_cut(double, after):
     double.remote[("gcp", "", "imgs")]["a/b/x.tar"].data = DATA
 
 
-def test_a_checksum_that_cannot_be_computed_is_told_once(double, caplog, monkeypatch):
+def test_an_unsupported_checksum_is_reported_once(double, caplog, monkeypatch):
     monkeypatch.setattr("wdspec.stores.ais._warned", set())
     double.checksum, double.digest = "crc32c", lambda data: "0123"
     assert read(double) == read(double) == DATA
@@ -136,7 +136,7 @@ def test_a_checksum_that_cannot_be_computed_is_told_once(double, caplog, monkeyp
     ]
 
 
-def test_the_usual_checksum_needs_a_package_and_says_which(double, caplog, monkeypatch):
+def test_the_default_checksum_names_its_missing_package(double, caplog, monkeypatch):
     monkeypatch.setitem(sys.modules, "xxhash", None)
     monkeypatch.setattr("wdspec.stores.ais._warned", set())
     double.digest = lambda data: "0123"
@@ -157,14 +157,14 @@ def test_the_usual_checksum_needs_a_package_and_says_which(double, caplog, monke
     ],
 )
 @pytest.mark.parametrize("node", ["p", "t"])
-def test_what_passes_is_borne_and_every_attempt_starts_at_the_gateway(double, node, fault):
+def test_temporary_errors_are_retried_through_the_gateway(double, node, fault):
     double.script(node, fault, fault, fault)
     assert read(double) == DATA
     assert len(double.seen("p")) == 4
     assert len(double.seen("t")) == (1 if node == "p" else 4)
 
 
-def test_what_does_not_pass_says_what_it_was_and_for_how_long(double):
+def test_permanent_errors_name_the_cause_and_the_duration(double):
     double.script("p", *[status(503)] * 1000)
     with pytest.raises(
         ShardError, match=r"given up after \d+ attempts in 0 s.*gateway 127.* answers 503.*imgs"
@@ -172,7 +172,7 @@ def test_what_does_not_pass_says_what_it_was_and_for_how_long(double):
         read(double, retry_policy=RetryPolicy(budget=0.2, delay=0.01, longest_delay=0.02))
 
 
-def test_an_internal_error_that_stays_is_not_borne_for_minutes(double):
+def test_a_permanent_internal_error_is_not_retried_for_minutes(double):
     double.script("t", *[status(500, "disk on fire")] * 1000)
     with pytest.raises(ShardError, match=r"AIStore fails: the target .* answers 500: disk on fire"):
         read(double)
@@ -189,7 +189,7 @@ def test_a_missing_object_is_a_missing_shard(double):
         read(double, "ais://b/other")
 
 
-def test_a_404_of_a_target_that_has_just_joined_is_asked_again_through_the_gateway(double, clock):
+def test_a_404_of_a_new_target_is_retried_through_the_gateway(double, clock):
     double.script("t", *[status(404, "ais://imgs/a/b/x.tar does not exist")] * 4)
     assert read(double) == DATA
     assert len(double.seen("p")) == len(double.seen("t")) == 5
@@ -198,7 +198,7 @@ def test_a_404_of_a_target_that_has_just_joined_is_asked_again_through_the_gatew
 NO_NODES = status(400, "no storage targets in the cluster", tcode="ErrNoNodes")
 
 
-def test_a_gateway_whose_targets_have_not_rejoined_is_waited_for(double):
+def test_a_gateway_without_its_targets_is_retried(double):
     double.script("p", *[NO_NODES] * 3)
     assert read(double) == DATA
     double.script("p", fine, *[NO_NODES] * 3)  # in the middle of a shard
@@ -206,7 +206,7 @@ def test_a_gateway_whose_targets_have_not_rejoined_is_waited_for(double):
     assert read(double) == DATA
 
 
-def test_a_404_after_an_opened_stream_is_retried_as_long_as_a_cut(double, clock):
+def test_a_404_after_an_opened_stream_is_retried_like_an_interruption(double, clock):
     double.script("t", cut(1_000_000), *[status(404, "does not exist")] * 9)
     assert read(double, retry_policy=RetryPolicy()) == DATA
     assert sum(clock) > 40
@@ -217,7 +217,7 @@ def test_a_404_after_an_opened_stream_is_retried_as_long_as_a_cut(double, clock)
     assert 90 < sum(clock) <= 120
 
 
-def test_while_a_target_is_lost_a_404_is_retried_as_long_as_a_refused_connection(double, clock):
+def test_while_a_target_is_lost_a_404_is_retried_like_a_refused_connection(double, clock):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -241,7 +241,7 @@ def test_while_a_target_is_lost_a_404_is_retried_as_long_as_a_refused_connection
     assert sum(clock) - before <= 30
 
 
-def test_a_404_counts_after_a_while_and_then_those_of_this_target_at_once(double, clock):
+def test_a_404_is_final_after_a_while_and_then_immediately(double, clock):
     double.targets = 1
     for name, least, most in [("y", 10, 30), ("z", 0, 0)]:
         clock[:] = [sum(clock)]
@@ -264,7 +264,7 @@ def test_a_404_counts_after_a_while_and_then_those_of_this_target_at_once(double
         ("s3://imgs/o.tar", "AWS backend is missing in the cluster configuration"),
     ],
 )
-def test_a_404_of_the_gateway_is_no_missing_shard_but_a_wrong_setup(double, url, seen):
+def test_a_404_of_the_gateway_is_a_setup_error(double, url, seen):
     double.backends.discard("aws")
     with pytest.raises(
         StoreError, match=f"the gateway .* answers 404: {seen}.*; does the bucket exist.*location {url}"
@@ -280,20 +280,20 @@ def test_a_404_of_the_gateway_is_no_missing_shard_but_a_wrong_setup(double, url,
         (status(507, "out of space"), "answers 507: out of space; the cluster has no room"),
     ],
 )
-def test_refusals_are_errors_at_once(double, fault, said):
+def test_rejected_requests_fail_immediately(double, fault, said):
     double.script("t", fault)
     with pytest.raises(StoreError, match=said):
         read(double)
     assert len(double.seen("p")) == 1
 
 
-def test_a_head_without_a_reason_names_the_likely_ones(double):
+def test_a_head_response_without_a_reason_names_likely_causes(double):
     double.script("t", status(400, ""))
     with pytest.raises(StoreError, match="and whether the cluster's copy is damaged"):
         storage(double).stat_location(f"ais+{URL}")
 
 
-def test_a_missing_bucket_of_a_cloud_is_a_wrong_setup_also_where_a_target_says_so(double):
+def test_a_missing_cloud_bucket_is_a_setup_error(double):
     double.script("t", status(404, "aws-error[NoSuchBucket: The specified bucket does not exist]"))
     with pytest.raises(StoreError, match=r"the target .*NoSuchBucket.*does the bucket exist"):
         read(double)
@@ -306,9 +306,7 @@ def test_a_missing_bucket_of_a_cloud_is_a_wrong_setup_also_where_a_target_says_s
     ("node", "who", "never"), [("p", "the gateway", "the target"), ("t", "the target", "the gateway")]
 )
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 410, 500, 501, 507])
-def test_who_refuses_is_called_by_its_name_and_shows_neither_token_nor_our_mark(
-    double, node, who, never, code
-):
+def test_a_rejection_names_its_host_and_shows_no_token(double, node, who, never, code):
     double.tokens = {"s3cret-t0ken"}
     double.script(node, *[status(code, "the token s3cret-t0ken expired")] * 100)
     with pytest.raises((ShardError, StoreError)) as caught:
@@ -326,7 +324,7 @@ def test_an_object_that_shrank_is_an_error(double):
         read(double)
 
 
-def test_a_target_that_cannot_be_reached_is_named(double):
+def test_an_unreachable_target_is_named(double):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     double.dead_port = port
@@ -334,7 +332,7 @@ def test_a_target_that_cannot_be_reached_is_named(double):
         read(double, retry_policy=RetryPolicy(budget=0.1, delay=0.01))
 
 
-def test_a_target_that_leaves_is_borne_until_the_map_changes(double):
+def test_a_lost_target_is_retried_until_the_map_changes(double):
     with socket.create_server(("127.0.0.1", 0)) as free:
         double.dead_port = free.getsockname()[1]
 
@@ -347,7 +345,7 @@ def test_a_target_that_leaves_is_borne_until_the_map_changes(double):
     assert len(double.seen("p")) == 3
 
 
-def test_gateways_are_asked_in_turn_until_one_answers(double):
+def test_gateways_are_tried_in_turn(double):
     with socket.create_server(("127.0.0.1", 0)) as free:
         dead = f"http://127.0.0.1:{free.getsockname()[1]}"
     cluster = AisCluster((dead, double.endpoint), schemes=frozenset({"gs"}))
@@ -355,14 +353,14 @@ def test_gateways_are_asked_in_turn_until_one_answers(double):
     for _ in range(2):
         with access.open_location(f"ais+{URL}") as file:
             assert file.read() == DATA
-    nobody = Storage(retry_policy=RetryPolicy(budget=0.1), ais=AisCluster((dead,)))
+    unreachable = Storage(retry_policy=RetryPolicy(budget=0.1), ais=AisCluster((dead,)))
     with pytest.raises(
         ShardError, match=r"no gateway of AIStore answers: 127.*refused; is the endpoint right"
     ):
-        nobody.open_location("ais+ais://b/o").read(1)
+        unreachable.open_location("ais+ais://b/o").read(1)
 
 
-def test_redirects_that_lead_nowhere_are_errors(double):
+def test_broken_redirects_are_errors(double):
     double.script(
         "p",
         redirect(f"{double.endpoint}/v1/objects/imgs/a/b/x.tar?provider=gcp"),
@@ -380,7 +378,7 @@ def test_redirects_that_lead_nowhere_are_errors(double):
         read(double)
 
 
-def test_the_token_is_shown_to_gateways_only(double, tmp_path):
+def test_the_token_is_sent_only_to_gateways(double, tmp_path):
     double.tokens = {"s3cret"}
     assert read(double, token="s3cret") == DATA
     assert all(("authorization" in each.headers) == each.by_gateway for each in double.seen())
@@ -393,7 +391,7 @@ def test_the_token_is_shown_to_gateways_only(double, tmp_path):
     assert "0ther" not in str(caught.value)
 
 
-def test_a_token_that_expires_is_read_again(double, tmp_path):
+def test_an_expired_token_is_read_again(double, tmp_path):
     file = tmp_path / "auth.token"
     file.write_text('{"token": "old"}')
     double.tokens = {"old"}
@@ -408,7 +406,7 @@ def test_a_token_that_expires_is_read_again(double, tmp_path):
         read(double, **settings)
 
 
-def test_ranges_are_asked_for_where_a_reader_skips(double):
+def test_ranges_are_requested_when_a_reader_skips(double):
     with stream(double) as file:
         assert file.seekable()
         file.seek(2_500_000)
@@ -416,7 +414,7 @@ def test_ranges_are_asked_for_where_a_reader_skips(double):
     assert [each.headers.get("range") for each in double.seen("t")] == [None, "bytes=2500000-"]
 
 
-def test_stale_copies_are_what_they_are_and_latest_asks_for_more(double):
+def test_latest_avoids_stale_copies(double):
     assert read(double) == DATA
     double.put(URL, b"new")
     assert read(double) == DATA
@@ -439,7 +437,7 @@ FAULTS = st.one_of(
     internal=st.integers(0, ais_store.MAX_INTERNAL),
     md5=st.booleans(),
 )
-def test_faults_in_any_order_change_no_byte(double, gateway, target, internal, md5):
+def test_any_sequence_of_faults_changes_no_byte(double, gateway, target, internal, md5):
     double.forget()
     double.checksum = "md5" if md5 else "xxhash2"
     double.script("p", *gateway)

@@ -1,6 +1,6 @@
 """What holds of every AIStore: of the double, and of the cluster that WDSPEC_TEST_AIS_ENDPOINT names.
 
-No faults and no ETLs here, and only a bucket of its own is touched.
+No faults and no ETLs here, and only a separate bucket is touched.
 """
 
 import random
@@ -43,7 +43,7 @@ def listed(url):
 
 
 @pytest.mark.parametrize("name", ["x.tar", "a/b/x.tar", "a b+c%20#?&;.tar", "q'{x}!*().tar", "ünï/日本.tar"])
-def test_what_was_put_is_read(ais, name):
+def test_written_objects_can_be_read(ais, name):
     with opened(ais.put(name, DATA)) as file:
         assert file.read() == DATA
 
@@ -57,7 +57,7 @@ def test_any_range_is_read(ais):
         assert file.read(1) == b""
 
 
-def test_what_is_missing_is_told_apart(ais):
+def test_missing_objects_and_buckets_are_distinguished(ais):
     ais.put("here.tar", b"")
     with pytest.raises(MissingShardError, match="no such object in AIStore"):
         opened(ais.url("there.tar")).read(1)

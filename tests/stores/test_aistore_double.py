@@ -91,7 +91,7 @@ def test_statuses_and_headers_are_those_of_a_running_cluster(
     assert not [name for name in absent if name in said]
 
 
-def test_get_is_redirected_by_301_and_all_else_by_307_with_the_query_first(double):
+def test_get_is_redirected_with_301_and_everything_else_with_307(double):
     for method, status in (("GET", 301), ("HEAD", 307), ("PUT", 307)):
         code, headers, _ = ask(double, f"{OBJECT}?provider=s3&x=1", method, follow=False)
         assert code == status
@@ -99,7 +99,7 @@ def test_get_is_redirected_by_301_and_all_else_by_307_with_the_query_first(doubl
         assert "&utm=" in headers["Location"]
 
 
-def test_a_part_carries_the_checksum_of_the_whole(double):
+def test_a_range_response_has_the_checksum_of_the_whole_object(double):
     whole, part = ask(double, OBJECT)[1], ask(double, OBJECT, Range="bytes=0-9")[1]
     assert part["Ais-Checksum-Value"] == whole["Ais-Checksum-Value"]
 
@@ -123,7 +123,7 @@ def test_the_short_form_swallows_a_slash_and_s3_is_another_api(double):
         (f"{OBJECT}?etl_name=other-one", "t[", None),
     ],
 )
-def test_a_404_has_many_meanings_and_says_who_says_so(double, path, node, tcode):
+def test_a_404_has_several_causes_and_names_the_responder(double, path, node, tcode):
     double.backends.discard("azure")
     code, _, body = ask(double, path)
     said = json.loads(body)
@@ -132,13 +132,13 @@ def test_a_404_has_many_meanings_and_says_who_says_so(double, path, node, tcode)
     assert {"message", "method", "url_path", "remote_addr", "caller"} <= said.keys()
 
 
-def test_targets_want_to_be_pointed_at(double):
+def test_targets_require_redirected_requests(double):
     with pytest.raises(urllib.error.HTTPError, match="403") as caught:
         urllib.request.urlopen(double.target_nodes[0].url + OBJECT)
     assert b"direct target access denied" in caught.value.read()
 
 
-def test_a_warm_copy_may_be_stale_and_a_head_tells(double):
+def test_a_warm_copy_can_be_stale_and_head_shows_it(double):
     cloud = f"{OBJECT}?provider=s3"
     assert ask(double, cloud)[2] == DATA[::-1]
     double.put("s3://imgs/a/b/x.tar", b"new")
@@ -191,7 +191,7 @@ def test_nvidias_client_reads_from_it(double):
     assert bucket.object("a/b/x.tar").get_reader(etl=etl).read_all() == DATA[:1000]
 
 
-def test_nvidias_client_goes_on_after_a_cut(double):
+def test_nvidias_client_resumes_after_an_interruption(double):
     double.script("t", cut(300_000))
     with Client(double.endpoint).bucket("imgs").object("a/b/x.tar").get_reader().as_file() as file:
         assert file.read() == DATA

@@ -48,7 +48,7 @@ def samples(double, **etl):
             yield sample["__key__"], {"jpg": sample["jpg"], "cls": sample["cls"]}
 
 
-def test_an_etl_is_asked_for_whole_shards_and_never_for_ranges(double):
+def test_an_etl_is_never_asked_for_ranges(double):
     assert list(samples(double)) == SAMPLES
     assert double.seen("p")[0].query == "provider=gcp&etl_name=upper-case"
     assert len(double.seen("t")) == 1
@@ -57,19 +57,19 @@ def test_an_etl_is_asked_for_whole_shards_and_never_for_ranges(double):
 
 
 def test_arguments_and_pipelines_reach_the_etl_byte_for_byte(double):
-    heard = []
-    double.etls["upper-case"] = Etl(lambda data, args: heard.append(args) or data)
-    double.etls["second-etl"] = Etl(lambda data, args: heard.append("second") or data)
+    received = []
+    double.etls["upper-case"] = Etl(lambda data, args: received.append(args) or data)
+    double.etls["second-etl"] = Etl(lambda data, args: received.append("second") or data)
     given = {"size": 224, "name": "a&b=c d+é%", "list": [1, {"x": None}]}
     assert list(samples(double, args=given, pipeline=["second-etl"])) == SAMPLES
-    assert json.loads(heard[0]) == given
-    assert " " not in heard[0].replace("c d", "")
-    assert heard[1] == "second"
+    assert json.loads(received[0]) == given
+    assert " " not in received[0].replace("c d", "")
+    assert received[1] == "second"
     list(samples(double, args="--size 224; rm"))
-    assert heard[2] == "--size 224; rm"
+    assert received[2] == "--size 224; rm"
 
 
-def test_a_stream_that_dies_anywhere_is_an_error_and_gives_no_sample_that_is_not_whole(double, tar):
+def test_a_broken_stream_is_an_error_and_delivers_no_partial_sample(double, tar):
     """Also at the boundaries of members, where the error text begins just where a header would."""
     for dies_after in [
         *range(0, 9 * 512 * 2, 512),
@@ -84,7 +84,7 @@ def test_a_stream_that_dies_anywhere_is_an_error_and_gives_no_sample_that_is_not
         assert given == SAMPLES[: len(given)]
 
 
-def test_an_error_text_after_a_whole_tar_is_an_error_too(double, tar):
+def test_error_text_after_a_complete_tar_is_an_error(double, tar):
     double.etls["upper-case"].dies_after = len(tar)
     given = []
     with pytest.raises(ShardError, match="the end marker is followed by bytes other than zeros"):
@@ -92,7 +92,7 @@ def test_an_error_text_after_a_whole_tar_is_an_error_too(double, tar):
     assert given == SAMPLES
 
 
-def test_python_reads_such_a_stream_without_a_word(double, tar):
+def test_python_silently_accepts_such_a_stream(double, tar):
     """Why the marker must be demanded: the standard library takes the stump for a whole tar."""
     double.etls["upper-case"].dies_after = 9 * 512
     with opened(double, {}) as raw:
@@ -102,18 +102,18 @@ def test_python_reads_such_a_stream_without_a_word(double, tar):
         assert read.getnames() == ["s000.jpg", "s000.cls"]
 
 
-def test_a_cut_before_anything_was_given_starts_anew(double):
+def test_an_interruption_before_the_first_byte_restarts(double):
     double.etls["upper-case"].cut_after = 0
     assert list(samples(double)) == SAMPLES
 
 
-def test_after_a_cut_in_the_middle_what_was_given_is_compared_unless_the_etl_is_deterministic(double):
+def test_after_an_interruption_delivered_bytes_are_compared_unless_deterministic(double):
     for deterministic in (False, True):
         double.etls["upper-case"].cut_after = 500_000
         assert list(samples(double, deterministic=deterministic)) == SAMPLES
 
 
-def test_an_etl_that_answers_otherwise_after_a_cut_is_an_error(double):
+def test_different_etl_output_after_an_interruption_is_an_error(double):
     answers = [lambda data: data, lambda data: data.replace(b"\x01", b"\x02")]
     double.etls["upper-case"] = Etl(lambda data, args: answers.pop(0)(data))
     double.etls["upper-case"].cut_after = 500_000
@@ -121,7 +121,7 @@ def test_an_etl_that_answers_otherwise_after_a_cut_is_an_error(double):
         list(samples(double))
 
 
-def test_an_etl_that_answers_by_itself_is_followed_there(double, tar):
+def test_redirects_to_an_etl_are_followed(double, tar):
     double.put(URL, tar[:10240] + bytes(1024))
     double.etls["upper-case"] = Etl(lambda data, args: data, kind="hpull")
     with opened(double, {}) as file:
@@ -130,7 +130,7 @@ def test_an_etl_that_answers_by_itself_is_followed_there(double, tar):
     assert [each.node[:1] for each in asked] == ["p", "t", "p"]
 
 
-def test_failures_of_an_etl_are_told_apart(double):
+def test_failures_of_an_etl_are_distinguished(double):
     double.etls["upper-case"] = Etl(lambda data, args: 1 / 0)
     with pytest.raises(
         ShardError, match=r"the ETL `upper-case` fails on this shard: .* 500: ETL error: division"
@@ -144,7 +144,7 @@ def test_failures_of_an_etl_are_told_apart(double):
         list(samples(double))
 
 
-def test_an_object_that_is_missing_is_no_missing_etl(double):
+def test_a_missing_object_is_not_a_missing_etl(double):
     with (
         opened(double, {}, "gs://imgs/other.tar") as file,
         pytest.raises(FileNotFoundError, match="NoSuchKey"),
@@ -152,6 +152,6 @@ def test_an_object_that_is_missing_is_no_missing_etl(double):
         file.read(1)
 
 
-def test_a_starting_etl_is_waited_for(double):
+def test_wdspec_waits_for_a_starting_etl(double):
     double.script("t", status(503), status(502), cut(0))
     assert list(samples(double)) == SAMPLES

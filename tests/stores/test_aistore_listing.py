@@ -44,7 +44,7 @@ def listed(double, text, rewrite="", **settings):
     return [each.text for each in list_shards([text], "/", storage)]
 
 
-def test_a_directory_gives_its_shards_in_order(double):
+def test_a_directory_lists_its_shards_in_order(double):
     assert listed(double, "gs://imgs/d/") == [
         f"gs://imgs/d/{name}" for name in ("a-1.tar", "a-10.tar", "a-2.tar", "b.tgz")
     ]
@@ -62,13 +62,13 @@ def test_a_directory_gives_its_shards_in_order(double):
         ("{d,d/e}/a-[13].tar", ["d/a-1.tar", "d/e/a-3.tar"]),
     ],
 )
-def test_a_glob_gives_what_matches_and_lists_no_more_than_its_beginning(double, glob, expected):
+def test_a_glob_lists_only_its_fixed_prefix(double, glob, expected):
     assert listed(double, f"gs://imgs/{glob}") == [f"gs://imgs/{name}" for name in expected]
     if glob == "d/a-?.tar":
         assert b'"prefix": "d/a-"' in double.requests[0].body
 
 
-def test_what_was_rewritten_is_spelt_as_in_the_spec(double):
+def test_listed_shards_keep_the_urls_of_the_spec(double):
     assert listed(double, "s3://other/d/a-*.tar", "s3://other/=gs://imgs/") == [
         f"s3://other/d/a-{n}.tar" for n in ("1", "10", "2")
     ]
@@ -81,7 +81,7 @@ def test_faults_while_listing_change_nothing(double):
     assert len(listed(double, "gs://imgs/d/")) == 4
 
 
-def test_nothing_found_and_refusals_are_errors(double):
+def test_empty_and_rejected_listings_are_errors(double):
     with pytest.raises(ShardError, match=r"no shards in the directory `gs://imgs/none/`"):
         listed(double, "gs://imgs/none/")
     with pytest.raises(ShardError, match=r"no file in `gs://imgs/d/` matches `z\*`"):
@@ -94,13 +94,13 @@ def test_nothing_found_and_refusals_are_errors(double):
     assert len(listed(double, "gs://imgs/d/", token="s3cret")) == 4
 
 
-def test_a_listing_that_fails_for_good_is_given_up_soon(double):
+def test_a_permanently_failing_listing_is_abandoned_soon(double):
     double.script("p", *[status(500, "disk on fire")] * 1000)
     with pytest.raises(ShardError, match="answers 500: disk on fire"):
         listed(double, "gs://imgs/d/")
     assert len(double.seen("p", path="/v1/buckets/")) <= 6
 
 
-def test_a_namespace_is_asked_for(double):
+def test_requests_contain_the_namespace(double):
     double.remote["ais", "#mine", "imgs"] = dict(double.remote["gcp", "", "imgs"])
     assert listed(double, "ais://#mine/imgs/*.tar") == ["ais://#mine/imgs/top.tar"]

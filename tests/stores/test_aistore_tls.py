@@ -1,4 +1,4 @@
-"""https to gateways and targets alike: whose certificates are trusted, and the client's own."""
+"""https to gateways and targets: trusted certificates and client certificates."""
 
 import ssl
 import subprocess
@@ -47,7 +47,7 @@ def read(double, **environ):
         return file.read()
 
 
-def test_an_authority_of_ones_own_is_named(double, certificate):
+def test_a_custom_certificate_authority_is_used(double, certificate):
     assert double.endpoint.startswith("https://")
     assert read(double, AIS_CLIENT_CA=certificate[0]) == DATA
     with pytest.raises(
@@ -59,20 +59,20 @@ def test_an_authority_of_ones_own_is_named(double, certificate):
 
 
 @pytest.mark.parametrize("name", ["AIS_SKIP_VERIFY_CRT", "AIS_SKIP_VERIFY"])
-def test_any_certificate_is_trusted_where_that_is_asked_for(double, name, recwarn):
+def test_verification_can_be_disabled(double, name, recwarn):
     assert read(double, **{name: "true"}) == DATA
     assert not [warning for warning in recwarn if "Insecure" in str(warning.category)]
     with pytest.raises(StoreError, match="TLS with"):
         read(double, **{name: "false"})
 
 
-def test_a_cluster_may_want_the_clients_certificate(double, certificate):
+def test_a_cluster_can_require_a_client_certificate(double, certificate):
     double.tls.verify_mode = ssl.CERT_REQUIRED
     mine = {"AIS_CRT": certificate[0], "AIS_CRT_KEY": certificate[1]}
     assert read(double, AIS_CLIENT_CA=certificate[0], **mine) == DATA
 
 
-def test_a_redirect_away_from_https_is_refused(double, certificate):
+def test_a_redirect_from_https_to_plain_http_is_rejected(double, certificate):
     double.script("p", redirect("http://127.0.0.1:1/v1/objects/b/o?pid=p&utm=1"))
     with pytest.raises(
         StoreError, match=r"a redirect from https to http://127\.0\.0\.1:1/.* which is refused"

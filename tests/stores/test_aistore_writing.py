@@ -40,7 +40,7 @@ def write(storage, url=URL, data=DATA, **options):
 
 
 @pytest.mark.parametrize("kind", ["double", *(["real"] if REAL else [])])
-def test_what_is_written_is_read_again_and_can_be_taken_back(kind):
+def test_written_objects_can_be_read_and_deleted(kind):
     with ais_of_kind(kind) as ais:
         at, url = storage(ais.endpoint), ais.url("new/a b.tar")
         assert not at.is_written(url)
@@ -56,7 +56,7 @@ def test_what_is_written_is_read_again_and_can_be_taken_back(kind):
         at.delete(url)
 
 
-def test_the_gateway_gets_the_token_and_a_target_the_bytes_once(double):
+def test_only_the_gateway_gets_the_token_and_a_target_the_bytes_once(double):
     write(storage(double.endpoint, token="s3cret"))
     puts = double.seen(method="PUT")
     assert [(each.by_gateway, len(each.body)) for each in puts] == [(True, 0), (False, len(DATA))]
@@ -68,7 +68,7 @@ def test_the_gateway_gets_the_token_and_a_target_the_bytes_once(double):
     [(kind, lambda data: data[:-1]) for kind in ("xxhash2", "md5", "none")]
     + [(kind, lambda data: b"?" + data[1:]) for kind in ("xxhash2", "md5", "sha256")],
 )
-def test_what_did_not_arrive_as_it_was_sent_is_an_error_and_goes(double, kind, damage):
+def test_a_corrupted_upload_is_an_error_and_deleted(double, kind, damage):
     double.checksum, double.damages = kind, damage
     with pytest.raises(
         ShardError, match=r"did not arrive as it was sent: its (length|checksum) is .*ais://out/a b/x"
@@ -77,7 +77,7 @@ def test_what_did_not_arrive_as_it_was_sent_is_an_error_and_goes(double, kind, d
     assert set(double.remote["ais", "", "out"]) == {"other"}
 
 
-def test_nothing_is_there_before_it_is_whole(double):
+def test_objects_appear_only_when_complete(double):
     output = storage(double.endpoint, token="s3cret").output(URL)
     output.write(DATA)
     assert set(double.remote["ais", "", "out"]) == {"other"}
@@ -87,13 +87,13 @@ def test_nothing_is_there_before_it_is_whole(double):
 
 @pytest.mark.parametrize("node", ["p", "t"])
 @pytest.mark.parametrize("fault", [status(503), cut(0, reset=True), status(409, "busy")])
-def test_what_passes_is_borne(double, node, fault):
+def test_temporary_errors_are_retried(double, node, fault):
     double.script(node, fault, fault)
     write(storage(double.endpoint, token="s3cret"))
     assert double.remote["ais", "", "out"]["a b/x.tar"].data == DATA
 
 
-def test_what_does_not_pass_is_an_error(double):
+def test_permanent_faults_are_errors(double):
     with pytest.raises(StoreError, match="does the bucket exist"):
         write(storage(double.endpoint, token="s3cret"), "ais://nowhere/x")
     with pytest.raises(StoreError, match="401: invalid token"):
@@ -114,7 +114,7 @@ def test_shards_are_written_and_read_through_a_cluster(monkeypatch):
         assert [each["__key__"] for each in wdspec.compile(spec)] == [f"{number}" for number in range(7)]
 
 
-def test_the_gateway_that_was_named_may_go_when_the_map_has_others():
+def test_other_gateways_of_the_map_replace_a_lost_one():
     with AisDouble(gateway_count=3) as double:
         double.put("ais://out/x", DATA)
         at = storage(double.endpoint)

@@ -45,24 +45,24 @@ def read(url, **settings):
         return stream.read()
 
 
-def test_a_file_is_read_whole(server):
+def test_a_complete_file_is_read(server):
     assert read(f"{server.url}/data.bin") == DATA
     assert read(f"{server.url}/empty.bin") == b""
 
 
 @pytest.mark.parametrize("name", ["a%20b/%C3%BC%2520+.bin", "a b/ü%2520+.bin"])
-def test_names_are_sent_as_written_and_what_no_url_may_hold_is_escaped(server, name):
+def test_names_are_sent_as_written_with_invalid_characters_escaped(server, name):
     assert read(f"{server.url}/{name}#fragment") == b"odd name"
 
 
-def test_the_compression_that_nginx_offers_is_not_asked_for(server):
+def test_transfer_compression_is_not_requested(server):
     before = len(server.requests())
     assert read(f"{server.url}/data.bin") == DATA
     assert len(server.requests()) == before + 1
 
 
 @pytest.mark.parametrize("place", ["", "plain/"])
-def test_seeking_gives_the_bytes_there_with_ranges_and_without(server, place):
+def test_seeking_works_with_and_without_ranges(server, place):
     with opened(f"{server.url}/{place}data.bin") as stream:
         for offset in (2_900_000, 100, 1_500_000, 1_500_050, len(DATA)):
             stream.seek(offset)
@@ -70,7 +70,7 @@ def test_seeking_gives_the_bytes_there_with_ranges_and_without(server, place):
         assert stream.seekable() == (place == "")
 
 
-def test_a_connection_is_kept_for_the_next_shard(server, monkeypatch):
+def test_a_connection_is_reused_for_the_next_shard(server, monkeypatch):
     import urllib3.connection
 
     made = []
@@ -86,13 +86,13 @@ def test_a_connection_is_kept_for_the_next_shard(server, monkeypatch):
     assert len(made) == 1
 
 
-def test_a_transfer_that_is_compressed_unasked_is_undone_but_the_shard_is_not(server):
+def test_unrequested_transfer_compression_is_undone_and_shard_compression_is_kept(server):
     assert read(f"{server.url}/packed/sent.bin") == DATA
     for place in ("packed", "labelled"):
         assert read(f"{server.url}/{place}/shard.tar.gz") == PACKED
 
 
-def test_a_label_alone_does_not_take_the_ranges_away(server):
+def test_a_wrong_encoding_label_does_not_disable_ranges(server):
     with opened(f"{server.url}/labelled/shard.tar.gz") as stream:
         assert stream.seekable()
     with opened(f"{server.url}/packed/sent.bin") as stream:
@@ -105,12 +105,12 @@ def test_redirects_are_followed_to_a_limit(server):
         read(f"{server.url}/loop/")
 
 
-def test_a_redirect_to_no_url_is_an_error(server):
+def test_a_redirect_to_an_invalid_url_is_an_error(server):
     with pytest.raises(ShardError, match=r"a redirect to http://\[::1/x.tar, which is not a valid URL"):
         read(f"{server.url}/nowhere/")
 
 
-def test_a_redirect_from_https_to_http_is_refused(server):
+def test_a_redirect_from_https_to_http_is_rejected(server):
     settings = HttpSettings(ca_file=str(server.certificate))
     assert read(f"{server.url}/abroad/data.bin", settings=settings) == DATA
     with pytest.raises(ShardError, match=r"a redirect from https to http://localhost.* is refused"):
@@ -127,7 +127,7 @@ def test_a_certificate_must_be_trusted(server):
         read(f"{server.tls_url}/data.bin", settings=HttpSettings(ca_file="/nowhere"))
 
 
-def test_a_certificate_of_another_host_is_an_error_at_once(server):
+def test_a_certificate_of_another_host_fails_immediately(server):
     with pytest.raises(
         ShardError, match=r"not trusted: IP address mismatch.*; name the host as the certificate does, not"
     ):
@@ -139,7 +139,7 @@ def test_a_certificate_of_another_host_is_an_error_at_once(server):
 
 @contextlib.contextmanager
 def accepting(serve):
-    """A server on a port of its own: what it does with each connection."""
+    """A server on a free port; the argument handles each connection."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def run():
@@ -156,7 +156,7 @@ def accepting(serve):
     thread.join(10)
 
 
-def test_a_certificate_that_is_no_longer_valid_is_an_error_at_once(tmp_path):
+def test_an_expired_certificate_fails_immediately(tmp_path):
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -182,7 +182,7 @@ def test_a_certificate_that_is_no_longer_valid_is_an_error_at_once(tmp_path):
         read(url, settings=HttpSettings(ca_file=str(tmp_path / "ca.pem")))
 
 
-def test_a_handshake_that_is_cut_is_tried_again_for_a_while():
+def test_an_interrupted_handshake_is_retried_for_a_while():
     count = 0
 
     def cut(connection):
@@ -200,7 +200,7 @@ def test_a_handshake_that_is_cut_is_tried_again_for_a_while():
     assert count > 1
 
 
-def test_logins_come_from_the_url_or_from_netrc(server, tmp_path):
+def test_credentials_come_from_the_url_or_netrc(server, tmp_path):
     with pytest.raises(ShardError, match=r"status 401 Unauthorized; give `user:password@`.*\[location http"):
         read(f"{server.url}/private/data.bin", settings=HttpSettings(netrc=str(tmp_path / "none")))
     assert read(f"{server.url}/private/data.bin".replace("//", "//reader:pass%20word@")) == DATA
@@ -210,7 +210,7 @@ def test_logins_come_from_the_url_or_from_netrc(server, tmp_path):
     assert read(f"{server.url}/private/data.bin", settings=HttpSettings(netrc=str(netrc))) == DATA
 
 
-def test_a_login_for_any_host_does_not_follow_a_redirect_to_another(tmp_path):
+def test_default_credentials_do_not_follow_redirects_to_another_host(tmp_path):
     netrc = tmp_path / "netrc"
     netrc.write_text("default login anybody password s3cret\n")
     settings = HttpSettings(netrc=str(netrc))
@@ -227,7 +227,7 @@ def test_a_login_for_any_host_does_not_follow_a_redirect_to_another(tmp_path):
         assert "authorization" in there.seen[-1]  # the user wrote one for that host
 
 
-def test_passwords_and_signatures_are_in_no_message(server, caplog):
+def test_messages_contain_no_passwords_or_signatures(server, caplog):
     for url in (
         f"{server.url}/private/data.bin".replace("//", "//reader:s3cret@"),
         f"{server.url}/none.tar?X-Amz-Signature=s3cret&x=1&token=s3cret",
@@ -241,12 +241,12 @@ def test_passwords_and_signatures_are_in_no_message(server, caplog):
     assert "s3cret" not in caplog.text
 
 
-def test_a_missing_file_is_missing_at_once(server):
+def test_a_missing_file_fails_immediately(server):
     with pytest.raises(MissingShardError, match=r"status 404 Not Found.*\[location http://127.*/none.tar\]"):
         read(f"{server.url}/none.tar")
 
 
-def test_a_host_that_is_not_there_is_given_up_soon():
+def test_an_unknown_host_is_abandoned_soon():
     with pytest.raises(ShardError, match=r"refuses the connection: is a server running there"):
         read("http://127.0.0.1:1/x.tar")
     with pytest.raises(ShardError, match=r"there is no host no-such-host.invalid"):
@@ -259,7 +259,7 @@ def test_an_invalid_url_is_an_error(url):
         read(url)
 
 
-def test_a_proxy_is_asked_unless_the_host_is_excepted(server, monkeypatch):
+def test_a_proxy_is_used_unless_the_host_is_excluded(server, monkeypatch):
     through = HttpSettings(proxies=(("http", server.url),))
     # nginx is no proxy, but it answers requests for whole URLs by their path.
     assert read("http://no-such-host.invalid/data.bin", settings=through) == DATA

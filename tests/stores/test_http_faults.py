@@ -1,4 +1,4 @@
-"""What may pass is borne, what does not is told, and bytes are right or not there at all."""
+"""Temporary faults are retried, permanent ones are reported, and no byte is ever wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _runs = count()
 
 @pytest.fixture
 def run(nginx, proxy):
-    """Reads the data through the proxy under a script; `run.path` is what was asked for."""
+    """Read the data through the proxy under a script; `run.path` is the requested path."""
     (nginx.root / "data.bin").write_bytes(DATA)
 
     def read(first=(), then=None, retry_policy=QUICK, seek=0):
@@ -44,11 +44,11 @@ def run(nginx, proxy):
         *(Stall(after) for after in (-1, 0, 1_000_000)),
     ],
 )
-def test_what_may_pass_is_borne(run, fault):
+def test_temporary_failures_are_retried(run, fault):
     assert run([fault, fault]) == DATA
 
 
-def test_a_cut_is_resumed_where_it_happened_and_names_what_it_resumes(run, proxy):
+def test_an_interruption_resumes_at_its_offset_with_a_validator(run, proxy):
     assert run([Cut(1_000_000)]) == DATA
     first, second = proxy.asked(run.path)
     assert "range" not in first.headers
@@ -69,30 +69,30 @@ def test_a_cut_is_resumed_where_it_happened_and_names_what_it_resumes(run, proxy
         Said((("etag", None),)),
     ],
 )
-def test_a_wrong_answer_to_a_range_is_not_believed(run, lie):
+def test_a_wrong_range_response_is_rejected(run, lie):
     assert run([Cut(1_000_000), lie]) == DATA
     with pytest.raises(ShardError):
         run([Cut(1_000_000)], lie, RetryPolicy(budget=0.1, delay=0.001, read_timeout=0.3))
 
 
-def test_a_range_that_is_ignored_costs_reading_again_but_no_bytes(run, proxy):
+def test_an_ignored_range_costs_rereading_but_no_bytes(run, proxy):
     assert run([Cut(1_000_000), NoRange()]) == DATA
     assert run([None, NoRange()], seek=2_000_000) == DATA[2_000_000:]
     assert len(proxy.asked(run.path)) == 2
 
 
-def test_an_object_that_was_replaced_meanwhile_is_an_error_that_says_so(run):
+def test_a_replaced_object_is_reported_as_an_error(run):
     with pytest.raises(ShardError, match=r"changed while it was read: .* before, .*\"new\" now; start again"):
         run([Cut(1_000_000)], Said((("etag", '"new"'),)), RetryPolicy(brief=0.05, delay=0.001))
 
 
-def test_without_an_etag_the_time_of_the_last_change_is_compared(run, proxy):
+def test_without_an_etag_last_modified_is_compared(run, proxy):
     no_etag = Said((("etag", None),))
     assert run([no_etag], no_etag, seek=2_000_000) == DATA[2_000_000:]
     assert proxy.asked(run.path)[1].headers["if-range"].endswith("GMT")
 
 
-def test_a_store_asks_to_be_left_alone_for_a_while(run, caplog):
+def test_retry_after_is_respected(run, caplog):
     caplog.set_level(logging.WARNING, "wdspec")
     assert run([Status(429, (("Retry-After", "1"),))]) == DATA
     assert "attempt 1 at http://" in caplog.text
@@ -112,7 +112,7 @@ def test_each_attempt_is_logged_once(run, caplog):
 
 
 @pytest.mark.parametrize("fault", [Status(503), Cut(0), Cut(0, reset=True), Stall(-1), Stall(0)])
-def test_what_does_not_pass_is_given_up_naming_the_url(run, fault):
+def test_permanent_failures_are_reported_with_the_url(run, fault):
     with pytest.raises(
         ShardError, match=r"given up after \d+ attempts? in .*\[location http://127.*/data.bin\]"
     ):
@@ -120,13 +120,13 @@ def test_what_does_not_pass_is_given_up_naming_the_url(run, fault):
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 405, 451])
-def test_a_refusal_is_told_at_once(run, proxy, code):
+def test_a_rejected_request_is_reported_immediately(run, proxy, code):
     with pytest.raises(ShardError, match=rf"the server refuses: status {code} .*oops; "):
         run(then=Status(code))
     assert len(proxy.asked(run.path)) == 1
 
 
-def test_a_cut_is_told_in_bytes_and_once(run, caplog):
+def test_an_interruption_is_reported_once_with_its_offset(run, caplog):
     with caplog.at_level(logging.WARNING):
         assert run([Cut(1000)]) == DATA
     (said,) = [record.getMessage() for record in caplog.records]
@@ -134,7 +134,7 @@ def test_a_cut_is_told_in_bytes_and_once(run, caplog):
     assert "IncompleteRead" not in said
 
 
-def test_a_refused_range_that_nobody_asked_for_is_no_empty_object(run):
+def test_an_unrequested_416_is_not_an_empty_object(run):
     assert run([Status(416, (("Content-Range", "bytes */0"),))]) == DATA
     with pytest.raises(ShardError, match="status 416"):
         run(

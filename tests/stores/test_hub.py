@@ -118,7 +118,7 @@ def test_files_of_a_commit_never_change_and_are_looked_up_once(hub):
     assert not [path for _, path, _ in hub.asked if path.startswith("/api/")]
 
 
-def test_of_a_needed_column_little_more_is_requested(hub):
+def test_little_more_than_the_needed_column_is_requested(hub):
     """The first request only learns the size, and reads ahead."""
     drawn, file = random.Random(0), io.BytesIO()
     table = pa.table({"text": ["x" * 100] * 400, "big": [drawn.randbytes(40_000) for _ in range(400)]})
@@ -131,14 +131,14 @@ def test_of_a_needed_column_little_more_is_requested(hub):
     assert sum(sizes[1:]) < 0.15 * len(file.getvalue())
 
 
-def test_what_is_missing_is_an_error_with_its_name(hub):
+def test_missing_repositories_and_files_are_named(hub):
     with pytest.raises(wdspec.WdspecError, match="v9"):
         next(iter(wdspec.compile(spec_of("@v9"))))
     with pytest.raises(wdspec.WdspecError, match="nothing-"):
         next(iter(wdspec.compile(spec_of(shards=f"hf://datasets/{Hub.repo}/data/nothing-*.parquet"))))
 
 
-def test_a_token_of_the_environment_is_not_shown(hub):
+def test_a_token_from_the_environment_is_not_shown(hub):
     hub.token = "another"
     with pytest.raises(wdspec.WdspecError) as caught:
         next(iter(wdspec.compile(spec_of())))
@@ -150,7 +150,7 @@ def test_a_token_of_the_environment_is_not_shown(hub):
 
 
 @pytest.mark.parametrize("revision", ["", "@main", "@refs%2Fpr%2F1"])
-def test_with_a_lock_a_run_reads_the_commit_that_was_locked(hub, tmp_path, revision):
+def test_with_a_lock_a_run_reads_the_locked_commit(hub, tmp_path, revision):
     hub.references["refs/pr/1"] = sha = hub.references["main"]
     (tmp_path / "s.yaml").write_text(json.dumps(spec_of(revision)))
     within("lock", "s.yaml", folder=tmp_path, HF_ENDPOINT=hub.url, HF_TOKEN=TOKEN)

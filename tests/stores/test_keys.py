@@ -23,7 +23,7 @@ PATTERNS = st.lists(
 @example({"a", "a/b"}, "**")
 @example({".h/a"}, "**/.*/*")
 @example({".h/a", "b/.h/c/a"}, "**/.*/**")
-def test_a_glob_finds_in_keys_what_it_finds_on_a_disk(keys, pattern):
+def test_a_glob_matches_keys_like_files(keys, pattern):
     # On a disk a name is a file or a directory, not both.
     files = {key for key in keys if not any(other.startswith(key + "/") for other in keys)}
     with tempfile.TemporaryDirectory() as root:

@@ -1,4 +1,4 @@
-"""`storage:`: two stores with logins of their own in one spec, and no secret in it."""
+"""`storage:`: two stores with separate credentials in one spec, and no secret in it."""
 
 import pickle
 
@@ -54,7 +54,7 @@ def login(**storage):
     return of({"storage": storage}).login
 
 
-def test_two_stores_with_logins_of_their_own_stand_in_one_spec(two_stores, tmp_path, monkeypatch):
+def test_one_spec_can_have_two_stores_with_their_own_credentials(two_stores, tmp_path, monkeypatch):
     one, two = two_stores
     monkeypatch.setenv("LAB_KEY", "KEYONE")
     monkeypatch.setenv("LAB_SECRET", "s3cret-one")
@@ -81,13 +81,13 @@ epoch: pass
         assert proxy.requests
         assert all(f"Credential={key}/" in each.headers["authorization"] for each in proxy.requests)
     storages = [Storage.of(Environment.read(), spec, source) for source in spec.sources]
-    told = repr((spec, storages)) + pickle.dumps((spec, storages)).decode("latin1")
+    text = repr((spec, storages)) + pickle.dumps((spec, storages)).decode("latin1")
     copies = "".join(map(str, (tmp_path / "copies").rglob("*")))
-    assert "s3cret" not in told + copies
-    assert "KEYONE" not in told + copies
+    assert "s3cret" not in text + copies
+    assert "KEYONE" not in text + copies
 
 
-def test_what_is_written_goes_where_the_top_level_says(s3, monkeypatch):
+def test_outputs_use_the_top_level_settings(s3, monkeypatch):
     one = s3.environ["AWS_ENDPOINT_URL"]
     bucket = s3.root
     monkeypatch.setenv("LAB_KEY", "KEYONE")
@@ -133,14 +133,14 @@ def test_each_key_becomes_the_argument_of_its_scheme():
         login(anonymous=True, options={"anon": False}).arguments("s3")
 
 
-def test_a_source_has_its_own_as_a_whole_or_none():
+def test_a_source_replaces_the_settings_entirely():
     top = {"storage": {"endpoint": "http://top", "env": {"secret": "TOP"}}}
     assert of({"storage": {"profile": "lab"}}, **top).login.said.endpoint is None
     assert of({"storage": False}, **top).login is None
     assert of({}, **top).login.said.endpoint == "http://top"
 
 
-def test_one_url_of_two_stores_is_two_shards(tmp_path):
+def test_one_url_in_two_stores_is_two_shards(tmp_path):
     other = {"name": "b", "shards": "s3://b/a.tar", "storage": {"endpoint": "http://h"}}
     spec = {"cache": str(tmp_path), "dataset": [{"name": "a", "shards": "s3://b/a.tar"}, other]}
     loaded, problems = check(spec)
@@ -165,7 +165,7 @@ def test_one_url_of_two_stores_is_two_shards(tmp_path):
         ("{options: {token: anon, key_filename: x, account_name: n, use_ssl: false}}", []),
     ],
 )
-def test_a_secret_in_a_spec_is_refused_with_the_remedy_and_not_shown(tmp_path, written, codes):
+def test_a_secret_in_a_spec_is_rejected_with_a_remedy_and_not_shown(tmp_path, written, codes):
     (tmp_path / "s.yaml").write_text(FILE.format(written))
     found = check(tmp_path / "s.yaml")[1]
     assert [problem.code for problem in found if problem.code != "W323"] == codes
@@ -189,12 +189,12 @@ def test_a_secret_in_a_spec_is_refused_with_the_remedy_and_not_shown(tmp_path, w
         ("yes", "E202"),
     ],
 )
-def test_what_cannot_be_meant_is_an_error(tmp_path, written, code):
+def test_invalid_settings_are_errors(tmp_path, written, code):
     (tmp_path / "s.yaml").write_text(FILE.format(written))
     assert [problem.code for problem in check(tmp_path / "s.yaml")[1]] == [code]
 
 
-def test_a_secret_that_is_not_where_it_should_be_is_an_error_that_nothing_skips(tmp_path, monkeypatch):
+def test_a_missing_secret_is_an_error_that_is_never_skipped(tmp_path, monkeypatch):
     monkeypatch.delenv("NOT_SET", raising=False)
     with pytest.raises(
         StoreError, match=r"the variable NOT_SET, which should hold `secret`.*in every worker"
@@ -210,12 +210,12 @@ def test_a_secret_that_is_not_where_it_should_be_is_an_error_that_nothing_skips(
         list(wdspec.compile({"dataset": [source], "errors": "skip", "epoch": {"batches": 1}, "batch": 1}))
 
 
-def test_files_are_found_from_the_spec_that_names_them(tmp_path):
+def test_paths_are_relative_to_the_spec_that_names_them(tmp_path):
     (tmp_path / "s.yaml").write_text(FILE.format("{files: {key: keys/k, secret: ~/s}}"))
     files = wdspec.load(tmp_path / "s.yaml").sources[0].storage.files
     assert files == {"key": str(tmp_path / "keys" / "k"), "secret": "~/s"}
 
 
-def test_wrong_arguments_of_a_class_are_told():
+def test_wrong_arguments_of_a_class_are_reported():
     with pytest.raises(ShardError, match="cannot be opened"):
         of({"storage": {"options": {"client_kwargs": 3}}}).open_location("s3://b/x").read(1)

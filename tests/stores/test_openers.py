@@ -64,7 +64,7 @@ def opened(url, secure=False):
     return Storage(users=user_stores(secure)).open_location(url)
 
 
-def test_a_decorated_function_opens_its_scheme_and_stays_the_function():
+def test_the_decorator_registers_a_function_and_returns_it():
     @wdspec.opener("Vault")
     def open_vault(url):
         return io.BytesIO(url.encode())
@@ -90,20 +90,20 @@ def test_a_package_that_only_opens_leaves_writing_to_wdspec(package):
         Storage(users=user_stores(False)).output("only://x")
 
 
-def test_a_store_of_a_package_is_made_once_in_a_process(package):
+def test_a_store_of_a_package_is_created_once_per_process(package):
     package("vault = vaultkit:Vault", group="wdspec.stores")
     store = user_stores(False)["vault"]
     assert store._own("vault://x") is store._own("vault://y") is user_stores(False)["vault"]._own("vault://z")
 
 
-def test_an_opener_may_replace_a_built_in_one():
+def test_an_opener_can_replace_a_built_in_one():
     wdspec.opener("pipe")(lambda url: io.BytesIO(b"mine"))
     with opened("pipe:cat x") as file:
         assert file.read() == b"mine"
 
 
 @pytest.mark.parametrize("scheme", ["", "file", "a b", "vault://", 3])
-def test_what_is_no_scheme_is_refused(scheme):
+def test_an_invalid_scheme_is_rejected(scheme):
     with pytest.raises(UsageError, match="cannot be the scheme of an opener"):
         wdspec.opener(scheme)
     with pytest.raises(UsageError, match="not a function"):
@@ -118,16 +118,18 @@ def test_what_is_no_scheme_is_refused(scheme):
         (io.StringIO("text"), "returned a text file; return a file opened for reading bytes"),
     ],
 )
-def test_what_an_opener_returns_is_checked(result, message):
+def test_the_return_value_of_an_opener_is_checked(result, message):
     wdspec.opener("vault")(lambda url: result)
     with pytest.raises(ShardError) as caught:
         opened("vault://b")
     assert message in caught.value.message
-    assert "test_openers:test_what_an_opener_returns_is_checked.<locals>.<lambda>" in caught.value.message
+    assert (
+        "test_openers:test_the_return_value_of_an_opener_is_checked.<locals>.<lambda>" in caught.value.message
+    )
 
 
 @pytest.mark.parametrize(("data", "seen"), [("text", "'str'"), (None, "'NoneType'")])
-def test_what_its_file_gives_is_checked(data, seen):
+def test_the_reads_of_its_file_are_checked(data, seen):
     class File:
         def read(self, size):
             return data
@@ -137,7 +139,7 @@ def test_what_its_file_gives_is_checked(data, seen):
         file.read(10)
 
 
-def test_other_bytes_than_bytes_are_taken():
+def test_bytes_like_objects_are_accepted():
     class File:
         def read(self, size):
             return bytearray(b"data")
@@ -148,7 +150,7 @@ def test_other_bytes_than_bytes_are_taken():
         assert type(file.read(10)) is bytes
 
 
-def test_what_an_opener_raises_is_shown_with_the_url():
+def test_errors_of_an_opener_are_shown_with_the_url():
     def fail(url):
         raise {"missing": FileNotFoundError, "odd": KeyError}[url.split("/")[-1]]("gone")
 
@@ -163,7 +165,7 @@ def test_what_an_opener_raises_is_shown_with_the_url():
     assert not isinstance(caught.value, FileNotFoundError)
 
 
-def test_a_package_brings_openers_which_are_imported_when_used(package):
+def test_openers_of_a_package_are_imported_when_used(package):
     package("vault = vaultkit:open_vault\n")
     openers = pickle.loads(pickle.dumps(user_stores(False)))
     assert "vaultkit" not in sys.modules
@@ -173,14 +175,14 @@ def test_a_package_brings_openers_which_are_imported_when_used(package):
         assert file.read() == b"vault://b"
 
 
-def test_the_programs_own_opener_wins_over_a_packages(package):
+def test_an_opener_of_the_program_overrides_one_of_a_package(package):
     package("vault = vaultkit:open_vault\n")
     wdspec.opener("vault")(lambda url: io.BytesIO(b"mine"))
     with opened("vault://b") as file:
         assert file.read() == b"mine"
 
 
-def test_a_package_that_cannot_be_imported_is_named(package):
+def test_a_package_that_fails_to_import_is_named(package):
     package("vault = vaultkit:no_such\nsafe = nowhere.at_all:f\n")
     with pytest.raises(ShardError, match="`vaultkit:no_such` of vaultkit cannot be imported: AttributeError"):
         opened("vault://b")
@@ -190,7 +192,7 @@ def test_a_package_that_cannot_be_imported_is_named(package):
         opened("safe://b")
 
 
-def test_two_packages_for_one_scheme_are_an_error_only_where_it_is_used(package):
+def test_two_packages_for_one_scheme_are_an_error_only_when_used(package):
     package("vault = vaultkit:open_vault\n")
     package("vault = otherkit:open_vault\nother = otherkit:open_vault\n", "otherkit")
     with opened("other://b") as file:
@@ -201,7 +203,7 @@ def test_two_packages_for_one_scheme_are_an_error_only_where_it_is_used(package)
         opened("vault://b")
 
 
-def test_openers_of_packages_are_forbidden_where_the_environment_asks_for_security(package):
+def test_secure_mode_forbids_openers_of_packages(package):
     package("vault = vaultkit:open_vault\npipe = vaultkit:open_vault\n")
     with pytest.raises(
         ShardError, match=r"`vaultkit:open_vault` of vaultkit, but WDS_SECURE forbids the openers"
@@ -214,7 +216,7 @@ def test_openers_of_packages_are_forbidden_where_the_environment_asks_for_securi
         assert file.read() == b"mine"
 
 
-def test_a_scheme_that_nothing_opens_says_what_to_do():
+def test_an_unknown_scheme_is_an_error_with_a_remedy():
     with pytest.raises(ShardError) as caught:
         opened("vault://b/o.tar")
     assert caught.value.message == (
@@ -265,7 +267,7 @@ def test_validating_imports_nothing_of_a_package(package, tmp_path):
     )
 
 
-def test_a_package_brings_a_store_that_lists(package):
+def test_a_package_can_provide_a_store_that_lists(package):
     package("vault = vaultkit:Vault\n", group="wdspec.stores")
     storage = Storage(users=user_stores(secure=False))
     assert [shard.text for shard in list_shards(["vault://b/"], "/", storage)] == [

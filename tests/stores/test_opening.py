@@ -53,7 +53,7 @@ def test_a_missing_file_is_an_error_that_says_how_far_its_path_exists(tmp_path, 
     assert isinstance(pickle.loads(pickle.dumps(caught.value)), FileNotFoundError)
 
 
-def test_other_faults_are_shard_errors_too(tmp_path, monkeypatch):
+def test_other_os_errors_are_shard_errors(tmp_path, monkeypatch):
     with pytest.raises(ShardError, match="a directory, not a file; end its name with `/`"):
         Storage().open_location(str(tmp_path))
     with pytest.raises(ShardError, match="cannot be opened: File name too long"):
@@ -65,7 +65,7 @@ def test_other_faults_are_shard_errors_too(tmp_path, monkeypatch):
         Storage().open_location(str(tmp_path / "loop"))
 
 
-def test_a_file_that_may_not_be_read_is_a_shard_error(tmp_path, monkeypatch):
+def test_an_unreadable_file_is_a_shard_error(tmp_path, monkeypatch):
     def refuse(*arguments, **options):
         raise PermissionError(13, "Permission denied")  # root may read everything, so chmod would not do
 

@@ -23,7 +23,7 @@ def put(path, data=b"data", **options):
     output.commit()
 
 
-def test_nothing_is_seen_before_commit_and_nothing_else_is_left_after_it(tmp_path):
+def test_an_output_appears_only_at_commit(tmp_path):
     output = LocalOutput(str(tmp_path / "a.tar"))
     output.write(b"x" * 3_000_000)
     assert [name for name in os.listdir(tmp_path) if not name.startswith(".")] == []
@@ -32,7 +32,7 @@ def test_nothing_is_seen_before_commit_and_nothing_else_is_left_after_it(tmp_pat
     assert (tmp_path / "a.tar").stat().st_size == 3_000_000
 
 
-def test_after_abort_the_old_file_is_there_as_it_was(tmp_path):
+def test_abort_leaves_the_old_file_unchanged(tmp_path):
     (tmp_path / "a.tar").write_bytes(b"old")
     output = LocalOutput(str(tmp_path / "a.tar"))
     output.write(b"new")
@@ -42,7 +42,7 @@ def test_after_abort_the_old_file_is_there_as_it_was(tmp_path):
     assert (tmp_path / "a.tar").read_bytes() == b"old"
 
 
-def test_a_second_writer_of_the_same_file_is_refused_while_the_first_is_at_it(tmp_path):
+def test_a_second_concurrent_writer_of_a_file_is_rejected(tmp_path):
     path = str(tmp_path / "a.tar")
     first = LocalOutput(path)
     with pytest.raises(UsageError, match="another writer is writing this file now"):
@@ -53,7 +53,7 @@ def test_a_second_writer_of_the_same_file_is_refused_while_the_first_is_at_it(tm
     assert (tmp_path / "a.tar").read_bytes() == b"second"
 
 
-def test_what_a_killed_writer_left_is_written_over(tmp_path):
+def test_leftovers_of_a_killed_writer_are_overwritten(tmp_path):
     path = tmp_path / "a.tar"
     code = (
         "import os, sys; from wdspec.stores.outputs import LocalOutput\n"
@@ -67,7 +67,7 @@ def test_what_a_killed_writer_left_is_written_over(tmp_path):
     assert path.read_bytes() == b"whole"
 
 
-def test_a_file_that_somebody_else_wrote_meanwhile_is_not_replaced(tmp_path):
+def test_a_file_written_meanwhile_by_another_process_is_not_replaced(tmp_path):
     first = LocalOutput(str(tmp_path / "a-0.tar"))
     put(str(tmp_path / "a-1.tar"), b"theirs")
     os.utime(tmp_path / "a-1.tar", ns=(first.born + 1, first.born + 1))
@@ -82,7 +82,7 @@ def test_overwriting_can_be_forbidden(tmp_path):
         put(tmp_path / "a.tar", overwrite=False)
 
 
-def test_folders_are_made_and_a_directory_is_no_file(tmp_path):
+def test_folders_are_created_and_a_directory_is_an_error(tmp_path):
     put(tmp_path / "new" / "folder" / "a.tar")
     with pytest.raises(UsageError, match="there is a directory of this name"):
         put(tmp_path / "new")
@@ -98,13 +98,13 @@ def test_a_full_disk_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_pipe_without_a_command_loses_nothing_in_silence():
+def test_a_pipe_without_a_command_is_an_error():
     for url in ("pipe:", "pipe:  "):
         with pytest.raises(ShardError, match="`pipe:` without a command"):
             Storage.of(Environment.read()).output(url)
 
 
-def test_a_missing_package_is_named_with_the_url_whatever_is_asked(monkeypatch):
+def test_a_missing_package_is_named_with_the_url_in_every_operation(monkeypatch):
     monkeypatch.setitem(sys.modules, "smbprotocol", None)
     monkeypatch.setitem(sys.modules, "smbclient", None)
     storage, url = Storage.of(Environment.read()), "smb://host/share/a.tar"
@@ -113,7 +113,7 @@ def test_a_missing_package_is_named_with_the_url_whatever_is_asked(monkeypatch):
             ask(url)
 
 
-def test_urls_that_fsspec_knows_are_written_whole():
+def test_fsspec_urls_are_written_atomically():
     import fsspec
 
     store = fsspec.filesystem("memory")
@@ -127,7 +127,7 @@ def test_urls_that_fsspec_knows_are_written_whole():
         open_output("memory://out/folder/a.tar", overwrite=False)
 
 
-def test_where_uploads_are_seen_while_they_last_a_temporary_name_is_moved(monkeypatch):
+def test_visible_uploads_use_a_temporary_name(monkeypatch):
     import fsspec
 
     store = fsspec.filesystem("memory")
@@ -144,17 +144,17 @@ def test_where_uploads_are_seen_while_they_last_a_temporary_name_is_moved(monkey
     assert list(store.ls("/moved", detail=False)) == ["/moved/a.tar"]
 
 
-def test_a_url_that_nothing_can_write_is_refused():
+def test_an_unwritable_url_is_rejected():
     with pytest.raises(UsageError, match="cannot be written"):
         open_output("nosuchscheme://bucket/a.tar")
 
 
-def test_an_http_server_needs_a_program_that_writes_to_it():
+def test_http_urls_need_a_program_to_write():
     with pytest.raises(UsageError, match=r"pipe:curl -fsS -T - URL"):
         open_output("https://host/a.tar")
 
 
-def test_a_pipe_gets_the_bytes_and_its_exit_code_counts(tmp_path):
+def test_a_pipe_gets_the_bytes_and_its_exit_code_is_checked(tmp_path):
     put(f"pipe:cat > {tmp_path}/a.tar", b"piped")
     assert (tmp_path / "a.tar").read_bytes() == b"piped"
     with pytest.raises(OSError, match="ended with code 7"):
@@ -174,13 +174,13 @@ def test_wds_secure_forbids_pipes(monkeypatch):
         open_output("pipe:cat > /dev/null")
 
 
-def test_rewriting_applies_to_what_is_written(tmp_path, monkeypatch):
+def test_rewriting_applies_to_outputs(tmp_path, monkeypatch):
     monkeypatch.setenv("WDS_REWRITE", f"gs://bucket/={tmp_path}/")
     put("gs://bucket/a.tar", b"local")
     assert (tmp_path / "a.tar").read_bytes() == b"local"
 
 
-def test_a_notebook_cell_that_failed_is_run_again(tmp_path, monkeypatch):
+def test_a_failed_notebook_cell_can_be_run_again(tmp_path, monkeypatch):
     import sys
 
     import wdspec as wds

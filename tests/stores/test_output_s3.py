@@ -37,7 +37,7 @@ def store(endpoint, monkeypatch):
     s3fs.S3FileSystem.clear_instance_cache()
 
 
-def test_shards_appear_in_the_bucket_when_they_are_whole(store):
+def test_shards_appear_in_the_bucket_only_when_complete(store):
     with wdspec.ShardWriter("s3://out/run/a-%03d.tar", maxcount=2, verbose=0) as writer:
         for n in range(5):
             writer.write({"__key__": f"{n}", "cls": n, "bin": bytes(1000)})
@@ -51,7 +51,7 @@ def test_shards_appear_in_the_bucket_when_they_are_whole(store):
     assert found == [b"%d" % n for n in range(5)]
 
 
-def test_what_fails_or_is_taken_back_leaves_nothing(store):
+def test_failed_and_removed_uploads_leave_nothing(store):
     def fail():
         with wdspec.TarWriter("s3://out/never.tar") as writer:
             writer.write({"__key__": "a", "cls": 1})

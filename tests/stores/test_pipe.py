@@ -1,4 +1,4 @@
-"""Commands whose output is a shard: never taken for whole when they failed, never left behind."""
+"""Commands whose output is a shard: a failed one never looks complete, and none stays running."""
 
 import fcntl
 import multiprocessing
@@ -68,7 +68,7 @@ def test_the_output_of_a_command_is_read_to_its_end(tmp_path):
         assert file.read() == data[-10:]
 
 
-def test_a_command_that_fails_is_an_error_with_its_status_and_the_end_of_its_standard_error():
+def test_a_failing_command_is_an_error_with_its_status_and_stderr():
     error = failure("head -c 2560 /dev/zero; echo no luck >&2; echo at all >&2; exit 7")
     assert error.message == (
         "the command failed with exit status 7; its standard error: no luck | at all; "
@@ -78,7 +78,7 @@ def test_a_command_that_fails_is_an_error_with_its_status_and_the_end_of_its_sta
 
 
 @pytest.mark.parametrize("verbose", ["0", "1"])
-def test_the_status_is_checked_every_time_also_when_it_comes_late(monkeypatch, verbose):
+def test_the_exit_status_is_always_checked_even_if_late(monkeypatch, verbose):
     monkeypatch.setenv("GOPEN_VERBOSE", verbose)
     for wait in ("", "sleep 0.01;", "exec >&-; sleep 0.02;"):
         for _ in range(5):
@@ -91,7 +91,7 @@ def test_a_killed_command_is_an_error():
     assert "exit status 141" in str(failure("head -c 512 /dev/zero; exit 141"))
 
 
-def test_a_command_that_does_not_exist_is_named_at_once():
+def test_a_missing_command_is_reported_immediately():
     error = failure("no-such-program a.tar")
     assert "exit status 127 (the shell does not find this program)" in error.message
     assert "no-such-program" in error.message
@@ -106,7 +106,7 @@ def test_a_command_that_cannot_be_started_is_an_error():
     assert caught.value.place["location"].startswith("pipe:true")
 
 
-def test_a_command_that_fails_before_its_first_byte_is_tried_again(tmp_path):
+def test_a_command_that_fails_before_its_first_byte_is_retried(tmp_path):
     command = f"echo x >>{tmp_path}/runs; [ $(wc -l <{tmp_path}/runs) -ge 3 ] || exit 255; printf data"
     with opened(command) as file:
         assert file.read() == b"data"
@@ -116,12 +116,12 @@ def test_a_command_that_fails_before_its_first_byte_is_tried_again(tmp_path):
     )
 
 
-def test_a_command_that_fails_later_is_not_tried_again(tmp_path):
+def test_a_command_that_fails_later_is_not_retried(tmp_path):
     failure(f"echo x >>{tmp_path}/runs; printf data; exit 1")
     assert (tmp_path / "runs").read_text() == "x\n"
 
 
-def test_only_the_end_of_a_long_standard_error_is_kept_and_never_blocks_the_command():
+def test_only_the_end_of_a_long_stderr_is_kept():
     error = failure("head -c 3000000 /dev/zero | tr '\\0' e >&2; echo the end >&2; exit 1")
     assert error.message.count("e") < 2100
     assert "the end" in error.message
@@ -129,7 +129,7 @@ def test_only_the_end_of_a_long_standard_error_is_kept_and_never_blocks_the_comm
         assert file.read() == b"data"
 
 
-def test_a_silent_command_is_an_error_and_ended(tmp_path):
+def test_a_silent_command_is_an_error_and_is_killed(tmp_path):
     retry_policy = RetryPolicy(budget=0.1, delay=0.001, longest_delay=0.001, read_timeout=0.1)
     error = failure(f"echo $$ >{tmp_path}/pid; printf x; sleep 100", retry_policy)
     assert "the command gave nothing for 0 s" in error.message
@@ -147,7 +147,7 @@ def test_a_silent_command_is_an_error_and_ended(tmp_path):
         "trap '' TERM; echo $$ >{0}; printf x; sleep 100; sleep 100",
     ],
 )
-def test_a_reader_that_stops_ends_the_command_and_all_its_children(tmp_path, monkeypatch, command):
+def test_closing_the_reader_ends_the_command_and_its_children(tmp_path, monkeypatch, command):
     monkeypatch.setattr(pipe, "GRACE", 0.2)
     file = opened(command.format(tmp_path / "pid"), RetryPolicy())
     assert file.read(1) == b"x"
@@ -157,13 +157,13 @@ def test_a_reader_that_stops_ends_the_command_and_all_its_children(tmp_path, mon
     waited_for(lambda: not running(tmp_path / "pid"))
 
 
-def test_what_a_command_leaves_behind_is_ended_with_it(tmp_path):
+def test_children_of_a_command_are_ended_with_it(tmp_path):
     with opened(f"sleep 100 >/dev/null 2>&1 & echo $! >{tmp_path}/pid; printf data") as file:
         assert file.read() == b"data"
     waited_for(lambda: not running(tmp_path / "pid"))
 
 
-def test_a_reader_that_stops_early_hears_nothing_of_the_status():
+def test_a_reader_that_stops_early_ignores_the_exit_status():
     with opened("head -c 1000000 /dev/zero; exit 3") as file:
         assert file.read(10) == bytes(10)
 
@@ -176,7 +176,7 @@ def in_child(file, queue):
     file.close()
 
 
-def test_a_fork_leaves_the_command_to_its_parent():
+def test_a_forked_child_does_not_end_the_command():
     file = opened("printf ab; cat", RetryPolicy())
     assert file.read(1) == b"a"
     context = multiprocessing.get_context("fork")
@@ -189,7 +189,7 @@ def test_a_fork_leaves_the_command_to_its_parent():
     file.close()
 
 
-def test_a_pipe_gives_large_pieces_where_the_system_allows_it():
+def test_a_pipe_delivers_large_chunks_if_the_system_allows_it():
     with opened("cat /dev/zero") as file:
         held = fcntl.fcntl(file._run._out, fcntl.F_GETPIPE_SZ)
         assert held in (pipe.CAPACITY, 65536, 4096)  # the smaller ones over the user's limit

@@ -86,7 +86,7 @@ def eventually(condition):
         max_size=25,
     )
 )
-def test_reads_and_seeks_give_what_the_stream_itself_gives(moves):
+def test_reads_and_seeks_match_the_stream(moves):
     with ReadAhead(Slow()) as stream:
         position = 0
         for move, number in moves:
@@ -100,13 +100,13 @@ def test_reads_and_seeks_give_what_the_stream_itself_gives(moves):
                 assert stream.seek(position) == position == stream.tell()
 
 
-def test_all_bytes_come_in_order_whoever_moves_them():
+def test_all_bytes_arrive_in_order_from_any_thread():
     with ReadAhead(Slow(delay=0.0005)) as stream:
         assert stream.read() == DATA
         assert stream.read(1) == b""
 
 
-def test_the_mover_comes_back_to_a_stream_whose_reader_was_at_it():
+def test_the_mover_returns_to_a_stream_that_its_reader_used():
     inner = Slow()
     with ReadAhead(inner) as stream:
         with stream.lock:
@@ -117,7 +117,7 @@ def test_the_mover_comes_back_to_a_stream_whose_reader_was_at_it():
         eventually(lambda: inner.given == len(DATA))
 
 
-def test_an_error_comes_after_the_bytes_before_it():
+def test_an_error_is_raised_after_the_bytes_before_it():
     with ReadAhead(Slow(fails_at=1_000_000)) as stream:
         whole = b""
         while len(whole) < 1_000_000:
@@ -127,7 +127,7 @@ def test_an_error_comes_after_the_bytes_before_it():
     assert whole == DATA[: len(whole)]
 
 
-def test_looking_at_the_start_fetches_one_piece_only():
+def test_peeking_fetches_only_one_chunk():
     inner = Slow()
     with ReadAhead(inner) as stream:
         stream.read(10)
@@ -137,7 +137,7 @@ def test_looking_at_the_start_fetches_one_piece_only():
         assert stream.read(10) == DATA[2_000_000:2_000_010]
 
 
-def test_no_more_is_held_than_the_budget(monkeypatch):
+def test_memory_stays_within_the_budget(monkeypatch):
     monkeypatch.setattr(readahead, "BUDGET", 1_000_000)
     inners = [Slow(), Slow()]
     streams = [ReadAhead(inner) for inner in inners]
@@ -152,7 +152,7 @@ def test_no_more_is_held_than_the_budget(monkeypatch):
         stream.close()
 
 
-def test_a_stalled_store_holds_up_no_other():
+def test_a_stalled_store_does_not_delay_others():
     gate = threading.Event()
     stalled, other = ReadAhead(Slow(gate=gate)), ReadAhead(Slow())
     stalled.start()
@@ -164,7 +164,7 @@ def test_a_stalled_store_holds_up_no_other():
     other.close()
 
 
-def test_closing_while_a_piece_is_on_its_way_closes_the_stream_after_it():
+def test_closing_during_a_fetch_closes_the_stream_after_it():
     gate = threading.Event()
     inner = Slow(gate=gate)
     stream = ReadAhead(inner)
@@ -176,7 +176,7 @@ def test_closing_while_a_piece_is_on_its_way_closes_the_stream_after_it():
     eventually(lambda: inner.closed)
 
 
-def test_the_next_shard_is_opened_once_this_one_is_there_and_not_before():
+def test_the_next_shard_is_opened_after_this_one_is_complete():
     gate = threading.Event()
     stores = Stores(a=Slow(gate=gate), b=Slow(), c=Slow())
     ahead = stores.ahead()
@@ -197,7 +197,7 @@ def test_the_next_shard_is_opened_once_this_one_is_there_and_not_before():
 
 
 class Direct:
-    """Stands in for a Storage where nothing may come between the reader and the stream of a store."""
+    """A substitute for Storage that puts nothing between the reader and the stream of a store."""
 
     horizon = 0
 
@@ -219,7 +219,7 @@ class Sized(Slow):
         return len(self.getvalue()) - self.tell()
 
 
-def test_the_next_shard_is_asked_for_while_the_last_bytes_of_this_one_are_on_their_way(monkeypatch):
+def test_the_next_shard_is_requested_during_the_last_bytes_of_this_one(monkeypatch):
     monkeypatch.setattr(readahead, "SOON", 1_000_000)
     monkeypatch.setattr(readahead, "BUDGET", 1)
     a = Sized()
@@ -238,7 +238,7 @@ def test_the_next_shard_is_asked_for_while_the_last_bytes_of_this_one_are_on_the
     ahead.close()
 
 
-def test_a_reader_that_is_dropped_leaves_nothing_open():
+def test_a_dropped_reader_leaves_nothing_open():
     stores = Stores(a=Slow(b""), b=Slow())
     ahead = stores.ahead()
     ahead.open(shard("a")).read()
@@ -261,14 +261,14 @@ def tasks():
     return list(background_fetcher()._tasks)
 
 
-def test_a_closed_stream_is_no_task_of_the_fetcher_even_if_it_is_started_late():
+def test_a_closed_stream_is_not_fetched_by_a_late_fetcher():
     stream = ReadAhead(Slow())
     stream.close()
     stream.start()
     assert stream not in tasks()
 
 
-def test_a_shard_expected_no_longer_while_it_is_being_opened_leaves_no_task(monkeypatch):
+def test_cancelling_an_expected_shard_while_opening_leaves_no_task(monkeypatch):
     made = []
 
     class Interrupted(ReadAhead):
@@ -289,7 +289,7 @@ def test_a_shard_expected_no_longer_while_it_is_being_opened_leaves_no_task(monk
     assert made[0] not in tasks()
 
 
-def test_a_store_that_is_tried_again_and_again_is_left_when_its_stream_is_closed():
+def test_closing_a_stream_ends_its_retries():
     asked = []
 
     def refused(offset):
@@ -308,7 +308,7 @@ def test_a_store_that_is_tried_again_and_again_is_left_when_its_stream_is_closed
     assert len(asked) == count
 
 
-def test_what_is_expected_no_longer_is_closed():
+def test_shards_no_longer_expected_are_closed():
     stores = Stores(a=Slow(b""), b=Slow(), c=Slow())
     ahead = stores.ahead()
     ahead.open(shard("a")).read()
@@ -330,7 +330,7 @@ def test_an_expected_shard_that_cannot_be_opened_fails_when_its_turn_comes():
     assert stores.opened == ["a", "missing"]
 
 
-def test_local_shards_are_read_as_they_are_and_start_no_thread(tmp_path):
+def test_local_shards_are_read_directly_and_start_no_thread(tmp_path):
     (tmp_path / "a.tar").write_bytes(DATA)
     before = threading.active_count()
     ahead = Ahead(Storage())
@@ -340,7 +340,7 @@ def test_local_shards_are_read_as_they_are_and_start_no_thread(tmp_path):
     assert threading.active_count() == before
 
 
-def test_a_forked_child_has_a_mover_of_its_own():
+def test_a_forked_child_has_its_own_mover():
     ours = background_fetcher()
     pid = os.fork()
     if pid == 0:

@@ -39,7 +39,7 @@ def spec_of(server, place="", **source):
 
 @pytest.mark.parametrize("place", ["", "plain/"])
 @pytest.mark.parametrize("largest", [64 * 1024 * 1024, 1024])
-def test_rows_are_those_of_the_file(nginx, table, place, largest, monkeypatch):
+def test_rows_match_the_file(nginx, table, place, largest, monkeypatch):
     """`plain/` is served without ranges; with a small `LARGEST`, row groups are read bit by bit."""
     monkeypatch.setattr("wdspec.formats.parquet.LARGEST", largest)
     found = list(wdspec.compile(spec_of(nginx, place, extensions="text label")))
@@ -57,7 +57,7 @@ def test_only_the_ranges_of_the_needed_columns_are_requested(nginx, table):
     assert len(nginx.requests()) - before <= 2 * 9
 
 
-def test_rows_come_from_a_cache_too(nginx, table, tmp_path):
+def test_rows_can_come_from_a_cache(nginx, table, tmp_path):
     spec = {**spec_of(nginx), "cache": str(tmp_path)}
     for _ in range(2):
         assert [each["label"] for each in wdspec.compile(spec)] == 2 * list(range(ROWS))

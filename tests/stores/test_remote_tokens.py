@@ -66,7 +66,7 @@ def test_a_pass_of_remote_files_has_each_sample_once(shards):
     assert len(set(keys)) == 4 * SAMPLES
 
 
-def test_s3_gives_the_same_samples_and_resumes_exactly(s3, monkeypatch):
+def test_s3_delivers_the_same_samples_and_resumes_exactly(s3, monkeypatch):
     use(s3, monkeypatch)
     for number in range(2):
         put(s3, f"ids-{number}.bin", IDS[: 20 * LENGTH].tobytes())

@@ -15,7 +15,7 @@ QUICK = RetryPolicy(budget=5, brief=0.02, delay=0.0001, longest_delay=0.001)
 
 
 class ResponseBody:
-    """Gives the data from an offset on, and stops or fails where told."""
+    """Returns the data from an offset, and stops or fails at the given places."""
 
     def __init__(self, data: bytes, at: int, cut: int | None, silent: bool) -> None:
         self.data, self.at, self.cut, self.silent = data, at, cut, silent
@@ -67,7 +67,7 @@ class Store:
     ranges=st.booleans(),
     sizes=st.lists(st.integers(20_000, 400_000), min_size=1, max_size=4),
 )
-def test_cuts_anywhere_change_nothing(cuts, silent, ranges, sizes):
+def test_interruptions_anywhere_change_nothing(cuts, silent, ranges, sizes):
     with Store(cuts=cuts, silent=silent, ranges=ranges).stream() as stream:
         pieces, n = [], 0
         while piece := stream.read(sizes[n % len(sizes)]):
@@ -77,7 +77,7 @@ def test_cuts_anywhere_change_nothing(cuts, silent, ranges, sizes):
 
 
 @given(st.lists(st.tuples(st.integers(0, len(DATA) + 10), st.integers(1, 70_000)), max_size=12))
-def test_seeking_gives_the_bytes_there(reads):
+def test_seeking_reads_the_bytes_at_the_offset(reads):
     with Store().stream() as stream:
         for offset, size in reads:
             stream.seek(offset)
@@ -86,7 +86,7 @@ def test_seeking_gives_the_bytes_there(reads):
             assert piece or offset >= len(DATA)
 
 
-def test_looking_at_the_start_and_reading_on_asks_once():
+def test_peeking_and_reading_on_makes_one_request():
     store = Store()
     stream = store.stream()
     assert stream.read(10) == DATA[:10]
@@ -95,7 +95,7 @@ def test_looking_at_the_start_and_reading_on_asks_once():
     assert store.asked == [0]
 
 
-def test_a_far_seek_asks_for_that_range_and_a_near_one_reads_on():
+def test_a_far_seek_requests_a_range_and_a_near_one_reads_on():
     store = Store()
     stream = store.stream()
     stream.read(10)
@@ -108,7 +108,7 @@ def test_a_far_seek_asks_for_that_range_and_a_near_one_reads_on():
 
 
 @pytest.mark.parametrize("change", [{"validator": "v2"}, {"total": len(DATA) + 1}])
-def test_an_object_that_changes_between_two_answers_is_an_error(change):
+def test_an_object_that_changes_between_two_responses_is_an_error(change):
     store = Store(cuts=[1000])
     stream = store.stream()
     assert stream.read(1000)
@@ -122,7 +122,7 @@ def test_an_object_that_changes_between_two_answers_is_an_error(change):
 
 @pytest.mark.parametrize("total", [len(DATA), None])
 @pytest.mark.parametrize("ranges", [True, False])
-def test_without_a_validator_what_was_read_is_read_again_and_compared(total, ranges):
+def test_without_a_validator_earlier_bytes_are_reread_and_compared(total, ranges):
     store = Store(cuts=[300_000, 2_000_000], total=total, validator=None, ranges=ranges)
     assert store.stream().readall() == DATA
     assert store.asked == [0, 0, 0]
@@ -130,7 +130,7 @@ def test_without_a_validator_what_was_read_is_read_again_and_compared(total, ran
 
 @pytest.mark.parametrize("total", [len(DATA), None])
 @pytest.mark.parametrize("changed", [0, 299_999])
-def test_without_a_validator_two_objects_of_one_length_are_never_spliced(total, changed):
+def test_without_a_validator_two_objects_of_equal_length_are_never_spliced(total, changed):
     store = Store(cuts=[300_000], total=total, validator=None)
     stream = store.stream()
     assert stream.read(10) == DATA[:10]
@@ -141,7 +141,7 @@ def test_without_a_validator_two_objects_of_one_length_are_never_spliced(total, 
         stream.readall()
 
 
-def test_without_a_validator_a_stretch_in_the_middle_is_compared_from_its_start():
+def test_without_a_validator_a_middle_range_is_compared_from_its_start():
     store = Store(cuts=[1_000_000], validator=None)
     stream = store.stream()
     stream.seek(700_000)
@@ -153,7 +153,7 @@ def test_without_a_validator_a_stretch_in_the_middle_is_compared_from_its_start(
     assert stream.read(10) == DATA[10:20]
 
 
-def test_patience_ends_with_the_last_cause_and_the_url():
+def test_retries_end_with_the_last_cause_and_the_url():
     def refused(offset: int) -> RangeResponse:
         raise TransientError("status 503")
 
@@ -163,7 +163,7 @@ def test_patience_ends_with_the_last_cause_and_the_url():
         ResumingStream(refused, "http://h/o", RetryPolicy(budget=0.05, delay=0.001)).read(1)
 
 
-def test_a_cut_after_every_few_bytes_is_no_progress():
+def test_an_interruption_every_few_bytes_is_not_progress():
     data = bytes(1000)
     stream = ResumingStream(Store(data, range(1, 1000)), "u", RetryPolicy(budget=0.05, delay=0.001))
     with pytest.raises(ShardError, match="given up"):
@@ -175,7 +175,7 @@ LIMITED = RetryPolicy(budget=0.1, brief=0.05, delay=0.001, longest_delay=0.002)
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("validator", ["v1", None])
-def test_what_is_read_again_is_no_progress_however_much_it_is(validator):
+def test_rereading_is_not_progress(validator):
     """A server without ranges that always cuts at the same place, far behind the bytes that count as progress."""
     cuts = [3_000_000] * 100_000
     store = Store(cuts=cuts, validator=validator, ranges=False)
@@ -185,7 +185,7 @@ def test_what_is_read_again_is_no_progress_however_much_it_is(validator):
 
 
 @pytest.mark.timeout(20)
-def test_an_object_that_stays_another_one_is_given_up_however_much_of_it_comes():
+def test_a_replaced_object_is_abandoned_despite_new_bytes():
     store = Store(cuts=[3_000_000], validator=None)
     stream = ResumingStream(store, "u", LIMITED)
     assert stream.read(10) == DATA[:10]
@@ -194,7 +194,7 @@ def test_an_object_that_stays_another_one_is_given_up_however_much_of_it_comes()
         stream.readall()
 
 
-def test_bytes_that_were_not_read_before_are_progress_also_behind_a_seek_back():
+def test_new_bytes_after_a_backward_seek_are_progress():
     store = Store(cuts=[number * 1_200_000 for number in range(1, 5)])
     stream = ResumingStream(store, "u", RetryPolicy(budget=0.02, delay=0.012, longest_delay=0.012))
     for _ in range(2):

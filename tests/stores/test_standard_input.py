@@ -44,7 +44,7 @@ def test_workers_have_no_standard_input(shard):
     assert "not to its workers; set `loader: {workers: 0}`" in run(10, 1, shard)
 
 
-def test_standard_input_that_is_closed_is_an_error(shard):
+def test_closed_standard_input_is_an_error(shard):
     program = "import os; os.close(0)\n" + READ.format(limit=10, workers=0)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert "standard input is closed" in done.stdout

@@ -1,4 +1,4 @@
-"""`stat`: what stores say of a shard that nobody reads, and that it changes when the shard does."""
+"""`stat`: what stores report about a shard without reading it, and that it changes with the shard."""
 
 import io
 import os
@@ -39,7 +39,7 @@ def changes(url, write, **settings):
     return first
 
 
-def test_of_a_local_file(tmp_path):
+def test_stat_of_a_local_file(tmp_path):
     path = tmp_path / "a.tar"
     said = changes(str(path), path.write_bytes)
     assert said.validator.startswith("mtime ")
@@ -50,7 +50,7 @@ def test_of_a_local_file(tmp_path):
         stat(str(tmp_path))
 
 
-def test_of_an_object_of_nginx_without_its_bytes(nginx):
+def test_stat_of_an_nginx_object_reads_no_bytes(nginx):
     path = nginx.root / "stat.bin"
     path.write_bytes(b"first")
     before = len(nginx.requests())
@@ -64,14 +64,14 @@ def test_of_an_object_of_nginx_without_its_bytes(nginx):
         stat(f"{nginx.url}/stat-none.bin")
 
 
-def test_of_a_server_that_knows_no_head_by_a_get_that_is_not_read(tmp_path):
+def test_stat_uses_an_unread_get_if_head_is_unsupported(tmp_path):
     (tmp_path / "a.tar").write_bytes(bytes(5_000_000))
     with CountingServer(tmp_path) as server:
         assert stat(f"{server.url}/a.tar").size == 5_000_000
 
 
 @pytest.mark.parametrize("store", ["s3", "gcs", "azure"])
-def test_of_an_object_of_a_cloud(request, store, monkeypatch):
+def test_stat_of_a_cloud_object(request, store, monkeypatch):
     server = request.getfixturevalue(store)
     use(server, monkeypatch)
     changes(f"{server.root}stat/a.tar", lambda data: put(server, "stat/a.tar", data))
@@ -80,7 +80,7 @@ def test_of_an_object_of_a_cloud(request, store, monkeypatch):
 
 
 @pytest.mark.parametrize("url", ["ais://box/a.tar", "gs://cloud/a.tar"])
-def test_of_an_object_in_aistore(url):
+def test_stat_of_an_aistore_object(url):
     with AisDouble() as double:
         cluster = AisCluster((double.endpoint,), schemes=frozenset({"gs", "ais"}))
         first = changes(url, lambda data: double.put(url, data), ais=cluster)
@@ -90,7 +90,7 @@ def test_of_an_object_in_aistore(url):
             stat(url.replace("a.tar", "none.tar"), ais=cluster)
 
 
-def test_of_an_object_that_aistore_holds_an_old_copy_of_where_the_latest_is_wanted():
+def test_stat_of_a_stale_aistore_copy_with_latest():
     with AisDouble() as double:
         old = AisCluster((double.endpoint,), schemes=frozenset({"gs"}))
         double.put("gs://cloud/a.tar", b"first")
@@ -103,7 +103,7 @@ def test_of_an_object_that_aistore_holds_an_old_copy_of_where_the_latest_is_want
 
 
 @pytest.mark.parametrize("url", ["pipe:exit 1", "-"])
-def test_of_what_can_only_be_read_nothing_is_known(url):
+def test_stat_of_a_read_only_url_is_unknown(url):
     assert stat(url) == ObjectStat(None, None)
 
 
@@ -119,7 +119,7 @@ class Attic:
         return self.said
 
 
-def test_of_a_users_store_is_what_it_says(monkeypatch):
+def test_stat_of_a_user_store_is_its_answer(monkeypatch):
     monkeypatch.setattr(user_stores, "_registered", {})
     wdspec.store("attic")(Attic)
     wdspec.opener("bare")(lambda url: io.BytesIO())

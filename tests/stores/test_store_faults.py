@@ -84,7 +84,7 @@ def test_faults_change_no_byte(behind_proxy):
 
 
 @pytest.mark.parametrize("behind_proxy", ["s3", "azure"], indirect=True)
-def test_an_object_of_usual_size_is_one_request(behind_proxy):
+def test_an_object_of_normal_size_is_one_request(behind_proxy):
     proxy, url, data = behind_proxy
     proxy.scripts = {}
     with Storage(retry_policy=PATIENT).open_location(url) as file:
@@ -98,7 +98,7 @@ def test_many_faults_change_no_byte(behind_proxy):
     judge(behind_proxy, range(100, 200))
 
 
-def test_what_does_not_pass_is_an_error(behind_proxy):
+def test_permanent_faults_are_errors(behind_proxy):
     proxy, url, _ = behind_proxy
     proxy.scripts = Everywhere(Script(then=Cut(1000)))
     policy = RetryPolicy(budget=0.3, brief=0.3, delay=0.001, longest_delay=0.02, read_timeout=2)

@@ -55,7 +55,7 @@ def attic(tmp_path, monkeypatch):
     store_table._make_store.cache_clear()
 
 
-def test_a_store_is_one_file_and_one_row(attic):
+def test_a_store_is_one_file_and_one_table_row(attic):
     write_source(attic / "shards", "a", shards=3, samples=2)
     root = f"attic://{str(attic).lstrip('/')}/shards/"
     spec = {"dataset": [{"shards": f"{root}*.tar", "order": "sequential", "shuffle": 0}]}
@@ -71,7 +71,7 @@ def test_every_row_names_a_store(row):
     assert isinstance(store_table._make_store(row.store), Store)
 
 
-def test_a_store_that_is_not_asked_for_is_not_imported():
+def test_unused_stores_are_not_imported():
     script = (
         "import sys; from wdspec.storage.environment import Environment; from wdspec.storage.storage import Storage;"
         "Storage.of(Environment.read()).open_location(sys.argv[1]);"
@@ -80,6 +80,6 @@ def test_a_store_that_is_not_asked_for_is_not_imported():
     subprocess.run([sys.executable, "-c", script, __file__], check=True, timeout=60)
 
 
-def test_a_scheme_that_nothing_reads_says_what_to_do():
+def test_an_unreadable_scheme_is_an_error_with_a_remedy():
     with pytest.raises(ShardError, match=r"no opener for htpps://; did you mean `https`\? register one with"):
         Storage.of(Environment.read({})).open_location("htpps://bucket/a.tar")

@@ -105,7 +105,7 @@ def listed(*texts, rewrite=""):
 
 
 @each_store
-def test_every_store_gives_the_same_sequence(root, monkeypatch, expected):
+def test_every_store_delivers_the_same_samples(root, monkeypatch, expected):
     assert sequence(monkeypatch, f"data://={root}") == expected
 
 
@@ -115,11 +115,11 @@ def test_every_store_gives_the_same_sequence(root, monkeypatch, expected):
         ("s3", "fork"),
         ("azure", "fork"),
         ("gcs", "fork"),
-        pytest.param("s3", "spawn", marks=pytest.mark.long),  # importing torch anew takes seconds
+        pytest.param("s3", "spawn", marks=pytest.mark.long),  # importing torch again takes seconds
     ],
     indirect=["root"],
 )
-def test_workers_read_where_the_parent_has_read_before(root, monkeypatch, expected, method):
+def test_workers_can_read_after_the_parent_has_read(root, monkeypatch, expected, method):
     assert sequence(monkeypatch, f"data://={root}") == expected
     assert filesystem._systems.value._values  # the parent has clients, with threads and sockets
     workers = 2 if method == "fork" else 1  # torch is slow to import
@@ -144,7 +144,7 @@ def in_a_child(job):
 
 
 @pytest.mark.parametrize("root", ["s3", "gcs", "azure"], indirect=True)
-def test_a_child_forked_while_a_client_is_made_reads(root):
+def test_a_child_forked_during_client_creation_can_read(root):
     def read():
         with opened(f"{root}pages/a-000.tar") as file:
             return len(file.read(512))
@@ -157,7 +157,7 @@ def test_a_child_forked_while_a_client_is_made_reads(root):
 @pytest.mark.parametrize(
     "root", ["s3", *(pytest.param(name, marks=pytest.mark.long) for name in ("gcs", "azure"))], indirect=True
 )
-def test_a_child_leaves_the_clients_of_its_parent_alone(root):
+def test_a_child_does_not_touch_the_clients_of_its_parent(root):
     ours, path = filesystem.filesystem_of(f"{root}pages/a-000.tar")
     assert ours.cat_file(path)
     loop, ended = ours.loop, []
@@ -172,13 +172,13 @@ def test_a_child_leaves_the_clients_of_its_parent_alone(root):
     assert in_a_child(read) == "(True, True, [])"
 
 
-def test_a_pipe_gives_the_same_sequence(monkeypatch, shards, expected):
+def test_a_pipe_delivers_the_same_samples(monkeypatch, shards, expected):
     command = f"pipe:cat {shlex.quote(str(shards))}/"
     assert sequence(monkeypatch, f"data://pages/={command}") == expected
     assert sequence(monkeypatch, f"data://pages/={command}", 2) == expected
 
 
-def test_a_program_on_another_host_gives_the_same_sequence(monkeypatch, shards, sshd, expected):
+def test_a_program_on_another_host_delivers_the_same_samples(monkeypatch, shards, sshd, expected):
     command = f"pipe:{sshd.command} cat {shlex.quote(str(shards))}/"
     assert sequence(monkeypatch, f"data://pages/={command}") == expected
 
@@ -201,7 +201,7 @@ def read_by_threads(locations):
     return [found[location] for location in locations]
 
 
-def test_sftp_gives_the_same_sequence(monkeypatch, shards, sshd, expected):
+def test_sftp_delivers_the_same_samples(monkeypatch, shards, sshd, expected):
     options = {"username": sshd.user, "key_filename": str(sshd.key), "port": sshd.port}
     monkeypatch.setitem(fsspec.config.conf, "sftp", options)
     monkeypatch.setattr(filesystem._systems, "value", KeyedValues())
@@ -214,7 +214,7 @@ def test_sftp_gives_the_same_sequence(monkeypatch, shards, sshd, expected):
 
 
 @each_store
-def test_stores_are_listed_as_disks_are(root, monkeypatch, shards):
+def test_stores_are_listed_like_disks(root, monkeypatch, shards):
     store = filesystem.filesystem_of(root)[0]
     base = root.split("://")[1]
     for name in ("deep/er/x.tar", "deep/.h.tar", "deep/notes.txt"):
@@ -236,7 +236,7 @@ def test_stores_are_listed_as_disks_are(root, monkeypatch, shards):
 
 
 @each_store
-def test_a_list_may_lie_in_a_store(root):
+def test_a_list_can_be_in_a_store(root):
     base = root.split("://")[1]
     filesystem.filesystem_of(root)[0].pipe_file(
         f"{base}pages/list.txt", b"# shards\na-001.tar\na-00[02].tar\n"
@@ -245,7 +245,7 @@ def test_a_list_may_lie_in_a_store(root):
 
 
 @each_store
-def test_any_place_of_an_object_can_be_read(root, shards):
+def test_any_offset_of_an_object_can_be_read(root, shards):
     data = (shards / "a-002.tar").read_bytes()
     with opened(f"{root}pages/a-002.tar") as file:
         assert file.seekable()
@@ -257,7 +257,7 @@ def test_any_place_of_an_object_can_be_read(root, shards):
 
 
 @each_store
-def test_an_object_that_is_not_there_is_missing(root):
+def test_a_missing_object_is_reported_as_missing(root):
     for name in ("pages/none.tar", "no/such/place.tar"):
         with (
             opened(root + name) as file,
@@ -281,7 +281,7 @@ def test_an_object_that_changes_while_it_is_read_is_an_error(root, monkeypatch, 
             file.readall()
 
 
-def test_an_untrusted_certificate_is_an_error_at_once(nginx, monkeypatch):
+def test_an_untrusted_certificate_fails_immediately(nginx, monkeypatch):
     pytest.importorskip("s3fs")
     for name, value in {
         "ENDPOINT_URL": nginx.tls_url,
@@ -297,7 +297,7 @@ def test_an_untrusted_certificate_is_an_error_at_once(nginx, monkeypatch):
     assert time.monotonic() - begin < 60
 
 
-def test_a_refusal_says_how_to_give_credentials(s3, monkeypatch):
+def test_a_rejection_says_how_to_give_credentials(s3, monkeypatch):
     use(s3, monkeypatch)
 
     def refuse(*arguments, **options):
@@ -341,7 +341,7 @@ def test_missing_settings_say_how_to_give_them(azure, monkeypatch):
         ("hf://d/o", "wdspec[hf]"),
     ],
 )
-def test_a_store_whose_package_is_not_installed_names_the_extra(url, install):
+def test_a_store_without_its_package_names_the_extra(url, install):
     program = (
         "import sys\n"
         "for name in ('s3fs', 'gcsfs', 'adlfs', 'huggingface_hub'): sys.modules[name] = None\n"
@@ -353,7 +353,7 @@ def test_a_store_whose_package_is_not_installed_names_the_extra(url, install):
     assert install_command(install) in done.stdout
 
 
-def test_a_store_that_nobody_answers_for_is_given_up_soon(monkeypatch):
+def test_a_store_that_does_not_answer_is_abandoned_soon(monkeypatch):
     monkeypatch.setattr(filesystem._systems, "value", KeyedValues())
     monkeypatch.setattr(filesystem, "reached", set())
     monkeypatch.setitem(
@@ -393,7 +393,7 @@ class CachingFile(AbstractBufferedFile):
 
 
 @pytest.mark.parametrize("cache", ["readahead", "bytes", "blockcache", "background", "mmap", "first", "all"])
-def test_any_place_can_be_read_through_every_cache_of_fsspec(tmp_path, monkeypatch, cache):
+def test_any_offset_can_be_read_through_every_fsspec_cache(tmp_path, monkeypatch, cache):
     data = os.urandom(700_000)
     (tmp_path / "a.bin").write_bytes(data)
     fsspec.register_implementation("cachingfiles", CachingFiles, clobber=True)

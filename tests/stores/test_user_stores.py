@@ -83,7 +83,7 @@ def test_a_spec_lists_and_reads_it(tmp_path):
     assert next(iter(wdspec.compile(spec)))["__key__"] == "a0"
 
 
-def test_writers_write_to_it_whole_or_not_at_all(tmp_path):
+def test_writes_to_it_are_atomic(tmp_path):
     with wdspec.TarWriter("attic://box/new.tar") as writer:
         writer.write({"__key__": "0", "txt": "hello"})
         assert not OBJECTS
@@ -94,7 +94,7 @@ def test_writers_write_to_it_whole_or_not_at_all(tmp_path):
     assert list(OBJECTS) == ["attic://box/new.tar"]
 
 
-def test_commands_know_it(tmp_path):
+def test_commands_use_it(tmp_path):
     OBJECTS["attic://box/a.tar"] = shard(tmp_path, "a.tar")
     shown, _ = program("ls", "-s", "attic://box/*.tar", "--format", "json")
     assert json.loads(shown)["shards"][0]["samples"] == 3
@@ -103,19 +103,19 @@ def test_commands_know_it(tmp_path):
     assert "a box under the roof" in program("resolve", "attic://box/a.tar")[0]
 
 
-def test_it_goes_to_workers():
+def test_workers_use_it():
     storage = pickle.loads(pickle.dumps(Storage.of(Environment.read())))
     OBJECTS["attic://box/a.tar"] = b"bytes"
     with storage.open_location("attic://box/a.tar") as file:
         assert file.read() == b"bytes"
 
 
-def test_what_is_not_there_is_a_missing_shard():
+def test_a_missing_object_is_a_missing_shard_error():
     with pytest.raises(MissingShardError, match=r"test_user_stores:Attic` failed: FileNotFoundError"):
         Storage.of(Environment.read()).open_location("attic://box/none.tar")
 
 
-def test_a_store_that_cannot_list_says_so():
+def test_a_store_that_cannot_list_is_an_error():
     wdspec.opener("attic")(lambda url: io.BytesIO())
     with pytest.raises(
         ShardError,
@@ -125,26 +125,26 @@ def test_a_store_that_cannot_list_says_so():
 
 
 @pytest.mark.parametrize("names", [["/a.tar"], [""], [3], [b"a.tar"]])
-def test_names_that_are_none_are_refused(names, monkeypatch):
+def test_invalid_names_are_rejected(names, monkeypatch):
     monkeypatch.setattr(Attic, "list", lambda self, root: names)
     with pytest.raises(ShardError, match=r"`list` of the store `tests\.stores\.test_user_stores:Attic` gave"):
         list_shards(["attic://box/"], "/", Storage.of(Environment.read()))
 
 
-def test_what_is_no_output_is_refused(monkeypatch):
+def test_an_invalid_output_is_rejected(monkeypatch):
     monkeypatch.setattr(Attic, "output", lambda self, url, overwrite: "text")
     with pytest.raises(UsageError, match=r"`output` of the store .* returned 'str'; return a file opened"):
         wdspec.TarWriter("attic://box/a.tar")
 
 
-def test_what_is_no_store_is_refused():
+def test_an_invalid_store_is_rejected():
     with pytest.raises(UsageError, match="has no method `open`"):
         wdspec.store("attic")(dict)
     with pytest.raises(UsageError, match="cannot be the scheme of"):
         wdspec.store("file")(Attic)
 
 
-def test_what_was_written_is_found_by_list_and_taken_back_by_delete(monkeypatch):
+def test_outputs_can_be_listed_and_deleted(monkeypatch):
     storage = Storage.of(Environment.read())
     OBJECTS["attic://box/a.tar"] = b"bytes"
     assert storage.is_written("attic://box/a.tar")
@@ -160,7 +160,7 @@ def test_what_was_written_is_found_by_list_and_taken_back_by_delete(monkeypatch)
         storage.delete("attic://box/a.tar")
 
 
-def test_a_failed_series_names_what_stays(tmp_path):
+def test_a_failed_series_names_the_remaining_files(tmp_path):
     OBJECTS["attic://box/a.tar"] = shard(tmp_path, "a.tar")
     (tmp_path / "plan").write_text("1.txt text:1\n2.txt text:2\n3.txt missing\n")
     _, said = program(
@@ -170,13 +170,13 @@ def test_a_failed_series_names_what_stays(tmp_path):
     assert "has no `delete`" in said
 
 
-def test_a_name_that_is_taken_is_a_mistake_of_usage(tmp_path):
+def test_an_existing_name_is_a_usage_error(tmp_path):
     OBJECTS["attic://box/a.tar"] = b"bytes"
     with pytest.raises(UsageError, match="an object of this name exists"):
         wdspec.TarWriter("attic://box/a.tar", overwrite=False)
 
 
-def test_whatever_the_users_code_raises_names_the_store(monkeypatch):
+def test_errors_in_user_code_name_the_store(monkeypatch):
     def fails(*_):
         raise ValueError("no box")
 
@@ -191,14 +191,14 @@ def test_whatever_the_users_code_raises_names_the_store(monkeypatch):
             getattr(storage.open_location("attic://box/a.tar"), verb)(*arguments)
 
 
-def test_an_output_of_commit_and_abort_alone_is_refused(monkeypatch):
+def test_an_output_with_only_commit_and_abort_is_rejected(monkeypatch):
     half = type("Half", (), {"commit": lambda self: None, "abort": lambda self: None})
     monkeypatch.setattr(Attic, "output", lambda self, url, overwrite: half())
     with pytest.raises(UsageError, match=r"`output` of the store .* returned 'Half'"):
         wdspec.TarWriter("attic://box/a.tar")
 
 
-def test_a_class_that_needs_arguments_is_refused():
+def test_a_class_that_needs_arguments_is_rejected():
     class Needs:
         def __init__(self, box):
             pass
@@ -210,7 +210,7 @@ def test_a_class_that_needs_arguments_is_refused():
         wdspec.store("attic")(Needs)
 
 
-def test_an_opener_without_output_says_so_and_names_no_variable():
+def test_an_opener_without_output_is_an_error_that_names_no_variable():
     wdspec.opener("attic")(lambda url: io.BytesIO())
     with pytest.raises(
         UsageError, match=r"only opens, and nothing else writes to attic://; register a store"

@@ -54,7 +54,7 @@ def first_sample(spec):
 STALLED = r"nothing arrived for 0.3 s \(`errors: \{timeout: …\}`\).*\[source pages, url "
 
 
-def test_a_server_that_stalls(nginx, proxy, monkeypatch):
+def test_a_stalled_server_is_an_error(nginx, proxy, monkeypatch):
     path = f"/run-stall-{next(_runs)}/data.tar"
     (nginx.root / "data.tar").write_bytes(bytes(1_000_000))
     proxy.scripts[path] = Script(then=Stall(1000))
@@ -64,7 +64,7 @@ def test_a_server_that_stalls(nginx, proxy, monkeypatch):
     assert time.monotonic() - begin < 5
 
 
-def test_a_pipe_that_gives_nothing_is_killed():
+def test_a_silent_pipe_is_killed():
     with pytest.raises(ShardError, match=STALLED + "pipe:sleep 1000"):
         first_sample(spec_of("pipe:sleep 1000"))
 
@@ -80,17 +80,17 @@ class Sleepy(io.RawIOBase):
             threading.Event().wait(0.05)
 
 
-def test_an_opener_of_ones_own_that_waits():
+def test_a_waiting_user_opener_is_an_error():
     with pytest.raises(ShardError, match=STALLED):
         open_watched(Sleepy, 0.3, "pages", "sleepy://x").read(10)
 
 
-def test_an_opener_of_ones_own_that_waits_before_it_opens():
+def test_a_user_opener_that_waits_before_opening_is_an_error():
     with pytest.raises(ShardError, match=STALLED):
         open_watched(lambda: Sleepy().read(), 0.3, "pages", "sleepy://x")
 
 
-def test_the_mover_being_stuck_does_not_hold_the_reader(monkeypatch):
+def test_a_stuck_mover_does_not_block_the_reader(monkeypatch):
     monkeypatch.setitem(
         registry._registered, "stuckatall", registry.UserStore("stuckatall", lambda url: Stuck())
     )
@@ -99,7 +99,7 @@ def test_the_mover_being_stuck_does_not_hold_the_reader(monkeypatch):
 
 
 class Stuck(io.RawIOBase):
-    """Gives one piece, then waits in Python for ever."""
+    """Returns one chunk, then waits in Python forever."""
 
     given = False
 
@@ -113,7 +113,7 @@ class Stuck(io.RawIOBase):
         return Sleepy().read()
 
 
-def test_a_stall_is_a_skip_under_a_policy_that_says_so(tmp_path):
+def test_a_stall_is_a_skip_if_the_policy_says_so(tmp_path):
     good = write_source(tmp_path, "good", shards=1)
     sample = first_sample(spec_of(["pipe:sleep 1000", good], skip=True))
     assert sample["__key__"].startswith("good")
@@ -129,20 +129,20 @@ def test_time_between_reads_does_not_count(tmp_path):
     stream.close()
 
 
-def test_what_the_system_itself_holds_is_reported(tmp_path, monkeypatch):
-    told = []
-    monkeypatch.setattr(watchdog, "stuck", told.append)
+def test_reads_blocked_in_the_system_are_reported(tmp_path, monkeypatch):
+    errors = []
+    monkeypatch.setattr(watchdog, "stuck", errors.append)
     read, write = os.pipe()
     stream = open_watched(partial(open, read, "rb", 0), 0.2, "pages", "/dev/fifo")
     threading.Timer(1.5, lambda: os.write(write, b"late")).start()
     with pytest.raises(ShardError, match=r"nothing arrived for 0.2 s"):
         stream.read(4)
-    assert "[source pages, url /dev/fifo]" in str(told[0])
+    assert "[source pages, url /dev/fifo]" in str(errors[0])
     stream.close()
     os.close(write)
 
 
-def test_an_interruption_that_comes_too_late_leaves_nothing_behind():
+def test_a_late_interruption_leaves_nothing():
     program = """
 import os, sys, threading
 from functools import partial
@@ -165,7 +165,7 @@ sys.setprofile(None)
     assert done.returncode == 0
 
 
-def test_a_worker_that_nothing_ends_hands_over_the_error(tmp_path):
+def test_an_uninterruptible_worker_still_reports_the_error(tmp_path):
     fifo = tmp_path / "a.tar"
     os.mkfifo(fifo)
     keeper = os.open(fifo, os.O_RDWR)  # so that opening does not wait, and reading does
@@ -200,7 +200,7 @@ def test_the_watching_thread_ends_with_the_last_stream():
         time.sleep(0.01)
 
 
-def test_commands_and_stages_end_reads_that_hang(monkeypatch):
+def test_commands_and_stages_end_hanging_reads(monkeypatch):
     monkeypatch.setitem(registry._registered, "sleepy", registry.UserStore("sleepy", lambda url: Sleepy()))
     storage = replace(Storage.of(Environment.read()), timeout=0.3)
     files = ShardFiles(["sleepy://x.tar", "sleepy://x.jsonl"], storage=storage)

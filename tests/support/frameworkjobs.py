@@ -59,7 +59,7 @@ def make_spec(folder):
 
 
 def read_keys(spec, split, batches):
-    """The keys of the first batches that a loader of its own reads, epoch after epoch."""
+    """The keys of the first batches that a separate loader reads over epochs."""
     with wdspec.loader(spec, split=split, num_workers=0) as loader:
         found = []
         while len(found) < batches:

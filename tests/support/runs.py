@@ -37,7 +37,7 @@ class Listed:
 
 
 def read_ranks(spec, world, steps, state=None):
-    """The keys of up to so many global batches, read by all ranks in this process, epoch after epoch; and the state."""
+    """The keys of up to this many global batches, read by all ranks in this process over epochs; and the state."""
     loaders = [wdspec.loader(spec, num_workers=0, rank=rank, world_size=world) for rank in range(world)]
     try:
         for loader in loaders if state is not None else ():

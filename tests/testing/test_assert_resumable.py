@@ -31,7 +31,7 @@ class Counting:
         self.next = state["next"]
 
 
-def test_a_right_loader_passes():
+def test_a_correct_loader_passes():
     assert_resumable(Counting)
     assert_resumable(Counting, batches=7, stops=[0, 3, 7], live=False)
 
@@ -190,7 +190,7 @@ class StopsAtTheEnd(Counting):
         (StopsAtTheEnd, r"batch 5 is missing, as the loader ended after 5 batches"),
     ],
 )
-def test_a_broken_loader_is_found(broken, says):
+def test_a_broken_loader_is_detected(broken, says):
     with pytest.raises(AssertionError, match=says):
         assert_resumable(broken)
 

@@ -1,4 +1,4 @@
-"""Braces beside the package braceexpand, and what costs nothing however large the numbers are."""
+"""Braces compared with the package braceexpand, and constant cost for any size of range."""
 
 import pickle
 import tracemalloc
@@ -59,7 +59,7 @@ def parsed_unless_a_range_leads_nowhere(pattern):
 @example("${x}{,.gz}")
 @example("{\\,,\\}}")
 @settings(max_examples=500, deadline=None)
-def test_a_pattern_expands_as_braceexpand_expands_it(pattern):
+def test_patterns_expand_as_in_braceexpand(pattern):
     try:
         expected = list(braceexpand(pattern))
     except UnbalancedBracesError:
@@ -76,14 +76,14 @@ def test_a_pattern_expands_as_braceexpand_expands_it(pattern):
     assert braces[1:-1:2] == expected[1:-1:2]
 
 
-def test_an_escaped_backslash_is_one_backslash_also_in_braces_that_are_no_expansion():
+def test_an_escaped_backslash_is_one_backslash_in_any_braces():
     assert list(Braces("{\\\\}")) == ["{\\}"]
     assert list(Braces("{\\\\,b}")) == list(braceexpand("{\\\\,b}")) == ["\\", "b"]
 
 
 @given(st.integers(-30, 30), st.integers(0, 40), st.integers(1, 7), st.integers(0, 3), st.booleans())
 @settings(deadline=None)
-def test_numeric_ranges_expand_as_braceexpand_expands_them(first, span, step, zeros, negative):
+def test_numeric_ranges_expand_as_in_braceexpand(first, span, step, zeros, negative):
     texts = ["-" * (n < 0) + "0" * zeros + str(abs(n)) for n in (first, first + span)]
     pattern = f"s-{{{texts[0]}..{texts[1]}..{'-' * negative}{step}}}.tar"
     assert list(Braces(pattern)) == list(braceexpand(pattern))
@@ -117,14 +117,14 @@ def test_a_bad_pattern_is_an_error_with_message_and_column(pattern, message, col
 @pytest.mark.parametrize(
     "pattern", ["{0..1000000000}", "{0..9}" * 10, "{0..9}" * 50_000, "{0..99999999999999999999}"]
 )
-def test_a_pattern_for_too_many_strings_is_an_error_that_says_how_many(pattern):
+def test_a_pattern_for_too_many_strings_is_an_error_with_their_number(pattern):
     with pytest.raises(
         UrlError, match=r"the braces expand to [0-9,]+ strings( or more)?; the limit is 1,000,000,000"
     ):
         Braces(pattern)
 
 
-def test_hostile_patterns_end_in_an_error_not_in_a_traceback():
+def test_hostile_patterns_are_errors_without_a_traceback():
     with pytest.raises(UrlError, match=f"nested more than {MAX_DEPTH} deep"):
         Braces("{" * 100_000)
     with pytest.raises(UrlError, match="digits"):
@@ -145,7 +145,7 @@ def test_a_million_shards_cost_no_memory():
     assert peak < 100_000
 
 
-def test_an_index_out_of_range_says_how_many_there_are():
+def test_an_index_error_states_the_length():
     with pytest.raises(IndexError, match="index 4 of 4 strings"):
         Braces("{0..3}")[4]
     with pytest.raises(IndexError, match="index -5 of 4 strings"):

@@ -41,11 +41,11 @@ from wdspec.urls.rewrite import Rule, parse_rules, rewrite
         ("data/=/fast/", "data/x.tar", "/fast/x.tar"),
     ],
 )
-def test_rules_rewrite_as_the_table_says(rules, url, result):
+def test_rules_rewrite_as_in_the_table(rules, url, result):
     assert rewrite(url, parse_rules(rules))[0] == result
 
 
-def test_the_first_rule_that_changes_the_url_wins_and_wins_once():
+def test_only_the_first_matching_rule_is_applied():
     rules = parse_rules("gs://=gs://;gs://b=gs://c;gs://c=/never/;gs://=/late/")
     changed, fired = rewrite("gs://b/o.tar", rules)
     assert changed == "gs://c/o.tar"
@@ -100,7 +100,7 @@ def test_any_text_can_be_written_in_a_rule_by_escaping(pairs):
 
 @given(st.text(alphabet="ab $`\"'\\;&|*?\n()<>#~!{}", min_size=1, max_size=12))
 @settings(max_examples=40, deadline=None)
-def test_text_from_the_url_reaches_the_command_of_a_pipe_as_one_word(name):
+def test_url_text_in_a_pipe_command_is_one_shell_word(name):
     for template in (r"pipe:printf %s [\1]", r"pipe:printf %s '[\1]'", r'pipe:printf %s "[\1]"'):
         rule = Rule(r"gs://((?:.|\n)*)", template, "test")
         command = rule.apply("gs://" + name).removeprefix("pipe:")

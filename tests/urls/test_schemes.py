@@ -1,4 +1,4 @@
-"""Slips of the pen in schemes are told from schemes that somebody may well have."""
+"""Typos in schemes are distinguished from schemes that a user could have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wdspec.urls.urls import slip_in
         ("https:/host/a.tar", "https://"),
     ],
 )
-def test_a_scheme_that_is_nearly_known_is_told(url, meant):
+def test_a_misspelt_scheme_is_reported(url, meant):
     assert meant in slip_in(url).hint
 
 
@@ -36,5 +36,5 @@ def test_a_scheme_that_is_nearly_known_is_told(url, meant):
         "{gs,s3}://b/a.tar",
     ],
 )
-def test_others_are_left_alone(url):
+def test_other_schemes_are_not_reported(url):
     assert slip_in(url) is None

@@ -40,7 +40,7 @@ def texts_of(*texts):
         (["data-{00..02}"], ["data-00", "data-01", "data-02"]),
     ],
 )
-def test_texts_are_cut_at_double_colons_and_then_expanded(texts, expected):
+def test_texts_are_split_at_double_colons_and_then_expanded(texts, expected):
     assert texts_of(*texts) == expected
 
 
@@ -63,7 +63,7 @@ def test_texts_are_cut_at_double_colons_and_then_expanded(texts, expected):
         ("{http,https}://h/a?b", True),
     ],
 )
-def test_only_what_may_need_a_store_is_listed(text, listed):
+def test_only_patterns_that_need_a_store_are_listed(text, listed):
     assert [part.listed for part in parse_shards([text], "/")] == [listed]
 
 
@@ -108,7 +108,7 @@ def test_a_bad_text_is_an_error_with_its_column_in_the_whole_text(text, message,
     assert caught.value.place["url"] == text
 
 
-def test_no_text_at_all_is_an_error():
+def test_empty_text_is_an_error():
     with pytest.raises(UrlError, match="name at least one shard"):
         parse_shards([], "/")
 
@@ -145,7 +145,7 @@ def test_indexing_equals_listing(runs):
     assert hash(sequence) == hash(same)
 
 
-def test_sequences_of_other_shards_or_bases_differ():
+def test_sequences_with_different_shards_or_bases_differ():
     one = UrlSequence([ShardRun(("a",), "", "/x")])
     assert one != UrlSequence([ShardRun(("a",), "", "/y")])
     assert one != UrlSequence([ShardRun(("b",), "", "/x")])

@@ -56,31 +56,31 @@ class TestConstruction:
     def test_a_list_of_items_can_be_a_source(self):
         assert list(wds.DataPipeline([1, 2, 3])) == list(wds.DataPipeline([[1, 2, 3]])) == [1, 2, 3]
 
-    def test_an_iterator_that_can_be_read_only_once_is_refused(self):
+    def test_a_one_shot_iterator_is_rejected(self):
         with pytest.raises(UsageError, match="only once"):
             wds.DataPipeline(numbers())
 
-    def test_a_stage_that_is_not_a_function_is_refused(self):
+    def test_a_stage_that_is_not_a_function_is_rejected(self):
         with pytest.raises(UsageError, match="follows the first stage"):
             wds.DataPipeline([1], "shuffle")
 
-    def test_a_stage_alone_has_nothing_to_read(self):
+    def test_a_stage_without_a_source_is_an_error(self):
         with pytest.raises(UsageError, match="is the first stage"):
             list(wds.DataPipeline(wds.shuffle(10)))
         with pytest.raises(UsageError, match="no stages"):
             list(wds.DataPipeline())
 
-    def test_a_stage_without_its_parentheses_is_called(self):
+    def test_a_stage_factory_without_parentheses_is_called(self):
         assert list(wds.DataPipeline([[1, 2], [3]], wds.unlisted)) == [1, 2, 3]
 
-    def test_wrong_arguments_are_refused_when_the_stage_is_made(self):
+    def test_wrong_arguments_are_rejected_when_the_stage_is_built(self):
         with pytest.raises(TypeError, match=r"shuffle\(.*unexpected keyword argument 'size'"):
             wds.shuffle(size=3)
 
     def test_a_stage_works_outside_pipelines_too(self):
         assert list(wds.batched(2, None)(iter("abc"))) == [["a", "b"], ["c"]]
 
-    def test_the_compiled_pipeline_is_one_and_takes_stages(self):
+    def test_a_compiled_pipeline_accepts_stages(self):
         compiled = wds.compile("examples/specs/digits.yaml", split="train")
         assert isinstance(compiled, wds.DataPipeline)
         lengths = compiled.map(len)
@@ -117,7 +117,7 @@ class TestNothingChanges:
         with pytest.raises(TypeError, match="length of this pipeline is not known"):
             len(dataset)
 
-    def test_two_pipelines_cut_from_one_do_not_share_their_position(self):
+    def test_two_pipelines_derived_from_one_have_separate_positions(self):
         cut = wds.DataPipeline(range(100)).with_epoch(3)
         mapped = cut.map(plus)
         assert list(mapped) == [1, 2, 3]
@@ -126,7 +126,7 @@ class TestNothingChanges:
 
 
 class TestEpochs:
-    def test_an_epoch_continues_where_the_last_one_stopped_and_wraps(self):
+    def test_an_epoch_continues_after_the_last_one_and_wraps(self):
         pipeline = wds.DataPipeline(range(5)).with_epoch(3)
         assert [list(pipeline) for _ in range(4)] == [[0, 1, 2], [3, 4, 0], [1, 2, 3], [4, 0, 1]]
         with pytest.raises(TypeError, match="length of this pipeline is not known"):
@@ -134,7 +134,7 @@ class TestEpochs:
         assert len(pipeline.with_length(9).batched(2)) == 9
         assert len(wds.DataPipeline(range(5)).with_epoch(3, over="rank")) == 3
 
-    def test_an_iteration_left_early_is_continued(self):
+    def test_an_abandoned_iteration_is_continued(self):
         pipeline = wds.DataPipeline(range(5)).with_epoch(4)
         assert next(iter(pipeline)) == 0
         assert list(pipeline) == [1, 2, 3, 4]
@@ -212,13 +212,13 @@ class TestEpochs:
         with pytest.raises(UsageError, match="`worker`, `rank` or `job`"):
             wds.DataPipeline(range(9)).with_epoch(10, over="jobs")
 
-    def test_an_epoch_of_nothing_is_an_error_not_a_spin(self):
+    def test_an_epoch_without_samples_is_an_error_and_not_an_endless_loop(self):
         with pytest.raises(wds.ShardError, match="whole pass of the pipeline was empty"):
             list(wds.DataPipeline([]).with_epoch(3))
         with pytest.raises(wds.ShardError, match="whole pass of the pipeline was empty"):
             list(wds.DataPipeline([]).repeat())
 
-    def test_repeating_makes_separate_passes(self):
+    def test_repeating_creates_separate_passes(self):
         twice = list(wds.DataPipeline(range(50)).shuffle(50, 50).repeat(2))
         assert sorted(twice[:50]) == sorted(twice[50:]) == list(range(50))
         assert twice[:50] != twice[50:]
@@ -230,7 +230,7 @@ class TestEpochs:
         assert len(list(wds.WebLoader(dataset.with_length(8), batch_size=None, num_workers=2))) == 8
 
 
-class TestTravel:
+class TestPickling:
     def pipeline(self, folder):
         return (
             wds.WebDataset(write_source(folder, "a"), shardshuffle=True)
@@ -250,7 +250,7 @@ class TestTravel:
         assert [batch[0] for batch in there] == [batch[0] for batch in pipeline]
 
     @pytest.mark.parametrize("method", ["fork", "spawn"])
-    def test_workers_of_both_kinds_give_the_same(self, tmp_path, method):
+    def test_forked_and_spawned_workers_read_the_same(self, tmp_path, method):
         loader = wds.WebLoader(
             self.pipeline(tmp_path), batch_size=None, num_workers=2, multiprocessing_context=method
         )

@@ -52,19 +52,19 @@ def test_a_cache_that_others_use_is_not_deleted(dataset, path, monkeypatch):
     holder.close()
 
 
-def test_a_later_run_reads_it_too_and_pickles(dataset, path, tmp_path):
+def test_a_later_run_reads_the_cache_and_pickles(dataset, path, tmp_path):
     first = list(dataset.compose(wds.DBCache, path, 1000))
     forget(tmp_path)
     again = pickle.loads(pickle.dumps(dataset.compose(wds.DBCache, path, 1000)))
     assert list(again) == first
 
 
-def test_its_size_ends_the_first_pass_as_it_ends_the_others(dataset, path):
+def test_its_size_limits_every_pass(dataset, path):
     cached = dataset.compose(wds.DBCache(path, 15))
     assert keys_of(cached) == keys_of(cached) == keys_of(dataset)[:15]
 
 
-def test_a_pass_left_early_fills_nothing(dataset, path):
+def test_an_abandoned_pass_fills_nothing(dataset, path):
     cached = dataset.compose(wds.DBCache(path, 1000))
     assert len(list(islice(cached, 33))) == 33
     assert count(path, "samples") == 0
@@ -72,7 +72,7 @@ def test_a_pass_left_early_fills_nothing(dataset, path):
     assert count(path, "samples") == 40
 
 
-def test_leftovers_of_a_killed_run_are_not_read_and_are_deleted(dataset, path):
+def test_leftovers_of_a_killed_run_are_deleted(dataset, path):
     cached = dataset.compose(wds.DBCache(path, 1000))
     list(cached)
     with sqlite3.connect(path) as database:
@@ -82,7 +82,7 @@ def test_leftovers_of_a_killed_run_are_not_read_and_are_deleted(dataset, path):
     assert count(path, "parts") == 1
 
 
-def test_a_part_that_another_process_took_over_is_not_completed(dataset, path):
+def test_a_part_taken_over_by_another_process_is_not_completed(dataset, path):
     cached = dataset.compose(wds.DBCache(path, 1000))
     slow = iter(cached)
     keys = keys_of(islice(slow, 5))
@@ -111,7 +111,7 @@ def test_another_number_of_workers_reads_the_same_samples(dataset, path, tmp_pat
     assert len(set(first)) == 30
 
 
-def test_a_shuffled_cache_has_another_order_in_each_pass(dataset, path):
+def test_a_shuffled_cache_has_a_different_order_in_each_pass(dataset, path):
     cached = dataset.compose(wds.DBCache, path, 1000, shuffle=True)
     passes = [keys_of(cached) for _ in range(3)]
     assert passes[1] != passes[2]
@@ -122,7 +122,7 @@ def test_no_name_passes_everything_through(dataset):
     assert keys_of(dataset.compose(wds.DBCache, None, 3)) == keys_of(dataset)
 
 
-def test_decoded_samples_are_stored_where_they_can_be(dataset, path):
+def test_decoded_samples_are_stored_if_possible(dataset, path):
     cached = dataset.decode().to_tuple("txt", "cls").compose(wds.DBCache(path, 10))
     assert list(cached) == list(cached)
     assert next(iter(cached)) == ("a 0 0", 0)
@@ -137,7 +137,7 @@ def test_nothing_in_the_cache_is_unpickled(dataset, path, monkeypatch):
     assert list(cached) == list(cached)
 
 
-def test_another_database_and_a_damaged_file_are_refused(dataset, tmp_path):
+def test_another_database_and_a_damaged_file_are_rejected(dataset, tmp_path):
     with sqlite3.connect(tmp_path / "other.db") as other:
         other.execute("CREATE TABLE mine (x)")
     with pytest.raises(UsageError, match="another program"):
@@ -154,7 +154,7 @@ def count(path, table):
         return database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
 
-def test_a_process_that_makes_the_file_while_another_checks_it_is_not_another_program(path, monkeypatch):
+def test_concurrent_creation_of_the_file_is_not_a_foreign_database(path, monkeypatch):
     connect, meanwhile = sqlite3.connect, []
 
     class Looking(sqlite3.Connection):

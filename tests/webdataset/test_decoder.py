@@ -30,7 +30,7 @@ def only_bin(key: str, data: bytes) -> Any:
     return len(data) if key == ".bin" else None
 
 
-def test_names_and_extensions_decode_and_the_rest_stays() -> None:
+def test_names_and_extensions_decode_and_other_fields_stay() -> None:
     sample = {
         "__key__": b"k",
         "png": png(),
@@ -119,18 +119,18 @@ def test_image_handlers_take_image_extensions_or_those_named() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("rgb9",), ("ten",), ("pkl",)])
-def test_unknown_decoders_are_refused_at_once(arguments: tuple[str]) -> None:
+def test_unknown_decoders_are_rejected_at_construction(arguments: tuple[str]) -> None:
     with pytest.raises(SpecError):
         Decoder(*arguments)
 
 
-def test_an_empty_list_of_extensions_is_refused() -> None:
+def test_an_empty_list_of_extensions_is_rejected() -> None:
     for extensions in ("", [], "."):
         with pytest.raises(SpecError, match="no extension"):
             handle_extension(extensions, shout)
 
 
-def test_decoders_travel_to_workers() -> None:
+def test_decoders_can_be_pickled() -> None:
     decoder = Decoder("rgb8", only_bin, handle_extension("txt", shout))
     sample = {"png": png(), "txt": b"x", "bin": b"yy"}
     decoder(sample)

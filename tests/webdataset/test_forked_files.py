@@ -33,7 +33,7 @@ def test_files_opened_for_reading_belong_to_their_process(kind, read, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["file", "pipe"])
-def test_files_opened_for_writing_appear_once_as_their_process_wrote_them(kind, tmp_path):
+def test_files_opened_for_writing_appear_once_with_the_bytes_of_their_process(kind, tmp_path):
     path = tmp_path / "made"
     file = wdspec.gopen(
         str(path) if kind == "file" else f"pipe:cat > {path}.part && mv {path}.part {path}", "wb"

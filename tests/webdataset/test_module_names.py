@@ -47,7 +47,7 @@ PLAIN = (
 
 
 @pytest.mark.parametrize("module", NAMES)
-def test_every_name_is_the_one_that_wdspec_has(module: str) -> None:
+def test_every_name_is_the_object_of_wdspec(module: str) -> None:
     found = importlib.import_module(f"wdspec.{module}")
     for name in NAMES[module].split():
         value = getattr(found, name)
@@ -78,7 +78,7 @@ def test_functions_of_stages_have_webdatasets_names() -> None:
         assert (function.__name__, function.__doc__) == (f"_{name}", getattr(wdspec, name).__doc__)
 
 
-def test_a_module_may_be_called_where_it_hides_a_function() -> None:
+def test_a_module_that_hides_a_function_is_callable() -> None:
     code = "import io, wdspec.gopen, sys\nassert wdspec.gopen('-') is sys.stdin.buffer\n"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -130,7 +130,7 @@ def test_enforcing_security_forbids_programs_and_pickles_from_then_on(tmp_path, 
         ("writer", "default_handlers", "argument"),
     ],
 )
-def test_a_setting_without_effect_is_refused(module: str, name: str, hint: str) -> None:
+def test_a_setting_without_effect_is_rejected(module: str, name: str, hint: str) -> None:
     with pytest.raises(AttributeError, match="would have no effect; use ") as error:
         setattr(importlib.import_module(f"wdspec.{module}"), name, None)
     assert hint in str(error.value)

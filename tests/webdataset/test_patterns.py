@@ -36,7 +36,7 @@ def read_int(stream):
     return int(stream.read())
 
 
-def test_xdecode_decodes_by_functions_of_streams():
+def test_xdecode_decodes_with_stream_functions():
     pipeline = wds.DataPipeline(SAMPLES).xdecode(("*.png", None), cls=read_int, json=json.load)
     pipeline = pickle.loads(pickle.dumps(pipeline))
     first, second = pipeline
@@ -49,7 +49,7 @@ def test_xdecode_decodes_by_functions_of_streams():
         list(wds.xdecode(cls=json.load, must_decode=False)([{"__key__": "a", "cls": b"{"}]))
 
 
-def test_associate_adds_fields_by_key_and_leaves_the_sample_alone():
+def test_associate_adds_fields_by_key_without_changing_the_sample():
     pipeline = wds.DataPipeline(SAMPLES).associate({"a": {"x": 1}})
     assert [sample.get("x") for sample in pipeline] == [1, None]
     assert "x" not in SAMPLES[0]
@@ -63,13 +63,13 @@ def test_log_keys_appends_a_line_per_sample(tmp_path):
     assert list(wds.log_keys()(SAMPLES)) == SAMPLES
 
 
-def test_non_empty_passes_items_and_refuses_nothing():
+def test_non_empty_passes_items_on_and_rejects_an_empty_stream():
     assert list(wds.DataPipeline(SAMPLES, wds.non_empty)) == SAMPLES
     with pytest.raises(wds.UsageError, match="got no items"):
         list(wds.DataPipeline([[]], wds.non_empty))
 
 
-def test_to_tuple_may_refuse_none():
+def test_to_tuple_can_reject_none():
     pipeline = wds.DataPipeline(SAMPLES).decode(only="json")
     assert list(pipeline.to_tuple("json")) == [(None,), ({},)]
     with pytest.raises(wds.FieldError, match=r"`json` is None.*key a"):

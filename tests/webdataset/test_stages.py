@@ -56,7 +56,7 @@ def failing(name, handler):
 
 
 @pytest.mark.parametrize("name", sorted(FAILING))
-def test_every_stage_asks_its_handler(name):
+def test_every_stage_calls_its_handler(name):
     good = len(FAILING[name][0]) - len(FAILING[name][0]) // 2
     assert len(failing(name, wds.ignore_and_continue)) == good
     assert len(failing(name, wds.ignore_and_stop)) == 1
@@ -77,7 +77,7 @@ def test_map_drops_samples_that_become_none():
     assert list(wds.DataPipeline(range(4)).map(lambda i: i if i % 2 else None)) == [1, 3]
 
 
-def test_map_dict_changes_fields_and_leaves_the_sample_it_got():
+def test_map_dict_changes_fields_without_changing_its_input():
     sample = {"a": 1, "b": 2}
     assert list(wds.DataPipeline([sample]).map_dict(a=str, b=float)) == [{"a": "1", "b": 2.0}]
     assert sample == {"a": 1, "b": 2}
@@ -91,12 +91,12 @@ def test_map_tuple_changes_a_prefix_and_none_keeps_a_value():
         list(wds.DataPipeline([(1,)]).map_tuple(None, str))
 
 
-def test_slice_and_select_take_a_part():
+def test_slice_and_select_select_a_part():
     assert list(wds.DataPipeline(range(9)).slice(2, 8, 3)) == [2, 5]
     assert list(wds.DataPipeline(range(9)).select(lambda i: i > 6)) == [7, 8]
 
 
-def test_rsample_keeps_another_share_in_each_pass():
+def test_rsample_keeps_a_different_part_in_each_pass():
     pipeline = wds.DataPipeline(range(10_000)).rsample(0.3)
     first, second = list(pipeline), list(pipeline)
     assert abs(len(first) - 3000) < 200
@@ -156,7 +156,7 @@ def test_unbatching_checks_that_columns_have_equal_lengths():
         list(wds.DataPipeline([(1, 2)]).unbatched())
 
 
-def test_stages_say_what_they_are():
+def test_stages_have_a_readable_repr():
     pipeline = wds.DataPipeline(range(3), wds.shuffle(10, seed=3), wds.batched(2))
     assert repr(pipeline) == "DataPipeline(range(0, 3), shuffle(10, seed=3), batched(2))"
 
@@ -192,11 +192,11 @@ class TestShards:
         assert len(wds.SimpleShardList(f"{tmp_path}/*.tar")) == len(wds.SimpleShardList(f"{tmp_path}/")) == 3
 
     @pytest.mark.parametrize("urls", [[], 7, ""])
-    def test_values_that_are_not_urls_are_refused(self, urls):
+    def test_values_that_are_not_urls_are_rejected(self, urls):
         with pytest.raises((wds.UrlError, UsageError)):
             wds.SimpleShardList(urls)
 
-    def test_pieces_of_pieces_are_disjoint_and_whole(self, tmp_path, monkeypatch):
+    def test_nested_splits_are_disjoint_and_complete(self, tmp_path, monkeypatch):
         urls = write_source(tmp_path, "a", shards=3, samples=20)
         seen = []
         for rank in range(2):
@@ -224,20 +224,20 @@ class TestShards:
 
 
 class TestReading:
-    def test_the_steps_read_the_same_as_the_stage(self, tmp_path):
+    def test_separate_steps_read_the_same_as_the_combined_stage(self, tmp_path):
         urls = write_source(tmp_path, "a", shards=2)
         steps = wds.DataPipeline(
             wds.SimpleShardList(urls), wds.url_opener, wds.tar_file_expander, wds.group_by_keys
         )
         assert list(steps) == list(wds.DataPipeline(wds.SimpleShardList(urls), wds.tarfile_to_samples))
 
-    def test_plain_urls_are_shards_too(self, tmp_path):
+    def test_plain_urls_are_shards(self, tmp_path):
         write_source(tmp_path, "a", shards=1)
         assert len(list(wds.DataPipeline([f"{tmp_path}/a-000.tar"], wds.tarfile_to_samples()))) == 10
         with pytest.raises(UsageError, match="an int is not a shard"):
             list(wds.DataPipeline([1], wds.tarfile_to_samples()))
 
-    def test_a_missing_shard_is_left_out_or_ends_the_stream(self, tmp_path):
+    def test_a_missing_shard_is_skipped_or_ends_the_stream(self, tmp_path):
         write_source(tmp_path, "a", shards=1)
         urls = [f"{tmp_path}/none.tar", f"{tmp_path}/a-000.tar"]
         assert len(list(wds.WebDataset(urls, handler=wds.ignore_and_continue))) == 10
@@ -247,7 +247,7 @@ class TestReading:
         with pytest.raises(ShardError, match=r"none\.tar"):
             list(wds.WebDataset(urls, **rename))
 
-    def test_no_samples_are_an_error_unless_allowed(self, tmp_path):
+    def test_an_empty_stream_is_an_error_unless_allowed(self, tmp_path):
         write_shard(tmp_path / "empty.tar", [])
         write_shard(tmp_path / "none.tar", [(".hidden", {"txt": b"x"})])
         for name, seen in (("empty", "has no members"), ("none", "contain no samples")):
@@ -255,7 +255,7 @@ class TestReading:
                 list(wds.WebDataset(f"{tmp_path}/{name}.tar"))
         assert list(wds.WebDataset(f"{tmp_path}/empty.tar", empty_check=False)) == []
 
-    def test_a_damaged_sequence_of_records_asks_the_handler(self, tmp_path):
+    def test_a_damaged_record_file_calls_the_handler(self, tmp_path):
         records = io.BytesIO()
         for i in range(3):
             cbor2.dump([i, "x"], records)
@@ -266,13 +266,13 @@ class TestReading:
         quiet = wds.DataPipeline(shards, wds.cbors_to_samples(handler=wds.ignore_and_continue))
         assert list(quiet) == [[0, "x"], [1, "x"]]
 
-    def test_records_that_are_samples_are_read_by_their_name(self, tmp_path):
+    def test_record_files_are_recognized_by_name(self, tmp_path):
         (tmp_path / "a.jsonl").write_text('{"txt": "one"}\n{"txt": "two"}\n')
         assert [s["txt"] for s in wds.WebDataset(f"{tmp_path}/a.jsonl")] == ["one", "two"]
         assert list(wds.DataPipeline([f"{tmp_path}/a.jsonl"], wds.jsonl_to_samples))[1] == {"txt": "two"}
 
 
-def test_messages_name_arguments_and_no_spec_keys(tmp_path):
+def test_messages_name_arguments_instead_of_spec_keys(tmp_path):
     with wds.TarWriter(tmp_path / "whole.tar") as writer:
         writer.write({"__key__": "a", "txt": "x"})
     (tmp_path / "cut.tar").write_bytes((tmp_path / "whole.tar").read_bytes()[:1024])

@@ -12,7 +12,7 @@ SIZES = st.lists(st.integers(1, 1000), min_size=1, max_size=60)
 
 @settings(deadline=None)
 @given(st.integers(1, 500), st.integers(1, 40))
-def test_shards_of_n_differ_by_one_sample_at_most(samples, shards):
+def test_shard_sizes_differ_by_at_most_one_sample(samples, shards):
     counts = by_count(samples, shards=shards)
     assert sum(counts) == samples
     assert len(counts) == min(shards, samples)
@@ -21,7 +21,7 @@ def test_shards_of_n_differ_by_one_sample_at_most(samples, shards):
 
 @settings(deadline=None)
 @given(st.integers(1, 500), st.integers(1, 40))
-def test_the_fewest_shards_that_suffice_are_filled_evenly(samples, most):
+def test_the_fewest_sufficient_shards_are_filled_evenly(samples, most):
     counts = by_count(samples, most=most)
     assert sum(counts) == samples
     assert len(counts) == -(-samples // most)
@@ -54,7 +54,7 @@ def test_no_shard_is_larger_than_the_limit_unless_one_sample_is(sizes, most):
         begin += count
 
 
-def test_without_samples_or_limits_there_is_nothing_to_spread():
+def test_no_samples_or_limits_mean_no_spreading():
     assert by_count(0, shards=3) == by_size([], most=10) == []
     assert by_count(7) == by_size([1] * 7) == [7]
 

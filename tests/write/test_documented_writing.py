@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "writing.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_every_block_runs_and_produces_the_output_on_the_page(tmp_path):
+def test_every_block_runs_with_the_documented_output(tmp_path):
     program = tmp_path / "bin" / "wdspec"
     program.parent.mkdir()
     program.write_text(f"#!{sys.executable}\nfrom wdspec.cli.main import main\nmain()\n")

@@ -38,7 +38,7 @@ def packed(samples, **options):
     return file.getvalue()
 
 
-def test_pyarrow_reads_what_was_written(monkeypatch):
+def test_pyarrow_reads_the_written_file(monkeypatch):
     monkeypatch.setattr(parquet_writer, "GROUP_ROWS", 7)
     data = packed(SAMPLES)
     found = pq.ParquetFile(io.BytesIO(data))

@@ -26,18 +26,18 @@ def counts(folder):
     return found
 
 
-def test_ten_samples_by_four_make_shards_of_4_4_and_2(tmp_path):
+def test_ten_samples_in_fours_fill_shards_of_4_4_and_2(tmp_path):
     write(tmp_path / "a-%03d.tar", 10, maxcount=4)
     assert counts(tmp_path) == {"a-000.tar": 4, "a-001.tar": 4, "a-002.tar": 2}
 
 
-def test_fifty_samples_by_five_make_ten_shards(tmp_path):
+def test_fifty_samples_in_fives_fill_ten_shards(tmp_path):
     writer = write(tmp_path / "a-%06d.tar", 50, maxcount=5)
     assert len(counts(tmp_path)) == 10
     assert [(shard.samples, shard.name) for shard in writer.shards][-1] == (5, f"{tmp_path}/a-000009.tar")
 
 
-def test_no_samples_make_no_file(tmp_path):
+def test_without_samples_no_file_is_written(tmp_path):
     write(tmp_path / "a-%d.tar", 0)
     assert os.listdir(tmp_path) == []
 
@@ -73,7 +73,7 @@ def test_numbers_start_at_the_given_number_and_the_suffix_compresses(tmp_path):
     assert (tmp_path / "a-7.tar.gz").read_bytes()[:2] == b"\x1f\x8b"
 
 
-def test_an_opener_gives_the_files(tmp_path):
+def test_an_opener_provides_the_files(tmp_path):
     files = {}
 
     class File(io.BytesIO):
@@ -126,7 +126,7 @@ def test_two_writers_on_one_pattern_are_an_error(tmp_path):
     second.abort()
 
 
-def test_a_writer_whose_shard_was_replaced_meanwhile_gets_an_error_at_the_end(tmp_path):
+def test_a_writer_fails_on_close_if_its_shard_was_replaced(tmp_path):
     with wdspec.ShardWriter(f"{tmp_path}/a-%d.tar", maxcount=1, verbose=0) as first:
         first.write({"__key__": "a", "cls": 1})
         first.write({"__key__": "b", "cls": 1})
@@ -136,7 +136,7 @@ def test_a_writer_whose_shard_was_replaced_meanwhile_gets_an_error_at_the_end(tm
             first.close()
 
 
-def test_a_writer_does_not_replace_what_another_finished_meanwhile(tmp_path):
+def test_a_writer_does_not_replace_a_file_finished_by_another(tmp_path):
     with wdspec.ShardWriter(f"{tmp_path}/a-%d.tar", maxcount=1, verbose=0) as first:
         first.write({"__key__": "a", "cls": 1})
         with wdspec.TarWriter(f"{tmp_path}/a-1.tar") as second:

@@ -34,7 +34,7 @@ def test_a_sample_becomes_one_member_for_each_field_sorted_by_name(tmp_path):
     assert read(tmp_path / "a.tar") == [{"__key__": "k", "b.txt": b"x", "cls": b"3", "png": b"p"}]
 
 
-def test_the_same_samples_give_the_same_bytes_whatever_the_time_and_the_order_of_fields(tmp_path):
+def test_the_same_samples_give_the_same_bytes_at_any_time_and_field_order(tmp_path):
     files = []
     for sample in (SAMPLE, dict(reversed(SAMPLE.items()))):
         file = io.BytesIO()
@@ -49,14 +49,14 @@ def test_the_same_samples_give_the_same_bytes_whatever_the_time_and_the_order_of
     [("a.tar.gz", b"\x1f\x8b"), ("a.tgz", b"\x1f\x8b"), ("a.tar.bz2", b"BZh"), ("a.txz", b"\xfd7zXZ"),
      ("a.tar.zst", b"\x28\xb5\x2f\xfd")],
 )  # fmt: skip
-def test_the_name_says_how_the_shard_is_compressed(tmp_path, name, magic):
+def test_the_name_sets_the_compression(tmp_path, name, magic):
     with wdspec.TarWriter(tmp_path / name) as writer:
         writer.write(SAMPLE)
     assert (tmp_path / name).read_bytes().startswith(magic)
     assert read(tmp_path / name) == [{"__key__": "a/000", "cls": b"7", "txt": b"seven"}]
 
 
-def test_an_argument_sets_it_too(tmp_path):
+def test_an_argument_sets_the_compression(tmp_path):
     for compress, magic in [("gz", b"\x1f\x8b"), ("xz", b"\xfd7zXZ"), (False, b"k.cls")]:
         with wdspec.TarWriter(str(tmp_path / "a.tar.gz"), compress=compress) as writer:
             writer.write({"__key__": "k", "cls": 1})
@@ -76,7 +76,7 @@ def test_an_exception_removes_everything(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_killed_writer_leaves_no_file_of_the_final_name(tmp_path):
+def test_a_killed_writer_leaves_no_file_with_the_final_name(tmp_path):
     code = (
         "import os, wdspec\n"
         f"writer = wdspec.ShardWriter({str(tmp_path)!r} + '/a-%d.tar', maxcount=10, verbose=0)\n"
@@ -102,7 +102,7 @@ def test_a_writer_that_is_never_closed_warns_and_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(
     "reach", ["", "me = [writer]; me.append(me); writer.me = me", "sys.modules['kept'] = writer"]
 )
-def test_a_program_that_ends_without_closing_its_writer_warns_visibly(tmp_path, kind, reach):
+def test_a_program_that_exits_without_closing_its_writer_warns(tmp_path, kind, reach):
     code = f"""
 import os, sys, wdspec
 pattern = {str(tmp_path)!r} + '/a-%d.tar'
@@ -149,12 +149,12 @@ def test_a_sample_that_cannot_be_encoded_leaves_no_trace(tmp_path):
         (None, "the sample has no `__key__`"),
     ],
 )
-def test_keys_that_would_not_be_read_back_are_refused(key, said):
+def test_keys_that_would_not_round_trip_are_rejected(key, said):
     with pytest.raises(wdspec.FieldError, match=said):
         wdspec.TarWriter(io.BytesIO()).write({"__key__": key, "cls": 1})
 
 
-def test_a_dot_in_a_folder_is_fine_and_with_last_dot_in_the_key_too():
+def test_a_dot_is_allowed_in_a_folder_and_with_last_dot_in_the_key():
     file = io.BytesIO()
     with wdspec.TarWriter(file) as writer:
         writer.write({"__key__": "v1.2/a", "cls": 1})
@@ -177,13 +177,13 @@ def test_a_dot_in_a_folder_is_fine_and_with_last_dot_in_the_key_too():
         ({}, "the sample has no fields"),
     ],
 )
-def test_fields_that_would_not_be_read_back_are_refused(fields, said):
+def test_fields_that_would_not_round_trip_are_rejected(fields, said):
     writer = wdspec.TarWriter(io.BytesIO(), encoder=lambda sample: sample)
     with pytest.raises((wdspec.FieldError), match=said):
         writer.write({"__key__": "a", **fields})
 
 
-def test_a_repeated_key_is_refused():
+def test_a_repeated_key_is_rejected():
     writer = wdspec.TarWriter(io.BytesIO())
     writer.write(SAMPLE)
     with pytest.raises(wdspec.FieldError, match="already has a sample with the same key"):
@@ -209,7 +209,7 @@ def test_entries_that_start_with_an_underscore_are_kept_on_request():
         assert list(TarSamples(rewound(file))) == [{"__key__": "a", **fields}]
 
 
-def test_an_open_file_stays_open_and_a_writer_without_samples_writes_an_empty_tar():
+def test_a_file_object_stays_open_and_no_samples_write_an_empty_tar():
     file = io.BytesIO()
     wdspec.TarWriter(file).close()
     assert list(TarSamples(rewound(file), may_be_empty=True)) == []
@@ -217,7 +217,7 @@ def test_an_open_file_stays_open_and_a_writer_without_samples_writes_an_empty_ta
         assert tar.getnames() == []
 
 
-def test_a_closed_writer_takes_no_more():
+def test_a_closed_writer_accepts_no_samples():
     writer = wdspec.TarWriter(io.BytesIO())
     writer.close()
     writer.close()
@@ -225,7 +225,7 @@ def test_a_closed_writer_takes_no_more():
         writer.write(SAMPLE)
 
 
-def test_a_user_a_group_a_mode_and_a_time_can_be_given():
+def test_user_group_mode_and_time_can_be_set():
     file = io.BytesIO()
     with wdspec.TarWriter(file, user="me", group="us", mode=0o600, mtime=12) as writer:
         writer.write(SAMPLE)
@@ -235,7 +235,7 @@ def test_a_user_a_group_a_mode_and_a_time_can_be_given():
     assert (info.uname, info.gname, info.mode, info.mtime) == ("me", "us", 0o600, 12)
 
 
-def test_a_write_that_failed_loses_the_shard_and_closing_says_so(tmp_path):
+def test_a_failed_write_discards_the_shard_and_close_reports_it(tmp_path):
     class Full(io.RawIOBase):
         def write(self, data):
             raise OSError(28, "No space left on device")

@@ -1,4 +1,4 @@
-"""A Slurm cluster of one node, started by the tests: munged, slurmctld and slurmd with files of their own."""
+"""A Slurm cluster of one node, started by the tests: munged, slurmctld and slurmd with separate files."""
 
 from __future__ import annotations
 

@@ -308,8 +308,8 @@ def listed_archives(composition: Composition) -> Findings:
 @rule(
     "W105",
     "a URL that looks misspelled",
-    "Its scheme is nearly a known one, or has one slash where two belong. It may still be right, if you have an "
-    "opener or a rewrite rule for it.",
+    "Its scheme is similar to a known one, or is followed by one slash instead of two. It may still be correct if "
+    "you have an opener or a rewrite rule for it.",
     keys="shards",
     bad="dataset:\n  - shards: htps://host/a.tar\n",
     good="dataset:\n  - shards: https://host/a.tar\n",
@@ -504,7 +504,7 @@ def untyped_tokens(composition: Composition) -> Findings:
 @rule(
     "E337",
     "an end of documents that is not used",
-    "With `length`, samples are consecutive tokens, and documents do not matter.",
+    "With `length`, samples are consecutive tokens, regardless of documents.",
     keys="tokens",
     bad="dataset:\n  - {shards: a.npy, tokens: {length: 2048, eos: 0}}\n",
     good="dataset:\n  - {shards: a.npy, tokens: {eos: 0, dtype: uint16}}\n",

@@ -10,7 +10,7 @@ FILES = sorted(HOUSE.rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(HOUSE)))
-def test_a_file_says_what_it_is_for(path):
+def test_every_file_states_its_purpose(path):
     assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
 
 

@@ -1,4 +1,4 @@
-"""Hashes that are alike are found in pieces as well as at once."""
+"""Equal hashes are found in blocks as well as all at once."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from wdspec.jobs.check.hashes import HashFile
 
 
 @pytest.mark.parametrize("most", [1 << 24, 1000, 64])
-def test_alike_hashes_are_found_whatever_is_sorted_at_a_time(most):
+def test_equal_hashes_are_found_with_any_sort_block(most):
     rng = np.random.default_rng(3)
     hashes = rng.integers(0, 1 << 63, 5000, dtype=np.uint64) * np.uint64(2)
     hashes[100:120] = hashes[900:920]

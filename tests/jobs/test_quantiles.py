@@ -1,4 +1,4 @@
-"""The spread of a source is put together from those of its shards: some of it exactly, the rest within a bound."""
+"""The distribution of a source is combined from those of its shards: some values exactly, the rest within a bound."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ shards = st.lists(st.lists(st.integers(0, 10**7), min_size=20, max_size=60), min
 
 @settings(max_examples=25, deadline=None)
 @given(shards)
-def test_count_mean_and_ends_are_exact_and_each_quantile_lies_within_a_quarter(of_shards):
+def test_count_mean_min_and_max_are_exact_and_quantiles_within_a_quarter(of_shards):
     found = pool([spread_of(sizes) for sizes in of_shards])
     every = np.concatenate([np.array(sizes) for sizes in of_shards])
     assert found.count == len(every)
@@ -26,7 +26,7 @@ def test_count_mean_and_ends_are_exact_and_each_quantile_lies_within_a_quarter(o
 
 
 @pytest.mark.parametrize("sizes", [[7], [3] * 9, list(range(1000)), [1] * 500 + [10**9] * 500])
-def test_shards_that_are_alike_have_the_quantiles_of_one(sizes):
+def test_equal_shards_have_the_quantiles_of_one(sizes):
     alone = spread_of(sizes)
     together = pool([alone] * 4)
     assert together.count == 4 * len(sizes)

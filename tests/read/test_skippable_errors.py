@@ -81,7 +81,7 @@ def test_mistakes_in_the_spec_or_the_environment_are_never_skipped(read, skip, s
         read(skip, **source)
 
 
-def test_a_library_that_is_missing_is_not_a_bad_sample(tmp_path, monkeypatch):
+def test_a_missing_library_is_not_a_bad_sample(tmp_path, monkeypatch):
     write_shard(tmp_path / "x.tar", [("k", {"mp": b"\x01"})])
     hide_library(monkeypatch, "msgpack")
     spec = {"dataset": [{"shards": f"{tmp_path}/x.tar"}], "errors": "skip"}
@@ -99,7 +99,7 @@ def test_a_library_that_is_missing_is_not_a_bad_sample(tmp_path, monkeypatch):
         ({"map": "skipping:none"}, wdspec.FieldError),
     ],
 )
-def test_errors_raised_by_functions_of_the_spec_are_not_errors_of_the_data(read, skip, source, error):
+def test_errors_in_user_functions_are_not_data_errors(read, skip, source, error):
     with pytest.raises(error) as caught:
         read(skip, **source)
     if error is not wdspec.FieldError and hasattr(caught.value, "__notes__"):
@@ -112,7 +112,7 @@ def test_it_is_skipped_if_the_spec_names_it(read, skip, source):
     assert read(skip, **source) == [n for n in range(30) if n % 3][:10]
 
 
-def test_a_function_that_rejects_bytes_is_a_field_that_cannot_be_decoded(read):
+def test_a_function_that_rejects_bytes_makes_an_undecodable_field(read):
     with pytest.raises(wdspec.FieldError, match="no such picture"):
         read(False, decode={"cls": "skipping:refuses"})
     with pytest.raises(wdspec.ShardError, match=r"skipped: D203 30"):
@@ -121,18 +121,18 @@ def test_a_function_that_rejects_bytes_is_a_field_that_cannot_be_decoded(read):
 
 @pytest.mark.parametrize("skip", [True, DATA, "shard"])
 @pytest.mark.parametrize("function", ["missspells", "refuses"])
-def test_errors_raised_by_a_user_decoder_are_not_errors_of_the_data(read, skip, function):
+def test_errors_in_a_user_decoder_are_not_data_errors(read, skip, function):
     with pytest.raises(wdspec.FieldError, match=f"cannot decode as skipping:{function}") as caught:
         read(skip, decode={"cls": f"skipping:{function}"})
     assert isinstance(caught.value.__cause__, (AttributeError, ValueError))
 
 
-def test_a_user_decoder_may_blame_the_data(read):
+def test_a_user_decoder_can_raise_a_data_error(read):
     assert read(True, decode={"cls": "skipping:knows"}) == [n for n in range(30) if n % 3][:10]
 
 
 @pytest.mark.parametrize(("suffix", "secure"), [("pyd", False), ("ten", False), ("pth", True)])
-def test_fields_that_are_refused_by_their_name_are_not_bad_samples(tmp_path, monkeypatch, suffix, secure):
+def test_fields_rejected_by_name_are_not_bad_samples(tmp_path, monkeypatch, suffix, secure):
     monkeypatch.setenv("WDS_SECURE", "1" if secure else "")
     write_shard(
         tmp_path / "x.tar", [(f"k{n}", {suffix: b"N."} if n % 2 else {"cls": b"1"}) for n in range(9)]

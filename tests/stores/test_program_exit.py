@@ -22,6 +22,6 @@ expected = Expected()
 """
 
 
-def test_the_end_of_a_program_does_not_wait_for_a_thread_that_is_no_more():
+def test_program_exit_does_not_wait_for_a_dead_thread():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (0, "closed\n", "")

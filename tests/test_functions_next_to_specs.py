@@ -54,7 +54,7 @@ def first(spec: Any) -> Any:
     return next(iter(wdspec.compile(spec)))
 
 
-def test_the_module_next_to_the_spec_wins_over_those_of_path_and_working_directory(folder: Path) -> None:
+def test_the_module_next_to_the_spec_wins(folder: Path) -> None:
     sys.path.insert(0, str(folder / "path"))
     (folder / "path").mkdir()
     for name in ("specs", "path", "work"):
@@ -66,7 +66,7 @@ def test_the_module_next_to_the_spec_wins_over_those_of_path_and_working_directo
 
 
 @pytest.mark.parametrize(("places", "wins"), [(["path", "work"], "path"), (["work"], "work")])
-def test_then_pythons_path_and_then_the_working_directory(folder: Path, places: list[str], wins: str) -> None:
+def test_pythonpath_precedes_the_working_directory(folder: Path, places: list[str], wins: str) -> None:
     (folder / "path").mkdir()
     sys.path.insert(0, str(folder / "path"))
     for name in places:
@@ -75,13 +75,13 @@ def test_then_pythons_path_and_then_the_working_directory(folder: Path, places: 
     assert first("../specs/train.yaml")["cls"] == wins
 
 
-def test_workers_find_it_too(folder: Path) -> None:
+def test_workers_find_it(folder: Path) -> None:
     code(folder / "specs", "specs")
     with wdspec.loader("../specs/train.yaml", num_workers=1) as loader:
         assert next(iter(loader))["where"] == ["specs!"] * 4
 
 
-def test_another_module_of_that_name_is_an_error_and_does_not_run_silently(folder: Path) -> None:
+def test_another_module_with_the_same_name_is_an_error(folder: Path) -> None:
     code(folder / "specs", "specs")
     code(folder / "work", "work")
     (folder / "work/helper_beside.py").write_text("MARK = '?'\n")
@@ -105,7 +105,7 @@ def test_explain_shows_where_it_is_and_runs_nothing(folder: Path) -> None:
     assert within("validate", folder / "specs/train.yaml", folder=folder)
 
 
-def test_an_absent_function_is_named_with_one_that_exists(tmp_path: Path) -> None:
+def test_a_missing_function_is_reported_with_a_similar_one(tmp_path: Path) -> None:
     (tmp_path / "with_identity.py").write_text("def identity(sample): return sample\n")
     with pytest.raises(SpecError, match=r"`with_identity` has no `idnet`; did you mean `identity`\?"):
         import_function("with_identity:idnet", "map", str(tmp_path))

@@ -23,8 +23,8 @@ from wdspec import FieldError, ShardError, SpecError, UsageError
 
 ROWS = 34
 ELSEWHERE = {
-    15: "tests/cache/test_reading.py::test_what_is_no_whole_shard_is_an_error_and_leaves_nothing",
-    29: "tests/peers/test_writers.py::test_the_tar_format_that_is_asked_for_is_the_one_that_is_written",
+    15: "tests/cache/test_reading.py::test_an_incomplete_shard_is_an_error_and_leaves_nothing",
+    29: "tests/peers/test_writers.py::test_the_requested_tar_format_is_written",
 }
 
 
@@ -41,7 +41,7 @@ def test_every_row_has_its_test():
 
 
 @pytest.mark.parametrize("name", ["s.yaml", "s.yml", "s.json"])
-def test_01_a_dataset_may_be_a_spec(source, tmp_path, name):
+def test_01_a_dataset_can_be_a_spec(source, tmp_path, name):
     (tmp_path / name).write_text(json.dumps({"dataset": [{"shards": source(2, 3)}], "epoch": 6}))
     dataset = wds.WebDataset(str(tmp_path / name)).to_tuple("cls")
     assert sorted(value for (value,) in dataset) == list(range(6))
@@ -58,7 +58,7 @@ def test_01_a_dataset_may_be_a_spec(source, tmp_path, name):
         {"resampled": True, "empty_check": False},
     ],
 )
-def test_values_of_a_spec_are_not_repeated_as_arguments(source, given):
+def test_spec_values_are_not_repeated_as_arguments(source, given):
     spec = {"dataset": [{"shards": source(2, 3)}], "epoch": 6}
     names = ", ".join(f"`{name}`" for name in given)
     with pytest.raises(UsageError, match=rf"^{names} would have no effect with a spec"):
@@ -66,7 +66,7 @@ def test_values_of_a_spec_are_not_repeated_as_arguments(source, given):
     assert len(wds.WebDataset(spec, length=3)) == 3
 
 
-def test_02_each_epoch_draws_other_shards_also_in_workers(source):
+def test_02_each_epoch_draws_different_shards_also_in_workers(source):
     dataset = wds.WebDataset({"datasets": [{"shards": source(6, 1), "choose": 4}]})
     loader = DataLoader(dataset, batch_size=None, num_workers=2)
     epochs = [frozenset(keys(loader)) for _ in range(6)]
@@ -74,7 +74,7 @@ def test_02_each_epoch_draws_other_shards_also_in_workers(source):
     assert len(set(epochs)) > 1
 
 
-def test_03_an_error_says_what_is_wrong_with_a_spec():
+def test_03_an_error_explains_what_is_wrong_with_a_spec():
     with pytest.raises(UsageError, match=r"unknown key `shads`; did you mean `shards`"):
         wds.WebDataset({"datasets": [{"shads": "a.tar"}]})
     with pytest.raises(SpecError, match="shads"):
@@ -103,7 +103,7 @@ def test_06_a_seed_in_the_environment_works_with_detshuffle(source, monkeypatch)
     assert orders[0] != orders[1] == orders[2]
 
 
-def test_07_each_pass_has_another_order_of_shards(source):
+def test_07_each_pass_has_a_different_shard_order(source):
     dataset = wds.WebDataset(source(6, 1), shardshuffle=True)
     assert keys(dataset) != keys(dataset)
 
@@ -141,13 +141,13 @@ def test_11_the_status_of_a_pipe_is_checked_whatever_the_verbosity(tar, monkeypa
 
 
 @pytest.mark.parametrize("name", ["a#1.tar", "a?b.tar", "a b.tar", "-x.tar"])
-def test_12_any_name_of_a_file_can_be_read(tar, name):
+def test_12_any_file_name_can_be_read(tar, name):
     url = tar(("a.txt", b"x"), name=name)
     assert keys(wds.WebDataset(url.replace("?", r"\?") if "?" in name else url)) == ["a"]
     assert keys(wds.WebDataset("file:" + url.replace(" ", "%20").replace("?", "%3F"))) == ["a"]
 
 
-def test_13_rules_may_end_in_a_semicolon_hold_an_equals_sign_and_reach_files(tar, tmp_path, monkeypatch):
+def test_13_rules_can_end_in_a_semicolon_contain_equals_signs_and_match_files(tar, tmp_path, monkeypatch):
     tar(("a.txt", b"x"), name="there.tar")
     monkeypatch.setenv("WDS_REWRITE", rf"/from\=here/={tmp_path}/;")
     assert keys(wds.WebDataset("/from=here/there.tar")) == ["a"]
@@ -160,7 +160,7 @@ def test_14_different_urls_have_different_copies(tmp_path):
     assert len({resolver(url).copies.path for url in dataset.stages[0].urls}) == 4
 
 
-def test_16_the_most_recently_used_copies_stay(tmp_path):
+def test_16_the_most_recently_used_copies_are_kept(tmp_path):
     # What counts is use, not age: tests/cache shows it; here that there is a limit at all.
     reader = wds.WebDataset("http://h/a.tar", cache_dir=tmp_path, cache_size=1000).stages[-1].args[0]
     assert reader.storage.cache.rules.limit == 1000
@@ -181,12 +181,12 @@ def test_17_json_null_is_none():
     assert decoded({"json": b"null"})["json"] is None
 
 
-def test_18_a_decoding_error_says_something():
+def test_18_a_decoding_error_has_a_message():
     with pytest.raises(FieldError, match=r"cannot decode as int|cannot decode as cls"):
         decoded({"cls": b"three"})
 
 
-def test_19_arrays_are_writable_and_16_bits_are_kept():
+def test_19_arrays_are_writable_and_keep_16_bits():
     image = decoded({"png": png(np.zeros((2, 2, 3), np.uint8))}, "rgb8")["png"]
     image += 1
     deep = decoded({"png": png(np.array([[0, 32768, 65535]], np.uint16))}, "l")["png"]
@@ -231,7 +231,7 @@ def test_22_a_batch_comes_with_its_last_sample():
     assert pulled == [0, 1, 2, 3]
 
 
-def test_23_an_epoch_is_that_of_all_workers_and_changes_nothing_else(source):
+def test_23_an_epoch_counts_all_workers_and_changes_nothing_else(source):
     dataset = wds.WebDataset(source(2, 10))
     epoch = dataset.with_epoch(10, over="job")
     assert epoch is not dataset
@@ -240,7 +240,7 @@ def test_23_an_epoch_is_that_of_all_workers_and_changes_nothing_else(source):
     assert len({key for _ in range(2) for key in keys(epoch)}) == 20
 
 
-def test_24_repeating_can_be_cut_to_n():
+def test_24_repeating_can_be_limited_to_n():
     assert list(wds.DataPipeline(range(10)).repeat(1, nbatches=3)) == [0, 1, 2]
 
 
@@ -249,7 +249,7 @@ def test_25_a_pipeline_with_a_length_pickles():
 
 
 @pytest.mark.parametrize("shares", [[0, 0], [-1, 2], [1]])
-def test_26_shares_are_checked_before_anything_is_mixed(shares):
+def test_26_shares_are_checked_before_mixing(shares):
     with pytest.raises(UsageError, match="share"):
         wds.RandomMix([[1], [2]], shares)
 
@@ -277,7 +277,7 @@ def test_30_a_writer_without_samples_writes_no_shard(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_31_what_the_encoders_write_the_decoders_read(tmp_path):
+def test_31_decoders_read_what_encoders_write(tmp_path):
     with wds.TarWriter(str(tmp_path / "a.tar")) as writer:
         writer.write({"__key__": "a", "json": '"a text"', "count": 3, "class": 4})
     (sample,) = wds.WebDataset(str(tmp_path / "a.tar")).decode()
@@ -301,7 +301,7 @@ def test_33_a_handler_that_warns_does_not_wait():
     assert time.perf_counter() - start < 20
 
 
-def test_34_batches_have_their_fields_in_the_order_of_the_first_sample():
+def test_34_batch_fields_follow_the_order_of_the_first_sample():
     names = [f"field{i}" for i in range(50)]
     batch = next(iter(wds.DataPipeline([dict.fromkeys(names, 1)] * 2).batched(2)))
     assert list(batch) == names

@@ -21,7 +21,7 @@ def folder(tmp_path, request):
     return tmp_path
 
 
-def test_all_make_one_sample_cache(folder, monkeypatch):
+def test_all_processes_build_one_sample_cache(folder, monkeypatch):
     path = folder / "cache.db"
 
     def fill(number):
@@ -33,7 +33,7 @@ def test_all_make_one_sample_cache(folder, monkeypatch):
     assert at_once(fill) == [[[number * 100 + i for i in range(10)]] * 2 for number in range(PROCESSES)]
 
 
-def test_all_open_sample_caches_that_others_are_making(folder):
+def test_all_processes_open_sample_caches_under_construction(folder):
     few = 6  # and often: SQLite refuses the one or other at once, where two wait for each other
     turns = multiprocessing.get_context("fork").Barrier(few)
 
@@ -46,7 +46,7 @@ def test_all_open_sample_caches_that_others_are_making(folder):
     assert at_once(open_all, few) == [None] * few
 
 
-def test_all_start_one_cache_of_shards(folder):
+def test_all_processes_start_one_shard_cache(folder):
     def add(number):
         index = Index(str(folder / "cache"))
         index.make()
@@ -59,7 +59,7 @@ def test_all_start_one_cache_of_shards(folder):
     assert len(list(index.entries.by_use())) == PROCESSES
 
 
-def test_all_log_their_skips_in_one_file(folder):
+def test_all_processes_log_skips_to_one_file(folder):
     path = str(folder / "logs" / "skips.jsonl")
 
     def log(number):
@@ -72,7 +72,7 @@ def test_all_log_their_skips_in_one_file(folder):
     assert found == [(number, turn) for number in range(PROCESSES) for turn in range(20)]
 
 
-def test_one_writes_a_file_and_all_others_are_refused(folder):
+def test_one_process_writes_a_file_and_the_others_are_rejected(folder):
     path = str(folder / "new" / "shard.tar")
 
     def write(number):
@@ -92,7 +92,7 @@ def test_one_writes_a_file_and_all_others_are_refused(folder):
     assert os.listdir(folder / "new") == ["shard.tar"]
 
 
-def test_a_lock_is_held_by_one_at_a_time(folder):
+def test_one_process_holds_a_lock_at_a_time(folder):
     path, counter = folder / "lock", folder / "counter"
     counter.write_text("0")
 

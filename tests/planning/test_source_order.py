@@ -106,6 +106,6 @@ def test_random_specs_are_independent_of_the_order_of_their_sources(number):
     check(golden.spec_number(number))
 
 
-def test_permuting_does_move_sources():
+def test_permuting_moves_sources():
     moved = [permuted(kind, random.Random(0))["dataset"] != kind["dataset"] for kind in KINDS.values()]
     assert all(moved)

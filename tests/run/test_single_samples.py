@@ -45,7 +45,7 @@ def samples_and_states(spec, stop=None):
 
 @pytest.mark.parametrize("sources", ["a", "abc"])
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "a sample lost"])
-def test_samples_and_states_are_those_of_batches_of_one(urls, way, sources, monkeypatch):
+def test_samples_and_states_equal_those_of_batches_of_one(urls, way, sources, monkeypatch):
     spec = make(urls, way, sources)
     found = samples_and_states(spec, 17)
     with monkeypatch.context() as patch:
@@ -60,7 +60,7 @@ def test_samples_and_states_are_those_of_batches_of_one(urls, way, sources, monk
         ]
 
 
-def test_shares_that_are_set_hold_from_the_next_sample(urls):
+def test_set_shares_apply_from_the_next_sample(urls):
     dataset = wdspec.compile(make(urls, "one source", "ab"))
     samples = iter(dataset)
     for _ in range(10):

@@ -55,13 +55,13 @@ def test_modules_of_webdataset_have_the_names_that_code_imports(module: str) -> 
         ("writer", "numpy_dumps", "TarWriter"),
     ],
 )
-def test_a_missing_name_says_what_to_use(module: str, name: str, hint: str) -> None:
+def test_a_missing_name_suggests_a_replacement(module: str, name: str, hint: str) -> None:
     with pytest.raises(AttributeError, match="use ") as error:
         getattr(importlib.import_module(f"wdspec.{module}"), name)
     assert hint in str(error.value)
 
 
-def test_stages_are_made_as_webdataset_makes_them() -> None:
+def test_stages_are_built_as_in_webdataset() -> None:
     class Doubled(wds.PipelineStage):
         def run(self, source: Any) -> Any:
             return (2 * item for item in source)
@@ -92,7 +92,7 @@ def test_members_are_split_and_grouped() -> None:
     assert [sample.get("X") for sample in cut(members, lcase=False, suffixes={"X"})] == ["X", "X"]
 
 
-def test_lists_of_shards_are_texts() -> None:
+def test_shard_lists_contain_strings() -> None:
     shards = wds.SimpleShardList("a-{0..9}.tar")
     assert shards.urls == [f"a-{i}.tar" for i in range(10)]
     assert shards.urls[3].endswith("3.tar")
@@ -101,7 +101,7 @@ def test_lists_of_shards_are_texts() -> None:
     assert wds.shardlists.expand_source(lambda: iter("abc"), max_urls=2) == ["a", "b"]
 
 
-def test_resampled_shards_alone_and_with_a_given_seed() -> None:
+def test_resampled_shards_with_and_without_a_seed() -> None:
     def drawn(**more: Any) -> list[str]:
         shards = wds.ResampledShards("a-{000..999}.tar", 20, 5, **more)
         return [shard["url"] for shard in shards]
@@ -170,7 +170,7 @@ def test_batches_keep_the_types_of_webdataset_on_request() -> None:
         wds.default_collation_fn([{"a": 1}, {"b": 1}], combine_tensors=True)
 
 
-def test_pipelines_are_used_as_webdatasets_are(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_pipelines_are_used_as_in_webdataset(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     urls = write_source(tmp_path, "a", shards=2, samples=3)
     caplog.set_level("INFO", "wdspec")
     with wds.WebDataset(urls, wds.warn_and_continue, shardshuffle=False, verbose=True) as dataset:
@@ -188,7 +188,7 @@ def test_pipelines_are_used_as_webdatasets_are(tmp_path: Path, caplog: pytest.Lo
     assert len(list(wds.DataPipeline(wds.SimpleShardList(urls), wds.tarfile_samples))) == 6
 
 
-def test_map_dict_raises_what_dicts_raise() -> None:
+def test_map_dict_raises_the_errors_of_dicts() -> None:
     stage = wds.map_dict(b=str)
     with pytest.raises(wds.FieldError, match="'b'"):
         list(stage([{"a": 1}]))
@@ -201,7 +201,7 @@ def _items(dataset: Any, workers: int) -> int:
     return sum(1 for _ in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=workers))
 
 
-def test_an_epoch_is_that_of_each_worker_as_in_webdataset(tmp_path: Path) -> None:
+def test_an_epoch_counts_per_worker_as_in_webdataset(tmp_path: Path) -> None:
     import webdataset
 
     urls = write_source(tmp_path, "a", shards=2, samples=4)
@@ -214,7 +214,7 @@ def test_an_epoch_is_that_of_each_worker_as_in_webdataset(tmp_path: Path) -> Non
     assert len(list(batches)) == 10
 
 
-def test_shard_writers_have_the_attributes_of_webdatasets(tmp_path: Path) -> None:
+def test_shard_writers_have_the_attributes_of_webdataset(tmp_path: Path) -> None:
     import webdataset
 
     def states(writer: Any) -> Any:
@@ -246,7 +246,7 @@ def test_shard_writers_have_the_attributes_of_webdatasets(tmp_path: Path) -> Non
     theirs.close()
 
 
-def test_decoding_errors_have_the_attributes_of_webdatasets(tmp_path: Path) -> None:
+def test_decoding_errors_have_the_attributes_of_webdataset(tmp_path: Path) -> None:
     errors: list[Any] = []
     samples = [{"__key__": "a", "__url__": "u", "cls": b"x"}]
     list(wds.DataPipeline(samples).decode(handler=lambda error: errors.append(error) or True))

@@ -81,7 +81,7 @@ DOORS: dict[str, tuple[str, Callable[[Any], bytes]]] = {
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("secure", [False, True], ids=["by default", "WDS_SECURE=1"])
 @pytest.mark.parametrize("face", ["spec", "python"])
-def test_no_door_unpickles(
+def test_no_way_in_unpickles(
     door: str, secure: bool, face: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if secure:
@@ -110,7 +110,7 @@ def test_the_same_payloads_run_when_pickle_is_allowed(door: str, face: str, tmp_
 
 @pytest.mark.parametrize("suffix", ["x", "jpg", "txt", "pkl", "npy"])
 @pytest.mark.parametrize("name", ["pkl", "pickle", "pyd"])
-def test_no_map_of_names_leads_to_pickle(suffix: str, name: str) -> None:
+def test_no_decoder_name_leads_to_pickle(suffix: str, name: str) -> None:
     with pytest.raises(SpecError, match=r"allow: \[pickle\]"):
         SampleFields(fields={suffix: name}, secure=False)
     with pytest.raises(SpecError, match=r"allow: \[pickle\]"):
@@ -129,7 +129,7 @@ def test_secure_mode_cannot_be_overridden(name: str, monkeypatch: pytest.MonkeyP
         Decoder(allow=("pickle",))
 
 
-def test_a_refusal_says_what_to_do() -> None:
+def test_a_rejection_explains_the_remedy() -> None:
     sample = {"__key__": "0001", "__url__": "a.tar", "pyd": pickle.dumps(1)}
     with pytest.raises(UsageError, match=r"allow: \[pickle\].*raw.*\[url a.tar, key 0001, field pyd\]"):
         SampleFields(secure=False)(sample)
@@ -138,7 +138,7 @@ def test_a_refusal_says_what_to_do() -> None:
     assert SampleFields(fields={"pyd": "raw"}, secure=True)(sample) == sample
 
 
-def test_a_pth_of_tensors_needs_no_consent_but_is_refused_under_secure_mode() -> None:
+def test_a_pth_of_tensors_is_allowed_except_in_secure_mode() -> None:
     data = torch_of({"a": torch.arange(3), "b": [1, "x"]})
     found = SampleFields(secure=False)({"pth": data})
     assert found is not None
@@ -147,23 +147,19 @@ def test_a_pth_of_tensors_needs_no_consent_but_is_refused_under_secure_mode() ->
         SampleFields(secure=True)({"pth": data})
 
 
-def test_a_pth_of_objects_names_the_remedy() -> None:
+def test_the_error_for_a_pth_of_objects_names_the_remedy() -> None:
     with pytest.raises(FieldError, match=r"more than tensors.*allow: \[pickle\]"):
         SampleFields(secure=False)({"pth": torch_of({"a": object})})
 
 
 @pytest.mark.parametrize("version", ["2.5.1+cpu", "2.9.1"])
-def test_torch_before_the_holes_were_closed_does_not_read_pth(
-    version: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vulnerable_torch_versions_do_not_read_pth(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", version)
     with pytest.raises(UsageError, match="CVE"):
         SampleFields(secure=False)({"pth": torch_of(torch.ones(1))})
 
 
-def test_a_variable_that_makes_torch_careless_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_that_weakens_torch_has_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     with pytest.raises(FieldError):
         SampleFields(secure=False)({"pth": torch_of(Payload(tmp_path / "made"))})
@@ -179,7 +175,7 @@ def ext_types(payload: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("secure", ["", "1"], ids=["by default", "WDS_SECURE=1"])
-def test_no_tag_of_cbor_and_no_extension_type_of_messagepack_unpickles(
+def test_cbor_tags_and_messagepack_extensions_never_unpickle(
     secure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WDS_SECURE", secure)
@@ -194,7 +190,7 @@ def test_no_tag_of_cbor_and_no_extension_type_of_messagepack_unpickles(
 
 @pytest.mark.parametrize("secure", ["", "1"], ids=["by default", "WDS_SECURE=1"])
 @pytest.mark.parametrize("suffix", ["cbors", "mps", "jsonl"])
-def test_no_sequence_of_records_unpickles(
+def test_record_sequences_never_unpickle(
     suffix: str, secure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WDS_SECURE", secure)
@@ -215,7 +211,7 @@ def test_no_sequence_of_records_unpickles(
 
 
 @pytest.mark.parametrize("secure", ["", "1"], ids=["by default", "WDS_SECURE=1"])
-def test_no_map_of_functions_brings_pickle_in(
+def test_a_map_of_functions_never_enables_pickle(
     secure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """webdataset's `xdecode` unpickles `pyd` by itself, and its chains of handlers end in readers that do."""
@@ -239,7 +235,7 @@ def test_no_map_of_functions_brings_pickle_in(
 
 @pytest.mark.parametrize("secure", ["", "1"], ids=["by default", "WDS_SECURE=1"])
 @pytest.mark.parametrize("form", ["array", "tensor", "json", "bytes"])
-def test_no_sample_in_a_database_unpickles(
+def test_samples_in_a_database_never_unpickle(
     form: str, secure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WDS_SECURE", secure)
@@ -259,7 +255,7 @@ def test_no_sample_in_a_database_unpickles(
     assert not made.exists()
 
 
-def test_safetensors_are_numbers_whatever_their_header_says(tmp_path: Path) -> None:
+def test_safetensors_are_always_numbers(tmp_path: Path) -> None:
     made = tmp_path / "made"
     payload = pickle.dumps(Payload(made))
     for dtype in ("O", "object", "U8", "BF16"):

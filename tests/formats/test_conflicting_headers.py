@@ -63,7 +63,7 @@ def pax(own, *, path=None, **records):
         lambda name: name.encode().rpartition(b"/")[2][-99:],  # libarchive keeps the end
     ],
 )
-def test_every_way_of_cutting_a_name_is_known(read, name, cut):
+def test_every_way_to_truncate_a_name_is_known(read, name, cut):
     own = cut(name)
     samples, error = read(pax(own, path=name.encode()))
     assert error is None
@@ -82,7 +82,7 @@ def test_a_name_that_differs_from_the_one_in_its_header_is_an_error(read, own):
         assert error.place["offset"] == 0
 
 
-def test_two_names_for_one_member_are_an_error(read):
+def test_two_conflicting_names_for_one_member_are_an_error(read):
     start = header(b"ext", 14, b"x") + filled(b"14 path=b.jpg\n")
     for again in (
         header(b"ext", 14, b"x") + filled(b"14 path=c.jpg\n"),
@@ -93,7 +93,7 @@ def test_two_names_for_one_member_are_an_error(read):
         assert "two long names, 'b.jpg' and 'c.jpg'" in error.message
 
 
-def test_a_long_name_that_a_nul_breaks_off_is_an_error(read):
+def test_a_long_name_with_a_nul_is_an_error(read):
     name = bytearray(LONG.encode() + b"\0")
     name[70] = 0
     assert "cuts off a long name" in read(shard(b"L", bytes(name), LONG.encode()[:100]))[1].message
@@ -117,7 +117,7 @@ def test_a_size_in_both_headers_must_be_the_same(read):
     assert "gives a member 2 bytes" in error.message
 
 
-def test_links_are_compared_too(read):
+def test_link_names_are_compared(read):
     start = header(b"t.jpg", 1) + filled(b"1")
     link = header(b"a.jpg", 0, b"1", linkname=LONG[:100])
     for target, seen in (
@@ -159,7 +159,7 @@ def flips(read, pack, seed, count):
     return unseen
 
 
-def test_a_flipped_bit_in_an_extended_header_is_seen_except_at_the_end_of_a_name(read, pack):
+def test_a_flipped_bit_in_an_extended_header_is_detected(read, pack):
     assert flips(read, pack, 1, 300) < 300 * 0.4
 
 
