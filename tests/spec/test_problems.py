@@ -596,3 +596,34 @@ def test_the_range_that_a_hint_names_is_one(written: str, meant: str) -> None:
 def test_how_long_processes_stay_is_no_key_without_effect() -> None:
     document = {"loader": {"workers": 1, "persistent": False}, "dataset": [{"shards": "a-{0..9}.tar"}]}
     assert check(document)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("cls = 3", "`==` for `=`"),
+        ("json.a == 3 && json.b == 4", "`and` for `&&`"),
+        ("json.a <> 3 OR json.b == 4", "`!=` for `<>`, `or` for `OR`"),
+        ("!json.a || json.b", "`not` for `!`, `or` for `||`"),
+    ],
+)
+def test_operators_of_other_languages_are_named(written: str, meant: str) -> None:
+    (problem,) = check({"dataset": [{"shards": "a.tar", "where": written}]})[1]
+    assert (problem.code, problem.hint) == ("E330", f"write {meant}")
+
+
+def test_an_operator_in_a_text_is_no_operator_of_another_language() -> None:
+    (problem,) = check({"dataset": [{"shards": "a.tar", "where": "json.a in ['=', \"&&\"] json"}]})[1]
+    assert "go in quotes" in problem.hint
+
+
+@pytest.mark.parametrize("merged", ["*a", "[*a, {shuffle: 3}]", "{shards: b.tar}"])
+def test_what_a_merge_key_would_add_is_not_reported_as_missing(here: Path, merged: str) -> None:
+    text = f"dataset:\n  - &a {{shards: a.tar, name: a}}\n  - {{<<: {merged}, name: b, shuffle: 2}}\n"
+    (here / "spec.yaml").write_text(text)
+    assert [problem.code for problem in check("spec.yaml")[1] if problem.is_error] == ["E013"]
+
+
+def test_a_list_whose_items_are_all_wrong_is_not_reported_as_empty(here: Path) -> None:
+    (here / "spec.yaml").write_text("dataset: &a\n  - *a\n")
+    assert [problem.code for problem in check("spec.yaml")[1]] == ["E014"]
