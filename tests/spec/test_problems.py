@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from wdspec.base.errors import SpecError
 from wdspec.cli.problems import REPORTS, CheckedSpec
+from wdspec.spec.language.expressions import parse_expression
 from wdspec.spec.load import check, load
 from wdspec.spec.problems import LINE_WIDTH, Problem
 from wdspec.spec.rules import all_codes
@@ -627,3 +630,17 @@ def test_what_a_merge_key_would_add_is_not_reported_as_missing(here: Path, merge
 def test_a_list_whose_items_are_all_wrong_is_not_reported_as_empty(here: Path) -> None:
     (here / "spec.yaml").write_text("dataset: &a\n  - *a\n")
     assert [problem.code for problem in check("spec.yaml")[1]] == ["E014"]
+
+
+def test_an_expression_can_be_read_in_threads() -> None:
+    """`ast` counts its depth for all threads together, so threads that parse can fail; they only need what is cached."""
+    text = "json.score >= 0.4 and (json.b + 3 * (json.c - 2)) in [1, 2]"
+    expected = parse_expression(text)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = set(threads.map(lambda _: parse_expression(text), range(4000)))
+    finally:
+        sys.setswitchinterval(before)
+    assert found == {expected}
