@@ -67,6 +67,7 @@ def test_an_unformattable_file_is_reported_and_unchanged(folder):
     (folder / "alias.yaml").write_text("epoch: &e 3\nbatch: *e\n")
     _, said = within("fmt", "a.yaml", "broken.yaml", folder=folder, code=1)
     assert "broken.yaml:2:1: E0" in said or "broken.yaml:1:" in said
+    assert "\\n" not in said, "the lines of a problem are lines"
     assert (folder / "a.yaml").read_text() == TIDY
     assert (folder / "broken.yaml").read_text() == "a: [1\n"
     _, said = within("fmt", "alias.yaml", folder=folder)

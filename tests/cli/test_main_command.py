@@ -258,6 +258,16 @@ def test_an_unwritable_output_is_a_one_line_error(folder):
     assert done.stderr == "No space left on device\n"
 
 
+@pytest.mark.parametrize("arguments", [["explain", "s.yaml"], ["demo"]])
+def test_a_deleted_working_directory_is_named(tmp_path, arguments):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = ["sh", "-c", 'rmdir "$0" && exec "$@"', gone, sys.executable, "-c", PROGRAM, *arguments]
+    ended = subprocess.run(command, cwd=gone, env=environment(), capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "the working directory was deleted; change to another one\n"
+
+
 def test_a_closed_standard_output_is_ignored(folder):
     shell = f"exec {sys.executable} -c '{PROGRAM}' rule E302 >&-"
     done = subprocess.run(shell, shell=True, capture_output=True, text=True, env=environment())

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from wdspec.base.errors import SpecError
 from wdspec.cli.problems import REPORTS, CheckedSpec
+from wdspec.spec.language.expressions import parse_expression
 from wdspec.spec.load import check, load
 from wdspec.spec.problems import LINE_WIDTH, Problem
 from wdspec.spec.rules import all_codes
@@ -596,3 +600,61 @@ def test_the_range_in_a_hint_is_valid(written: str, meant: str) -> None:
 def test_persistent_is_not_reported_as_unused() -> None:
     document = {"loader": {"workers": 1, "persistent": False}, "dataset": [{"shards": "a-{0..9}.tar"}]}
     assert check(document)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("cls = 3", "`==` for `=`"),
+        ("json.a == 3 && json.b == 4", "`and` for `&&`"),
+        ("json.a <> 3 OR json.b == 4", "`!=` for `<>`, `or` for `OR`"),
+        ("!json.a || json.b", "`not` for `!`, `or` for `||`"),
+    ],
+)
+def test_operators_of_other_languages_are_named(written: str, meant: str) -> None:
+    (problem,) = check({"dataset": [{"shards": "a.tar", "where": written}]})[1]
+    assert (problem.code, problem.hint) == ("E330", f"write {meant}")
+
+
+def test_an_operator_in_a_text_is_no_operator_of_another_language() -> None:
+    (problem,) = check({"dataset": [{"shards": "a.tar", "where": "json.a in ['=', \"&&\"] json"}]})[1]
+    assert "go in quotes" in problem.hint
+
+
+@pytest.mark.parametrize("merged", ["*a", "[*a, {shuffle: 3}]", "{shards: b.tar}"])
+def test_what_a_merge_key_would_add_is_not_reported_as_missing(here: Path, merged: str) -> None:
+    text = f"dataset:\n  - &a {{shards: a.tar, name: a}}\n  - {{<<: {merged}, name: b, shuffle: 2}}\n"
+    (here / "spec.yaml").write_text(text)
+    assert [problem.code for problem in check("spec.yaml")[1] if problem.is_error] == ["E013"]
+
+
+def test_a_list_whose_items_are_all_wrong_is_not_reported_as_empty(here: Path) -> None:
+    (here / "spec.yaml").write_text("dataset: &a\n  - *a\n")
+    assert [problem.code for problem in check("spec.yaml")[1]] == ["E014"]
+
+
+class _Cycle:
+    """Garbage whose collection lets other threads run."""
+
+    def __init__(self) -> None:
+        self.cycle = self
+
+    def __del__(self) -> None:
+        for _ in range(200):
+            pass
+
+
+def test_an_expression_can_be_read_in_threads() -> None:
+    """Until Python 3.13, `ast` counts its depth for all threads together, so it may fail in threads that parse."""
+    text = "json.score >= 0.4 and (json.b + 3 * (json.c - 2)) in [1, 2]"
+    expected = parse_expression(text)
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(1e-6)
+    gc.set_threshold(20)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = set(threads.map(lambda _: (_Cycle(), parse_expression(text))[1], range(2000)))
+    finally:
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*thresholds)
+    assert found == {expected}

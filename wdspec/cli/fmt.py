@@ -35,7 +35,8 @@ def fmt(paths: tuple[str, ...], check: bool, show_diff: bool, exclude: tuple[str
         text = _text(file)
         done = format_spec(text, name)
         for problem in done.problems:
-            click.echo(printable(str(problem)), err=True)
+            for line in str(problem).split("\n"):
+                click.echo(printable(line), err=True)
         if done.left:
             click.echo(printable(f"{name}: not formatted: {done.left}"), err=True)
         failed += bool(done.problems)

@@ -149,12 +149,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _drop_output()
         code = 141
     except OSError as error:
-        _print_error(f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
+        _print_error(_describe(error))
         _drop_output()
         code = 1
     if signal.getsignal(signal.SIGINT) is _interrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a Ctrl-C now would print a traceback of an exit hook
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _describe(error: OSError) -> str:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "the working directory was deleted; change to another one"
+    return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}"
 
 
 def _drop_output() -> None:

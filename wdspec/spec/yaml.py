@@ -161,24 +161,28 @@ class _Builder:
             items = []
             while not isinstance(inner := self.next(), yaml.SequenceEndEvent):
                 items.append(self.node(inner))
-            node: Node = ListNode(*place, tuple(item for item in items if not isinstance(item, _Refused)))
+            kept = tuple(item for item in items if not isinstance(item, _Refused))
+            node: Node = ListNode(*place, kept)
+            if items and not kept:  # not an empty list: each of its items has an error
+                self.problems.hide_problems_at(node)
         else:
             entries: dict[str, MapEntry] = {}
+            merged: dict[str, MapEntry] = {}
             while not isinstance(inner := self.next(), yaml.MappingEndEvent):
                 key = self.node(inner)
-                if (
-                    type(key) is not Scalar
-                    or type(key.value) is not str
-                    or key.value in entries
-                    or key.value == "<<"
-                ):
+                is_merge = type(key) is Scalar and key.value == "<<"
+                if is_merge or type(key) is not Scalar or type(key.value) is not str or key.value in entries:
                     key = self.refuse_key(key, entries)
                 value = self.node(self.next())
+                if is_merge:
+                    for each in reversed(value.items if isinstance(value, ListNode) else (value,)):
+                        merged |= each.entries if isinstance(each, MapNode) else {}
                 if isinstance(value, _Refused):
                     self.problems.hide_problems_at(key)
                 if not isinstance(key, _Refused):
                     entries[key.value] = MapEntry(key, value)
-            node = MapNode(*place, entries)
+            # The merge key is an error; what it would merge is kept, so that no other error says that it is missing.
+            node = MapNode(*place, merged | entries)
         self.open.pop()
         return node
 

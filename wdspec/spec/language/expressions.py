@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NoReturn
 
 from wdspec.base.errors import did_you_mean
@@ -135,11 +136,12 @@ class _Reader:
     def read(self, text: str, around: tuple[str, ...], is_alone: bool = False) -> str:
         self._length = len(text) + (0 if is_alone else self._length)
         if self._length > MOST_CHARACTERS:
-            raise ExpressionError(f"an expression has at most {MOST_CHARACTERS:,} characters")
+            raise ExpressionError(f"has more than {MOST_CHARACTERS:,} characters")
         try:
-            tree = ast.parse(text.strip(), mode="eval")
+            tree = _parse(text.strip())
         except SyntaxError as error:
-            raise ExpressionError(f"cannot be read: {error.msg}", (error.offset or 1) - 1, _QUOTED) from None
+            place = (error.offset or 1) - 1
+            raise ExpressionError(f"cannot be read: {error.msg}", place, _find_hint(text)) from None
         except (ValueError, MemoryError, RecursionError):
             raise ExpressionError("cannot be read") from None
         outer, self._open = self._open, around
@@ -238,9 +240,42 @@ class _Reader:
         raise ExpressionError(what, getattr(node, "col_offset", 0), hint)
 
 
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> ast.Expression:
+    """Parse an expression once in a process.
+
+    Its check at loading is in one thread. Workers that are threads would parse it at the same time, in which `ast`
+    before Python 3.13 may fail with SystemError: it counts its depth for all threads together.
+    """
+    return ast.parse(text, mode="eval")
+
+
+def _find_hint(text: str) -> str:
+    """What to do about text that cannot be parsed: operators of other languages are its most frequent cause."""
+    found = [token for token in dict.fromkeys(_TOKENS.findall(text)) if token in _OTHER_LANGUAGES]
+    return (
+        f"write {', '.join(f'`{_OTHER_LANGUAGES[token]}` for `{token}`' for token in found)}"
+        if found
+        else _QUOTED
+    )
+
+
 _QUOTED = (
     'names with other signs, and words of Python, go in quotes: `json["class"]`, `fields["seg.png"].width`'
 )
+_OTHER_LANGUAGES = {
+    "=": "==",
+    "&&": "and",
+    "||": "or",
+    "!": "not",
+    "<>": "!=",
+    "AND": "and",
+    "OR": "or",
+    "NOT": "not",
+}
+"""Operators of other languages, and how expressions write them."""
+_TOKENS = re.compile(r'"[^"]*"|\'[^\']*\'|\w+|[=<>!&|]+')
+
 _GRAMMAR = (
     "fields (`image.width`, `json.score`), constants, `+ - * /`, comparisons, `in`, `and or not`, and the functions "
     + ", ".join((*FUNCTIONS, "default"))
