@@ -75,6 +75,13 @@ def test_an_unknown_command_suggests_one_and_exits_2():
 
 
 @pytest.mark.parametrize(
+    "arguments", [["explain", ""], ["demo", ""], ["ls", "a.tar", ""], ["check", "s.yaml", ""]]
+)
+def test_empty_arguments_are_refused(arguments):
+    assert "an argument is empty; is a variable not set?" in wdspec(*arguments, code=2)[1]
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["explain"],

@@ -99,6 +99,8 @@ def of_shards(*shards: str) -> list[str]:
         ("@lists/a.tar.gz", ["W319"]),
         # W105
         ("http//h/a.tar", ["W105"]),
+        ("“a.tar”", ["W105"]),
+        ("a\u00a0b.tar", ["W105"]),
         ("s3:b/a.tar", ["W105"]),
         ("C:/data/a.tar", ["W105"]),
         ("c:/data/a.tar", []),

@@ -273,6 +273,9 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A + "    subset: {of: a + b, part: 3%}\n", [("E330", 3, 18)]),
     (A + "    where: 'json.a >'\n", [("E330", 3, 13)]),
     (A + "    where: 1 < 2\n", [("E330", 3, 12)]),
+    (A + "    where: json.a / 0 > 1\n", [("E330", 3, 12)]),
+    ("dataset: [", [("E005", 1, 11)]),
+    ("batch: {size: 4, global_size: 8}\n" + A, [("E207", 1, 18)]),
     (
         A + "    extensions: jpg;png\n    where: png.a > 1 and jpg.widht > 2\n",
         [("E316", 4, 12), ("E316", 4, 12)],

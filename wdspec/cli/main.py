@@ -9,6 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -77,6 +78,9 @@ class _Commands(click.Group):
         if args and args[0] not in known and not args[0].startswith("-"):
             hint = did_you_mean(args[0], known) or f"the commands are {', '.join(known)}"
             raise click.UsageError(f"unknown command `{args[0]}`; {hint}", ctx)
+        if any(not text and not before.startswith("-") for before, text in pairwise(args)):
+            # It would mean the working directory. Those after an option are values of it.
+            raise click.UsageError("an argument is empty; is a variable not set?", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -345,6 +345,6 @@ def explain_syntax_error(error: Any, origin: Origin, problems: Problems) -> None
             break
     if (text or "")[: column - 1].strip(" ").startswith("\t") or (at == "\t"):
         message, hint = _STARTS["\t"]
-    if error.context_mark and error.context_mark.line + 1 != line:
+    if error.context_mark and error.context_mark.line + 1 < line:
         message += f" (it belongs to something that starts in line {error.context_mark.line + 1})"
     problems.add("E005", Scalar(origin, line, column, None), message, hint)

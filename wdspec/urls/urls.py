@@ -213,15 +213,25 @@ def quoted_for(scheme: str, path: str) -> str:
     return quote(path, errors="surrogateescape") if scheme == "file" else path
 
 
+_QUOTES = "\u2018\u2019\u201c\u201d\u201e\u201a\u00ab\u00bb"
+
+
 class Slip(NamedTuple):
-    """A probable mistake in the scheme of a URL."""
+    """A probable mistake in a URL."""
 
     message: str
     hint: str
 
 
 def slip_in(url: str) -> Slip | None:
-    """Find a probable mistake in the scheme of a URL; None if there is none."""
+    """Find a probable mistake in a URL; None if there is none."""
+    if url[:1] in _QUOTES or url[-1:] in _QUOTES:  # also an empty text, which has an error
+        quoted = "curly quotes are part of this name, as YAML knows only straight ones"
+        return Slip(quoted, f'write `"{url.strip(_QUOTES)}"`') if url else None
+    if "\u00a0" in url:
+        return Slip(
+            "this name has a non-breaking space (U+00A0)", "replace it by a normal space, or remove it"
+        )
     scheme = scheme_of(url)
     if scheme and scheme not in WELL_KNOWN:
         import difflib  # most specs do not need it

@@ -161,6 +161,8 @@ class _Reader:
                 return repr(value)
             case ast.Name() | ast.Attribute() | ast.Subscript():
                 return self._read_path(node)
+            case ast.BinOp(op=ast.Div(), right=ast.Constant(value=0)):
+                self._refuse(node, "divides by zero")
             case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _OPERATORS):
                 return f"({self._node(left)} {_sign(op)} {self._node(right)})"
             case ast.UnaryOp(op=op, operand=operand) if isinstance(op, _OPERATORS):

@@ -126,7 +126,9 @@ def tiny_epochs(composition: Composition) -> Findings:
 def missing_elastic(composition: Composition) -> Findings:
     """`batch.global_size` without `elastic`."""
     batch, elastic = composition.spec.batch, composition.spec.elastic
-    if batch is not None and batch.global_size and elastic is None and "elastic" not in composition.bad:
+    if batch is None or batch.size:  # both sizes are an error
+        return
+    if batch.global_size and elastic is None and "elastic" not in composition.bad:
         at = composition.top.entries["batch"].value.key_or_self("global_size")
         hint = "write `elastic: {ranks: …, workers: …}` for the largest job"
         yield Finding(at, "the order depends on how many ranks the first run has", hint)

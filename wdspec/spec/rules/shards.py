@@ -308,7 +308,8 @@ def listed_archives(composition: Composition) -> Findings:
 @rule(
     "W105",
     "a URL that looks misspelled",
-    "Its scheme is similar to a known one, or is followed by one slash instead of two. It may still be correct if "
+    "Its scheme is similar to a known one, or is followed by one slash instead of two; or it contains curly quotes or "
+    "non-breaking spaces, as text from a web page or a word processor does. It may still be correct, for example if "
     "you have an opener or a rewrite rule for it.",
     keys="shards",
     bad="dataset:\n  - shards: htps://host/a.tar\n",
