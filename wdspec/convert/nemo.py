@@ -7,16 +7,7 @@ import os
 import re
 from typing import Any
 
-from wdspec.convert.dialect import (
-    Dialect,
-    Given,
-    NewSpec,
-    map_with,
-    maps_in,
-    number,
-    texts_in,
-    with_text_keys,
-)
+from wdspec.convert import dialect
 
 _OTHER_BRACES = re.compile(r"[(\[<](\d+\.\.\d+)[)\]>]")
 _TARRED = ("tarred_audio_filepaths", "tarred_audio_filepath")
@@ -37,15 +28,17 @@ _LONGEST = 1000
 """The longest expression that a spec can have, in characters."""
 
 
-def _holder(given: Given) -> dict[Any, Any] | None:
+def _holder(given: dialect.Given) -> dict[Any, Any] | None:
     """The map that has `input_cfg`: the top level, or one such as `train_ds` or `model.train_ds`."""
-    items = maps_in(given.value)
+    items = dialect.maps_in(given.value)
     if items and all("type" in each and ("input_cfg" in each or _places(each)) for each in items):
         return {"input_cfg": items}
-    return map_with(given.value, lambda each: each.get("input_cfg") is not None, without=("val", "test"))
+    return dialect.map_with(
+        given.value, lambda each: each.get("input_cfg") is not None, without=("val", "test")
+    )
 
 
-def _convert(given: Given, new: NewSpec) -> None:
+def _convert(given: dialect.Given, new: dialect.NewSpec) -> None:
     holder = _holder(given) or {}
     new.set_seed(holder.get("seed"))
     size = new.whole(holder, "batch_size", 1) or new.whole(holder, "max_cuts", 1)
@@ -53,11 +46,11 @@ def _convert(given: Given, new: NewSpec) -> None:
         new.spec["batch"] = by_cost | ({"max_size": size} if size else {})
     elif size:
         new.spec["batch"] = size
-    limits = [(sign, number(holder.get(key))) for key, sign in _DURATIONS.items()]
+    limits = [(sign, dialect.number(holder.get(key))) for key, sign in _DURATIONS.items()]
     where = " and ".join(f"audio.seconds {sign} {limit}" for sign, limit in limits if limit is not None)
     if by_cost or where:
         new.spec["defaults"] = {"rename": {"audio": AUDIO}, **({"where": where} if where else {})}
-    if workers := number(holder.get("num_workers")):
+    if workers := dialect.number(holder.get("num_workers")):
         new.spec["loader"] = {"workers": int(workers)}
     groups = _Groups(given.folder, new, holder.get("reweight_temperature"))
     new.spec["dataset"] = groups.sources(holder["input_cfg"], {}, 0)
@@ -65,17 +58,17 @@ def _convert(given: Given, new: NewSpec) -> None:
     new.note_keys({key: each for key, each in holder.items() if key not in used}, _NOT_SAID)
 
 
-def batches_by_cost(holder: dict[Any, Any], new: NewSpec) -> dict[str, Any]:
+def batches_by_cost(holder: dict[Any, Any], new: dialect.NewSpec) -> dict[str, Any]:
     """Batches of a total duration or number of tokens, or of a size that depends on the bucket; empty for others."""
     length, most, penalty = "audio.seconds", holder.get("batch_duration"), holder.get("quadratic_duration")
-    step = number(holder.get("token_equivalent_duration"))
+    step = dialect.number(holder.get("token_equivalent_duration"))
     if step and holder.get("use_multimodal_sampling"):
         length, most = f"ceil(audio.seconds / {step})", holder.get("batch_tokens")
         penalty = holder.get("quadratic_factor")
         new.note("only the tokens of audio count; add those of texts to `batch.cost`")
     if holder.get("bucket_batch_size") is not None:
         return _batches_by_bucket(holder, length, new)
-    most, penalty = number(most), number(penalty)
+    most, penalty = dialect.number(most), dialect.number(penalty)
     if most is None or most <= 0:
         return {}
     if not holder.get("use_bucketing"):
@@ -84,10 +77,10 @@ def batches_by_cost(holder: dict[Any, Any], new: NewSpec) -> dict[str, Any]:
     return {"cost": length + squared, "max_cost": most, "overlong": "alone"}
 
 
-def _batches_by_bucket(holder: dict[Any, Any], length: str, new: NewSpec) -> dict[str, Any]:
+def _batches_by_bucket(holder: dict[Any, Any], length: str, new: dialect.NewSpec) -> dict[str, Any]:
     """Batches of the size that the bucket of their longest sample has: each sample costs its part of a batch."""
     bins, sizes = (
-        [number(each) or 0 for each in found] if isinstance(found := holder.get(key), list) else []
+        [dialect.number(each) or 0 for each in found] if isinstance(found := holder.get(key), list) else []
         for key in ("bucket_duration_bins", "bucket_batch_size")
     )
     if len(bins) == len(sizes) > 0 and bins == sorted(set(bins)) and min(sizes) >= 1:
@@ -112,18 +105,21 @@ class _Groups:
         heat: the temperature of all levels, or a list with one for each level.
     """
 
-    def __init__(self, folder: str, new: NewSpec, heat: Any) -> None:
+    def __init__(self, folder: str, new: dialect.NewSpec, heat: Any) -> None:
         self._folder, self._new, self._heat = folder, new, heat
 
     def sources(self, listed: Any, tags: dict[str, Any], level: int) -> list[dict[str, Any]]:
         """The sources of a list, with the shares of its level."""
-        entries = maps_in(self._read(listed, level))
-        made = [self._source(each, {**tags, **with_text_keys(each.get("tags"))}, level) for each in entries]
+        entries = dialect.maps_in(self._read(listed, level))
+        made = [
+            self._source(each, {**tags, **dialect.with_text_keys(each.get("tags"))}, level)
+            for each in entries
+        ]
         heats = self._heat if isinstance(self._heat, list) else [self._heat] * (level + 1)
-        heat = number(heats[level]) if level < len(heats) else None
-        if any(number(each.get("weight")) is not None for each in entries):
+        heat = dialect.number(heats[level]) if level < len(heats) else None
+        if any(dialect.number(each.get("weight")) is not None for each in entries):
             for source, entry in zip(made, entries, strict=True):
-                weight = number(entry.get("weight"))
+                weight = dialect.number(entry.get("weight"))
                 if weight is None:
                     weight = 1
                     self._new.note(
@@ -180,7 +176,7 @@ class _Groups:
         return source
 
 
-def note_shar(new: NewSpec) -> None:
+def note_shar(new: dialect.NewSpec) -> None:
     """Add a note about shar directories."""
     new.note(
         "only the recordings of lhotse's shar directories are read; cuts and other fields are in separate files"
@@ -204,8 +200,8 @@ def _places(entry: dict[Any, Any]) -> list[tuple[str, float | int | None]]:
         found = next((found[each] for each in ("recording", "audio", *found) if each in found), "")
     places = []
     for each in found if isinstance(found, list) else [found]:
-        weight = number(each[1]) if isinstance(each, list) and len(each) == 2 else None
-        for text in texts_in(each if weight is None else each[0]):
+        weight = dialect.number(each[1]) if isinstance(each, list) and len(each) == 2 else None
+        for text in dialect.texts_in(each if weight is None else each[0]):
             if key == "shar_path" and ".tar" not in text:
                 text = f"{text.rstrip('/')}/recording.*.tar"
             braces = text.replace("_OP_", "{").replace("_CL_", "}")
@@ -213,6 +209,6 @@ def _places(entry: dict[Any, Any]) -> list[tuple[str, float | int | None]]:
     return places
 
 
-DIALECT = Dialect(
+DIALECT = dialect.Dialect(
     "nemo", "NeMo's or lhotse's `input_cfg`", lambda given: _holder(given) is not None, _convert
 )

@@ -23,18 +23,10 @@ from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.decode import one_line
 from wdspec.fields.measures import Measures, Reader
 from wdspec.fields.samples import MAX_LAYOUTS
+from wdspec.planning import windows
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.keys import key64
 from wdspec.planning.plan import Plan
-from wdspec.planning.windows import (
-    Piece,
-    balance,
-    gather_groups,
-    max_cost_of,
-    permute,
-    plan_batches,
-    rules_of,
-)
 from wdspec.read.budget import Budget
 from wdspec.read.slot import EndlessSlot
 from wdspec.read.source import SIZE, StreamState, pack_place, unpack_slot
@@ -112,7 +104,7 @@ class _Meter:
         )
         self._limits, self._balance = tuple(batch.limits), batch.balance
         self._multiple = pack.pad_to_multiple_of if pack else 1
-        self._most, self._rules = max_cost_of(batch), rules_of(batch)
+        self._most, self._rules = windows.max_cost_of(batch), windows.rules_of(batch)
         self._cuts, self._overlong = batch.cuts_samples, batch.overlong
         needs_more = batch.limits or batch.balance is not None or self._multiple > 1
         self._quick = 0 if needs_more else min(self._rules.capacity, _LIMIT)
@@ -268,14 +260,14 @@ class WindowPlanner:
         sums = np.zeros((len(samples), 0))
         if self.batch.limits and samples:
             sums = np.array(list(map(SUMS, samples)), dtype=np.float64)
-        pieces, batches = plan_batches(costs, sums, self.batch)
+        pieces, batches = windows.plan_batches(costs, sums, self.batch)
         if pieces is not None:
             assert self.batch.pack is not None, "only packed samples are cut"
             samples = [_cut(samples[piece[0]], piece, self.batch.pack) for piece in pieces]
         if self.batch.balance:
-            order = balance([sum(samples[at][2] for at in batch) for batch in batches], turn)
+            order = windows.balance([sum(samples[at][2] for at in batch) for batch in batches], turn)
         else:
-            order = permute(len(batches), key)
+            order = windows.permute(len(batches), key)
         for number in order:
             yield [samples[at] for at in batches[number]]
 
@@ -287,11 +279,13 @@ class WindowPlanner:
                 each[5].budget.dropped["incomplete"] += 1
 
         batch = self.batch
-        return gather_groups(samples, rules_of(batch), batch.incomplete, drop, batch.window, key, turn)
+        return windows.gather_groups(
+            samples, windows.rules_of(batch), batch.incomplete, drop, batch.window, key, turn
+        )
 
     def _note_costs(self, samples: Sequence[Candidate]) -> None:
         """Count what the samples of a window cost, truncated if they will be."""
-        limit = max_cost_of(self.batch)
+        limit = windows.max_cost_of(self.batch)
         most = limit if self.batch.overlong == "truncate" and limit is not None else inf
         for each in samples:
             cost, budget = min(each[0], most), each[5].budget
@@ -300,7 +294,7 @@ class WindowPlanner:
             budget.measured_squares += cost * cost
 
 
-def _cut(whole: Candidate, piece: Piece, pack: Packing) -> Candidate:
+def _cut(whole: Candidate, piece: windows.Piece, pack: Packing) -> Candidate:
     """Return a candidate for a part of a sample."""
     cost, sums, weight, value, raw, finish, ordinal = whole
     _, start, stop = piece

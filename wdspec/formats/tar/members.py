@@ -14,18 +14,7 @@ from typing import BinaryIO, NamedTuple
 from wdspec.base.errors import ShardError
 from wdspec.formats.blocks import BLOCK, CHUNK, REFETCH, Blocks
 from wdspec.formats.tar import headers
-from wdspec.formats.tar.headers import (
-    ASIDE,
-    BODILESS,
-    HARD_LINK,
-    NAME,
-    SYMLINK,
-    UNREADABLE,
-    ZERO_BLOCK,
-    Header,
-    look,
-    to_text,
-)
+from wdspec.formats.tar.headers import to_text
 from wdspec.formats.tar.sparse import Sparse
 
 MAX_EXTENSION = 16 * 1024 * 1024
@@ -52,7 +41,7 @@ class Member(NamedTuple):
 
     @property
     def is_file(self) -> bool:
-        return self.type not in BODILESS and self.type not in ASIDE
+        return self.type not in headers.BODILESS and self.type not in headers.ASIDE
 
     def is_ordinary(self, tail: bytes) -> bool:
         """Whether any header with this tail, the bytes from 156 on, is a file that its other bytes describe completely.
@@ -67,12 +56,12 @@ class Member(NamedTuple):
     @property
     def may_be_sampled(self) -> bool:
         """Whether a sample may want its bytes: its own, those of the file it links to, or none, which is an error."""
-        return self.is_file or self.type == HARD_LINK or self.type in UNREADABLE
+        return self.is_file or self.type == headers.HARD_LINK or self.type in headers.UNREADABLE
 
     @property
     def end(self) -> int:
         """The offset of the first header of the next member."""
-        return self.data_offset if self.type in BODILESS else round_up(self.data_offset + self.size)
+        return self.data_offset if self.type in headers.BODILESS else round_up(self.data_offset + self.size)
 
 
 def round_up(offset: int) -> int:
@@ -171,7 +160,7 @@ def member_at(blocks: Blocks, offset: int) -> Member | None:
     return member
 
 
-def _read_header(blocks: Blocks, offset: int) -> Header | None:
+def _read_header(blocks: Blocks, offset: int) -> headers.Header | None:
     """Read the header at `offset`; return None for zeros and at the end of the shard."""
     at = blocks.find(offset)
     block = blocks.buffer[at : at + BLOCK]
@@ -232,7 +221,8 @@ def _agree(first: bytes | None, second: bytes | None, what: str) -> bytes | None
     """Return the value that two extended headers of a member give. Raises ShardError if they differ."""
     if first is not None and second is not None and first != second:
         raise ShardError(
-            f"a member has two {what}, {to_text(first)!r} and {to_text(second)!r}; {REFETCH}", code="D113"
+            f"a member has two {what}, {to_text(first)!r} and {to_text(second)!r}; {REFETCH}",
+            code="D113",
         )
     return second if first is None else first
 
@@ -251,7 +241,7 @@ _REPLACEMENTS = b"?_"
 
 
 def _check_extended(
-    header: Header, name: bytes | None, link: bytes | None, size: int | None, offset: int
+    header: headers.Header, name: bytes | None, link: bytes | None, size: int | None, offset: int
 ) -> None:
     """Raise ShardError if extended headers contradict the header of the member."""
     if (
@@ -285,10 +275,14 @@ def _contradict(long: bytes, short: bytes, is_split: bool) -> bool:
     cuts = [long, text.encode("latin-1", "replace")]
     if text.encode("utf-8", "ignore") == long:  # otherwise a damaged byte would be omitted
         cuts.append(text.encode("ascii", "ignore"))
-    counts = [_count_differences(cut[:NAME], short) for cut in cuts if len(cut[:NAME]) == len(short)]
+    counts = [
+        _count_differences(cut[: headers.NAME], short)
+        for cut in cuts
+        if len(cut[: headers.NAME]) == len(short)
+    ]
     if 0 in counts:
         return False
-    if len(short) == NAME and not is_split:
+    if len(short) == headers.NAME and not is_split:
         return True
     return any(count <= _FEW and len(short) - count >= _ENOUGH for count in counts)
 
@@ -318,11 +312,11 @@ class IndirectReader:
             stored = self._blocks.buffer[at : at + link.size]
             # Who reads on will report that the shard is truncated.
             return link.sparse.fill(stored) if len(stored) == link.size else b""
-        if link.type != HARD_LINK:
-            to = f" to {to_text(link.link)!r}" if link.type == SYMLINK else ""
+        if link.type != headers.HARD_LINK:
+            to = f" to {to_text(link.link)!r}" if link.type == headers.SYMLINK else ""
             raise ShardError(
-                f"{UNREADABLE[link.type]}{to} is in place of a file; {_PACK_OTHERS}",
-                code="D117" if link.type == SYMLINK else "D118",
+                f"{headers.UNREADABLE[link.type]}{to} is in place of a file; {_PACK_OTHERS}",
+                code="D117" if link.type == headers.SYMLINK else "D118",
             )
         target = to_text(link.link)
         if not self._blocks.seekable:
@@ -350,7 +344,7 @@ class IndirectReader:
                 name = _normalize(member.name)
                 if member.is_file:
                     files.setdefault(name, []).append(member)
-                elif member.type == HARD_LINK and (targets := files.get(_normalize(member.link))):
+                elif member.type == headers.HARD_LINK and (targets := files.get(_normalize(member.link))):
                     target = targets[-1]
                     linked = member._replace(
                         data_offset=target.data_offset, size=target.size, sparse=target.sparse
@@ -420,7 +414,7 @@ def check_end(blocks: Blocks, offset: int, *, lenient: bool = False, may_be_empt
 
 def _too_short(blocks: Blocks, start: bytes, offset: int) -> ShardError:
     """Return the error for a shard that ends within a header, given the start of the header."""
-    likeness = look(start) if offset == 0 else None
+    likeness = headers.look(start) if offset == 0 else None
     if likeness is None:
         return blocks.truncated(offset + BLOCK)
     return ShardError(
@@ -447,7 +441,7 @@ def _find_flaw(blocks: Blocks, offset: int) -> str | None:
     """Describe a missing or incomplete end marker; return None if it is complete. Raises for other bytes."""
     at = blocks.find(offset, 2 * BLOCK)
     marker = blocks.buffer[at : at + 2 * BLOCK]
-    if marker == 2 * ZERO_BLOCK:
+    if marker == 2 * headers.ZERO_BLOCK:
         return None
     if marker.strip(b"\0"):
         if len(marker) < BLOCK:
