@@ -229,7 +229,7 @@ BASIC = (
     ),
     _basic(
         "tb ten tenbin",
-        "intentionally not supported, which an error says; `raw` keeps the bytes",
+        "intentionally not supported: raises an error that says so; `raw` keeps the bytes",
         "arrays:refusing_reader",
         "arrays:refusing_writer",
         made=True,
