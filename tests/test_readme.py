@@ -51,6 +51,7 @@ def run(command, folder):
     scripts = Path(sys.executable).parent
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("WDS", "PYTEST"))}
     environment = {**kept, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
+    environment["PET_STANDALONE"] = "1"  # a free port for torchrun, whose default another job may use
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
