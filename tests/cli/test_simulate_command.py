@@ -115,7 +115,7 @@ def test_the_guide_shows_the_real_output(folder):
     text = (Path(__file__).parents[2] / "docs" / "order.md").read_text(encoding="utf-8")
     (folder / "mix.yaml").write_text(re.search(r"```yaml\n# mix.yaml\n(.*?)```", text, re.DOTALL)[1])
     command, shown = re.search(
-        r"`wdspec simulate (.*?)` shows\n.*?```text\n(.*?)```", text, re.DOTALL
+        r"`wdspec simulate (mix\.yaml.*?)`.*?```text\n(.*?)```", text, re.DOTALL
     ).groups()
     printed = run(*command.split())
     assert shown in printed
