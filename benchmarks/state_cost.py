@@ -16,7 +16,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +23,29 @@ import wdspec
 from benchmarks.material import brace_pattern, text_sample, write_shards
 from benchmarks.tables import Asked, Table, show
 from wdspec.planning.topology import Seat
+from wdspec.run import tasks
 from wdspec.run.loader import Loader
-from wdspec.run.parcels import Parcel
+from wdspec.run.parcels import Bundle, Parcel
 from wdspec.run.run import make_run
 from wdspec.run.steps import Work
-from wdspec.run.tasks import Delivery, TaskReader, open_parcel
+from wdspec.run.tasks import Delivery, TaskReader
 from wdspec.shards.shards import list_readable_shards
 from wdspec.spec.language.steps import StepRanges
+
+
+class StatelessParcel(Parcel):
+    """A step without its states."""
+
+    def __init__(self, value: Any, bundle: Bundle | None = None) -> None:
+        super().__init__((value[0], {}), bundle)
 
 
 class StatelessDataset(TaskReader):
     """Sends only batches."""
 
     def __getitem__(self, task: Any) -> Delivery:
-        delivery = super().__getitem__(task)
-        return replace(
-            delivery, parcels=[Parcel((open_parcel(parcel)[0], {})) for parcel in delivery.parcels]
-        )
+        tasks.Parcel = StatelessParcel  # type: ignore[misc]  # in the worker
+        return super().__getitem__(task)
 
 
 def without_state(loader: Loader) -> Iterator[Any]:
