@@ -275,6 +275,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A + "    where: 1 < 2\n", [("E330", 3, 12)]),
     (A + "    where: json.a / 0 > 1\n", [("E330", 3, 12)]),
     ("dataset: [", [("E005", 1, 11)]),
+    ("dataset:\n  -\u00a0shards: a.tar\n", [("E202", 2, 3)]),
     ("batch: {size: 4, global_size: 8}\n" + A, [("E207", 1, 18)]),
     (
         A + "    extensions: jpg;png\n    where: png.a > 1 and jpg.widht > 2\n",

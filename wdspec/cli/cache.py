@@ -142,7 +142,7 @@ def prune(where: str | None, size: int | None, older_than: float | None) -> None
 @choosing
 @choosing_engine(threads=4)
 def prefetch(choice: SpecChoice, form: str, start_engine: Callable[[], Engine]) -> None:
-    """Fetch all shards of a spec into its cache. With other engines than `local`, all workers must share the cache.
+    """Fetch all shards of a spec into its cache. With engines other than `local`, all workers must share the cache.
 
     Exit code: 1 if a shard cannot be fetched.
     """

@@ -79,7 +79,7 @@ class _Commands(click.Group):
             hint = did_you_mean(args[0], known) or f"the commands are {', '.join(known)}"
             raise click.UsageError(f"unknown command `{args[0]}`; {hint}", ctx)
         if any(not text and not before.startswith("-") for before, text in pairwise(args)):
-            # It would mean the working directory. Those after an option are values of it.
+            # An empty path would mean the working directory. After an option, it is the value of the option.
             raise click.UsageError("an argument is empty; is a variable not set?", ctx)
         return super().resolve_command(ctx, args)
 

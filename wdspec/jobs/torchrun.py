@@ -211,7 +211,7 @@ class TorchrunEngine:
         running: dict[int, tuple[W, int]],
         waiting: deque[tuple[W, int]],
     ) -> None:
-        """Send waiting tasks to workers that have less than two."""
+        """Send waiting tasks to workers that have fewer than two."""
         # A second task hides the time that messages take; the last ones go to whoever is free.
         for most in (1, 2):
             for worker in workers:

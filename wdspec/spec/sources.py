@@ -120,7 +120,7 @@ def _list_in(holder: MapNode, problems: Problems) -> ListNode | None:
         if isinstance(dataset, MapNode):
             hint = "put a `-` before the first key of each source: `- shards: …`"
             if any("\u00a0" in name for name in dataset.entries):
-                hint = "replace the non-breaking space (U+00A0) by a normal one"
+                hint = "replace the non-breaking space (U+00A0) with a normal one"
             names = [name for name, entry in dataset.entries.items() if isinstance(entry.value, MapNode)]
             if names and len(names) == len(dataset.entries):
                 hint = f"write a list, with the names in the sources: `- name: {names[0][:60]}`; `splits` are for "

@@ -225,12 +225,12 @@ class Slip(NamedTuple):
 
 def slip_in(url: str) -> Slip | None:
     """Find a probable mistake in a URL; None if there is none."""
-    if url[:1] in _QUOTES or url[-1:] in _QUOTES:  # also an empty text, which has an error
-        quoted = "curly quotes are part of this name, as YAML knows only straight ones"
-        return Slip(quoted, f'write `"{url.strip(_QUOTES)}"`') if url else None
+    if url and (url[0] in _QUOTES or url[-1] in _QUOTES):
+        message = "the curly quotes are part of this name, since YAML only recognizes straight quotes"
+        return Slip(message, f'write `"{url.strip(_QUOTES)}"`')
     if "\u00a0" in url:
         return Slip(
-            "this name has a non-breaking space (U+00A0)", "replace it by a normal space, or remove it"
+            "this name has a non-breaking space (U+00A0)", "replace it with a normal space, or remove it"
         )
     scheme = scheme_of(url)
     if scheme and scheme not in WELL_KNOWN:
