@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import math
 import random
+import tarfile
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from whole_spec import DOCUMENT, FULL, copied, places
 from wdspec.base.errors import SpecError
 from wdspec.spec.load import check, load
 from wdspec.spec.spec import Spec
+from wdspec.spec.yaml import MAX_BYTES
 
 SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
 
@@ -216,6 +220,22 @@ def test_utf16_and_broken_utf8_are_distinguished_with_their_place(tmp_path: Path
     path.write_bytes("a: é\nb: ü".encode() + b"\xff\n")
     (problem,) = check(path)[1]
     assert (problem.code, problem.line, problem.column) == ("E003", 2, 5)
+
+
+@pytest.mark.parametrize("padding", [0, 5 * 2**20])
+def test_a_shard_is_no_spec(tmp_path: Path, padding: int) -> None:
+    shard = tmp_path / "a.tar"
+    with tarfile.open(shard, "w") as tar:
+        tar.addfile(tarfile.TarInfo("a.cls"))
+        member = tarfile.TarInfo("a.bin")
+        member.size = padding
+        tar.addfile(member, io.BytesIO(bytes(padding)))
+    for path in (shard, shard.with_suffix(".tar.gz")):
+        if path != shard:
+            path.write_bytes(gzip.compress(shard.read_bytes()))
+        (problem,) = check(path)[1]
+        assert problem.message == "this is a binary file, not a spec"
+        assert problem.code == ("E002" if path.stat().st_size > MAX_BYTES else "E003")
 
 
 def test_a_byte_order_mark_is_only_a_warning(tmp_path: Path) -> None:

@@ -44,6 +44,16 @@ def test_workers_have_no_standard_input(shard):
     assert "not to its workers; set `loader: {workers: 0}`" in run(10, 1, shard)
 
 
+def test_closed_standard_output_is_an_error(shard):
+    program = "import os, sys; os.close(1); os.execv(sys.executable, sys.argv[1:])"
+    command = [sys.executable, "-m", "wdspec", "cat", shard.name]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert "standard output is closed" in done.stderr
+
+
 def test_closed_standard_input_is_an_error(shard):
     program = "import os; os.close(0)\n" + READ.format(limit=10, workers=0)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)

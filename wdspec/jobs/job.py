@@ -273,8 +273,8 @@ def _attempt(do: Callable[[T], R], task: T) -> R | ShardFailed:
 
 def lines_of_user_code(error: Exception) -> str:
     """The last lines outside wdspec that led to an error, as a traceback shows them."""
-    own = os.path.dirname(os.path.dirname(__file__)) + os.sep
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
+    others = (os.path.dirname(os.path.dirname(__file__)) + os.sep, "<frozen ")
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(others)]
     return "".join(traceback.format_list(frames[-3:])).rstrip()
 
 

@@ -18,6 +18,7 @@ import yaml
 from wdspec.spec.problems import Problem, Problems
 from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Origin, Scalar
 
+UTF16_MARKS = (BOM_UTF16_LE, BOM_UTF16_BE)
 MAX_BYTES = 4 * 2**20
 MAX_DEPTH = 64
 MAX_NODES = 100_000
@@ -42,7 +43,7 @@ def decode_text(data: bytes, name: str, problems: Problems) -> str | None:
 
 
 def _undecodable(data: bytes, start: int, name: str) -> Problem:
-    if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+    if data.startswith(UTF16_MARKS):
         return Problem("E003", "the file is UTF-16, not UTF-8", "save it as UTF-8", name, 1, 1)
     line = data.count(b"\n", 0, start) + 1
     first = data.rfind(b"\n", 0, start) + 1

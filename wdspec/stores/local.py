@@ -225,6 +225,8 @@ class StandardStreams(Store):
     def output(
         self, location: str, settings: StoreSettings, *, overwrite: bool = True, since: int | None = None
     ) -> Output:
+        if sys.__stdout__ is None:  # `>&-`
+            raise ShardError("standard output is closed", location=location)
         return StreamOutput(sys.stdout.buffer)
 
     def describe(self, location: str, settings: StoreSettings) -> str:

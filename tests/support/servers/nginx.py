@@ -15,12 +15,15 @@ Debian: `apt-get install nginx-light`. Locations, all of the same files:
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import os
 import shutil
 import socket
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,8 +97,17 @@ class Nginx:
         return self.home / "cert.pem"
 
     def requests(self) -> list[str]:
-        """The lines of the access log."""
-        return (self.home / "access.log").read_text().splitlines()
+        """The lines of the access log.
+
+        A line is written after the response, which the client may have read before. So this waits for the line of a
+        request of its own: the server works on one event after the other.
+        """
+        mark = f"/mark-{time.monotonic_ns()}"
+        with contextlib.suppress(urllib.error.HTTPError):  # 404
+            urllib.request.build_opener(urllib.request.ProxyHandler({})).open(self.url + mark, timeout=60)
+        while mark not in (text := (self.home / "access.log").read_text()):
+            time.sleep(0.001)
+        return [line for line in text.splitlines() if "/mark-" not in line]
 
     def stop(self) -> None:
         self.process.terminate()
