@@ -25,6 +25,8 @@ MAX_CHAIN = 16
 MOST_DATA = 1 << 30
 """Bytes of a lock or of measurements, which have some hundred per shard."""
 _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f]")
+_NO_TEXT = re.compile(rb"\0\0|[\x80-\xff]")
+"""Matches in files that have control characters because they are no text; in UTF-16, each second byte is 0."""
 ReadFile = Callable[[str, bool, int], bytes]
 """Takes an absolute path, whether it must be a regular file, and a number n; returns up to n + 1 bytes.
 May raise OSError and ValueError."""
@@ -134,7 +136,8 @@ class Library:
 
     def _tree(self, data: bytes, named: str, directory: str) -> MapNode | None:
         is_large = len(data) > MAX_BYTES
-        if len(_CONTROL.findall(data[:512])) > 3 and not data.startswith(UTF16_MARKS):
+        head = data[:512]
+        if len(_CONTROL.findall(head)) > 3 and _NO_TEXT.search(head) and not head.startswith(UTF16_MARKS):
             hint = "name a YAML file; it lists shards under `dataset:`"
             code = "E002" if is_large else "E003"
             self._problems.note(Problem(code, "this is a binary file, not a spec", hint, named, 1, 1))
