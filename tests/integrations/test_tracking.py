@@ -124,7 +124,7 @@ def test_a_compiled_spec_has_a_record(folder):
     dataset = wdspec.compile("train.yaml")
     next(iter(dataset))
     assert wdspec.log_run(dataset)["read"]["batches"] == 1
-    with pytest.raises(wdspec.UsageError, match="loader or a compiled spec, not str"):
+    with pytest.raises(wdspec.UsageError, match="loader or a dataset, not str"):
         wdspec.log_run("train.yaml")
     with pytest.raises(wdspec.UsageError, match="`to` is int; pass a path"):
         wdspec.log_run(dataset, 3)
