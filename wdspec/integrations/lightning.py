@@ -79,9 +79,7 @@ class SpecData(LightningDataModule):
 
     def _find_loader(self, name: str) -> WholeJob | FromStart:
         if name not in self._loaders:
-            raise UsageError(
-                f"the Trainer needs `{name}` data; pass a spec: SpecData({name}=…)"
-            )
+            raise UsageError(f"the Trainer needs `{name}` data; pass a spec: SpecData({name}=…)")
         return self._loaders[name]
 
     def state_dict(self) -> dict[str, Any]:
