@@ -236,7 +236,7 @@ def test_a_record_can_be_compared_only_with_a_record(folder, loader):
     error = within("diff", "old.json", "train.yaml", folder=folder, code=1)[1]
     assert "train.yaml is not a record of a run" in error
     assert (
-        "--chart are for specs"
+        "--chart work only with specs"
         in within("diff", "old.json", "old.json", "--chart", "a.svg", folder=folder, code=2)[1]
     )
     record = json.loads((folder / "old.json").read_text())
