@@ -27,8 +27,8 @@ class SpecDataLoader(BaseDataLoader):  # type: ignore[misc]  # torchtitan has no
         dp_world_size: number of data-parallel ranks.
         dp_rank: the data-parallel rank of this process.
         local_batch_size: samples per batch of one rank. If given, it must match the spec.
-        others: other arguments that the Trainer passes. They are ignored: tokenizer and sequence length come from the
-            functions that the spec refers to.
+        others: other arguments that the Trainer passes. They are ignored: a spec has no `seq_len`,
+            and its functions have their own tokenizer.
 
     Raises:
         SpecError: the spec has problems.

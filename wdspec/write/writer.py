@@ -112,7 +112,7 @@ class SampleWriter(ABC):
             check()
 
     def close(self) -> None:
-        """Finish the shard, flush it to disk, and make it appear under its name. Closing again does nothing.
+        """Finish the shard and make it appear, complete and durable. Closing again does nothing.
 
         Raises:
             OSError: the shard cannot be written, and does not appear.
