@@ -184,12 +184,12 @@ def test_an_assumed_topology_is_shown_with_a_warning(folder, tmp_path):
     def shown(*arguments):
         return within("batch", *arguments, "--step", "1", folder=tmp_path)[0]
 
-    assert "1 rank x 1 worker is assumed" in shown("s.yaml")
-    assert "give --ranks and --workers, or a --state" in shown("s.yaml")
-    assert "give --workers, or a --state" in shown("s.yaml", "--ranks", "2")
-    assert "assumed" not in shown("s.yaml", "--ranks", "2", "--workers", "3")
+    assert "assuming 1 rank x 1 worker" in shown("s.yaml")
+    assert "pass --ranks and --workers, or a --state" in shown("s.yaml")
+    assert "pass --workers, or a --state" in shown("s.yaml", "--ranks", "2")
+    assert "assuming" not in shown("s.yaml", "--ranks", "2", "--workers", "3")
     assert "epoch 0, 2 ranks x 1 worker\n" in (known := shown("e.yaml"))
-    assert "assumed" not in known
+    assert "assuming" not in known
     facts = json.loads(shown("s.yaml", "--workers", "2", "--format", "json"))["topology"]
     assert facts == {"ranks": 1, "workers": 2, "assumed": ["ranks"]}
 

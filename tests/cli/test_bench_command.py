@@ -131,7 +131,7 @@ def test_the_faster_kind_of_workers_is_recommended(folder):
     for rate, recommended in ((3_600, "{workers: 2}"), (4_000, "{kind: threads, workers: 4}")):
         bench = replace(BENCH, other_kind=("threads", 4, figures(rate)))
         lines = [line for line in BenchReport(bench, 1).blocks() if isinstance(line, str)]
-        assert lines[0] == f"with threads as workers, 4 of them: {rate:,} samples/s"
+        assert lines[0] == f"with 4 threads as workers: {rate:,} samples/s"
         assert any(line.startswith(f"recommended: loader: {recommended}, ") for line in lines)
     spec = wdspec.load(folder / "spec.yaml")
     assert tries_other_kind(spec, [0, 1])

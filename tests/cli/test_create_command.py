@@ -158,12 +158,12 @@ def test_a_jsonl_manifest_stores_every_column_and_numbers_the_samples(folder):
 @pytest.mark.parametrize(
     ("text", "options", "said"),
     [
-        ("a,b\n1\n", [], "m.csv:2: 1 cells for 2 headings"),
-        ("a,a\n1,2\n", [], "names of the columns, all different"),
+        ("a,b\n1\n", [], "m.csv:2: this row has 1 cells, but the header has 2"),
+        ("a,a\n1,2\n", [], "names of the columns, without duplicates"),
         ("id,cls\nx,1\n", ["--value", "cls=klass"], "m.csv:2: no column `klass`; the columns are id, cls"),
         ("cls\n1.5\n", [], "invalid literal for int()"),
         ("json\n{\n", [], "m.csv:2: column `json` is not JSON"),
-        ("p\n\n,\n", [], "2 cells for 1 headings"),
+        ("p\n\n,\n", [], "this row has 2 cells, but the header has 1"),
         ("__key__,cls\nx.y,1\n", [], "has a dot in its last part"),
         ("__key__,cls\nx,1\nx,2\n", [], "already has a sample with the same key"),
     ],
@@ -274,7 +274,7 @@ def test_a_full_disk_is_reported_in_one_line(folder):
 @pytest.mark.parametrize("pattern", ["out-%q.tar", "out-%d-%d.tar", "out-%.tar"])
 def test_a_pattern_without_a_number_is_rejected_before_writing(folder, pattern):
     _, said = wdspec("create", "in", "-o", pattern, "--maxcount", "2", folder=folder, code=1)
-    assert "is not a pattern for names of shards" in said
+    assert "is not a pattern for the names of shards" in said
     assert "Traceback" not in said
 
 

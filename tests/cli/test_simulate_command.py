@@ -216,8 +216,8 @@ def test_epochs_or_batches_set_how_much_is_drawn():
     assert "1.6 epochs" in run("nested.yaml", "--batches", "200")
     endless = ("nested.yaml", "--set", "epoch=null")
     assert simulation_result(*endless)["drawn"]["batches"] == 1000
-    assert "--epochs has no meaning; give --batches" in run(*endless, "--epochs", "2", code=2)
-    assert "give one" in run("nested.yaml", "--epochs", "2", "--batches", "2", code=2)
+    assert "--epochs has no meaning; pass --batches" in run(*endless, "--epochs", "2", code=2)
+    assert "pass only one" in run("nested.yaml", "--epochs", "2", "--batches", "2", code=2)
 
 
 def test_a_very_long_epoch_is_truncated_with_a_note(monkeypatch):

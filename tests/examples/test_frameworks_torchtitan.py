@@ -45,5 +45,5 @@ def test_a_batch_of_another_size_is_rejected(tmp_path):
     built = config.build(dp_world_size=2, dp_rank=0, local_batch_size=4, seq_len=2048, tokenizer=None)
     assert built.loader.run.seat.world_size == 2
     built.close()
-    with pytest.raises(wdspec.UsageError, match=r"has 8 samples in a batch of a rank.*global_size: 4"):
+    with pytest.raises(wdspec.UsageError, match=r"has 8 samples per batch of a rank.*global_size: 4"):
         config.build(dp_world_size=1, dp_rank=0, local_batch_size=4)

@@ -83,9 +83,9 @@ def test_sizes_from_8_gib_can_be_written(format):
 
 def test_ustar_rejects_values_that_it_cannot_express():
     maker = HeaderMaker(format="ustar")
-    with pytest.raises(ValueError, match="ustar cannot store the 120 bytes of the name"):
+    with pytest.raises(ValueError, match="ustar format cannot store a name of 120 bytes"):
         maker.header(b"x" * 120, 1)
-    with pytest.raises(ValueError, match="ustar cannot store a member of 17,179,869,184 bytes"):
+    with pytest.raises(ValueError, match="ustar format cannot store a member of 17,179,869,184 bytes"):
         maker.header(b"x", 2**34)
 
 

@@ -71,7 +71,7 @@ def test_a_checkpoint_has_the_position_and_evaluation_starts_at_the_same_batch(s
 def test_test_data_is_read_without_training_data(spec, model):
     trainer_of().test(model, datamodule=data_of(spec, test=f"{spec}#val"), verbose=False)
     assert model.evaluated == read_keys(spec, "val", 3)
-    with pytest.raises(wdspec.UsageError, match=r"pass one: SpecData\(train=…\)"):
+    with pytest.raises(wdspec.UsageError, match=r"pass a spec: SpecData\(train=…\)"):
         trainer_of(max_steps=1).fit(model, datamodule=data_of(spec))
 
 

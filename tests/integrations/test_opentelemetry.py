@@ -149,7 +149,7 @@ def test_several_loaders_have_distinct_names_until_closed(tmp_path):
 
 
 def test_only_loaders_are_observed(tmp_path):
-    with pytest.raises(wdspec.UsageError, match="takes a loader of wdspec"):
+    with pytest.raises(wdspec.UsageError, match="takes a loader from wdspec"):
         observe(wdspec.compile(spec(tmp_path)))
 
 

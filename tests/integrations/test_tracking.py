@@ -124,7 +124,7 @@ def test_a_compiled_spec_has_a_record(folder):
     dataset = wdspec.compile("train.yaml")
     next(iter(dataset))
     assert wdspec.log_run(dataset)["read"]["batches"] == 1
-    with pytest.raises(wdspec.UsageError, match="loader or a compiled spec, not str"):
+    with pytest.raises(wdspec.UsageError, match="loader or a dataset, not str"):
         wdspec.log_run("train.yaml")
     with pytest.raises(wdspec.UsageError, match="`to` is int; pass a path"):
         wdspec.log_run(dataset, 3)
@@ -236,7 +236,7 @@ def test_a_record_can_be_compared_only_with_a_record(folder, loader):
     error = within("diff", "old.json", "train.yaml", folder=folder, code=1)[1]
     assert "train.yaml is not a record of a run" in error
     assert (
-        "--chart are for specs"
+        "--chart work only with specs"
         in within("diff", "old.json", "old.json", "--chart", "a.svg", folder=folder, code=2)[1]
     )
     record = json.loads((folder / "old.json").read_text())

@@ -350,7 +350,7 @@ def test_a_folder_of_ranks_belongs_to_one_job(job, monkeypatch):
         (["--engine", "torchrun"], 2, "--engine torchrun:FOLDER"),
         (["--engine", "torchrun:ranks"], 1, "RANK and WORLD_SIZE"),
         (["--engine", "torchrun:ranks", "--jobs", "0"], 2, "needs others"),
-        (["--scheduler", "tcp://127.0.0.1:1"], 2, "for --engine dask"),
+        (["--scheduler", "tcp://127.0.0.1:1"], 2, "only with --engine dask"),
         (["--engine", "ray", "--jobs", "2"], 2, "a Ray cluster uses all of its CPUs"),
         (["--engine", "dask", "--scheduler", "tcp://h:1", "--jobs", "2"], 2, "a Dask cluster uses all"),
         (["--engine", "dask:tcp://127.0.0.1:1"], 1, "start one with `dask scheduler`"),

@@ -190,7 +190,7 @@ def test_unchanged_shards_are_not_read_again_and_missing_ones_are_removed(folder
     assert "as measured" in within("stats", "s.yaml", "--check")[0]
     opened.clear()
     assert measure("--update")["read"] == len(opened) == 5
-    assert "give one of the options" in within("stats", "s.yaml", "--update", "--check", code=2)[1]
+    assert "pass only one of them" in within("stats", "s.yaml", "--update", "--check", code=2)[1]
 
 
 def test_changed_read_options_measure_shards_again(folder, opened):

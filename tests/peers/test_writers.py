@@ -136,7 +136,7 @@ def test_the_requested_tar_format_is_written():
     long = {"__key__": "x" * 150, "cls": 1}
     file = io.BytesIO()
     with (
-        pytest.raises(wdspec.FieldError, match="ustar cannot store"),
+        pytest.raises(wdspec.FieldError, match="ustar format cannot store"),
         wdspec.TarWriter(file, format="USTAR_FORMAT") as tar,
     ):
         tar.write(long)

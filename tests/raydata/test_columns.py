@@ -132,7 +132,7 @@ def test_a_value_that_does_not_fit_the_schema_is_reported():
         table_of(samples, {"json": pa.struct({"a": pa.int32()})})
     assert caught.value.code == "D230"
     assert caught.value.place["key"] == "b"
-    assert "the schema gives `json` the type struct<a: int32>" in str(caught.value)
+    assert "`json` has the type struct<a: int32> in the schema" in str(caught.value)
 
 
 def test_tables_have_limited_rows_and_bytes(monkeypatch):

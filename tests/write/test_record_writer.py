@@ -220,7 +220,7 @@ def test_the_format_can_be_set_if_the_name_lacks_it(tmp_path):
 
 @pytest.mark.parametrize("key", ["", None, 7])
 def test_a_record_needs_a_string_key(key):
-    with pytest.raises(wdspec.FieldError, match="give each sample its own text"):
+    with pytest.raises(wdspec.FieldError, match="give each sample a unique str"):
         written("jsonl", {"__key__": key, "x": 1})
 
 

@@ -138,8 +138,8 @@ def test_a_sample_that_cannot_be_encoded_leaves_no_trace(tmp_path):
     ("key", "said"),
     [
         ("a/b.c", "would be read as 'a/b'"),
-        ("", "give each sample its own text"),
-        ("a/", "is not the name of a file"),
+        ("", "give each sample a unique str"),
+        ("a/", "is not a file name"),
         ("/a", "absolute path"),
         ("a/../../b", "leaves its folder"),
         (".a", "like a hidden file"),

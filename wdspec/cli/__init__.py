@@ -1,6 +1,6 @@
-"""The `wdspec` program: arguments in; tables, JSON and exit codes out.
+"""The `wdspec` program: reads arguments, and prints tables or JSON.
 
-Read `main` first: it finds the commands, one file each. `report` turns the reports of commands into tables, text and
-JSON. `spec_options` and `shard_files` have the options that several commands share, and `problems` shows what
-validation finds. The `*_facts`, `*_data` and `*_draws` files find out what a command of that name shows.
+Read `main` first: it finds the commands; each has its own file. `report` prints the reports of commands as tables, text
+or JSON. `spec_options` and `shard_files` have the options that several commands share, and `problems` shows what
+validation finds. The `*_facts`, `*_data` and `*_draws` files compute what the command of that name shows.
 """

@@ -1,6 +1,6 @@
 """`wdspec batch`: the samples of a step of a run, past or future.
 
-They are found by running the reader on headers alone. Only sources that drop samples because of their content are
+To find the samples, the reader runs on headers alone. Only sources that drop samples because of their content are
 decoded.
 """
 
@@ -65,9 +65,9 @@ def batch(
     The samples of a step depend on the topology of the run, which comes from `elastic`, from --state, or from --ranks
     and --workers. If none of these is given, the command prints a warning.
 
-    The command reads the headers of all earlier samples of the same slots (with `epoch: pass`, it reads none). It
-    reads and decodes sources that drop samples because of their content (`select`, `missing: skip`, `errors: skip`) up
-    to the step. A --state that was saved before the step shortens this.
+    To find the samples, the command reads the headers of all earlier samples of the same slots (none with `epoch:
+    pass`). If a source drops samples because of their content (`select`, `missing: skip`, `errors: skip`), it also
+    decodes these samples. It has less to read if you pass a --state that was saved shortly before the step.
     """
     log_skipped_errors()
     state = None if saved is None else read_state(saved)
@@ -82,7 +82,7 @@ def batch(
 
 @dataclass(frozen=True)
 class _Unchanged(Transform):
-    """Yields samples as they are."""
+    """Yields samples unchanged."""
 
     def build(
         self,
@@ -122,9 +122,9 @@ class TracedSample(NamedTuple):
     offset: int | None
     """Its byte offset in the uncompressed shard."""
     is_padding: bool
-    """Whether it only fills up the last batch of a pass."""
+    """Whether it is padding that fills the last batch of a pass."""
     sample: dict[str, Any]
-    """The decoded sample, if requested; else what its headers tell."""
+    """The decoded sample, if requested; otherwise what its headers say."""
 
 
 class Trace(NamedTuple):
@@ -139,7 +139,7 @@ class Trace(NamedTuple):
     topology: Topology
     """The canonical topology, on which the samples of a step depend."""
     assumed: tuple[str, ...] = ()
-    """Which of `ranks` and `workers` nothing states: they may be others in the run that is meant."""
+    """Which of `ranks` and `workers` are assumed, because nothing specifies them. The run may have other numbers."""
 
 
 def trace_step(
@@ -158,13 +158,13 @@ def trace_step(
         spec: the spec.
         step: number of the global batch, from 0, in the run or in `epoch`.
         epoch: from 0.
-        ranks: of the run; by default those of the state or of `elastic`, else 1.
-        workers: of each rank; by default those of the state or of `elastic`, else the spec's.
+        ranks: number of ranks. Defaults to the ranks of the state or of `elastic`, otherwise 1.
+        workers: workers per rank. Defaults to the workers of the state or of `elastic`, otherwise the spec's.
         state: a state of the run, saved before or after the step.
         decoded: whether to decode the samples.
 
     Raises:
-        UsageError: the epoch does not have this step, the spec has no epochs, or the topology or state do not fit.
+        UsageError: the epoch does not have this step, the spec has no epochs, or topology or state do not match it.
         WdspecError: shards cannot be listed or read.
     """
     stated = {"ranks": ranks, "workers": workers}
@@ -175,7 +175,7 @@ def trace_step(
     number = _number(run, step, epoch)
     position = Position() if state is None else Position.from_state(state, run)
     is_skipped = number in position.skipped | spec.skipped_steps.within(position.step)
-    if position.step > number:  # start again, with the shares that were set since
+    if position.step > number:  # read from the start, with the shares that were set at run time
         position = Position(shares=position.shares)
     segments = run.segments(position.shares)
     scouting = dict(run.parts)
@@ -319,8 +319,8 @@ class StepReport:
         if trace.assumed:
             options = " and ".join(f"--{name}" for name in trace.assumed)
             yield Warning(
-                f"a run with other {' or '.join(trace.assumed)} has other samples in this step: {topology} is assumed, "
-                f"as the spec has no `elastic`; give {options}, or a --state of the run"
+                f"assuming {topology}, because the spec has no `elastic`: with other "
+                f"{' or '.join(trace.assumed)}, this step has other samples; pass {options}, or a --state of the run"
             )
         if trace.is_skipped:
             yield "this step is skipped (`skip`): no rank gets these samples"

@@ -1,6 +1,6 @@
-"""`wdspec bench`: how fast this machine reads a spec, where the time goes, and how many workers help.
+"""`wdspec bench`: how fast this machine reads a spec, what takes the time, and how many workers help.
 
-Each trial reads the spec, or does a part of its work, for some seconds in a fresh process, and counts.
+Each trial reads the spec, or does part of the work, for a few seconds in a new process, and counts samples.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from wdspec.cli.spec_options import SpecChoice, choosing, require_library
 from wdspec.spec.spec import Spec
 
 Part = Literal["read", "decode", "map", "batch", "loader", "webdataset"]
-"""How far a trial goes: files as bytes; decoded; through user functions; batches; batches from workers. `webdataset`
-reads the same files with webdataset."""
+"""The last part of the work in a trial: reading files as bytes; decoding; user functions; batches; batches from
+workers. `webdataset` reads the same files with webdataset."""
 _ITEMS = 2
-"""Items that are always read."""
+"""Minimum number of items to read."""
 ENOUGH = 0.95
-"""Fraction of the best rate that is good enough to recommend fewer workers."""
+"""The fewest workers that reach this fraction of the best rate are recommended."""
 _PARTS: tuple[Part, ...] = ("read", "decode", "map", "batch")
 
 
@@ -45,10 +45,10 @@ _PARTS: tuple[Part, ...] = ("read", "decode", "map", "batch")
     "--workers",
     type=click.IntRange(0, 1024),
     multiple=True,
-    help="Number of workers to try. Repeatable (default: 0, 1, 2, 4, … up to the cores, and the spec's).",
+    help="Number of workers to try. Repeatable (default: 0, 1, 2, 4, … up to the cores, and the spec's number).",
 )
 @click.option(
-    "--compare", type=click.Choice(["webdataset"]), help="Also read the same files with this library."
+    "--compare", type=click.Choice(["webdataset"]), help="Also measure this library on the same files."
 )
 @click.option(
     "--profile", metavar="FILE", help="Also write a flame graph: FILE.html, or FILE.json for speedscope."
@@ -61,11 +61,11 @@ def bench(
     compare: str | None,
     profile: str | None,
 ) -> None:
-    """Measure how fast this machine reads a spec: samples and bytes per second, the time to the first batch, the cost
-    of reading, decoding, functions, batches and the transfer from workers, and how many workers help.
+    """Measure how fast this machine reads a spec: samples and bytes per second, the time to the first batch, the time
+    for reading, decoding, user functions, batching and transfer from workers, and how many workers help.
 
     Each trial reads for a few seconds in a new process. Do not run anything else at the same time. Trials run the
-    functions that the spec names; WDS_SECURE=1 forbids them.
+    user functions of the spec; WDS_SECURE=1 forbids them.
     """
     spec = choice.load()
     _check_libraries(compare, profile)
@@ -88,13 +88,13 @@ class Trial:
     seconds: float
     workers: int = 0
     kind: str | None = None
-    """Whether the workers are `processes` or `threads`; None for what the spec says."""
+    """Whether the workers are `processes` or `threads`; None for the kind in the spec."""
     threads: int | None = None
     """Threads of torch in the reading process; None for torch's default."""
     profile: str | None = None
     """A file for the profile: an interactive page (.html), or a file for speedscope."""
     start_method: str = field(default_factory=get_start_method)
-    """How workers start; a fresh process would have another default."""
+    """How workers start: a new process might have another default."""
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class Bench:
     loaders: dict[int, Measured]
     """What the training loop gets, by number of workers."""
     other_kind: tuple[str, int, Measured] | None = None
-    """Threads if the spec has worker processes, and the other way round, if tried: the kind and number of workers."""
+    """If tried, the other kind of workers: threads if the spec has processes, and vice versa. Kind, number and rate."""
     one_thread: Measured | None = None
     """Without workers and with one thread of torch, if tried."""
     webdataset: Measured | None = None
@@ -355,7 +355,7 @@ def run_trials(
 
 
 def parts_of(spec: Spec) -> list[Part]:
-    """The parts of the work that the spec has."""
+    """Return the parts of the work that apply to the spec."""
     functions = spec.functions
     has = {"map": bool(functions["map"] or functions["select"]), "batch": spec.batch is not None}
     return [part for part in _PARTS if has.get(part, True)]
@@ -451,7 +451,7 @@ def _advice(bench: Bench) -> Iterator[Block]:
     rate = bench.loaders[best].rate
     if bench.other_kind is not None:
         other, count, found = bench.other_kind
-        yield f"with {other} as workers, {count} of them: {found.rate:,.0f} samples/s"
+        yield f"with {count} {other} as workers: {found.rate:,.0f} samples/s"
         if ENOUGH * found.rate > rate:
             best, rate, kind = count, found.rate, f"kind: {other}, "
     yield f"waiting for disks or stores, in one process: {bench.waiting:,.1f} us a sample"
@@ -462,14 +462,14 @@ def _advice(bench: Bench) -> Iterator[Block]:
         f"{1 / ENOUGH - 1:.0%}"
     )
     yield (
-        f"upper limit: reading alone, without decoding, would give about {bench.reading_limit:,.0f} samples/s with as "
-        "many processes"
+        f"upper limit: reading without decoding reaches about {bench.reading_limit:,.0f} samples/s with the same "
+        "number of processes"
     )
     one = bench.one_thread
     if one is not None and one.rate > 1.2 * bench.loaders[0].rate:
         yield Warning(
-            f"without workers, one thread of torch gives {one.rate:,.0f} samples/s instead of "
-            f"{bench.loaders[0].rate:,.0f}: call torch.set_num_threads(1), or use workers, which have 1 thread"
+            f"without workers, one torch thread reaches {one.rate:,.0f} samples/s instead of "
+            f"{bench.loaders[0].rate:,.0f}: call torch.set_num_threads(1), or use workers, which have one thread"
         )
     if bench.webdataset is not None:
         read = bench.parts["read"].rate

@@ -62,7 +62,7 @@ def cache() -> None:
 @_WHERE
 @form_option
 def ls(where: str | None, form: str) -> None:
-    """List the cached copies; the most recently used come last."""
+    """List the cached copies. The most recently used copies come last."""
     copies = [copy for index in _indexes(where) for copy in _list_copies(index)]
     if form == "json":
         print_json({"copies": copies})
@@ -75,14 +75,19 @@ def ls(where: str | None, form: str) -> None:
 
 @cache.command()
 @_WHERE
-@click.option("--remove", is_flag=True, help="Delete copies that are damaged, or whose objects have changed.")
+@click.option("--remove", is_flag=True, help="Delete copies that are damaged or out of date.")
 @click.option(
-    "--store", is_flag=True, help="Also check with the stores of a SPEC whether objects have changed."
+    "--store",
+    is_flag=True,
+    help="Also ask the stores of a SPEC whether objects have changed since they were copied.",
 )
 def verify(where: str | None, remove: bool, store: bool) -> None:
-    """Read all copies, and check their length and structure from the first header to the end marker.
+    """Read all copies and check their length and structure.
 
-    Exit code: 1 if a copy is damaged. Files in a tar have no checksum, so changes within them are not detected.
+    Tars are checked from the first header to the end marker. Files in a tar have no checksum, so changes within them
+    are not detected.
+
+    Exit code: 1 if a copy is damaged.
     """
     bad = good = 0
     change_of = _change_checks(where) if store else {}

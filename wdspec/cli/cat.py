@@ -22,7 +22,8 @@ def cat(
 ) -> None:
     """Concatenate the samples of SHARDS into one shard.
 
-    SHARDS are paths and URLs as in a spec: braces, globs, folders, @files. Damaged shards and repeated keys are errors.
+    SHARDS are paths or URLs as in a spec, with braces, globs, folders and @files. Damaged shards and repeated keys are
+    errors.
 
     \b
     wdspec cat 'a-{000..003}.tar' -n 10 | tar tf -

@@ -33,22 +33,22 @@ from wdspec.spec.spec import Spec
     type=click.IntRange(min=0),
     default=4,
     show_default=True,
-    help="Without --all: number of shards of each source to read in full. Of the others, only check that they exist.",
+    help="Without --all: number of shards of each source to read in full. The others are only checked for existence.",
 )
 @click.option("--source", metavar="NAME", help="Check only this source.")
 @click.option(
-    "--against", metavar="SPEC", help="Report samples that this other spec has too, such as train.yaml#val."
+    "--against", metavar="SPEC", help="Report samples that also occur in this spec, such as train.yaml#val."
 )
 @click.option(
     "--report",
     metavar="FILE",
-    help="Save the result of each shard in FILE. Shards that are unchanged since then are not read again.",
+    help="Save the result of each shard in FILE. The next check skips shards that have not changed since then.",
 )
 @click.option(
     "--changed",
     metavar="FILE",
-    help="Check only shards that changed since this report, or since this file of `wdspec lock`; --sample and --all "
-    "apply to these shards.",
+    help="Check only shards that have changed since FILE, a report or a lock (`wdspec lock`). --sample and --all apply "
+    "to these shards.",
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
 @click.option("--ignore", metavar="CODE", multiple=True, help="Do not report this code. Repeatable.")
@@ -74,13 +74,13 @@ def check(
     start_engine: Callable[[], Engine],
     form: str,
 ) -> int:
-    """Check the data of a spec: whether every shard exists, and the contents of some shards (with --all, of all).
+    """Check the data of a spec: whether every shard exists, and the contents of some shards (with --all, all shards).
 
-    Shards are read and decoded as in training, with the functions of the spec (WDS_SECURE=1 forbids them). The check
-    continues after each problem. It then compares the samples, and reports repeated keys and samples, different fields
-    and shapes, unusual classes, and sorted shards.
+    Shards are read and decoded as in training, with the user functions of the spec (WDS_SECURE=1 forbids them). The
+    check continues after each problem. It then compares the samples, and reports repeated keys and samples,
+    inconsistent fields and shapes, unusual classes, and sorted shards.
 
-    Exit code: 0 if there are no errors (with --strict: nor warnings), 1 if there are, 2 for wrong usage.
+    Exit code: 0 if there are no errors (with --strict, also no warnings), 1 if there are, 2 for wrong usage.
     `wdspec rule D107` explains a code.
     """
     spec = choice.load()
@@ -167,7 +167,7 @@ class DataReport:
         return junit_report(self._by_shard(), "wdspec check")
 
     def _by_shard(self) -> list[CheckedSpec]:
-        """The problems of each shard, and under the name of a source those of the whole source."""
+        """The problems of each shard; problems of a whole source are under its name."""
         data = self.found.collection
         files: dict[str, list[Problem]] = {
             looked.shard.text: [] for source in data.own for looked in source.shards

@@ -1,4 +1,4 @@
-"""`wdspec convert`: convert a file of another tool to a spec, with a note for each thing that is lost."""
+"""`wdspec convert`: convert a file of another tool to a spec, with a note for everything that is lost."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def convert(source: str | None, dialect: str | None, output: str | None, force: 
     """Convert the mixture in a file of another tool to a spec.
 
     Shares are kept, or a note says how they differ. Each note is a comment at the top of the spec and a line on
-    standard error; the last ones are the findings of `wdspec validate`.
+    standard error. The last notes list the problems that `wdspec validate` finds.
 
-    `-` is standard input, a DIR a folder prepared by Energon, and TEXT a list of shards as in OpenCLIP:
-    `a-{0..9}.tar::b.tar`. No code runs: only literal values of Python files are read.
+    `-` is standard input. DIR is a folder prepared by Energon. TEXT is a list of shards as in OpenCLIP, such as
+    `a-{0..9}.tar::b.tar`. No code runs: from Python files, only literal values are read.
     """
     if listed:
         show(Table(("name", "what it is"), [(each.name, each.title) for each in DIALECTS]))

@@ -45,39 +45,41 @@ Kind = Literal["folder", "recipe", "manifest"]
 )
 @click.option("--shuffle", type=int, metavar="SEED", help="Shuffle the samples with this seed.")
 @click.option(
-    "--key-column", metavar="COLUMN", help="Manifest: the column of keys (default: __key__, else numbers)."
+    "--key-column",
+    metavar="COLUMN",
+    help="Manifest: the column of keys (default: __key__; without it, numbers).",
 )
 @click.option(
     "--value",
     "values",
     multiple=True,
     metavar="FIELD=COLUMN",
-    help="Manifest: store the values of a column. Repeatable.",
+    help="Manifest: store the values of a column as a field. Repeatable.",
 )
 @click.option(
     "--file",
     "files",
     multiple=True,
     metavar="FIELD=COLUMN",
-    help="Manifest: store the files that a column names. Repeatable.",
+    help="Manifest: store the files named in a column as a field. Repeatable.",
 )
 @click.option(
     "--classes",
     is_flag=True,
-    help="Folder: each sample gets the number and the name of its folder as its class.",
+    help="Folder: add the number and the name of its class to each sample. Each folder is a class.",
 )
 @click.option(
     "--class-names",
     "names_file",
     metavar="FILE",
-    help="Implies --classes. Names of classes, one on each line, from 0; written if FILE does not exist (default: "
-    "classes.txt next to the shards).",
+    help="Names of the classes, one per line, numbered from 0. FILE is written if it does not exist (default: "
+    "classes.txt next to the shards). Implies --classes.",
 )
 @click.option(
     "--base",
     metavar="FOLDER",
     default=".",
-    help="Folder that relative paths start at (default: the working directory).",
+    help="Folder that paths are relative to (default: the working directory).",
 )
 @click.option(
     "--run-pipes", is_flag=True, help="Run the commands (`pipe:`) of a recipe. WDS_SECURE=1 forbids it."
@@ -104,21 +106,21 @@ def create(
     """Create shards from the files in a folder, from a recipe, or from a manifest.
 
     \b
-    A folder    has a sample for each key (`a/1.jpg` and `a/1.cls` are the sample `a/1`), sorted.
-                With --classes its folders are classes, as for ImageFolder: each sample
-                gets `cls`, the number of its class, and `label.txt`, its name. The numbers
-                come from the file --class-names; the first call writes it, in the order of
-                names, so that later calls (for validation data) use the same numbers.
-    A recipe    has lines `name.ext source`, as for `tarp create`; a source is a file,
+    A folder    has a sample for each key (`a/1.jpg` and `a/1.cls` are the sample `a/1`).
+                Samples are sorted by key. With --classes, subfolders are classes, as in
+                ImageFolder: each sample gets `cls`, the number of its class, and `label.txt`,
+                its name. The numbers come from the file --class-names. The first call writes
+                it, sorted by name, so that later calls (for validation data) use the same numbers.
+    A recipe    has lines `name.ext source`, as for `tarp create`. A source is a file,
                 `text:...` or `pipe:command`. `-` is standard input.
-    A manifest  has a row for each sample: CSV or TSV with a heading, or JSON lines.
+    A manifest  has a row for each sample: CSV or TSV with a header, or JSON lines.
 
     \b
     wdspec create photos/ -o 'photos-%06d.tar' --maxsize 1GB --shuffle 1
     wdspec create imagenet/train/ -o 'train-%06d.tar' --classes --maxcount 10000 --shuffle 1
     wdspec create index.csv -o 'data-%04d.tar' --shards 8 --key-column id --file jpg=path --value cls=label
 
-    The limits determine the number of shards, and the samples are distributed evenly over them.
+    The limits determine the number of shards. Samples are distributed evenly over the shards.
     """
     if run_pipes and Environment.read().secure:
         raise UsageError("WDS_SECURE forbids the commands of a recipe; unset it if you trust the recipe")
@@ -152,7 +154,7 @@ def create(
 
 
 def _number_classes(found: Sequence[str], file: str | None) -> list[str]:
-    """The names of the classes in the order of their numbers: those of the file, which is written if it is missing."""
+    """Return the names of the classes by number. They come from the file, which is written if it is missing."""
     if file is None:
         return list(found)
     if not os.path.exists(file):
@@ -161,7 +163,9 @@ def _number_classes(found: Sequence[str], file: str | None) -> list[str]:
     with open(file, "rb") as lines:
         names = os.fsdecode(lines.read()).splitlines()
     if len(set(names)) < len(names) or "" in names:
-        raise UsageError("a name is on two lines, or a line is empty; write each name once", location=file)
+        raise UsageError(
+            "a name occurs twice, or a line is empty; write each name on one line", location=file
+        )
     if missing := [name for name in found if name not in set(names)]:
         raise UsageError(
             f"no line for {pluralize(len(missing), 'class', 'classes')} ({join_names(missing)}); add the names at its "
@@ -192,9 +196,9 @@ def _recipes(
         is_table = what.lower().endswith((".csv", ".tsv", ".jsonl", ".ndjson"))
         kind = "folder" if os.path.isdir(what) else "manifest" if is_table else "recipe"
     if kind != "manifest" and (key_column or values or files):
-        raise click.UsageError("--key-column, --value and --file are for a manifest")
+        raise click.UsageError("--key-column, --value and --file work only with a manifest")
     if classes and kind != "folder":
-        raise click.UsageError("--classes is for a folder")
+        raise click.UsageError("--classes works only with a folder")
     if kind == "folder":
         recipes = sources.recipes_of_folder(what, rule)
         if not classes and sources.looks_like_classes(recipes):
@@ -219,7 +223,7 @@ def _lines(path: str) -> AbstractContextManager[TextIO]:
 
 
 def _check_free(target: Target, shards: int) -> None:
-    """Refuse existing outputs now, and not after hours of work."""
+    """Refuse existing outputs at the start, not after hours of work."""
     output = target.output
     if target.force or output == "-":
         return

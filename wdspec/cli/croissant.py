@@ -28,7 +28,7 @@ from wdspec.urls.urls import UrlSequence, is_command
 
 VERSION = "http://mlcommons.org/croissant/1.1"
 _MOST_NAMES = 1000
-"""Shards that are listed by name; longer lists are given as patterns."""
+"""Up to this many shards are listed by name; longer lists are written as patterns."""
 _NOT = re.compile(r"[^\w./-]+")
 _KINDS = {
     "sc:ImageObject": ("jpg", "jpeg", "png", "webp", "gif", "tif", "tiff", "bmp", "ppm", "pgm"),
@@ -83,7 +83,7 @@ ONE = [
     "dataSocialImpact",
     "dataReleaseMaintenancePlan",
 ]
-"""Statements of the RAI vocabulary with one text."""
+"""Statements of the RAI vocabulary that take one text."""
 MANY = [
     "dataCollectionType",
     "dataCollectionTimeframe",
@@ -98,9 +98,9 @@ MANY = [
     "dataLimitations",
     "personalSensitiveInformation",
 ]
-"""Statements with one or more texts."""
+"""Statements that take one or more texts."""
 REQUIRED = ("dataCollection", "dataBiases", "dataLimitations", "personalSensitiveInformation", "dataUseCases")
-"""Statements that reviewers of data sets require, but that a spec cannot have."""
+"""Statements that reviewers of data sets require, but that a spec cannot contain."""
 
 
 @click.command()
@@ -112,10 +112,10 @@ REQUIRED = ("dataCollection", "dataBiases", "dataLimitations", "personalSensitiv
     "--rai",
     "rai_file",
     metavar="FILE",
-    help="YAML file with statements of the RAI vocabulary (dataBiases, …).",
+    help="YAML file with statements of the Responsible AI vocabulary (dataBiases, …).",
 )
 @click.option("--url", help="Web page of the data set (default: the first `homepage` of a source).")
-@click.option("--license", help="Licence of the whole mixture (default: those of its sources).")
+@click.option("--license", help="License of the whole mixture (default: the licenses of its sources).")
 @click.option("--creator", help="Creator of the data set.")
 @click.option("--version", help="Version of the data set, such as 1.0.0.")
 @click.option("--date", "date_published", metavar="YYYY-MM-DD", help="Date of publication.")
@@ -124,12 +124,12 @@ REQUIRED = ("dataCollection", "dataBiases", "dataLimitations", "personalSensitiv
 def croissant(
     choice: SpecChoice, lock_file: str | None, rai_file: str | None, output: str | None, **given: str | None
 ) -> None:
-    """Describe a mixture in Croissant 1.1 (JSON-LD): its sources, shards, fields, licences and shares.
+    """Describe a mixture in Croissant 1.1 (JSON-LD): its sources, shards, fields, licenses and shares.
 
-    The document uses `name` and `description` of the spec and `license`, `homepage` and `revision` of its sources.
-    Information that is not in the spec, such as about biases and personal data, comes from --rai. Missing entries that
-    catalogs or reviewers expect are listed on standard error. Globs and directories are listed as in `wdspec explain`;
-    no samples are read.
+    The document uses `name` and `description` of the spec, and `license`, `homepage` and `revision` of its sources.
+    Pass information that is not in the spec, such as statements about biases and personal data, with --rai. Entries
+    that catalogs or reviewers expect but that are missing are listed on standard error. Globs and directories are
+    listed as in `wdspec explain`; no samples are read.
     """
     spec = choice.load()
     frozen = None if lock_file is None else Lock.read(lock_file).shards(spec, lock_file)

@@ -68,7 +68,7 @@ epoch: 2048                         # samples; the next epoch continues where th
 loader: {workers: 0}                # reading processes
 """
 MARK = ".wdspec-demo"
-"""A file that marks a folder of `wdspec demo`."""
+"""The file that marks a folder as created by `wdspec demo`."""
 _NEXT = """\
 What to try next:
   wdspec head {spec}
@@ -84,7 +84,7 @@ Train from it:
 
 @click.command()
 @click.argument("folder", default="wdspec-demo")
-@click.option("--force", is_flag=True, help="Write into the folder even if it has other files.")
+@click.option("--force", is_flag=True, help="Write into the folder even if it contains other files.")
 def demo(folder: str, force: bool) -> None:
     """Create a small spec with shards in FOLDER (default: ./wdspec-demo), check and explain it, and read one epoch.
 

@@ -74,15 +74,15 @@ def diff(
 
     OLD and NEW are files, or files at a git revision, as in `wdspec diff main:train.yaml train.yaml`. Files that the
     spec extends and lists that it refers to are read from the same revision. Globs and folders are listed as they are
-    now, unless a lock is next to the spec (`wdspec lock`), which also shows rewritten shards. --state FILE shows for
-    each source how a saved state would resume.
+    now, unless there is a lock next to the spec (`wdspec lock`). With locks, the command also shows which shards were
+    rewritten. --state FILE shows how each source would resume from a saved state.
 
     OLD and NEW may also be records of runs (`wdspec.log_run`): then the command also compares versions, the
     environment, and what was read.
     """
     if (records := diff_of_records(old, new)) is not None:
         if state_file is not None or chart is not None:
-            raise click.UsageError("--state and --chart are for specs, not for records of runs")
+            raise click.UsageError("--state and --chart work only with specs, not with records of runs")
         if form == "markdown":
             click.echo(to_markdown(records.blocks()))
         else:

@@ -1,4 +1,4 @@
-"""`wdspec doctor`: facts about this machine that help if something does not work."""
+"""`wdspec doctor`: information about this machine that helps to find out why something does not work."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FEW_FILES = 4096
 @choosing_options()
 @form_option
 def doctor(file: str | None, choose: Callable[[str], SpecChoice], form: str) -> int:
-    """Show versions, optional libraries, limits of this machine, and environment variables that matter.
+    """Show versions, optional libraries, limits of this machine, and relevant environment variables.
 
     With a SPEC, the first shard of each source is opened as in training, to check that its store responds; this runs
     the commands of `pipe:` URLs. The output contains no secrets, so you can post it in a bug report.

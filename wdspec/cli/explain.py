@@ -26,14 +26,14 @@ _MOST_STEPS = 8
 @topology_options
 @click.option("--slots", type=click.IntRange(min=0), help="Number of slots to show, with their first shards.")
 def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | None, slots: int | None) -> int:
-    """Explain a spec: shares, shards, samples and passes per epoch, batches, who reads what.
+    """Explain a spec: shares, shards, samples and passes per epoch, batches, and which worker reads what.
 
-    Globs, directories and @files are listed. The headers of the first shard of each local source are read to estimate
-    (~) the number of samples, and local shards are checked for existence. The command looks for the functions of the
-    spec in the files of their modules. It opens nothing else, and runs none of your code except the command of an
-    `@pipe:` list, which WDS_SECURE=1 forbids.
+    Globs, directories and @files are listed. To estimate (~) the number of samples, the headers of the first shard of
+    each local source are read. The command checks that local shards exist, and that the modules of user functions
+    define them. It opens nothing else, and runs none of your code, except the command of an `@pipe:` list, which
+    WDS_SECURE=1 forbids.
 
-    Exit code: 1 if local shards are missing, or functions that their modules do not define.
+    Exit code: 1 if local shards are missing, or if modules do not define the user functions of the spec.
     """
     explanation = explain_facts.explain_spec(choice.load(), ranks, workers, slots)
     show_report(ExplainReport(explanation), form)
@@ -156,7 +156,7 @@ def _describe_memory(explanation: explain_facts.Explanation) -> str:
 
 
 def _describe_count(selected: KeptSamples) -> str:
-    """Say what was looked at."""
+    """Describe which samples were read."""
     looked_at = f"{selected.looked_at:,} samples of {report.pluralize(selected.shards, 'shard')}"
     by = {"sample": "as counted in", "stats": "as `stats` counted in all", "count": "as counted in all"}
     return f"{by[selected.by]} {looked_at}"
@@ -282,5 +282,5 @@ def _slots(explanation: explain_facts.Explanation) -> Table:
 
 
 def _file_name(url: str) -> str:
-    """The last part of a URL. The URL is redacted first: a secret is not recognised in a part of it."""
+    """The last part of a URL. The URL is redacted first, because secrets cannot be recognized in a part of it."""
     return redacted_urls(url).rstrip("/").rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""A look at the data of a spec: the size of each source, from the headers of its first shard, and advice.
+"""Examines the data of a spec: measures each source by the headers of its first shard, and gives advice.
 
 Advice is about missing shards, fields without files, useless rewrite rules, and more. Only names and the headers of
 local shards are read.
@@ -44,13 +44,13 @@ from wdspec.stores.local import open_file
 from wdspec.urls.urls import AIS_PROVIDERS, FSSPEC, MAGIC, UrlSequence, local_path, row_of, scheme_of
 
 MOST_MEMBERS = 100_000
-"""Headers read of a shard (about half a second); the rest is assumed to be like the part read."""
+"""Maximum number of headers to read from a shard (about half a second). The rest is assumed to be similar."""
 MOST_SELECTED = 4_000
 """Samples of a source that are read to estimate how many its selection keeps."""
 MOST_SELECTED_SHARDS = 4
-"""Shards that they are from."""
+"""Number of shards that these samples come from."""
 MOST_UNPACKED = 64 * 1024 * 1024
-"""Bytes read of a compressed shard, which does not allow seeking."""
+"""Bytes to read from a compressed shard, in which seeking is not possible."""
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,11 @@ class KeptSamples(NamedTuple):
     shards: int
     """Shards that were read, in part."""
     by: Literal["sample", "stats", "count"] = "sample"
-    """Whether only some samples were read, or `stats` or counting for `epoch: pass` looked at all of them."""
+    """Whether only some samples were read (`sample`), or `stats` or counting for `epoch: pass` has read all of them."""
 
     @property
     def fraction(self) -> float:
-        """The part of the samples that is kept."""
+        """The fraction of the samples that is kept."""
         return self.kept / max(1, self.looked_at)
 
 
@@ -209,13 +209,13 @@ def memory_of_machine() -> int | None:
 
 
 MOST_LOOKED_AT = 10_000
-"""Shards of a source whose files are looked for; of longer lists, this many from the first to the last."""
+"""Number of shards per source that are checked for existence, evenly spaced in longer lists."""
 MOST_OF_ALL = 100_000
 """The same for all sources together."""
 MOST_TRIED = 100
 """Shards of a source on which the rules of WDS_REWRITE are tried."""
 FEW_SAMPLES = 1_000
-"""An `epoch` up to this may be meant as a number of epochs, if the sources have `MANY_EPOCHS` times as many samples."""
+"""An `epoch` up to this is probably meant as a number of epochs, if there are `MANY_EPOCHS` times as many samples."""
 MANY_EPOCHS = 20
 
 

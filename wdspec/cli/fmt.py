@@ -1,4 +1,4 @@
-"""`wdspec fmt`: sort the keys of specs into the documented order; comments and all else stay as written."""
+"""`wdspec fmt`: sort the keys of specs into the documented order; comments and everything else stay the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fmt(paths: tuple[str, ...], check: bool, show_diff: bool, exclude: tuple[str
     Comments stay with their keys, and nothing else changes. Before wdspec writes a file, it checks that the meaning
     has not changed. Files are found in the same way as by `wdspec validate`; `-` formats standard input.
 
-    Exit code: 0; with --check 1 if a file would change; 1 for files that are not YAML.
+    Exit code: 1 if a file is not YAML, or (with --check) if a file would change; otherwise 0.
     """
     changed = failed = 0
     for file in find_files(paths, exclude, "format")[1].specs:

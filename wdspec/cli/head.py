@@ -1,4 +1,4 @@
-"""`wdspec head`: the first samples as training gets them."""
+"""`wdspec head`: the first samples as training receives them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _ORIGIN = ("__key__", "__source__", "__url__")
     help="Show the order of this many workers if the spec has no `elastic` (default: one process).",
 )
 @click.option(
-    "--batch", "as_batch", is_flag=True, help="Show the first batch instead, as the training loop gets it."
+    "--batch", "as_batch", is_flag=True, help="Show the first batch as the training loop receives it."
 )
 def head(
     choice: SpecChoice, form: str, count: int, source: str | None, workers: int | None, as_batch: bool
 ) -> None:
     """Show the first samples as training receives them, before batching: keys, types, shapes, sizes.
 
-    This reads shards and runs the functions that the spec names (`map`, `select`, decoders), which may also be in the
-    working directory; WDS_SECURE=1 forbids them.
+    The command reads shards and runs the user functions of the spec (`map`, `select`, decoders), which may also be in
+    the working directory; WDS_SECURE=1 forbids them.
     """
     spec = choice.load()
     if source is not None:

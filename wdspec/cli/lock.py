@@ -38,12 +38,12 @@ def lock(
 ) -> int:
     """Record the shards of a spec in a lock file: the URL, size, and ETag or time of each.
 
-    Globs, directories and @files are listed, and stores are asked about each shard; no shard is read. An existing lock
-    is updated only for sources whose shards or location have changed in the spec. Without --split, each split gets its
-    own lock. `wdspec validate --locked` checks that a lock fits its spec, and `loader(…, lock=…)` reads exactly its
-    shards.
+    The command lists globs, directories and @files, and asks the stores about each shard; it reads no shard. If the
+    lock exists, only sources whose shards or location have changed in the spec are updated. Without --split, each split
+    gets its own lock. `wdspec validate --locked` checks that a lock matches its spec, and `loader(…, lock=…)` reads
+    exactly the shards of a lock.
 
-    Exit code: with --check 1 if shards differ.
+    Exit code: 1 if shards differ (with --check).
     """
     files = []
     for split, spec in choice.load_splits(output, "lock"):

@@ -1,4 +1,4 @@
-"""The ``wdspec`` command: imports the module of the subcommand, and turns errors into one line and an exit code."""
+"""The ``wdspec`` program: imports the module of a command, and turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from wdspec.base.redaction import printable
 GROUPS = {
     "About specs": {
         "batch": "Show the samples of any step: keys, shards, offsets.",
-        "bench": "Measure speed: rates, where time goes, how many workers help.",
+        "bench": "Measure speed: rates, what takes time, how many workers help.",
         "check": "Check the data: find missing, damaged and repeated samples.",
         "demo": "Create a small spec with shards, and read one epoch.",
-        "doctor": "Show versions, limits, variables, and whether stores answer.",
-        "explain": "Explain a spec: shares, passes, who reads what.",
+        "doctor": "Show versions, limits, variables, and whether stores respond.",
+        "explain": "Explain a spec: shares, passes, which worker reads what.",
         "head": "Show the first samples: keys, types, shapes, sizes.",
         "preview": "Create an HTML page with the mixture and real samples.",
-        "process": "Run shards through a spec's decoders and maps into new shards.",
+        "process": "Process shards with a spec's decoders and maps into new shards.",
         "resolve": "Show step by step how URLs are opened.",
         "simulate": "Simulate a run: shares, passes, coverage, legal topologies.",
         "state": "Show a saved state: epoch, batch, samples of each source.",
@@ -56,7 +56,7 @@ GROUPS = {
 
 
 class _PipeClosedError(Exception):
-    """The reader of our output has closed it. (click would turn the OSError itself into exit code 1.)"""
+    """The program that reads our output has closed it. (click would turn the OSError into exit code 1.)"""
 
 
 class _Commands(click.Group):
@@ -79,7 +79,7 @@ class _Commands(click.Group):
             hint = did_you_mean(args[0], known) or f"the commands are {', '.join(known)}"
             raise click.UsageError(f"unknown command `{args[0]}`; {hint}", ctx)
         if any(not text and not before.startswith("-") for before, text in pairwise(args)):
-            # An empty path would mean the working directory. After an option, it is the value of the option.
+            # An empty path would mean the working directory. An empty value of an option is allowed.
             raise click.UsageError("an argument is empty; is a variable not set?", ctx)
         return super().resolve_command(ctx, args)
 
@@ -121,12 +121,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exit codes: 0 success, 1 problems of the spec or the data, 2 wrong usage, 130 Ctrl-C, 141 closed output.
 
     Args:
-        arguments: by default those of the command line, whose process this ends.
+        arguments: the arguments. By default, those of the command line; then this function ends the process.
     """
     if sys.stdout is None:  # closed by `>&-`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # file names may hold what the terminal's encoding cannot show
+        if hasattr(stream, "reconfigure"):  # the terminal's encoding may lack characters of file names
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
     is_program = arguments is None
@@ -170,7 +170,7 @@ def _describe(error: OSError) -> str:
 
 
 def _drop_output() -> None:
-    """Drop what is still buffered: writing it would fail again at exit."""
+    """Discard buffered output: writing it would fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -179,13 +179,13 @@ _interrupts: list[int] = []
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """Raise KeyboardInterrupt, and note it: a library may make another exception of it, for example during import."""
+    """Raise KeyboardInterrupt, and record it: a library may turn it into another exception."""
     _interrupts.append(number)
     raise KeyboardInterrupt
 
 
 def _interrupt_again(unraisable: Any) -> None:
-    """Repeat a Ctrl-C that came in a finalizer, where Python prints exceptions and drops them."""
+    """Repeat a Ctrl-C that occurred in a finalizer, where Python prints exceptions and ignores them."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         main_thread = threading.main_thread().ident
         threading.Timer(0.05, signal.pthread_kill, (main_thread, signal.SIGINT)).start()
@@ -194,7 +194,7 @@ def _interrupt_again(unraisable: Any) -> None:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Print a warning as one line, without the place in our code, which does not help users."""
+    """Print a warning as one line, without the location in our code, which does not help users."""
     _print_error(f"warning: {' '.join(str(message).split())}")
 
 

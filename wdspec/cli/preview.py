@@ -49,26 +49,26 @@ if TYPE_CHECKING:
 
 Sample = dict[str, Any]
 MEDIA = 3_500_000
-"""Most bytes of images and sounds on a page, for all specs and sources."""
+"""Maximum number of bytes of images and sounds on a page, for all specs and sources together."""
 _MOST_CLASSES = 50
-"""A field with more different integers is not shown as classes."""
+"""A field with more distinct integers than this is not shown as classes."""
 MOST_SOURCES = 40
-"""Most sources in the chart of the mixture: those with the largest shares."""
+"""Maximum number of sources in the chart of the mixture: the ones with the largest shares."""
 MOST_DRAWN = 1 << 20
 """Samples drawn to compare with the shares."""
 STRIP = 2_048
-"""Most samples in the strip."""
+"""Maximum number of samples in the strip."""
 _INK = "#0a0b0c"
 """Replaced by the page's text colour."""
 _PADDING = (128, 128, 128)
 _CLASSES = 20
-"""Most bars in a chart of classes."""
+"""Maximum number of bars in a chart of classes."""
 
 
 @click.command()
 @click.argument("files", metavar="SPEC [OTHER]", nargs=-1, required=True)
 @click.option(
-    "-o", "--output", metavar="PAGE.html", default="preview.html", show_default=True, help="File to write."
+    "-o", "--output", metavar="PAGE.html", default="preview.html", show_default=True, help="Page to write."
 )
 @click.option(
     "-n",
@@ -76,7 +76,7 @@ _CLASSES = 20
     type=click.IntRange(0, 100),
     default=6,
     show_default=True,
-    help="Number of samples to show of each source.",
+    help="Number of samples to show for each source.",
 )
 @click.option(
     "--samples",
@@ -84,14 +84,14 @@ _CLASSES = 20
     type=click.IntRange(1, 100_000),
     default=100,
     show_default=True,
-    help="Number of samples to read of each source for the charts.",
+    help="Number of samples to read from each source for the charts.",
 )
 @click.option(
     "--step",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Number of the global batch to show, and the first one in the picture of batches.",
+    help="Number of the global batch to show. The picture of batches starts with it.",
 )
 @choosing_options("Split of the specs; SPEC#NAME chooses it for one of them.")
 @topology_options
@@ -107,12 +107,12 @@ def preview(
 ) -> None:
     """Create an HTML page that shows one spec, or two side by side.
 
-    The page shows shares and how they change, the source of each sample of some batches, and for each source real
-    samples, as in its shards and as in training, with distributions of sizes, lengths and classes. It is self-contained
-    and runs no script.
+    The page shows the shares and how they change, and which source each sample of some batches comes from. For each
+    source, it shows samples as they are in the shards and in training, and the distributions of sizes, lengths and
+    classes. The page is self-contained and runs no script.
 
-    This reads shards and runs the functions that the spec names (`map`, `select`, decoders); WDS_SECURE=1 forbids them.
-    Needs the `charts` extra.
+    The command reads shards and runs the user functions of the spec (`map`, `select`, decoders); WDS_SECURE=1 forbids
+    them. It needs the `charts` extra.
     """
     if len(files) > 2:
         raise click.UsageError(f"a page shows one spec, or two side by side, not {len(files)}")

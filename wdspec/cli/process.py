@@ -15,7 +15,7 @@ from wdspec.jobs.engine import Engine
 from wdspec.jobs.process import ProcessJob, ProcessTask
 
 MOST_LISTED = 20
-"""Failed shards that the text report lists; the JSON one has all."""
+"""Number of failed shards in the text report; the JSON report lists all of them."""
 
 
 @click.command()
@@ -29,8 +29,8 @@ MOST_LISTED = 20
     show_default=True,
     help="Number of retries for a failed shard.",
 )
-@click.option("--force", is_flag=True, help="Process shards again whose output exists.")
-@click.option("--dry-run", is_flag=True, help="List what would be read and written, and do nothing.")
+@click.option("--force", is_flag=True, help="Also process shards whose output already exists.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be read and written.")
 def process(
     choice: SpecChoice,
     form: str,
@@ -42,9 +42,10 @@ def process(
 ) -> None:
     """Process the samples of each shard with the decoders, filters and maps of a spec, and write them to a new shard.
 
-    The new shards are written to `output:` of the spec, or to --output. Shares, shuffling and batches do not apply:
-    every shard is read once, in order; `limit` is the maximum number of samples of each new shard. Shards appear when
-    they are complete, and existing ones are skipped, so repeat the command to resume after an interruption.
+    The new shards are written to `output:` of the spec, or to --output. Shares, shuffling and batches have no effect:
+    every shard is read once, in order. `limit` is the maximum number of samples of each new shard. Shards appear only
+    when they are complete, and existing shards are skipped, so you can repeat the command to resume after an
+    interruption.
 
     Exit code: 1 if a shard failed.
     """

@@ -33,7 +33,7 @@ from wdspec.urls.urls import UrlSequence
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
-    help="Number of shards to show of each source.",
+    help="Number of shards to show for each source.",
 )
 def resolve(
     what: str,

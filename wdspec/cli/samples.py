@@ -1,7 +1,7 @@
-"""Samples for commands that show or time them: the first samples of a spec, and one-line descriptions of values.
+"""Samples for commands that show or measure them: the first samples of a spec, and one-line descriptions of values.
 
-Samples are read in this process, which runs the functions that the spec names. Variants of a spec leave out parts of
-its work, so that commands can show or time them separately.
+Samples are read in this process, which runs the user functions of the spec. Variants of a spec leave out parts of the
+work, so that commands can show or measure parts separately.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def first_samples(
         spec: the spec.
         count: how many.
         workers: of the topology, if the spec has no `elastic`.
-        drawn: whether to draw a progress bar if the spec drops samples; otherwise the first ones come at once.
-        skipped: gets the numbers of samples that the spec skips or drops, by cause.
+        drawn: whether to draw a progress bar if the spec drops samples. Without drops, the first samples come at once.
+        skipped: receives the numbers of samples that the spec skips or drops, by cause.
 
     Raises:
         WdspecError: what training would raise. Errors of user functions become one, too.
@@ -79,7 +79,7 @@ def first_batch(spec: Spec, step: int = 0) -> list[tuple[str, Any]]:
 
     Args:
         spec: the spec.
-        step: the number of the global batch; those before it are read, too.
+        step: the number of the global batch. Earlier batches are read, too.
 
     Raises:
         UsageError: the spec has no `batch`, or the pass has no such batch.
@@ -140,7 +140,7 @@ def user_errors() -> Iterator[None]:
 
 
 def only_source(spec: Spec, name: str) -> Spec:
-    """The spec with one source, whatever its share was. Raises UsageError for an unknown name."""
+    """Return the spec with only one source, regardless of its share. Raises UsageError for an unknown name."""
     return spec.of([find_source(name, spec)])
 
 

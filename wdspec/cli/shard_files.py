@@ -1,7 +1,7 @@
 """Shards on the command line: `ShardFiles` that a command reads, as raw samples, and the `Target` that it writes.
 
-Raw samples keep the spelling of their files and are not decoded. Existing outputs are refused, and a shard appears when
-it is complete.
+Raw samples are not decoded, and their fields are named as the files are. Existing outputs are refused, and a shard
+appears only when it is complete.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ key_option = click.option(
     type=click.Choice(["first_dot", "last_dot"]),
     default="first_dot",
     show_default=True,
-    help="Where file names are split into key and field.",
+    help="How file names are split into key and field: at the first or the last dot.",
 )
 
 
@@ -52,7 +52,7 @@ def reading(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice(["auto", *SUFFIXES]),
         default="auto",
         show_default=True,
-        help="Format of the shards; auto uses their names.",
+        help="Format of the shards; auto detects it by name.",
     )
     @key_option
     @functools.wraps(command)
@@ -72,7 +72,7 @@ def fields_options(command: Callable[..., Any]) -> Callable[..., Any]:
     decode = click.option(
         "--decode",
         is_flag=True,
-        help="Decode fields by their extension (except images); needed to write JSON lines.",
+        help="Decode fields by their extension (except images). Required to write JSON lines.",
     )
     return extensions(decode(command))
 
@@ -190,11 +190,11 @@ class Target:
     ) -> None:
         """Write samples to the shard or shards, and report what was written.
 
-        After an exception the shards written so far are deleted, unless `--force` may have replaced files.
+        After an exception, the shards written so far are deleted, except with `--force`, which may have replaced files.
 
         Args:
             samples: the samples.
-            key: where names of members are split; for tars only.
+            key: how names of members are split; for tars only.
             counts: samples of each shard; if empty, only the limits apply.
             maxcount, maxsize: see `ShardWriter`; only for an output with `%d`.
         """

@@ -32,7 +32,7 @@ Columns = dict[str, Callable[[simulate_facts.SimulatedSource], str]]
 @click.option(
     "--probe",
     is_flag=True,
-    help="Read the headers of the first shard of each local source to estimate sizes.",
+    help="To estimate sizes, read the headers of the first shard of each local source.",
 )
 def simulate(
     choice: SpecChoice,
@@ -49,10 +49,10 @@ def simulate(
     Globs, directories and @files are listed, which runs the command of an `@pipe:` list; WDS_SECURE=1 forbids that.
     """
     if epochs is not None and batches is not None:
-        raise click.UsageError("--epochs and --batches both set the length; give one of them")
+        raise click.UsageError("--epochs and --batches both set the length; pass only one of them")
     explanation = explain_spec(choice.load(), ranks, workers, 0, probe=probe)
     if epochs is not None and explanation.plan.epoch_batches is None:
-        raise click.UsageError("the spec is endless (no `epoch`), so --epochs has no meaning; give --batches")
+        raise click.UsageError("the spec is endless (no `epoch`), so --epochs has no meaning; pass --batches")
     result = simulate_facts.simulation_result(explanation, epochs, batches)
     show_report(SimulateReport(result), form)
 

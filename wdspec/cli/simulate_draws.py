@@ -1,11 +1,11 @@
-"""Counting the draws of a plan without reading data: per global batch, epoch and slot, compared with the exact shares.
+"""Counts the draws of a plan without reading data: per global batch, epoch and slot, compared with the exact shares.
 
 Draws are pure functions of (seed, slot, t), so a million of them take a fraction of a second.
 
-`coverage` computes how much of a source its slots have read after n draws: passes, samples seen, shards touched. As
-the shards are not read, all are assumed to have M / n samples: the figures are exact for such shards and expectations
-otherwise. The shards of samples that are read but still held are always an expectation. Slots read at their own speed,
-so some may be a pass ahead of others.
+`coverage` computes how much of a source its slots have read after n draws: passes, samples seen, shards opened. As
+shards are not read, each of n shards is assumed to have M / n samples: the results are exact for such shards, and
+expectations otherwise. Shards whose samples are still in a buffer are always an expectation. Slots read at their own
+speed, so some may be a pass ahead of others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`wdspec sort`: sort samples by key, with bounded memory: sorted runs on the disk are merged."""
+"""`wdspec sort`: sorts samples by key with bounded memory, by merging sorted runs on disk."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"(\d+)")
     show_default=True,
     metavar="SIZE",
     callback=read_bytes,
-    help="Size of the samples held in memory; the rest is kept on disk.",
+    help="Maximum size of the samples to keep in memory; the rest is kept on disk.",
 )
 def sort(
     files: ShardFiles,
@@ -48,9 +48,9 @@ def sort(
     reverse: bool,
     memory: int,
 ) -> None:
-    """Sort the samples of SHARDS by key (by code point).
+    """Sort the samples of SHARDS by key (in the order of code points).
 
-    Unless all samples fit into --memory, they need space in the temporary folder (TMPDIR).
+    If the samples do not fit into --memory, the command needs space for them in the temporary folder (TMPDIR).
 
     \b
     wdspec sort 'unsorted-*.tar' -o 'sorted-%06d.tar' --maxcount 10000

@@ -54,7 +54,7 @@ def topology_options(command: Command) -> Command:
     workers = click.option(
         "--workers",
         type=click.IntRange(min=0),
-        help="DataLoader workers of each rank (default: the spec's `loader`).",
+        help="DataLoader workers per rank (default: the spec's `loader`).",
     )
     return ranks(workers(command))
 
@@ -147,11 +147,11 @@ class _Row(NamedTuple):
     """An engine, as the command line names it."""
 
     address: str
-    """What follows `NAME:`; in brackets if it may be left out, empty if there is none."""
+    """What follows `NAME:`; in brackets if it is optional, empty if the engine has none."""
     jobs: str
-    """What `--jobs` would be instead, if the engine does not have it."""
+    """If the engine has no `--jobs`: how it determines the number instead."""
     use: Callable[[str, int | None], AbstractContextManager[Callable[[], Engine] | None]]
-    """From address and `--jobs`, make the context of a command. It gives None if other processes run the command."""
+    """Create a command's context from address and `--jobs`. Its value is None if other processes run the command."""
 
 
 def _use_dask(address: str, jobs: int | None) -> AbstractContextManager[Callable[[], Engine]]:
@@ -179,16 +179,16 @@ ENGINES = {
     "ray": _Row("[ADDRESS]", "a Ray cluster uses all of its CPUs", _use_ray),
     "torchrun": _Row("FOLDER", "", _use_ranks),
 }
-"""The engines by name, but for the local one, which depends on the command."""
+"""The engines by name, except the local one, which depends on the command."""
 
 
 def choosing_engine(threads: int = 0) -> Callable[[Command], Command]:
     """Give a command `--engine`, `--jobs` and `--scheduler`; pass ``start_engine``.
 
-    That function raises UsageError if a library is not installed, or a cluster does not answer.
+    That function raises UsageError if a library is not installed, or if a cluster does not respond.
 
     Args:
-        threads: the local engine is this number of threads by default, for commands that only wait for stores; 0 for
+        threads: default number of threads of the local engine, for commands that only wait for stores; 0 to use
             processes.
     """
     local = f"threads (default: {threads})" if threads else "processes (default: one per core); 0 for none"
@@ -210,13 +210,13 @@ def choosing_engine(threads: int = 0) -> Callable[[Command], Command]:
             metavar="NAME[:ADDRESS]",
             default="local",
             show_default=True,
-            help="Run on this machine (local), on a cluster (dask:ADDRESS, ray[:ADDRESS]), or on the ranks of a "
-            "launcher (torchrun:FOLDER, a folder that they share).",
+            help="Where to run: on this machine (local), on a cluster (dask:ADDRESS, ray[:ADDRESS]), or on the "
+            "ranks of a launcher (torchrun:FOLDER, a shared folder).",
         )
         @click.option(
             "--jobs",
             type=click.IntRange(min=0),
-            help=f"Number of local {local}. With torchrun: processes of each rank (default: 1).",
+            help=f"Number of local {local}. With torchrun: processes per rank (default: 1).",
         )
         @click.option("--scheduler", metavar="ADDRESS", help="The same as --engine dask:ADDRESS.")
         @functools.wraps(command)
@@ -224,17 +224,17 @@ def choosing_engine(threads: int = 0) -> Callable[[Command], Command]:
             name, _, address = text.partition(":")
             if scheduler is not None:
                 if text != "dask":
-                    raise click.UsageError("--scheduler ADDRESS is for --engine dask")
+                    raise click.UsageError("--scheduler ADDRESS works only with --engine dask")
                 address = scheduler
             row = engines.get(name)
             if row is None:
-                raise click.UsageError(f"there is no engine `{name}`; the engines are {', '.join(engines)}")
+                raise click.UsageError(f"unknown engine `{name}`; the engines are {', '.join(engines)}")
             if address and not row.address:
                 raise click.UsageError(f"the engine {name} has no address; write --engine {name}")
             if not address and row.address and row.address[0] != "[":
                 raise click.UsageError(f"write --engine {name}:{row.address}")
             if row.jobs and jobs is not None:
-                raise click.UsageError(f"--jobs is for the local engine and torchrun; {row.jobs}")
+                raise click.UsageError(f"--jobs works only with the local engine and torchrun; {row.jobs}")
             with row.use(address, jobs) as start_engine:
                 return None if start_engine is None else command(start_engine=start_engine, **others)
 

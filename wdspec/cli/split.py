@@ -19,7 +19,7 @@ from wdspec.write.shard_writer import by_count, check_limits
     "number",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Write N shards; reads the input twice.",
+    help="Write N shards. The input is read twice.",
 )
 @shard_files.limit_options
 @shard_files.fields_options
@@ -41,7 +41,7 @@ def split(
     check_limits(number, maxcount, maxsize)
     if (number, maxcount, maxsize) == (None, None, None):
         raise click.UsageError(
-            "give --shards, --maxcount or --maxsize, or use `wdspec cat` for a single shard"
+            "pass --shards, --maxcount or --maxsize, or use `wdspec cat` for a single shard"
         )
     target.check_several()
     counts: Sequence[int] = ()

@@ -25,8 +25,8 @@ from wdspec.spec.language.steps import StepRanges
 def state(file: str, form: str) -> None:
     """Show a saved state: epoch, batch, samples of each source, and the topologies that can resume from it.
 
-    FILE is JSON, or a checkpoint of `torch.save`, with a state anywhere in it. Only tensors and plain values are
-    unpickled.
+    FILE is JSON or a checkpoint of `torch.save`, and may contain the state at any depth. Only tensors and plain values
+    are unpickled.
     """
     states = [{"at": place, **describe_state(each)} for place, each in find_states(file)]
     if form == "json":

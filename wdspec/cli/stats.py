@@ -29,16 +29,18 @@ MOST_SHOWN = 20
     "--output",
     "-o",
     metavar="FILE",
-    help="File to write (default: `stats:` of the spec, else SPEC.stats.json next to the spec).",
+    help="File to write (default: `stats:` of the spec, otherwise SPEC.stats.json next to the spec).",
 )
 @click.option(
     "--lengths",
     is_flag=True,
-    help="Also decode all samples, to measure lengths of texts and lists, and sides of images.",
+    help="Also decode all samples, to measure the lengths of texts and lists and the sides of images.",
 )
 @click.option("--update", is_flag=True, help="Read all shards again, not only those that changed.")
 @click.option(
-    "--check", is_flag=True, help="Only compare with the stores; exit with 1 if shards are not as measured."
+    "--check",
+    is_flag=True,
+    help="Only compare with the stores; exit with 1 if shards differ from the measurements.",
 )
 @choosing_engine()
 def stats(
@@ -50,17 +52,19 @@ def stats(
     check: bool,
     start_engine: Callable[[], Engine],
 ) -> int:
-    """Measure the shards of a spec by their headers: samples and bytes of each shard, sizes of its fields.
+    """Measure the shards of a spec from their headers: samples and bytes of each shard, sizes of its fields.
 
     If you add `stats: FILE` to the spec, shares by samples or bytes (`mix: {by: samples}`), `explain` and `epoch:
-    pass` use the file. The command also counts the samples that `where`, `subset`, `keys` and `exclude` keep, and
-    reads the files that this requires. If the file exists, only shards whose size, ETag or time has changed are read.
+    pass` use the file. The command also counts the samples that `where`, `subset`, `keys` and `exclude` keep; for this,
+    it reads the files that they need. If FILE exists, only shards whose size, ETag or time has changed are read.
     Without --split, each split gets its own file.
 
-    Exit code: 1 if shards could not be measured; the others are saved.
+    Exit code: 1 if shards could not be measured; the measurements of the others are saved.
     """
     if check and update:
-        raise click.UsageError("--check reads no shard, --update all of them; give one of the options")
+        raise click.UsageError(
+            "--check reads no shards, and --update reads all of them; pass only one of them"
+        )
     specs: dict[str, Spec] = {}
     for split, spec in choice.load_splits(output, "file"):
         path = (

@@ -1,4 +1,4 @@
-"""`wdspec validate`: every problem of every file, with its place. Nothing that a spec names is opened or run."""
+"""`wdspec validate`: shows every problem of every file, with its place. It does not open or run what specs refer to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL_ENVIRONMENTS = "all"
 @click.option(
     "--env",
     metavar="NAME",
-    help="Check only this environment (default, or `all`: each environment, and none).",
+    help="Check only this environment. By default, or with `all`: every environment, and the spec without one.",
 )
 @click.option("--split", metavar="NAME", help="Check only this split (default: all splits).")
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
@@ -46,13 +46,13 @@ def validate(
     variables: tuple[str, ...],
     overrides: tuple[str, ...],
 ) -> int:
-    """Check specs, and show every problem with file, line and column.
+    """Check specs and show every problem with file, line and column.
 
     In a DIR, files named *.wdspec.yaml and other YAML files with the key `wdspec:` are checked. `-` is standard input.
-    The comment `# wdspec: ignore=W301` suppresses a warning on its line. Set defaults for paths, exclude, ignore,
-    strict and env in the table [tool.wdspec] of pyproject.toml.
+    The comment `# wdspec: ignore=W301` suppresses a warning on its line. The table [tool.wdspec] of pyproject.toml can
+    set defaults for paths, exclude, ignore, strict and env.
 
-    Exit code: 0 if there are no errors (with --strict: nor warnings), 1 if there are, 2 for wrong usage.
+    Exit code: 0 if there are no errors (with --strict, also no warnings), 1 if there are, 2 for wrong usage.
     """
     # Searching for plugins takes as long as a file of 100 sources.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")

@@ -1,6 +1,6 @@
-"""Loaders in the training frameworks and telemetry of others, one module each; import the one that you need.
+"""Use loaders with training frameworks and telemetry: one module for each. Import the one you need.
 
-`lightning` has a data module, `transformers` a Trainer, `torchtitan` a data loader, `loaders` what they share, also for
-Accelerate. `opentelemetry` exports the counts of loaders as metrics, and `tracking` logs what a run reads. Everything
-that a run does is in `wdspec.run`; these modules only connect it.
+`lightning` has a data module, `transformers` a Trainer, and `torchtitan` a data loader. `loaders` has what they share,
+and the adapter for Accelerate. `opentelemetry` exports the statistics of loaders as metrics, and `tracking` logs what a
+run reads. These modules are thin adapters: the work is done in `wdspec.run`.
 """

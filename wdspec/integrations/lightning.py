@@ -1,4 +1,4 @@
-"""Lightning: the data module of a spec, and checkpoints that appear under their names only when they are complete."""
+"""Lightning: a data module that reads specs, and checkpoint files that appear only when they are complete."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ from wdspec.integrations.loaders import FromStart, WholeJob
 if TYPE_CHECKING or "lightning" in sys.modules or "pytorch_lightning" not in sys.modules:
     from lightning.fabric.plugins import TorchCheckpointIO
     from lightning.pytorch import LightningDataModule
-else:  # the same under its older name, whose Trainer knows only its own data modules
+else:  # the older package name, whose Trainer accepts only its own data modules
     from lightning_fabric.plugins import TorchCheckpointIO
     from pytorch_lightning import LightningDataModule
 
 _READ_IN = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}
-"""Stage of the Trainer → the data that it reads."""
+"""Stage of the Trainer → the specs that it reads."""
 
 
 class SpecData(LightningDataModule):
-    """The data of a Trainer, from specs. Its checkpoints include the position in the training data, at any step.
+    """A data module that reads specs. Checkpoints include the position in the training data, at any step.
 
-    Loaders are built when the Trainer has started its processes. Evaluation starts at the same batch each time.
+    `setup` builds the loaders, after the Trainer has started its processes. Each evaluation reads the same batches.
 
     Args:
-        train, val, test, predict: a spec for each: a path, which may end in `#split`, a dict or a loaded Spec. Each
-            needs `epoch:`.
-        arguments: for `wdspec.loader`, such as `num_workers`, `env` or `vars`; the same for all.
+        train, val, test, predict: the spec for each stage: a path, which may end in `#split`, a dict or a loaded Spec.
+            Each spec needs `epoch:`.
+        arguments: passed to `wdspec.loader` for all of them, such as `num_workers`, `env` or `vars`.
+
+    Raises:
+        UsageError: the Trainer needs data for which no spec was passed.
 
     Example:
         >>> from wdspec.integrations.lightning import SpecData
@@ -51,11 +54,11 @@ class SpecData(LightningDataModule):
         self._loaders: dict[str, WholeJob | FromStart] = {}
 
     def setup(self, stage: str) -> None:
-        """Build the loaders of a stage of the Trainer."""
+        """Build the loaders for a stage of the Trainer."""
         for name in _READ_IN[stage]:
             if (spec := self._specs[name]) is not None:
                 built = loader(spec, **self._arguments)
-                len(built)  # raises for an endless stream: the Trainer would read it ahead of the state
+                len(built)  # raises for endless streams: the Trainer would read beyond the saved state
                 self._loaders[name] = WholeJob(built) if name == "train" else FromStart(built)
 
     def train_dataloader(self) -> WholeJob | FromStart:
@@ -63,7 +66,7 @@ class SpecData(LightningDataModule):
         return self._find_loader("train")
 
     def val_dataloader(self) -> Any:
-        """Return the loader of `val`, or no loader."""
+        """Return the loader of `val`; an empty list if there is no such spec."""
         return self._loaders.get("val", [])
 
     def test_dataloader(self) -> WholeJob | FromStart:
@@ -76,31 +79,31 @@ class SpecData(LightningDataModule):
 
     def _find_loader(self, name: str) -> WholeJob | FromStart:
         if name not in self._loaders:
-            raise UsageError(f"there is no spec to read here; pass one: SpecData({name}=…)")
+            raise UsageError(f"the Trainer needs `{name}` data; pass a spec: SpecData({name}=…)")
         return self._loaders[name]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position in the training data, over all ranks; for the Trainer."""
+        """Return the position of all ranks in the training data. The Trainer calls this."""
         train = self._loaders.get("train")
         return train.state_dict() if isinstance(train, WholeJob) else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Resume the training data; for the Trainer, which by itself does it in the middle of an epoch only."""
+        """Resume the training data. The Trainer calls this; on its own, it resumes loaders only within an epoch."""
         train = self._loaders.get("train")
         if isinstance(train, WholeJob):
             train.load_state_dict(state_dict)
 
     def teardown(self, stage: str) -> None:
-        """End the workers of the loaders. The position remains, for a checkpoint that is saved afterwards."""
+        """Stop the workers of the loaders. The position is kept, for a checkpoint that is saved afterwards."""
         for each in self._loaders.values():
             each.loader.close()
 
 
 class WholeFiles(TorchCheckpointIO):
-    """Writes checkpoints that appear when they are complete, on any file system: `Trainer(plugins=[WholeFiles()])`."""
+    """Writes checkpoint files that appear only when complete. Use it as `Trainer(plugins=[WholeFiles()])`."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Save a checkpoint; see Lightning. Objects in stores are complete anyway."""
+        """Save a checkpoint; see Lightning. Object stores never show partial objects, so URLs are written directly."""
         part = str(path) if "://" in str(path) else f"{path}.part"
         super().save_checkpoint(checkpoint, part, storage_options)
         if part != str(path):

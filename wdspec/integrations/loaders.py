@@ -1,4 +1,4 @@
-"""Loaders as frameworks use them: with the state of the whole job, or from the start in every iteration."""
+"""Loaders for frameworks: one saves the state of the whole job, one starts from the beginning each time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wdspec.run.state import State
 
 
 class WholeJob:
-    """A loader whose state covers all ranks, for frameworks in which rank 0 saves and all ranks load.
+    """A loader whose state covers all ranks, for frameworks where rank 0 saves the state and all ranks load it.
 
     With Accelerate: ``accelerator.register_for_checkpointing(WholeJob(loader))``.
 
@@ -29,19 +29,19 @@ class WholeJob:
         return len(self.loader)
 
     def state_dict(self) -> State:
-        """Return the merged state. This is a collective: every rank must call it, after the same batch."""
+        """Return the merged state of all ranks. This is a collective: call it on every rank, after the same batch."""
         return gather_state(self.loader)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load this rank's part of a merged state, which any number of ranks may have saved."""
+        """Load this rank's part of a merged state, regardless of how many ranks saved it."""
         self.loader.load_state_dict(state)
 
 
 class FromStart:
-    """A loader for evaluation: every iteration yields the same batches, even if the last one was stopped early.
+    """A loader for evaluation: every iteration yields the same batches, even if the previous one was stopped early.
 
     Args:
-        loader: the loader of this rank, at its start.
+        loader: the loader of this rank, before its first batch.
     """
 
     def __init__(self, loader: Loader) -> None:

@@ -1,7 +1,8 @@
-"""The counts of loaders as OpenTelemetry metrics, for Prometheus and every other exporter.
+"""Exports the statistics of loaders as OpenTelemetry metrics, for Prometheus and all other exporters.
 
-The training process exports. Workers send their counts with the batches, so reading has no more to do: when an exporter
-collects, it calls `observe`'s callbacks in its own thread, and these read `loader.stats()` once for all instruments.
+Metrics are exported by the training process. Workers already send their counts with the batches, so the cost of reading
+stays the same. When an exporter collects, it calls our callbacks in its own thread. They read `loader.stats()` once for
+all instruments.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 
 Value = tuple[float, Mapping[str, str]]
-"""A number and the attributes that it has besides those of its loader."""
+"""A number, and its attributes in addition to those of the loader."""
 
 
 class _Instrument(NamedTuple):
     name: str
     kind: str
-    """`counter`: grows; `gauge`: any number."""
+    """`counter` (never decreases) or `gauge`."""
     unit: str
     description: str
     read: Callable[[RunStats], Iterable[Value]]
@@ -69,7 +70,7 @@ _INSTRUMENTS = (
         "wdspec.batches",
         "counter",
         "{batch}",
-        "Steps that the training loop got.",
+        "Steps that the training loop has received.",
         _of_run(lambda s: s.batches),
     ),
     _Instrument(
@@ -83,14 +84,14 @@ _INSTRUMENTS = (
         "wdspec.wait.time",
         "counter",
         "s",
-        "Time in which the training loop waited for data.",
+        "Time that the training loop has waited for data.",
         _of_run(lambda s: s.waited),
     ),
     _Instrument(
         "wdspec.batches.ahead",
         "gauge",
         "{batch}",
-        "Steps that were requested from workers and that the training loop did not get yet.",
+        "Steps requested from workers that the training loop has not received yet.",
         _of_run(lambda s: s.ahead),
     ),
     _Instrument(
@@ -104,14 +105,14 @@ _INSTRUMENTS = (
         "wdspec.samples",
         "counter",
         "{sample}",
-        "Samples after all steps.",
+        "Samples delivered.",
         _of_sources(lambda s: s.delivered),
     ),
     _Instrument(
         "wdspec.io",
         "counter",
         "By",
-        "Bytes of shards that were read, after decompression.",
+        "Bytes read from shards, after decompression.",
         _of_sources(lambda s: s.bytes),
     ),
     _Instrument(
@@ -125,7 +126,7 @@ _INSTRUMENTS = (
         "wdspec.cost",
         "counter",
         "{cost}",
-        "Cost of the samples of batches by cost.",
+        "Total cost of the samples, if batches are limited by cost.",
         _of_sources(lambda s: s.cost or None),
     ),
     _Instrument(
@@ -139,34 +140,35 @@ _INSTRUMENTS = (
         "wdspec.shards",
         "counter",
         "{shard}",
-        "Shards, or parts of shards, that were opened.",
+        "Shards opened. Each part of a shard counts.",
         _of_sources(lambda s: s.shards),
     ),
     _Instrument(
         "wdspec.cache.hits",
         "counter",
         "{shard}",
-        "Opened shards that were read from a complete cached copy.",
+        "Opened shards for which the cache had a complete copy.",
         _of_sources(lambda s: s.cache_hits),
     ),
-    _Instrument("wdspec.skips", "counter", "{error}", "Errors that were skipped.", _skips),
-    _Instrument("wdspec.drops", "counter", "{sample}", "Samples that were dropped as the spec says.", _drops),
+    _Instrument("wdspec.skips", "counter", "{error}", "Errors skipped.", _skips),
+    _Instrument("wdspec.drops", "counter", "{sample}", "Samples that the spec drops.", _drops),
 )
 
 
 def observe(loader: Loader, *, name: str | None = None, meter_provider: MeterProvider | None = None) -> None:
-    """Export the counts of a loader as metrics, as long as the loader exists.
+    """Export the statistics of a loader as metrics, for as long as the loader exists.
 
-    Call it once for each loader of the training process, before or after the first batch. The metrics of a rank have
-    the attributes `wdspec.loader` and `wdspec.rank`; those of sources `wdspec.source`.
+    Call it once for each loader of the training process, before or after the first batch. All metrics have the
+    attributes `wdspec.loader` and `wdspec.rank`. Metrics about a source also have `wdspec.source`.
 
     Args:
         loader: the loader.
-        name: the value of `wdspec.loader`; by default the name of the spec, its split, or `loader`.
-        meter_provider: where the metrics go; by default the global `MeterProvider`.
+        name: the value of `wdspec.loader`. Defaults to the name of the spec; without a name, to its split or `loader`.
+        meter_provider: the provider to export to. Defaults to the global `MeterProvider`.
 
     Raises:
-        UsageError: OpenTelemetry is not installed, `loader` is not a Loader, or another loader has this name.
+        UsageError: OpenTelemetry is not installed, `loader` is not a Loader, or another loader of this rank has the
+            same name.
 
     Example:
         >>> import wdspec
@@ -183,8 +185,8 @@ def observe(loader: Loader, *, name: str | None = None, meter_provider: MeterPro
     """
     if not isinstance(loader, Loader):
         raise UsageError(
-            f"`observe` takes a loader of wdspec.loader(…), not {type(loader).__name__}: only it adds up the counts of "
-            "its workers"
+            f"`observe` takes a loader from wdspec.loader(…), not {type(loader).__name__}: only such a loader sums up "
+            "the counts of its workers"
         )
     try:
         from opentelemetry import metrics
@@ -204,7 +206,7 @@ def observe(loader: Loader, *, name: str | None = None, meter_provider: MeterPro
 
 @dataclass
 class _One:
-    """An observed loader, and its last stats."""
+    """An observed loader and its latest stats."""
 
     loader: weakref.ref[Loader]
     name: str
@@ -215,7 +217,7 @@ class _One:
 
 
 class _Observed:
-    """The loaders of one provider. An instrument can be made only once, and never be removed."""
+    """The loaders of one provider. OpenTelemetry creates an instrument only once, and cannot remove it."""
 
     def __init__(self, meter: Meter) -> None:
         self._loaders: list[_One] = []
@@ -226,7 +228,7 @@ class _Observed:
             create(each.name, [self._callback(each)], each.unit, each.description)
 
     def add(self, loader: Loader, name: str) -> None:
-        """Export another loader."""
+        """Start exporting a loader."""
         rank = loader.run.seat.rank
         with self._reading:
             self._loaders = [each for each in self._loaders if each.loader() is not None]
@@ -244,7 +246,7 @@ class _Observed:
 
         def observe(options: CallbackOptions) -> Iterable[Observation]:
             found: list[Observation] = []
-            if self._owner.is_other:  # in a forked worker, exporters may start their threads again
+            if self._owner.is_other:  # a forked worker, in which exporters may have restarted their threads
                 return found
             with self._reading:
                 for each in self._loaders:
@@ -258,9 +260,9 @@ class _Observed:
 
 
 def _read_once(one: _One, instrument: str) -> RunStats | None:
-    """Return the stats of a loader, the same for all instruments of a collection; None if the loader is gone.
+    """Return the stats of a loader, or None if the loader no longer exists.
 
-    A collection ends when an instrument asks a second time.
+    All instruments of one collection see the same stats. The next collection starts when an instrument asks again.
     """
     if instrument not in one.unread:
         loader = one.loader()

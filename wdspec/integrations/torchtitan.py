@@ -1,4 +1,4 @@
-"""torchtitan: the data loader of a spec, for the config of its Trainer; checkpoints have its state."""
+"""torchtitan: a data loader for the config of its Trainer. Checkpoints include its state."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from wdspec.run.state import State
 
 
 class SpecDataLoader(BaseDataLoader):  # type: ignore[misc]  # torchtitan has no types
-    """The batches of a spec as torchtitan's Trainer reads them: `({"input": …, …}, labels)`, epoch after epoch.
+    """Yields the batches of a spec in the form that torchtitan's Trainer expects, epoch after epoch.
 
-    The Trainer builds it: set `dataloader=SpecDataLoader.Config(spec=…)` in its config. The spec makes the batches, so
-    its `batch` must be `training.local_batch_size` times the ranks. Checkpoints have an entry for each canonical rank,
-    so a run resumes with any number of ranks that the spec allows.
+    Each batch is `({"input": tensor, …}, labels)`. To use it, set `dataloader=SpecDataLoader.Config(spec=…)` in the
+    Trainer's config. The spec defines the batches, so the global size of `batch` must be `training.local_batch_size`
+    times the number of ranks. Checkpoints have an entry for each canonical rank, so a run can resume with any number of
+    ranks that the spec allows.
 
     Args:
         config: what to read.
         dp_world_size: number of data-parallel ranks.
-        dp_rank: which of them this is.
-        local_batch_size: samples of a batch of this rank.
-        others: further arguments of the Trainer, which have no effect: the spec has no `seq_len`, and its functions
-            have their own tokenizer.
+        dp_rank: the data-parallel rank of this process.
+        local_batch_size: samples per batch of one rank. If given, it must match the spec.
+        others: other arguments that the Trainer passes. They are ignored: a spec has no `seq_len`,
+            and its functions have their own tokenizer.
 
     Raises:
         SpecError: the spec has problems.
-        UsageError: the batches of the spec have another size.
+        UsageError: the batch size of the spec is not `local_batch_size`.
         WdspecError: shards cannot be listed, or the topology does not fit.
 
     Example:
@@ -48,11 +49,11 @@ class SpecDataLoader(BaseDataLoader):  # type: ignore[misc]  # torchtitan has no
         num_workers: int | None = None
         """Worker processes; by default the spec's `loader.workers`."""
         input: str = "input"
-        """The field of the model's input."""
+        """The field for the model's input."""
         labels: str = "labels"
-        """The field of the labels."""
+        """The field for the labels."""
         others: tuple[str, ...] = ()
-        """Fields of further arguments of the model, such as `positions`."""
+        """Fields that the model takes as further arguments, such as `positions`."""
 
     def __init__(
         self,
@@ -71,27 +72,27 @@ class SpecDataLoader(BaseDataLoader):  # type: ignore[misc]  # torchtitan has no
         size = batching.per_slot if batching.accumulated else batching.global_size // dp_world_size
         if local_batch_size is not None and local_batch_size != size and not batching.windowed:
             raise UsageError(
-                f"the spec has {size} samples in a batch of a rank, but `training.local_batch_size` is "
-                f"{local_batch_size}; write `batch: {{global_size: {local_batch_size * dp_world_size}}}`, or change "
-                "the latter"
+                f"the spec has {size} samples per batch of a rank, but `training.local_batch_size` is "
+                f"{local_batch_size}; write `batch: {{global_size: {local_batch_size * dp_world_size}}}` in the spec, "
+                f"or set `training.local_batch_size` to {size}"
             )
 
     def __iter__(self) -> Iterator[tuple[dict[str, torch.Tensor], torch.Tensor]]:
-        """Yield batches without an end: the Trainer stops at its last step."""
+        """Yield batches without end: the Trainer stops after its last step."""
         names = ("input", self.config.input), *((name, name) for name in self.config.others)
         while True:
             for batch in self.loader:
                 yield {name: batch[field] for name, field in names}, batch[self.config.labels]
 
     def state_dict(self) -> State:
-        """Return the position of this rank, as `wdspec.Loader` does."""
+        """Return the state of this rank; see `wdspec.Loader.state_dict`."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Resume from the parts of any ranks' states that this rank needs."""
+        """Resume from a checkpoint, which may come from another number of ranks."""
         if state_dict:
             self.loader.load_state_dict(state_dict)
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         self.loader.close()

@@ -1,4 +1,4 @@
-"""`log_run`: writes the record of a run to a file, W&B, MLflow or TensorBoard."""
+"""`log_run`: logs the record of a run to a file, W&B, MLflow or TensorBoard."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from wdspec.run.stream import Resumable
 from wdspec.stores.outputs import save
 
 NAME = "wdspec.json"
-"""File name of a record where a tracker keeps it."""
+"""File name of a record in a tracker."""
 
 
 def log_run(loader: Resumable, to: Any = None, *, state: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Write what trains this model as one record: spec, lock, digests, versions, environment, what was read so far.
+    """Record the data of a training run: spec, lock, digests, versions, environment, and what was read so far.
 
-    Call it on rank 0, at the start, and again at the end or with each checkpoint. `wdspec diff` compares two records.
+    Call it on rank 0 at the start, and again at the end or with each checkpoint. `wdspec diff` compares two records.
 
     Args:
-        loader: a loader or a compiled spec.
-        to: where the record goes. A path: a JSON file. A run of W&B: the artifact `wdspec-RUN`, and the digests in the
-            config. The module `mlflow`: the artifact `wdspec.json` of the active run, and the digests as tags. A
-            `SummaryWriter`: the text `wdspec`. None: nowhere.
-        state: what `gather_state` returned, to record what all ranks have read; by default what this rank has.
+        loader: a loader, or a dataset from `wdspec.compile`.
+        to: where to write the record. A path writes a JSON file. A W&B run gets the artifact `wdspec-RUN`, and the
+            digests in its config. The module `mlflow` writes the artifact `wdspec.json` of the active run, and the
+            digests as tags. A `SummaryWriter` gets the text `wdspec`. With None, the record is only returned.
+        state: a state from `gather_state`, to record what all ranks have read. By default, the record covers this rank.
 
     Returns:
         The record, as JSON values.
 
     Raises:
-        UsageError: `to` is something else, the file cannot be written, or the state is of another run.
+        UsageError: `to` has another type, the file cannot be written, or `state` comes from another run.
 
     Example:
         >>> import wdspec
@@ -46,7 +46,7 @@ def log_run(loader: Resumable, to: Any = None, *, state: Mapping[str, Any] | Non
         {'digits-a': 26, 'digits-b': 26, 'rendered': 12}
     """
     if not isinstance(loader, Resumable):
-        raise UsageError(f"`log_run` takes a loader or a compiled spec, not {type(loader).__name__}")
+        raise UsageError(f"`log_run` takes a loader or a dataset, not {type(loader).__name__}")
     record = make_record(loader, state)
     text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
     if isinstance(to, (str, os.PathLike)):
@@ -66,7 +66,7 @@ def log_run(loader: Resumable, to: Any = None, *, state: Mapping[str, Any] | Non
 
 
 def _summary(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return what to search and compare runs by, as texts."""
+    """Return the values by which runs are searched and compared, as text."""
     lock = record["lock"] or {}
     return {
         "wdspec.spec": str(record["file"] or "a dict") + (f"#{record['split']}" if record["split"] else ""),

@@ -1,4 +1,4 @@
-"""The Trainer of transformers: reads a loader as it is, and saves its state in every checkpoint."""
+"""transformers: a Trainer that reads loaders without rebatching, and saves their state in every checkpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wdspec.run.loader import Loader
 from wdspec.run.ranks import gather_state
 
 STATE = "wdspec.json"
-"""The file of a checkpoint that has the state of the data. It is written last, so only complete checkpoints have it."""
+"""The file with the state of the data. It is written last, so only complete checkpoints contain it."""
 
 if TYPE_CHECKING:
     _Base = Trainer
@@ -24,14 +24,14 @@ else:
 
 
 class SpecTrainerMixin(_Base):
-    """Lets a Trainer read loaders. Write it first: ``class MyTrainer(SpecTrainerMixin, Seq2SeqTrainer)``.
+    """Lets a Trainer read loaders. List it first: ``class MyTrainer(SpecTrainerMixin, Seq2SeqTrainer)``.
 
-    Pass loaders as datasets: ``MyTrainer(model, args, train_dataset=wdspec.loader("train.yaml"))``. They make the
-    batches, with their own workers, so arguments such as `per_device_train_batch_size` have no effect. Build the
-    TrainingArguments before the loader, as they initialise torch.distributed.
+    Pass loaders as datasets: ``MyTrainer(model, args, train_dataset=wdspec.loader("train.yaml"))``. The loaders form
+    the batches, in their own workers, so arguments such as `per_device_train_batch_size` have no effect. Create the
+    TrainingArguments before the loader, because they initialize torch.distributed.
 
-    Checkpoints have the state of the data over all ranks, and `train` resumes from it, with any number of ranks that
-    the spec allows. Evaluation starts at the same batch each time.
+    Checkpoints contain the state of the data of all ranks. `train` resumes from it, with any number of ranks that the
+    spec allows. Each evaluation reads the same batches.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -43,18 +43,18 @@ class SpecTrainerMixin(_Base):
             self.add_callback(_SaveData(self.train_dataset))
 
     def get_train_dataloader(self) -> Any:
-        """Return the loader as it is; by default its batches would be batched and distributed again."""
+        """Return the loader unchanged; the Trainer would batch and distribute its batches again."""
         loader = self.train_dataset
         return loader if isinstance(loader, Loader) else super().get_train_dataloader()
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        """Return the loader to evaluate with, as it is."""
+        """Return the loader for evaluation, unchanged."""
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         dataset = self.eval_dataset[dataset] if isinstance(dataset, str) else dataset
         return dataset if isinstance(dataset, FromStart) else super().get_eval_dataloader(eval_dataset)
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
-        """Return the loader to predict with, as it is."""
+        """Return the loader for prediction, unchanged."""
         return test_dataset if isinstance(test_dataset, Loader) else super().get_test_dataloader(test_dataset)
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -62,10 +62,10 @@ class SpecTrainerMixin(_Base):
         return super().evaluate(_from_start(eval_dataset), *args, **kwargs)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Train, from a checkpoint if one is given; True is the newest complete one in `output_dir`.
+        """Train, optionally from a checkpoint. True means the newest complete one in `output_dir`.
 
         Raises:
-            UsageError: there is no complete checkpoint, or its data does not fit the loader.
+            UsageError: there is no complete checkpoint, or its state does not match the loader.
         """
         if resume_from_checkpoint and isinstance(loader := self.train_dataset, Loader):
             folder = self.args.output_dir or ""
@@ -74,8 +74,8 @@ class SpecTrainerMixin(_Base):
             file = Path(resume_from_checkpoint or folder, STATE)
             if not file.exists():
                 raise UsageError(
-                    f"there is no `{file}`, so no complete checkpoint to resume from; use `newest_checkpoint(folder)`, "
-                    "which is None if there is none"
+                    f"there is no complete checkpoint to resume from (`{file}` does not exist); use "
+                    "`newest_checkpoint(folder)`, which returns None if there is none"
                 )
             loader.load_state_dict(json.loads(file.read_text()))  # takes this rank's part
         return super().train(resume_from_checkpoint, *args, **kwargs)
@@ -92,7 +92,7 @@ class SpecTrainer(SpecTrainerMixin, Trainer):
 
 
 def newest_checkpoint(folder: str | os.PathLike[str]) -> str | None:
-    """Return the newest complete checkpoint in a folder; None if there is none."""
+    """Return the path of the newest complete checkpoint in a folder, or None if there is none."""
     complete = [path.parent for path in Path(folder).glob(f"checkpoint-*/{STATE}")]
     newest = max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
     return None if newest is None else str(newest)
@@ -115,19 +115,19 @@ class _SaveData(TrainerCallback):
 
 
 def _from_start(dataset: Any) -> Any:
-    """Return what evaluates with a loader, or with each of several; other datasets unchanged."""
+    """Wrap a loader, or each of a dict of loaders, in `FromStart`; return other datasets unchanged."""
     if isinstance(dataset, dict):
         return {name: _from_start(each) for name, each in dataset.items()}
     return FromStart(dataset) if isinstance(dataset, Loader) else dataset
 
 
 def _check_accumulation(loader: Loader, accumulation: int) -> None:
-    """Warn of an accumulation with which the Trainer loses an update: it counts batches from where it resumes."""
+    """Warn if the Trainer could lose an update: after a resume, it counts batches from the restart."""
     epoch = loader.plan.epoch_batches
     batches = 0 if epoch is None else epoch * loader.run.items_per_step
     if batches % accumulation:
         warn_user(
-            f"an epoch has {batches} batches, which gradient_accumulation_steps={accumulation} does not divide: in an "
-            "epoch that is resumed in the middle, the Trainer may leave out the last update; choose a divisor, or "
-            f"another `epoch:`, such as {batches - batches % accumulation or accumulation} batches"
+            f"an epoch has {batches} batches, which is not a multiple of gradient_accumulation_steps={accumulation}: "
+            "if training resumes in the middle of an epoch, the Trainer may leave out its last update; choose "
+            f"a divisor of {batches} or an `epoch:` such as {batches - batches % accumulation or accumulation} batches"
         )

@@ -1,7 +1,7 @@
-"""Ray Data: the samples of a spec as a `ray.data.Dataset`, and datasets written as shards.
+"""Ray Data: reads the samples of a spec as a `ray.data.Dataset`, and writes datasets as shards.
 
-`datasource` reads, `datasink` writes, and `columns` converts between samples and the Arrow tables of Ray's blocks. It
-needs the `ray` extra.
+`datasource` reads, `datasink` writes, and `columns` converts between samples and the Arrow tables of Ray's blocks. This
+package needs the `ray` extra.
 """
 
 from __future__ import annotations
@@ -42,29 +42,31 @@ def read(
     schema: pa.Schema | Mapping[str, pa.DataType] | None = None,
     **ray_arguments: Any,
 ) -> ray.data.Dataset:
-    """Return a Ray Data dataset with every sample of a spec once, in no particular order. Each shard is a read task.
+    """Return a Ray Data dataset that contains every sample of a spec once, in no particular order.
 
-    The samples are those that `wdspec process` would write: after decoders, `select`, `map` and `fields`. Sources with
-    a share of 0 are left out; otherwise shares, order and batches have no effect. `limit` is the maximum number of
-    samples per shard. Nothing is read before Ray needs it, except for the shard lists and a few file sizes.
+    The samples are the same as those that `wdspec process` writes: after decoders, `select`, `map` and `fields`. Each
+    shard is a read task. Sources with a share of 0 are left out; otherwise shares, order and batches have no effect.
+    `limit` is the maximum number of samples per shard. Until Ray executes the dataset, only the shard lists and a few
+    file sizes are read.
 
     Columns are the fields of the samples, with `__key__`, `__url__` and `__source__`; a field that a sample does not
-    have is null. Arrays and tensors become tensor columns; values without a type in Arrow, such as dicts, become
+    have is null. Arrays and tensors become tensor columns. Values without an Arrow type, such as dicts, become
     Python objects.
 
     Args:
         spec: a path, a dict or a loaded Spec.
-        split, env, vars, overrides: as for `wdspec.load`.
-        lock: a file that `wdspec lock` wrote; read exactly its shards, and list none.
-        schema: Arrow types of some columns, by name, such as `{"json": pa.struct({"caption": pa.string()})}`. Dicts
-            keep the keys of their struct only.
-        ray_arguments: of `ray.data.read_datasource`, such as `concurrency`, `num_cpus` or `override_num_blocks`.
+        split, env, vars, overrides: see `wdspec.load`.
+        lock: a file that `wdspec lock` wrote. Exactly its shards are read, without listing any.
+        schema: Arrow types for some columns, by name, such as `{"json": pa.struct({"caption": pa.string()})}`. From a
+            dict, only the keys of the struct are kept.
+        ray_arguments: arguments of `ray.data.read_datasource`, such as `concurrency`, `num_cpus` or
+            `override_num_blocks`.
 
     Raises:
         SpecError: the spec has problems.
         UsageError: the spec has a `stage`.
-        WdspecError: shards cannot be listed. While Ray reads: a shard is damaged, or a sample cannot be decoded (under
-            the `errors` of its source), or a value does not fit `schema`.
+        WdspecError: shards cannot be listed. Also while Ray reads: a shard is damaged or a sample cannot be decoded
+            (unless `errors` of the source says to skip it), or a value does not match `schema`.
 
     Example:
         >>> import wdspec.ray
@@ -94,27 +96,28 @@ def write(
 ) -> list[Written]:
     """Write a Ray Data dataset as shards, which only appear once they are complete.
 
-    Rows become samples: columns are fields, encoded by their names as in `wdspec.TarWriter`, and a null is a field
-    that the sample does not have. `__key__` is the key; without this column, samples are numbered. `__url__` and
-    `__source__` are not written. Ray moves blocks between tasks, so samples are in no particular order.
+    Each row becomes a sample, and each column a field, which is encoded by its name as in `wdspec.TarWriter`. Nulls are
+    left out of the sample. `__key__` is the key; without this column, samples are numbered. `__url__` and `__source__`
+    are not written. Ray moves blocks between tasks, so samples are in no particular order.
 
     When all shards are written, `shards.txt` in the folder lists them: `shards: "@folder/shards.txt"` in a spec never
     reads the shards of an interrupted write. If writing fails, its shards are deleted.
 
     Args:
-        dataset: any dataset.
+        dataset: any Ray Data dataset.
         folder: a path that all nodes share, or a URL that can be written and listed.
-        suffix: of the shards, such as `.tar`, `.tar.gz` or `.jsonl.zst`; sets format and compression.
-        size: minimum size of a shard in bytes of Ray's blocks, except for the last one.
-        samples: minimum number of samples in a shard; replaces `size`.
+        suffix: the suffix of the shards, such as `.tar`, `.tar.gz` or `.jsonl.zst`. It determines format and
+            compression.
+        size: minimum size of a shard, measured in bytes of Ray's blocks. The last shard may be smaller.
+        samples: minimum number of samples in a shard; used instead of `size`.
         overwrite: whether to replace existing shards in the folder. They are deleted after the new ones are complete,
-            so the dataset may read them.
-        encoder: extension -> function that encodes a value, for other formats or settings.
+            so the dataset may read from them.
+        encoder: dict of extension → function from value to bytes, for other formats or settings.
         allow_pickle: whether to encode `pkl` and arbitrary `pth` values.
-        ray_arguments: of `Dataset.write_datasink`: `concurrency`, `ray_remote_args`.
+        ray_arguments: arguments of `Dataset.write_datasink`: `concurrency`, `ray_remote_args`.
 
     Returns:
-        The shards: name, samples, and bytes before compression.
+        For each shard, its name, the number of samples, and its size in bytes before compression.
 
     Raises:
         UsageError: the folder already contains shards.

@@ -1,8 +1,7 @@
-"""Samples → Arrow tables, and rows of Ray's blocks → samples. A value that goes both ways comes back equal.
+"""Converts samples to Arrow tables, and rows of Ray's blocks to samples. A round trip returns equal values.
 
 Each column gets the type that all of its values have: bytes, text, numbers, flat lists, or tensors for arrays. Values
-that no type of Arrow holds without a change, such as dicts with different keys, become pickled objects, unless a schema
-gives their type.
+that no Arrow type can store unchanged, such as dicts, become pickled objects, unless the schema has a type for them.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from wdspec.base.errors import FieldError
 Sample = dict[str, Any]
 
 MOST_ROWS = 1024
-"""Samples of a table; Ray joins tables to blocks."""
+"""Samples in a table; Ray combines tables into blocks."""
 MOST_BYTES = 32 * 1024 * 1024
-"""Bytes of the values of a table, after which it ends."""
+"""Bytes of values after which a table ends."""
 WEIGH_EVERY = 8
-"""One sample in so many is weighed."""
+"""The size of every n-th sample is estimated, for this n."""
 MOST_EXACT = 2**53
-"""Integers up to this have a float of the same value."""
+"""Up to this value, every integer can be stored exactly as a float."""
 _CONSTANTS = ("__url__", "__source__")
-"""Fields with the same value in all samples of a shard."""
+"""Fields that have the same value in all samples of a shard."""
 
 
 def tables_of(samples: Iterable[Sample], schema: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
@@ -44,10 +43,10 @@ def tables_of(samples: Iterable[Sample], schema: Mapping[str, pa.DataType]) -> I
 
     Args:
         samples: the samples. A field that a sample does not have is null.
-        schema: the types of columns; every table has these columns. The types of others are found from their values.
+        schema: the types of some columns, which every table has. Other types are inferred from the values.
 
     Raises:
-        FieldError: a value does not have the type of its column in the schema.
+        FieldError: a value does not match the type of its column in the schema.
     """
     batch: list[Sample] = []
     size = 0
@@ -63,13 +62,13 @@ def tables_of(samples: Iterable[Sample], schema: Mapping[str, pa.DataType]) -> I
 
 
 def _weigh(sample: Sample) -> int:
-    """Return about how many bytes the values of a sample have."""
+    """Return the approximate size of a sample's values in bytes."""
     values = sample.values()
     return sum(len(v) if isinstance(v, (bytes, str, list)) else getattr(v, "nbytes", 32) for v in values)
 
 
 def table_of(samples: Sequence[Sample], schema: Mapping[str, pa.DataType]) -> pa.Table:
-    """Return samples as a table; see `tables_of`."""
+    """Return samples as one table; see `tables_of`."""
     columns: dict[str, pa.Array] = {}
     for name, values in _columns_of(samples).items():
         if name in schema:
@@ -88,9 +87,7 @@ def _columns_of(samples: Sequence[Sample]) -> dict[str, Sequence[Any]]:
     """Return the values of each field that any of the samples has."""
     names = samples[0].keys()
     if {*map(len, samples)} == {len(names)}:
-        with suppress(
-            KeyError
-        ):  # all have the same fields, or one has another field in place of one of these
+        with suppress(KeyError):  # samples have different fields
             return {name: [sample[name] for sample in samples] for name in names}
     every = dict.fromkeys(name for sample in samples for name in sample)
     return {name: [sample.get(name) for sample in samples] for name in every}
@@ -121,7 +118,7 @@ def column_of(values: Sequence[Any]) -> pa.Array:
 
 
 def _object_column(values: Sequence[Any]) -> pa.Array:
-    """Return values as pickles: plain ones if possible, as Ray's own take five times as long."""
+    """Return values as pickles: plain ones if possible, because Ray's own take five times as long."""
     try:
         pickles = [pickle.dumps(value) for value in values]
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -169,10 +166,10 @@ def _list_column(values: Sequence[Any]) -> pa.Array:
 
 
 def _tensor_column(values: Sequence[Any]) -> pa.Array:
-    """Return arrays, or tensors of torch, as a column of tensors, whose shapes may differ."""
+    """Return arrays or torch tensors as a column of tensors. Their shapes may differ."""
     try:
         arrays = [np.asarray(value) for value in values]
-    except (TypeError, RuntimeError):  # a type that numpy does not have, or memory of a device
+    except (TypeError, RuntimeError):  # a dtype that numpy does not have, or a tensor on a device
         return _object_column(values)
     dtypes = {array.dtype for array in arrays}
     dtype = next(iter(dtypes))
@@ -191,7 +188,7 @@ def _tensor_column(values: Sequence[Any]) -> pa.Array:
 
 
 def _convert(values: Sequence[Any], kind: pa.DataType, name: str, samples: Sequence[Sample]) -> pa.Array:
-    """Convert values to the type that the schema gives; raises FieldError for the first that does not fit."""
+    """Convert values to the type in the schema. Raises FieldError for the first value that does not match."""
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -200,8 +197,8 @@ def _convert(values: Sequence[Any], kind: pa.DataType, name: str, samples: Seque
                 pa.array([value], kind)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 raise FieldError(
-                    f"the schema gives `{name}` the type {kind}, but this value is a {type(value).__name__} that does "
-                    f"not fit: {error}; correct the schema, or convert the value in `map`",
+                    f"`{name}` has the type {kind} in the schema, but this value is a {type(value).__name__} that does "
+                    f"not match: {error}; correct the schema, or convert the value in `map`",
                     code="D230",
                     source=sample.get("__source__"),
                     url=sample.get("__url__"),
@@ -212,7 +209,7 @@ def _convert(values: Sequence[Any], kind: pa.DataType, name: str, samples: Seque
 
 
 def samples_of(block: Block) -> Iterator[Sample]:
-    """Yield the rows of a block as samples. A null is a field that the sample does not have."""
+    """Yield the rows of a block as samples. Nulls are left out."""
     if isinstance(block, pd.DataFrame):
         names = [str(name) for name in block.columns]
         lists = [_values_of(block[name]) for name in block.columns]
@@ -224,7 +221,7 @@ def samples_of(block: Block) -> Iterator[Sample]:
 
 
 def _values_of(series: pd.Series[Any]) -> list[Any]:
-    """Return the values of a column of pandas as Python objects. Not a number is null, but in a column of floats."""
+    """Return the values of a pandas column as Python objects. NaN is null, except in a column of floats."""
     values = [value.item() if isinstance(value, np.generic) else value for value in series]
     if series.dtype.kind == "f":
         return values

@@ -1,4 +1,4 @@
-"""Writing: a sink of Ray Data that writes one whole shard in each write task, and at the end a list of all."""
+"""Writing: a Ray Data sink. Each write task writes one whole shard; at the end, a list of all shards is written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wdspec.urls.urls import is_relative
 from wdspec.write.shard_writer import Written, open_writer
 
 LIST = "shards.txt"
-"""The list of the shards of a folder. It appears last, so it never names a part of the samples only."""
+"""The file that lists the shards of a folder. It is written last, so it never lists an incomplete dataset."""
 
 
 class ShardSink(Datasink):  # type: ignore[misc]  # Ray has no types
@@ -29,11 +29,11 @@ class ShardSink(Datasink):  # type: ignore[misc]  # Ray has no types
     Args:
         folder: a path or URL.
         storage: writes the shards; it can be pickled.
-        suffix: of the shards, which sets their format and compression.
-        size: bytes of Ray's blocks in a shard, at least, except for the last one.
-        samples: samples in a shard, at least; replaces `size`.
-        overwrite: whether to replace the shards that the folder has.
-        options: of the writer.
+        suffix: the suffix of the shards, which determines their format and compression.
+        size: minimum size of a shard, in bytes of Ray's blocks. The last shard may be smaller.
+        samples: minimum number of samples in a shard; used instead of `size`.
+        overwrite: whether to replace existing shards in the folder.
+        options: options of the writer.
 
     Raises:
         UsageError: the folder has shards, and `overwrite` is false.
@@ -56,7 +56,7 @@ class ShardSink(Datasink):  # type: ignore[misc]  # Ray has no types
         self._folder, self._storage, self._suffix = folder, storage, suffix
         self._size, self._samples, self._options = size, samples, dict(options)
         self._id = uuid4().hex[:8]
-        """Is in the names of the shards, which so never replace older ones that the dataset may be reading."""
+        """Part of the names of the shards, so that they never replace older shards that the dataset may be reading."""
         self._older = self._names()
         self.shards: list[Written] = []
         """The shards, once all are written."""
@@ -64,8 +64,8 @@ class ShardSink(Datasink):  # type: ignore[misc]  # Ray has no types
             has_list = storage.is_written(self._path(LIST))
             what = "" if has_list else f", but no `{LIST}`, as after an interrupted write"
             raise UsageError(
-                f"the folder has {len(self._older):,} shards already{what}; choose another one, or pass "
-                "overwrite=True, which deletes them when the new shards are complete",
+                f"the folder already has {len(self._older):,} shards{what}; choose another folder, or pass "
+                "overwrite=True, which deletes them once the new shards are complete",
                 location=folder,
             )
 
@@ -87,7 +87,7 @@ class ShardSink(Datasink):  # type: ignore[misc]  # Ray has no types
         """Write the rows of a task as one shard, which appears when it is complete; runs in Ray's workers.
 
         Raises:
-            FieldError: a row cannot be written: a value has no encoder, or a key comes twice.
+            FieldError: a row cannot be written: a value has no encoder, or a key occurs twice.
         """
         rows = _with_keys((row for block in blocks for row in samples_of(block)), ctx.task_idx)
         first = next(rows, None)
@@ -102,7 +102,7 @@ class ShardSink(Datasink):  # type: ignore[misc]  # Ray has no types
         return [Written(name, writer.count, writer.size)]
 
     def on_write_complete(self, write_result: WriteResult[list[Written]]) -> None:
-        """Write the list of the shards, then delete those that they replace."""
+        """Write the list of the shards, then delete the shards that they replace."""
         self.shards = sorted(Written(*shard) for each in write_result.write_returns for shard in each or ())
         lines = [f"# {len(self.shards):,} shards, {sum(shard.samples for shard in self.shards):,} samples"]
         for shard in self.shards:
@@ -117,7 +117,7 @@ class ShardSink(Datasink):  # type: ignore[misc]  # Ray has no types
             self._storage.delete(self._path(name))
 
     def discard(self) -> None:
-        """Delete the shards of this sink, as far as possible, when writing failed."""
+        """Delete the shards of this sink, as far as possible, after writing failed."""
         with suppress(Exception):
             for name in self._names():
                 if name.startswith(self._id):
@@ -127,7 +127,7 @@ class ShardSink(Datasink):  # type: ignore[misc]  # Ray has no types
         return posixpath.join(self._folder, name)
 
     def _names(self) -> list[str]:
-        """The names of the shards in the folder."""
+        """Return the names of the shards in the folder."""
         try:
             return self._storage.list(self._storage.destination(self._folder).rstrip("/") + "/", "")
         except MissingShardError:
@@ -135,7 +135,7 @@ class ShardSink(Datasink):  # type: ignore[misc]  # Ray has no types
 
 
 def _with_keys(rows: Iterable[Sample], task: int) -> Iterator[Sample]:
-    """Give each row without a key the number of its task and its own."""
+    """Give each row without a key a key made of the number of its task and its own number."""
     for number, row in enumerate(rows):
         if "__key__" not in row:
             row["__key__"] = f"{task:06d}{number:09d}"
@@ -143,5 +143,5 @@ def _with_keys(rows: Iterable[Sample], task: int) -> Iterator[Sample]:
 
 
 def writer_options(encoder: Mapping[str, Any] | None, allow_pickle: bool) -> dict[str, Any]:
-    """Return the options of the writers of shards."""
+    """Return the options for the writers of the shards."""
     return {"encoder": {**JSON_VALUES, **(encoder or {})}, "allow_pickle": allow_pickle}

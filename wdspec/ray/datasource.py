@@ -1,4 +1,4 @@
-"""Reading: a datasource of Ray Data with a read task for each shard of a spec."""
+"""Reading: a Ray Data datasource with a read task for each shard of a spec."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from wdspec.spec.spec import Source, Spec
 from wdspec.storage.ahead import side_by_side
 
 MOST_TASKS = 10_000
-"""With more shards, a task reads several: Ray needs milliseconds to plan each task."""
+"""Maximum number of read tasks. If there are more shards, tasks read several: Ray takes milliseconds to plan a task."""
 MOST_ASKED = 16
-"""Shards of a source whose sizes are asked for, to estimate those of the others."""
+"""Number of shards per source whose sizes are requested, to estimate the sizes of the others."""
 
 
 class SpecDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
@@ -33,7 +33,7 @@ class SpecDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
 
     Args:
         spec: a loaded spec.
-        schema: types of columns; see `wdspec.ray.read`.
+        schema: types of some columns; see `wdspec.ray.read`.
         lock: a file that `wdspec lock` wrote.
 
     Raises:
@@ -52,7 +52,7 @@ class SpecDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
         for at in range(0, len(tasks), group):
             some, (counts, sizes) = tasks[at : at + group], zip(*facts[at : at + group], strict=True)
             read: Any = partial(read_shards, some, schema, spec.limit)
-            read.__name__ = "read_shards"  # Ray shows it
+            read.__name__ = "read_shards"  # Ray shows this name
             about = BlockMetadata(
                 num_rows=_sum(counts),
                 size_bytes=_sum(sizes),
@@ -67,13 +67,13 @@ class SpecDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
         return "Wdspec"
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """Return the bytes of all shards as they are stored; None if their stores do not tell."""
+        """Return the total size of the shards as stored, in bytes; None if the stores do not report sizes."""
         return self._size
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[RayTask]:
-        """Return the tasks, whatever the parallelism: Ray splits their blocks as it needs."""
+        """Return the tasks, regardless of the parallelism: Ray splits their blocks as needed."""
         return [RayTask(read, about, None, per_task_row_limit) for read, about in self._reads]
 
 
@@ -85,18 +85,18 @@ def read_shards(
     Args:
         tasks: the shards.
         schema: types of columns.
-        limit: the most samples of each shard.
+        limit: maximum number of samples per shard.
 
     Raises:
-        WdspecError: what reading and decoding raises, under the source's error policy.
-        Exception: what user functions raise.
+        WdspecError: a shard cannot be read or a sample cannot be decoded, unless the source's policy is to skip it.
+        Exception: any exception of user functions.
     """
     for task in tasks:
         budget = Budget(task.parts.errors, task.source)
         try:
             with closing(task.final_samples(budget)) as samples:
                 yield from tables_of(islice(samples, limit), schema)
-        except GeneratorExit:  # at exit, the names below may be gone
+        except GeneratorExit:  # when Python exits, the names below may no longer exist
             raise
         except WdspecError as error:
             error.at(source=task.source, url=task.shard.text)
@@ -104,13 +104,13 @@ def read_shards(
 
 
 def _sum(numbers: Sequence[int | None]) -> int | None:
-    """The sum of numbers; None if one is not known."""
+    """Return the sum of numbers, or None if one of them is unknown."""
     known = [number for number in numbers if number is not None]
     return sum(known) if len(known) == len(numbers) else None
 
 
 def _facts_of(spec: Spec, source: Source, shards: Shards) -> Iterator[tuple[int | None, int | None]]:
-    """Yield what is known of each shard of a source: samples, if exactly, and bytes, perhaps estimated."""
+    """Yield (samples, bytes) for each shard of a source: samples only if known exactly, bytes perhaps estimated."""
     listed, storage = shards.lists[source.name], shards.storages[source.name]
     measurements = read_measurements(spec)
     if measurements is not None and measurements.of(spec, source) is not None:
@@ -125,7 +125,7 @@ def _facts_of(spec: Spec, source: Source, shards: Shards) -> Iterator[tuple[int 
     def ask(shard: Any) -> int | None:
         try:
             return storage.stat(shard).size
-        except (WdspecError, OSError):  # reading it raises the error
+        except (WdspecError, OSError):  # reading the shard will raise the error
             return None
 
     count = len(listed)

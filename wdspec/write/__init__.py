@@ -1,8 +1,9 @@
-"""Writing samples into shards: encoded, checked, packed, and visible under their name only when complete.
+"""Writes samples into shards, which appear under their names only when they are complete.
 
-In: samples, dicts with a ``__key__`` and values by field. Out: tars (`tar_writer`) or sequences of CBOR, MessagePack or
-JSON lines (`record_writer`), one shard or a numbered series (`shard_writer`), written through `wdspec.stores.outputs`.
+Input: samples, which are dicts with a ``__key__`` and a value for each field. Output: tars (`tar_writer`), records in
+CBOR, MessagePack or JSON lines (`record_writer`), or Parquet (`parquet_writer`); one shard, or a numbered series
+(`shard_writer`). The bytes are written through `wdspec.stores.outputs`.
 
-Read `writer` first, the base class of the writers of one shard. For the commands, `recipes` builds samples from
-folders, tables and programs.
+Read `writer` first: it has the base class of all writers. For the commands, `recipes` builds samples from folders,
+tables and programs.
 """

@@ -1,4 +1,4 @@
-"""`ParquetWriter`: writing samples as the rows of one Parquet file."""
+"""`ParquetWriter`: writes samples as the rows of one Parquet file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from wdspec.spec.language.decoders import WRITTEN_BY, library
 from wdspec.write.writer import Packed, SampleWriter, Target, check_fields, list_values
 
 GROUP_BYTES = 64 * 1024 * 1024
-"""The size of a row group, about, before compression."""
+"""Approximate size of a row group, before compression."""
 GROUP_ROWS = 100_000
-"""The limit of rows in a row group."""
+"""Maximum number of rows in a row group."""
 _PLAIN = (str, bytes, int, float, bool, list, tuple, dict, type(None))
 
 
 class _Row:
-    """The values of a row, whose length is about that of its bytes."""
+    """The values of a row. `len()` is its approximate size in bytes."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.values = values
@@ -31,20 +31,20 @@ class _Row:
 
 
 class ParquetWriter(SampleWriter):
-    """Writes samples, dicts with a ``__key__``, as rows: a column of keys, and one for each field.
+    """Writes samples (dicts with a ``__key__``) as rows, with a column for the key and one for each field.
 
-    Text, bytes, numbers, booleans, lists and maps are stored unchanged, and arrays and tensors of numbers as lists,
-    unless the extension of the field has an encoder (`jpg`, `npy`). Such values, and others, are encoded by it, as in a
-    tar. A field that a sample does not have is a null. All values of a field must have one type; integers and floats
-    together become floats. The columns are known when the first row group is written, so a field must occur in one of
-    its samples.
+    Text, bytes, numbers, booleans, lists and dicts are stored unchanged. Arrays and tensors of numbers are stored as
+    lists, unless the extension of the field has an encoder (`jpg`, `npy`). All other values are encoded by extension,
+    as in a tar. A field that a sample does not have is null. All values of a field must have the same type; if some are
+    integers and some floats, the column has floats. The first row group determines the columns, so each field must
+    occur in one of its samples.
 
-    Pages are compressed with zstd and have checksums. The shard appears under its name when it is closed, complete or
-    not at all.
+    Pages are compressed with zstd and have checksums. The shard appears under its name only when it is closed, complete
+    or not at all.
 
     Args:
         fileobj, encoder, keep_meta, allow_pickle, overwrite, since: see `RecordWriter`.
-        compress: must be false: Parquet compresses its pages.
+        compress: leave it unset, or pass False: Parquet compresses its pages itself.
 
     Raises:
         UsageError: an argument is invalid, pyarrow is not installed, the name is taken, or another writer uses it.
@@ -107,8 +107,8 @@ class ParquetWriter(SampleWriter):
                 raise FieldError(f"Parquet cannot contain it: {cause}", key=key, field=field) from cause
             if self._file is not None and types[field] != self._types.get(field):
                 raise FieldError(
-                    f"it is {types[field]}, but the row groups before have {self._types.get(field, 'no such column')}; "
-                    "start another shard, or give the field to an earlier sample",
+                    f"it is {types[field]}, but earlier row groups have {self._types.get(field, 'no such column')}; "
+                    "start another shard, or make sure that an earlier sample has such a value",
                     key=key,
                     field=field,
                 )
@@ -136,7 +136,7 @@ class ParquetWriter(SampleWriter):
         super().abort()
 
     def _flush(self) -> None:
-        """Write the rows so far as a row group."""
+        """Write the collected rows as a row group."""
         arrow, rows = self._arrow, self._rows
         self._rows, self._held = [], 0
         schema = arrow.schema(list(self._types.items()))
@@ -171,7 +171,7 @@ class ParquetWriter(SampleWriter):
     def _check_type(self, kind: Any) -> Any:
         if self._arrow.types.is_struct(kind):
             if not kind.num_fields:
-                raise ValueError("a map without entries; remove the field from this sample")
+                raise ValueError("an empty dict has no type in Parquet; remove the field from this sample")
             for field in kind:
                 self._check_type(field.type)
         elif self._arrow.types.is_list(kind):
@@ -179,7 +179,7 @@ class ParquetWriter(SampleWriter):
         return kind
 
     def _unite(self, before: Any, now: Any) -> Any:
-        """The type of a column that has values of both. Raises TypeError if there is none."""
+        """Return the type of a column with values of both types. Raises TypeError if there is none."""
         arrow, types = self._arrow, self._arrow.types
         if before is None or before == now or types.is_null(before):
             return now
@@ -201,7 +201,7 @@ class ParquetWriter(SampleWriter):
 
 
 class _Sink:
-    """What pyarrow writes to: the output of a writer."""
+    """The file that pyarrow writes to; it passes the bytes to the output of a writer."""
 
     closed = False
 
@@ -226,7 +226,7 @@ class _Sink:
 
 
 def _as_numbers(value: Any) -> Any:
-    """The array, the number, or the bytes of an array, a tensor or a buffer; None for other values."""
+    """Return an array or tensor as an array, a scalar as a number, and a buffer as bytes; None for other values."""
     if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "numpy"):
         value = value.numpy()
     if isinstance(value, (np.generic, np.ndarray)) and value.dtype.kind in "iufb":

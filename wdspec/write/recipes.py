@@ -1,7 +1,7 @@
-"""Recipes: what samples are built from, such as files, text, values and the output of commands.
+"""Recipes: descriptions of samples to build from files, text, values and the output of commands.
 
-They come from folders, from recipes of `tarp create`, and from manifests, tables with a sample in each row, whose
-columns contain values or paths of files. `gathered` builds one sample at a time.
+They come from folders, from recipes of `tarp create`, and from manifests: tables with one sample per row, whose columns
+contain values or paths of files. `gather` builds one sample.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from wdspec.spec.language.samples import KeyRule
 from wdspec.write.tar_writer import KeySplit
 
 CLASS_FIELDS = ("cls", "label.txt")
-"""The fields with the number and the name of a sample's class."""
+"""The fields for the number and the name of a sample's class."""
 
 
 class Ingredient(NamedTuple):
@@ -31,7 +31,7 @@ class Ingredient(NamedTuple):
 
     kind: Literal["file", "pipe", "value"]
     content: Any
-    """A path, a shell command, or the value (bytes, or a value to encode)."""
+    """A path, a shell command, or the value itself (bytes, or a value to encode)."""
 
 
 class Recipe(NamedTuple):
@@ -40,14 +40,15 @@ class Recipe(NamedTuple):
     key: str
     fields: dict[str, Ingredient]
     where: str
-    """Where the recipe is written, for messages."""
+    """Where the recipe comes from, for messages."""
 
 
 def gather(recipe: Recipe) -> dict[str, Any]:
     """Build the sample: read its files and run its commands.
 
     Raises:
-        FieldError: a file cannot be read, or a command exits with a non-zero code; names key, field and place.
+        FieldError: a file cannot be read, or a command exits with a non-zero code. The error names the key, the field
+            and the place of the recipe.
     """
     sample: dict[str, Any] = {"__key__": recipe.key}
     for field, (kind, content) in recipe.fields.items():
@@ -66,7 +67,7 @@ def gather(recipe: Recipe) -> dict[str, Any]:
 
 
 def size_of(recipe: Recipe) -> int:
-    """Estimate the size of the sample in a tar, in bytes. The output of commands is not known, and counts as empty.
+    """Estimate the size of the sample in a tar, in bytes. The output of commands is unknown and counts as empty.
 
     Raises:
         FieldError: a file does not exist.
@@ -88,7 +89,8 @@ def size_of(recipe: Recipe) -> int:
 
 
 def recipes_of_folder(folder: str, rule: KeySplit = "first_dot") -> list[Recipe]:
-    """Return a recipe for each key among the files below a folder, in the order of keys, without hidden files.
+    """Return a recipe for each key of the files in a folder and its subfolders, sorted by key. Hidden files are
+    ignored.
 
     Raises:
         UsageError: the folder does not exist or cannot be read, or a file has no extension.
@@ -99,26 +101,28 @@ def recipes_of_folder(folder: str, rule: KeySplit = "first_dot") -> list[Recipe]
 
 
 def list_classes(recipes: Sequence[Recipe]) -> list[str]:
-    """Return the names of the folders, which are classes, in order.
+    """Return the names of the folders, which are the classes, in order.
 
     Raises:
-        UsageError: a file is in no folder, or its sample has a class already.
+        UsageError: a file is not in a folder, or its sample already has a class.
     """
     for recipe in recipes:
         if "/" not in recipe.key:
-            raise UsageError(f"{recipe.where} is not in a folder, which would be its class; move it into one")
+            raise UsageError(
+                f"{recipe.where} is not in a folder; move it into one, whose name becomes its class"
+            )
         for field in CLASS_FIELDS:
             if field in recipe.fields:
-                raise UsageError(f"{recipe.where} has a `{field}` already; remove --classes")
+                raise UsageError(f"{recipe.where} already has a `{field}`; remove --classes")
     return sorted({recipe.key.partition("/")[0] for recipe in recipes})
 
 
 def add_classes(recipes: Sequence[Recipe], names: Sequence[str]) -> list[Recipe]:
-    """Give each sample the number and the name of its folder, as `CLASS_FIELDS`.
+    """Add the number and the name of its class to each sample, as `CLASS_FIELDS`.
 
     Args:
-        recipes: of a folder.
-        names: of the classes, in the order of their numbers.
+        recipes: the recipes of a folder.
+        names: the names of the classes, in the order of their numbers.
     """
     numbers = {name: number for number, name in enumerate(names)}
     labeled = []
@@ -133,7 +137,7 @@ def add_classes(recipes: Sequence[Recipe], names: Sequence[str]) -> list[Recipe]
 
 
 def looks_like_classes(recipes: Sequence[Recipe]) -> bool:
-    """Whether each sample is one image in one of several folders, without a label."""
+    """Whether every sample is a single image without a label, and the images are in several folders."""
     names = {recipe.key.partition("/")[0] for recipe in recipes if "/" in recipe.key}
     return len(names) > 1 and all(
         "/" in recipe.key and len(recipe.fields) == 1 and next(iter(recipe.fields)).lower() in IMAGE_FIELDS
@@ -144,26 +148,27 @@ def looks_like_classes(recipes: Sequence[Recipe]) -> bool:
 def recipes_of_lines(
     lines: Iterable[str], name: str, base: str = ".", rule: KeySplit = "first_dot", run_pipes: bool = False
 ) -> Iterator[Recipe]:
-    """Read the format of `tarp create`: on each line the name of a member, blanks, and its source.
+    """Read the format of `tarp create`: each line has the name of a member, blanks, and its source.
 
-    A source is a file, ``text:`` and a text, or ``pipe:`` and a shell command. Empty lines and lines that start with
-    ``#`` are ignored. Members of one key do not have to be adjacent; samples keep the order of their first members.
+    A source is a path, ``text:`` followed by text, or ``pipe:`` followed by a shell command. Empty lines and lines that
+    start with ``#`` are ignored. Members with the same key do not have to be adjacent; samples are in the order of
+    their first members.
 
     Args:
         lines: the lines to read.
         name: the name of their file, for messages.
         base: the folder of relative paths.
-        rule: where names of members are split into key and field.
+        rule: how the names of members are split into key and field.
         run_pipes: whether commands may be run.
 
     Raises:
-        UsageError: a line is invalid, or is a command that may not be run; names the line.
+        UsageError: a line is invalid, or has a command that may not be run. The error names the line.
     """
     yield from _group(_read_members(lines, name, base, run_pipes), rule)
 
 
 Named = tuple[str, Ingredient, str]
-"""(name of a member, what it is built from, where that is written)."""
+"""(name of a member, what it is built from, where that is specified)."""
 
 
 def _read_members(lines: Iterable[str], name: str, base: str, run_pipes: bool) -> Iterator[Named]:
@@ -209,7 +214,7 @@ def _group(members: Iterable[Named], rule: KeySplit) -> Iterator[Recipe]:
         parts = split(os.fsencode(name))
         if parts is None:
             raise UsageError(
-                f"`{name}` ({where}) has no extension for the name of a field (or is hidden); rename or remove it"
+                f"`{name}` ({where}) has no extension to name its field, or is a hidden file; rename or remove it"
             )
         key, suffix = parts
         field = to_text(suffix)
@@ -235,7 +240,7 @@ class Columns:
     """The meaning of the columns of a manifest."""
 
     key: str | None = None
-    """The column of keys; by default ``__key__``, and without such a column samples are numbered."""
+    """The column of keys. Defaults to ``__key__``; if there is no such column, samples are numbered."""
     values: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Field → column of values."""
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -245,18 +250,18 @@ class Columns:
 def recipes_of_manifest(
     lines: Iterable[str], name: str, columns: Columns, base: str = "."
 ) -> Iterator[Recipe]:
-    """Read a manifest: CSV or TSV with headings, or JSON lines.
+    """Read a manifest: CSV or TSV with a header, or JSON lines.
 
-    Without `values` and `files`, each column except that of the keys is a field of values.
+    If `columns` has neither `values` nor `files`, each column except the keys becomes a field with its values.
 
     Args:
         lines: the lines to read.
-        name: the name of their file, for messages. Its suffix sets the format.
+        name: the name of the file, for messages. Its suffix determines the format.
         columns: the meaning of the columns.
         base: the folder of relative paths.
 
     Raises:
-        UsageError: a row is invalid, or lacks a column; names the row.
+        UsageError: a row is invalid, or a column is missing. The error names the row.
     """
     form = os.path.splitext(name)[1].lower().lstrip(".")
     if form in ("jsonl", "ndjson"):
@@ -312,15 +317,19 @@ def _read_table(lines: Iterable[str], name: str, delimiter: str) -> Iterator[tup
     try:
         headings = next(reader, None)
         if not headings or len(set(headings)) < len(headings):
-            raise UsageError(f"{name}: the first line must have the names of the columns, all different")
+            raise UsageError(
+                f"{name}: the first line must contain the names of the columns, without duplicates"
+            )
         for cells in reader:
             if not cells:
                 continue
             where = f"{name}:{reader.line_num}"
             if len(cells) != len(headings):
-                raise UsageError(f"{where}: {len(cells)} cells for {len(headings)} headings")
+                raise UsageError(
+                    f"{where}: this row has {len(cells)} cells, but the header has {len(headings)}"
+                )
             yield where, dict(zip(headings, cells, strict=True))
-    except GeneratorExit:  # at exit, the names below may be gone
+    except GeneratorExit:  # when Python exits, the names below may no longer exist
         raise
     except csv.Error as error:
         raise UsageError(f"{name}:{reader.line_num}: {error}") from None

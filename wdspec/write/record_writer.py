@@ -1,4 +1,4 @@
-"""`RecordWriter`: writing samples into one sequence of CBOR, MessagePack or JSON lines."""
+"""`RecordWriter`: writes samples into one file of CBOR, MessagePack or JSON lines."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
 
 
 class RecordWriter(SampleWriter):
-    """Writes samples, dicts with a ``__key__``, as records: maps of ``__key__`` and the fields by name.
+    """Writes samples (dicts with a ``__key__``) as records: maps with the ``__key__`` and the fields.
 
-    Values that the format supports are stored unchanged: None, numbers, text, lists, maps, and in CBOR and MessagePack
-    bytes. Other values (arrays, tensors, images) are encoded by the extension of their field, as in a tar, and the
-    reader decodes them. JSON lines cannot contain bytes, so bytes are errors there, and arrays become lists.
+    Values that the format supports are stored unchanged: None, numbers, text, lists and dicts. CBOR and MessagePack
+    also store bytes. Other values (arrays, tensors, images) are encoded by the extension of their field, as in a tar,
+    and the reader decodes them. JSON lines cannot contain bytes: there, bytes are errors, and arrays become lists.
 
-    The shard appears under its name when it is closed, complete or not at all. The same samples give the same bytes.
+    The shard appears under its name only when it is closed, complete or not at all. The same samples always produce the
+    same bytes.
 
     Args:
         fileobj: see `TarWriter`.
@@ -74,7 +75,7 @@ class RecordWriter(SampleWriter):
                 record.update(self._encode({"__key__": key, **others}))
         try:
             return Packed(key, self._dumps(record))
-        except Exception as cause:  # each library has its own
+        except Exception as cause:  # each library has its own exceptions
             raise self._explain(record, cause) from cause
 
     def _explain(self, record: Mapping[str, Any], cause: Exception) -> FieldError:

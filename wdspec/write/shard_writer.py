@@ -1,7 +1,7 @@
-"""`ShardWriter`: writing samples into numbered shards of limited size.
+"""`ShardWriter`: writes samples into numbered shards of limited size.
 
-`open_writer` chooses the writer of one shard, by format or name; `by_count` and `by_size` compute how many samples each
-shard gets so that all are about equally large.
+`open_writer` chooses the writer for one shard, by format or name. `by_count` and `by_size` compute the number of
+samples per shard so that all shards are about the same size.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from wdspec.write.writer import SampleWriter, Target
 
 
 def open_writer(target: Target, *, name: str = "", **options: Any) -> SampleWriter:
-    """Open the writer for a shard. On failure, an `Output` given as the target is aborted.
+    """Open the writer for a shard. If that fails and the target is an `Output`, the output is aborted.
 
     Args:
         target: a path, a URL, a file or an `Output`.
-        name: of the shard, if the target has none.
-        options: of `TarWriter`, `RecordWriter` or `ParquetWriter`. ``format`` is ``tar``, ``cbor``, ``msgpack``,
-            ``jsonl``, ``parquet``, or one of tar's dialects; without it the name decides.
+        name: the name of the shard, if the target has none.
+        options: arguments of `TarWriter`, `RecordWriter` or `ParquetWriter`. ``format`` is ``tar``, ``cbor``,
+            ``msgpack``, ``jsonl``, ``parquet``, or a tar dialect. By default, the name determines the format.
 
     Raises:
-        UsageError: this kind of shard does not have an option; and what the writers raise.
+        UsageError: the writer does not have one of the options; see also the errors of the writers.
     """
     try:
         return _create_writer(target, name, options)
@@ -77,23 +77,24 @@ class Written(NamedTuple):
 
 
 class ShardWriter:
-    """Writes samples into shards `pattern % 0`, `pattern % 1`, …; each one appears when it is complete.
+    """Writes samples into shards `pattern % 0`, `pattern % 1`, …; each shard appears when it is complete.
 
-    The first sample of a shard opens it, so no shard is empty. Several processes can write at once, each with its own
-    pattern; two writers of one name are an error.
+    A shard is opened for its first sample, so no shard is empty. Several processes can write at the same time, each
+    with its own pattern. Two writers for the same name are an error.
 
     Args:
-        pattern: a path or URL with one ``%d`` (``%06d``) for the number of the shard. The suffix sets the format:
-            ``.parquet``, or tar, ``.cbors``, ``.msgpack``, ``.jsonl``, each also compressed (``.tar.gz``,
-            ``.jsonl.zst``).
-        maxcount: the limit of samples in a shard.
-        maxsize: the limit of bytes in a shard, before compression. A larger sample gets its own shard.
-        post: called with the name of each complete shard.
+        pattern: a path or URL with one ``%d`` (``%06d``) for the number of the shard. The suffix determines the
+            format: ``.parquet``, or ``.tar``, ``.cbors``, ``.msgpack`` or ``.jsonl``, optionally compressed, such as
+            ``.tar.gz`` or ``.jsonl.zst``.
+        maxcount: maximum number of samples in a shard.
+        maxsize: maximum number of bytes in a shard, before compression. A larger sample gets its own shard.
+        post: function that is called with the name of each complete shard.
         start_shard: number of the first shard.
-        verbose: whether to report each shard on standard error.
-        opener: name of a shard → binary file to write it to. The file is closed when the shard is complete; if it is
-            to be discarded, its method ``discard()`` or ``abort()`` is called instead, if there is one.
-        writer: further arguments of `TarWriter` (or `RecordWriter`): ``encoder``, ``compress``, ``format``, …
+        verbose: whether to report each shard on standard error; 0 for no reports.
+        opener: function from the name of a shard to the binary file to write it to. The file is closed when the shard
+            is complete. To discard a shard, its method ``discard()`` or ``abort()`` is called instead, if it has one.
+        writer: further arguments of `TarWriter`, `RecordWriter` or `ParquetWriter`: ``encoder``, ``compress``,
+            ``format``, …
 
     Raises:
         UsageError: the pattern or another argument is invalid.
@@ -121,14 +122,14 @@ class ShardWriter:
     ) -> None:
         if maxcount < 1 or maxsize <= 0:
             raise UsageError(
-                f"a shard has at least one sample, which maxcount={maxcount}, maxsize={maxsize} exclude"
+                f"maxcount={maxcount} and maxsize={maxsize} leave no room for a sample; choose larger limits"
             )
         self.pattern = os.fspath(pattern)
         check_pattern(self.pattern)
         self.maxcount = maxcount
-        """The limit of samples in a shard."""
+        """Maximum number of samples in a shard."""
         self.maxsize = maxsize
-        """The limit of bytes in a shard."""
+        """Maximum number of bytes in a shard."""
         self._post = post
         self._verbose = verbose
         self._opener = opener
@@ -145,26 +146,26 @@ class ShardWriter:
 
     @property
     def fname(self) -> str:
-        """The name of the current shard. It is opened when its first sample is written."""
+        """The name of the current shard, which is opened when its first sample is written."""
         return self.pattern % self._number
 
     @property
     def shard(self) -> int:
-        """The number of the shard after the current one."""
+        """The number of the shard that follows the current one."""
         return self._number + 1
 
     @property
     def count(self) -> int:
-        """The samples in the current shard."""
+        """The number of samples in the current shard."""
         return self._writer.count if self._writer else 0
 
     @property
     def size(self) -> int:
-        """The bytes in the current shard, before compression."""
+        """The size of the current shard in bytes, before compression."""
         return self._writer.size if self._writer else 0
 
     def write(self, sample: Mapping[str, Any]) -> int:
-        """Write a sample, into the next shard if the current one is full.
+        """Write a sample. If the current shard is full, the sample goes into the next one.
 
         Returns:
             The size of the sample in the (uncompressed) shard, in bytes.
@@ -172,7 +173,7 @@ class ShardWriter:
         Raises:
             FieldError: the sample cannot be written (see `SampleWriter.write`); other samples are not affected.
             UsageError: another writer uses the same name, or has replaced the shard.
-            OSError: the bytes cannot be written, and the current shard is lost.
+            OSError: the bytes cannot be written. The current shard is lost.
         """
         if self._closed:
             raise UsageError("the writer is closed; open a new one", url=self.pattern)
@@ -191,11 +192,11 @@ class ShardWriter:
         return size
 
     def next_stream(self) -> None:
-        """Finish the current shard, if there is one. The next sample starts another."""
+        """Finish the current shard, if one is open. The next sample starts another."""
         writer, self._writer = self._writer, None
         if writer is None:
             return
-        if not writer.count:  # its first sample could not be written
+        if not writer.count:  # the first sample of this shard could not be written
             writer.abort()
             return
         name = writer.name or self.fname
@@ -223,7 +224,7 @@ class ShardWriter:
             writer.check_kept()
 
     def abort(self) -> None:
-        """Discard the current shard, and keep the complete ones."""
+        """Discard the current shard and keep the complete ones."""
         self._closed = True
         writer, self._writer = self._writer, None
         if writer is not None:
@@ -256,18 +257,18 @@ def check_pattern(pattern: str) -> None:
         distinct = False
     if not distinct:
         raise UsageError(
-            f"{pattern!r} is not a pattern for names of shards; write one `%d` or `%06d` for the number (and `%%` for "
-            "a percent sign)"
+            f"{pattern!r} is not a pattern for the names of shards; write one `%d` or `%06d` for the number (and `%%` "
+            "for a percent sign)"
         )
 
 
 def by_count(samples: int, *, shards: int | None = None, most: int | None = None) -> list[int]:
-    """Return the number of samples of each shard, which differ by one at most.
+    """Return the number of samples of each shard. They differ by at most one.
 
     Args:
         samples: total number of samples.
         shards: number of shards (fewer if there are fewer samples).
-        most: the limit of samples in a shard, if `shards` is not given.
+        most: maximum number of samples in a shard, if `shards` is not given.
     """
     if not samples:
         return []
@@ -277,15 +278,16 @@ def by_count(samples: int, *, shards: int | None = None, most: int | None = None
 
 
 def by_size(sizes: Sequence[int], *, shards: int | None = None, most: float | None = None) -> list[int]:
-    """Return the number of samples of each shard, so that shards have about the same size and keep the order.
+    """Return the number of samples of each shard, so that shards are about the same size. Samples keep their order.
 
-    Shards end at the sample nearest to their equal share, so with `shards` none differs from it by more than the size
-    of a sample. With `most`, the number of shards is raised until all are within the limit.
+    Each shard ends at the sample boundary nearest to an equal division. So with `shards`, no shard differs from an
+    equal part by more than the size of one sample. With `most`, the number of shards is increased until all are within
+    it.
 
     Args:
-        sizes: bytes of each sample.
+        sizes: the size of each sample in bytes.
         shards: number of shards.
-        most: the limit of bytes in a shard, if `shards` is not given. A larger sample gets its own shard.
+        most: maximum number of bytes in a shard, if `shards` is not given. A larger sample gets its own shard.
     """
     if not sizes:
         return []
@@ -313,7 +315,7 @@ def _cut(sizes: Sequence[int], number: int) -> list[int]:
         last = len(sizes) - (number - n)  # leave a sample for each later shard
         end = begin + 1
         share = total * n / number
-        # Up to the sample nearest to this shard's share of the total.
+        # Ends at the sample boundary nearest to this shard's part of the total.
         while end < last and (totals[end - 1] + totals[end]) / 2 <= share:
             end += 1
         if n == number:
@@ -324,8 +326,8 @@ def _cut(sizes: Sequence[int], number: int) -> list[int]:
 
 
 def check_limits(shards: int | None, maxcount: int | None, maxsize: float | None) -> None:
-    """Raise UsageError for more than one option for the size of shards."""
+    """Raise UsageError if more than one option sets the size of shards."""
     if sum(limit is not None for limit in (shards, maxcount, maxsize)) > 1:
         raise UsageError(
-            "use only one of --shards, --maxcount and --maxsize, as each sets the size of shards"
+            "use only one of --shards, --maxcount and --maxsize: each of them sets the size of shards"
         )

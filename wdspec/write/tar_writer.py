@@ -1,7 +1,7 @@
-"""`TarWriter`: writing samples into one tar shard, with names that readers split into the same key and field.
+"""`TarWriter`: writes samples into one tar shard, with names that readers split into the same key and field.
 
-`HeaderMaker` writes plain ustar if possible, which every program reads, and ours fastest. A header takes about 1 µs
-here and 50 µs in `tarfile`, as only name, size and checksum differ among the members of one writer.
+`HeaderMaker` writes plain ustar if possible: every program can read it, and our reader reads it fastest. A header takes
+about 1 µs here and 50 µs in `tarfile`, because only name, size and checksum differ between the members of a writer.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ KeySplit = Literal["first_dot", "last_dot"]
 TarFormat = Literal["auto", "ustar", "gnu", "pax"]
 
 END = ZERO_BLOCK * 20
-"""The end marker, padded to 10,240 bytes, the unit of tars."""
+"""The end marker, padded to 10,240 bytes, the record size of tars."""
 
 _PREFIX = 155
 _MOST_OCTAL = 8**11 - 1
-"""The largest size in ustar: 8 GiB minus one byte."""
+"""The largest size that ustar can store: 8 GiB minus one byte."""
 _DIALECTS: dict[object, TarFormat] = {
     **dict.fromkeys((None, "auto"), "auto"),
     **dict.fromkeys((0, "ustar", "USTAR_FORMAT"), "ustar"),
@@ -36,10 +36,10 @@ _DIALECTS: dict[object, TarFormat] = {
 
 
 class MemberNames:
-    """Builds the names of members, and refuses those that readers would split differently.
+    """Builds the names of members, and rejects names that readers would split differently.
 
     Args:
-        rule: where readers split names; the `key` of a source in a spec.
+        rule: how readers split names; see `key` of a source in a spec.
     """
 
     def __init__(self, rule: KeySplit = "first_dot") -> None:
@@ -50,7 +50,7 @@ class MemberNames:
         self._suffixes: dict[str, bytes] = {}
 
     def key(self, key: str) -> bytes:
-        """Return the key of a sample as the first part of the names of its members.
+        """Return the first part of the names of a sample's members.
 
         Raises:
             FieldError: the key is not a relative path that readers would accept.
@@ -64,13 +64,13 @@ class MemberNames:
     def _objection(self, key: str, name: bytes) -> str:
         base = key[key.rfind("/") + 1 :]
         if not base:
-            return "is not the name of a file: it is empty or ends with a slash"
+            return "is not a file name: it is empty or ends with a slash"
         if "\0" in key:
             return "contains a NUL character, which ends names in a tar"
         if key.startswith("/"):
-            return "is an absolute path; remove the slash"
+            return "is an absolute path; remove the leading slash"
         if ".." in key.split("/"):
-            return "leaves its folder with `..`; remove that"
+            return "leaves its folder with `..`; remove the `..`"
         if base.startswith("."):
             return "has a last part that starts with a dot, like a hidden file, which readers skip"
         if self._rule == "first_dot" and "." in base:
@@ -84,10 +84,10 @@ class MemberNames:
         return ""
 
     def suffix(self, field: str) -> bytes:
-        """Return a field as the last part of the name of its member.
+        """Return the last part of the name of a field's member.
 
         Raises:
-            FieldError: readers would see another field or key.
+            FieldError: readers would find another field or key in the name.
         """
         known = self._suffixes.get(field)
         if known is not None:
@@ -100,9 +100,7 @@ class MemberNames:
         elif self._rule == "last_dot" and "." in field:
             reason = "with `key='last_dot'`, it cannot contain a dot"
         if reason:
-            raise FieldError(
-                f"the field {field[:200]!r} cannot be the extension of a file: {reason}", field=field
-            )
+            raise FieldError(f"the field {field[:200]!r} cannot be a file extension: {reason}", field=field)
         if len(self._suffixes) > 10_000:
             self._suffixes.clear()
         suffix = self._suffixes[field] = field.encode("utf-8", "surrogateescape")
@@ -110,31 +108,31 @@ class MemberNames:
 
 
 class TarWriter(SampleWriter):
-    """Writes samples, dicts with a ``__key__``, into one tar: a member ``key.field`` for each field.
+    """Writes samples (dicts with a ``__key__``) into one tar, with a member ``key.field`` for each field.
 
-    The members of a sample are sorted by field. By default, the same samples give the same bytes, without time and
-    owner. The tar appears under its name when it is closed, complete or not at all: after an exception, or if the
+    The members of a sample are sorted by field. By default, headers contain no time and no owner, so the same samples
+    always produce the same bytes. The tar appears under its name only when it is closed: after an exception, or if the
     process is killed, nothing appears. The format is plain ustar if names and sizes allow.
 
-    A sample is refused if readers would split its names differently (a dot in the last part of a key, hidden and meta
-    files), for absolute paths and `..`, and if its key was written before.
+    A sample is rejected if readers would split its names differently (a dot in the last part of the key, hidden and
+    meta files), if its key is an absolute path or contains `..`, or if the key was written before.
 
     Args:
-        fileobj: a path or URL (see `Storage.output`; ``WDS_REWRITE`` applies), or an open binary file, which gets the
-            bytes immediately and stays open.
-        user, group: names of the owner.
+        fileobj: a path or URL (see `Storage.output`; ``WDS_REWRITE`` applies), or an open binary file. Bytes are
+            written to an open file immediately, and it stays open.
+        user, group: names of the owner in the headers.
         mode: permissions of the members.
         compress: ``gz``, ``bz2``, ``xz`` or ``zst``; True for gz, False for none; None to choose by the name.
-        encoder: True for `FieldEncoder`, by extension; a dict of extension → function that overrides it; a function
-            from sample to sample; False if all values are bytes or text.
+        encoder: True to encode by extension (see `FieldEncoder`); a dict of extension → function to override some
+            extensions; a function from sample to sample; False if all values are bytes or text.
         keep_meta: whether to write entries that start with ``_``, except those that say where a sample was read
             (``__key__``, ``__url__``, ``__source__``, ``__local_path__``). Their values are text.
         mtime: seconds since 1970 for all members; None for the current time.
         format: ``auto``, ``ustar``, ``gnu`` or ``pax`` (or `tarfile`'s constants), see `HeaderMaker`.
-        key: where readers split names, ``first_dot`` or ``last_dot``.
+        key: how readers split names: at the ``first_dot`` or the ``last_dot``.
         allow_pickle: whether to encode ``pkl``, ``pickle``, ``pyd`` and ``pth``.
-        overwrite: whether a file of this name may be replaced.
-        since: refuse to replace a file younger than this; see `LocalOutput`.
+        overwrite: whether an existing file may be replaced.
+        since: refuse to replace a file that is newer than this time; see `LocalOutput`.
 
     Raises:
         UsageError: an argument is invalid, the name is taken, or another writer uses it.
@@ -193,7 +191,7 @@ class TarWriter(SampleWriter):
                     continue
                 if not isinstance(data, (str, bytes)):
                     raise FieldError(
-                        f"{type(data).__name__} in an entry that starts with `_`; such entries must be text",
+                        f"entries whose names start with `_` must be text, not {type(data).__name__}",
                         key=sample["__key__"],
                         field=field,
                     )
@@ -215,7 +213,7 @@ class TarWriter(SampleWriter):
             except ValueError as error:
                 raise FieldError(str(error), key=sample["__key__"], field=field) from None
         if not pieces:
-            raise FieldError("the sample has no fields, which a tar cannot store", key=sample["__key__"])
+            raise FieldError("the sample has no fields, so a tar cannot store it", key=sample["__key__"])
         return Packed(sample["__key__"], b"".join(pieces))
 
 
@@ -230,7 +228,7 @@ def _as_bytes(data: Any, sample: Mapping[str, Any], field: str) -> bytes:
 
 
 def dialect(name: object) -> TarFormat:
-    """Return the format for a name or one of `tarfile`'s numbers; None is ``auto``. Raises ValueError."""
+    """Return the format for a name or a constant of `tarfile`; None means ``auto``. Raises ValueError."""
     try:
         return _DIALECTS[name]
     except (KeyError, TypeError):
@@ -238,15 +236,15 @@ def dialect(name: object) -> TarFormat:
 
 
 class HeaderMaker:
-    """Makes the headers of regular files, which differ only in name and size.
+    """Creates the headers of regular files. Only name and size differ between them.
 
     Args:
         user, group: names of the owner, at most 31 bytes each.
         mode: the permissions.
         mtime: seconds since 1970.
-        format: what to write if ustar is not possible (names that do not fit in 100 bytes, or in 155 and 100 around a
-            slash; sizes from 8 GiB on): ``auto`` and ``gnu`` write GNU headers, ``pax`` POSIX ones, and ``ustar``
-            refuses. `gnu` differs from `auto` in that it never splits a name.
+        format: what to write if ustar is not possible (for names that do not fit in 100 bytes, or in 155 and 100 bytes
+            around a slash, and for sizes of 8 GiB and more): ``auto`` and ``gnu`` write GNU headers, ``pax`` writes
+            POSIX headers, and ``ustar`` raises ValueError. Unlike ``auto``, ``gnu`` never splits a name.
     """
 
     def __init__(
@@ -270,7 +268,7 @@ class HeaderMaker:
         """Return the headers of a member: one block, or three if the name or size does not fit in ustar.
 
         Raises:
-            ValueError: it does not fit in ustar, which is the format.
+            ValueError: name or size does not fit in ustar, and the format is ``ustar``.
         """
         if len(name) > NAME or size > _MOST_OCTAL:
             return self._long(name, size)
@@ -293,7 +291,7 @@ class HeaderMaker:
                 return self._build(parts[1], b"%011o\0" % size, b"0", parts[0])
         if self._format == "ustar":
             raise ValueError(
-                f"format ustar cannot store {_what(name, size)}; leave `format` out, or use gnu or pax"
+                f"the ustar format cannot store {_what(name, size)}; leave `format` out, or use gnu or pax"
             )
         longer = b""
         if len(name) > NAME:
@@ -339,7 +337,7 @@ def _split(name: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _record(key: bytes, value: bytes) -> bytes:
-    """Return a pax record. Its length includes the digits of the length."""
+    """Return a pax record. Its length includes the digits of the length itself."""
     rest = b" " + key + b"=" + value + b"\n"
     length = len(rest)
     while length != len(rest) + len(b"%d" % length):
@@ -348,7 +346,7 @@ def _record(key: bytes, value: bytes) -> bytes:
 
 
 def _number(value: int, what: str) -> bytes:
-    """Return twelve bytes: octal, or GNU's base-256 if that is too short."""
+    """Return a number as twelve bytes: octal, or GNU's base-256 if octal is too short."""
     if value < 0:
         raise ValueError(f"{what} {value} is negative")
     if value <= _MOST_OCTAL:
@@ -367,4 +365,4 @@ def _pad(data: bytes, size: int, what: str) -> bytes:
 def _what(name: bytes, size: int) -> str:
     if size > _MOST_OCTAL:
         return f"a member of {size:,} bytes"
-    return f"the {len(name)} bytes of the name {to_text(name)[:60]!r}…"
+    return f"a name of {len(name)} bytes ({to_text(name)[:60]!r}…)"

@@ -1,4 +1,4 @@
-"""The base class of all writers of one shard: compressing, counting, closing, discarding."""
+"""The base class of all writers that write one shard: it compresses, counts, closes and discards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Target = str | os.PathLike[str] | BinaryIO | Output
 """A path or URL, an open file, or an output."""
 
 OF_THE_READER = frozenset({"__key__", "__url__", "__source__", "__local_path__"})
-"""Entries that say where a sample was read. Every reader sets them again."""
+"""Entries that say where a sample was read. Readers always set them."""
 
 
 class Packed(NamedTuple):
@@ -35,16 +35,16 @@ class Packed(NamedTuple):
 class SampleWriter(ABC):
     """Writes samples into one shard, which appears under its name only when it is closed.
 
-    A context manager: an exception discards what was written.
+    It is a context manager: if an exception leaves the `with` block, the shard is discarded.
 
     Args:
-        target: a path or URL, see `Storage.output`; or an open binary file, which stays open.
+        target: a path or URL (see `Storage.output`), or an open binary file, which stays open.
         compress: see `compression_of`.
         overwrite, since: see `Storage.output`.
     """
 
     end: ClassVar[bytes] = b""
-    """Bytes after the last sample."""
+    """Bytes that follow the last sample."""
 
     def __init__(
         self, target: Target, compress: bool | str | None, *, overwrite: bool, since: int | None
@@ -64,7 +64,7 @@ class SampleWriter(ABC):
 
     @abstractmethod
     def pack(self, sample: Mapping[str, Any]) -> Packed:
-        """Return the bytes of a sample in the shard, without writing them. Raises FieldError."""
+        """Return a sample as the bytes to write, without writing them. Raises FieldError."""
 
     def write(self, sample: Mapping[str, Any]) -> int:
         """Write a sample: all of it, or nothing if it cannot be encoded.
@@ -73,8 +73,9 @@ class SampleWriter(ABC):
             The size of the sample in the (uncompressed) shard, in bytes.
 
         Raises:
-            FieldError: the key is invalid or was written before, or a field cannot be encoded; names key and field.
-            OSError: the bytes cannot be written, and the shard is lost.
+            FieldError: the key is invalid or was written before, or a field cannot be encoded. The error names the key
+                and the field.
+            OSError: the bytes cannot be written. The shard is lost.
         """
         return self.put(self.pack(sample))
 
@@ -82,7 +83,7 @@ class SampleWriter(ABC):
         """Write a sample that `pack` has packed; see `write`."""
         if packed.key in self._keys:
             raise FieldError(
-                "this shard already has a sample with the same key; give each sample its own, such as a number",
+                "this shard already has a sample with the same key; give each sample its own key, such as a number",
                 key=packed.key,
             )
         self._store(packed)
@@ -91,7 +92,7 @@ class SampleWriter(ABC):
         return len(packed.data)
 
     def _store(self, packed: Packed) -> None:
-        """Write a sample whose key is new, or hold it."""
+        """Write a sample whose key is new, or keep it until more samples can be written together."""
         self._write(packed.data)
 
     @property
@@ -101,11 +102,11 @@ class SampleWriter(ABC):
 
     @property
     def born(self) -> int | None:
-        """When writing started, by the clock of the file system; None if not known."""
+        """The time when writing started, by the clock of the file system; None if it is not known."""
         return getattr(self._output, "born", None)
 
     def check_kept(self) -> None:
-        """Raise UsageError if the complete shard, a local file, has been replaced by another writer."""
+        """Raise UsageError if the shard is a local file that another writer has replaced."""
         check = getattr(self._output, "check_kept", None)
         if check is not None:
             check()
@@ -131,10 +132,10 @@ class SampleWriter(ABC):
             self.abort()
             raise
         self._open = False
-        self._keys = set()  # a ShardWriter keeps its writers to the end, and a million keys take 100 MB
+        self._keys = set()  # a ShardWriter keeps all its writers, and a million keys take 100 MB
 
     def abort(self) -> None:
-        """Discard what was written, so that nothing appears. After `close`, do nothing."""
+        """Discard the shard, so that nothing appears. After `close`, this does nothing."""
         if self._open:
             self._open = False
             self._output.abort()
@@ -144,7 +145,7 @@ class SampleWriter(ABC):
             raise UsageError("the writer is closed; open a new one")
 
     def _write(self, data: bytes) -> None:
-        """Write bytes. If that fails, discard the shard, as it is not known how much was written."""
+        """Write bytes. If that fails, discard the shard, because it is not known how much was written."""
         self._check_open()
         try:
             packed = self._compressor.compress(data) if self._compressor else data
@@ -167,23 +168,23 @@ class SampleWriter(ABC):
 
     def __del__(self) -> None:
         if getattr(self, "_open", False):
-            try:  # noqa: SIM105 - `contextlib` may be gone, too
+            try:  # noqa: SIM105 - when Python exits, `contextlib` may no longer exist either
                 self.report_loss()
-            except (AttributeError, TypeError):  # Python ends, and names that this uses are gone
+            except (AttributeError, TypeError):  # Python exits, and names used here no longer exist
                 pass
 
     @property
     def is_of_parent(self) -> bool:
-        """Whether a fork copied this writer from another process, which still writes the shard."""
+        """Whether this writer is a copy from a fork: the parent process still writes the shard."""
         return self._owner.is_other
 
     def report_loss(self) -> None:
-        """Discard a shard that was not closed, and warn of the samples that are lost."""
+        """Discard a shard that was not closed, and warn that its samples are lost."""
         is_open = self._open
         self.abort()
         if is_open and not self.is_of_parent and self.count:
             warn_user(
-                f"a writer of {redact(self.name) or 'a shard'} was not closed, so its {self.count:,} samples are "
+                f"the writer of {redact(self.name) or 'a shard'} was not closed, so its {self.count:,} samples are "
                 "lost; use `with`, or call `close()`"
             )
 
@@ -193,24 +194,24 @@ _unclosed: WeakSet[SampleWriter] = WeakSet()
 
 @atexit.register
 def _report_losses() -> None:
-    """Warn of open writers before Python ends: their `__del__` may run too late to print anything, or never."""
+    """Warn about open writers before Python exits: their `__del__` may run too late to print, or never."""
     for writer in list(_unclosed):
         if not writer.is_of_parent:
             writer.report_loss()
 
 
 def key_of(sample: Mapping[str, Any]) -> str:
-    """Return the key of a sample. Raises FieldError if it has none, or one that is not a text."""
+    """Return the key of a sample. Raises FieldError if the key is missing or is not a str."""
     key = sample.get("__key__")
     if isinstance(key, str) and key:
         return key
     found = "the sample has no `__key__`" if key is None else f"`__key__` is {key!r:.60}"
     found += "" if key is None or isinstance(key, str) else ", which is not a str"
-    raise FieldError(f"{found}; give each sample its own text, such as '000042'", key=key)
+    raise FieldError(f"{found}; give each sample a unique str, such as '000042'", key=key)
 
 
 def list_values(sample: Mapping[str, Any], keep_meta: bool) -> dict[str, Any]:
-    """Return the key and the values to write, in order of names. Raises FieldError if there is no valid key."""
+    """Return the key and the values to write, sorted by name. Raises FieldError if there is no valid key."""
     values: dict[str, Any] = {"__key__": key_of(sample)}
     for field in sorted(sample):
         if field[:1] != "_" or (keep_meta and field not in OF_THE_READER):
@@ -219,11 +220,11 @@ def list_values(sample: Mapping[str, Any], keep_meta: bool) -> dict[str, Any]:
 
 
 def check_fields(sample: Mapping[str, Any]) -> None:
-    """Raise FieldError for a name that is not a str."""
+    """Raise FieldError if the name of a field is not a str."""
     for name in sample:
         if not isinstance(name, str):
             raise FieldError(
-                f"the name of a field is {name!r:.60}, which is not a str; use one like a file extension",
+                f"the name of a field is {name!r:.60}, which is not a str; use a name like a file extension",
                 key=sample.get("__key__"),
             )
 
