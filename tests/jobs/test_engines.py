@@ -344,7 +344,7 @@ def test_a_folder_of_ranks_belongs_to_one_job(job, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--engine", "spark"], 2, "no engine `spark`; the engines are local, dask, ray, torchrun"),
+        (["--engine", "spark"], 2, "unknown engine `spark`; the engines are local, dask, ray, torchrun"),
         (["--engine", "local:8"], 2, "write --engine local"),
         (["--engine", "dask"], 2, "--engine dask:ADDRESS"),
         (["--engine", "torchrun"], 2, "--engine torchrun:FOLDER"),
