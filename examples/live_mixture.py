@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -121,6 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     finally:
         if distributed:
             dist.destroy_process_group()
+            time.sleep(0.2)  # gloo's threads drop their last tensors, which they cannot do while Python exits
 
 
 if __name__ == "__main__":

@@ -124,6 +124,7 @@ def main() -> None:
     finally:
         if distributed:
             dist.destroy_process_group()
+            time.sleep(0.2)  # gloo's threads drop their last tensors, which they cannot do while Python exits
 
 
 if __name__ == "__main__":

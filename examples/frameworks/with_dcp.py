@@ -12,6 +12,7 @@ import argparse
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,7 @@ def main() -> None:
         train(**vars(options))
     finally:
         dist.destroy_process_group()
+        time.sleep(0.2)  # gloo's threads drop their last tensors, which they cannot do while Python exits
 
 
 if __name__ == "__main__":
