@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from wdspec.spec.problems import IgnoreComment, Problem, Problems, describe, ignore_comments
 from wdspec.spec.python_values import from_python
 from wdspec.spec.tree import ListNode, MapNode, Node, Origin, Scalar, merge, plain
-from wdspec.spec.yaml import MAX_BYTES, UTF16_MARKS, decode_text, parse
+from wdspec.spec.yaml import MAX_BYTES, decode_text, parse
 from wdspec.urls.urls import scheme_of
 
 if TYPE_CHECKING:
@@ -24,9 +23,6 @@ T = TypeVar("T")
 MAX_CHAIN = 16
 MOST_DATA = 1 << 30
 """Bytes of a lock or of measurements, which have some hundred per shard."""
-_CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f]")
-_NO_TEXT = re.compile(rb"\0\0|[\x80-\xff]")
-"""Matches in files that have control characters because they are no text; in UTF-16, each second byte is 0."""
 ReadFile = Callable[[str, bool, int], bytes]
 """Takes an absolute path, whether it must be a regular file, and a number n; returns up to n + 1 bytes.
 May raise OSError and ValueError."""
@@ -135,18 +131,6 @@ class Library:
         return self._tree(sys.stdin.buffer.read(MAX_BYTES + 1), STANDARD_INPUT_NAME, os.getcwd())
 
     def _tree(self, data: bytes, named: str, directory: str) -> MapNode | None:
-        is_large = len(data) > MAX_BYTES
-        head = data[:512]
-        if len(_CONTROL.findall(head)) > 3 and _NO_TEXT.search(head) and not head.startswith(UTF16_MARKS):
-            hint = "name a YAML file; it lists shards under `dataset:`"
-            code = "E002" if is_large else "E003"
-            self._problems.note(Problem(code, "this is a binary file, not a spec", hint, named, 1, 1))
-            return None
-        if is_large:
-            hint = "a spec describes data and does not contain it; put long lists of shards into an `@file`"
-            message = f"the file is larger than {MAX_BYTES // 2**20} MiB"
-            self._problems.note(Problem("E002", message, hint, named, 1, 1))
-            return None
         text = decode_text(data, named, self._problems)
         if text is None:
             return None

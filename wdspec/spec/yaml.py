@@ -18,17 +18,29 @@ import yaml
 from wdspec.spec.problems import Problem, Problems
 from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Origin, Scalar
 
-UTF16_MARKS = (BOM_UTF16_LE, BOM_UTF16_BE)
+_UTF16_MARKS = (BOM_UTF16_LE, BOM_UTF16_BE)
 MAX_BYTES = 4 * 2**20
 MAX_DEPTH = 64
 MAX_NODES = 100_000
 
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f]")
+_NOT_TEXT = re.compile(rb"\0\0|[\x80-\xff]")
+"""Matches in files whose control characters show that they are binary; in UTF-16, every second byte is 0."""
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def decode_text(data: bytes, name: str, problems: Problems) -> str | None:
-    """Decode the bytes of a file; None, and a problem, if they are not UTF-8."""
+    """Decode the bytes of a file; None, and a problem, if they are binary, too many, or not UTF-8."""
+    is_large, head = len(data) > MAX_BYTES, data[:512]
+    if len(_CONTROL.findall(head)) > 3 and _NOT_TEXT.search(head) and not head.startswith(_UTF16_MARKS):
+        hint, code = "name a YAML file; it lists shards under `dataset:`", "E002" if is_large else "E003"
+        problems.note(Problem(code, "this is a binary file, not a spec", hint, name, 1, 1))
+        return None
+    if is_large:
+        hint = "a spec describes data and does not contain it; put long lists of shards into an `@file`"
+        problems.note(Problem("E002", f"the file is larger than {MAX_BYTES // 2**20} MiB", hint, name, 1, 1))
+        return None
     if data.startswith(BOM_UTF8):
         data = data[len(BOM_UTF8) :]
         hint = "save it as UTF-8 without BOM"
@@ -43,7 +55,7 @@ def decode_text(data: bytes, name: str, problems: Problems) -> str | None:
 
 
 def _undecodable(data: bytes, start: int, name: str) -> Problem:
-    if data.startswith(UTF16_MARKS):
+    if data.startswith(_UTF16_MARKS):
         return Problem("E003", "the file is UTF-16, not UTF-8", "save it as UTF-8", name, 1, 1)
     line = data.count(b"\n", 0, start) + 1
     first = data.rfind(b"\n", 0, start) + 1
