@@ -44,12 +44,12 @@ scans   75.00%        12   12    12   12
   b     25.00%         4    4     4    4
 drawn   25.00%         4    4     4    4
 
-samples in all ranks together
-source  expected  drawn   off  furthest off
-scans      1,488  1,488  +0.0           0.0
-  a          992    992  +0.0           0.0
-  b          496    496  +0.0           0.0
-drawn        496    496  +0.0           0.0
+samples across all ranks
+source  expected  drawn   off  max off
+scans      1,488  1,488  +0.0      0.0
+  a          992    992  +0.0      0.0
+  b          496    496  +0.0      0.0
+drawn        496    496  +0.0      0.0
 
 samples in an epoch
 source  expected  min  mean  max
@@ -65,7 +65,7 @@ scans        372  372  372
   b          124  124  124      17       17
 drawn        124  124  124       2        1
 
-how much of each source that is
+coverage of each source
 source  samples  passes  epoch 1    seen  repeats   shards
 scans        70    21.3   100.0%  100.0%    1,418   6 of 6
   a          40    24.8   100.0%  100.0%      952   4 of 4

@@ -19,7 +19,7 @@ BROKEN = {
     "order.yaml": (SOURCE + "    order: backwards\n", 3, "`order`: order of the shards"),
     "loader.yaml": (SOURCE + "loader: {workers: many}\n", 3, "`workers`: write a number of processes"),
     "decode.yaml": (SOURCE + "    decode: rbg8\n", 3, "`decode`: how to decode fields"),
-    "epoch.yaml": (SOURCE + "epoch: forever\n", 3, "`epoch`: samples per epoch over all ranks together"),
+    "epoch.yaml": (SOURCE + "epoch: forever\n", 3, "`epoch`: samples per epoch across all ranks"),
     "text.yaml": ("dataset: [\n", 1, ""),
 }
 

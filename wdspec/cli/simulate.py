@@ -134,7 +134,7 @@ def _summary(result: simulate_facts.SimulationResult) -> Iterator[Row]:
     buffers = f"{report.size(explanation.buffer_bytes)} in the buffers of its open shards"
     yield "memory", (f"{held}{known}, and " if result.held_samples else "") + buffers
     opened, distinct = result.open_shards
-    different = f", of them {distinct:,} different files" if distinct < opened else ""
+    different = f" ({distinct:,} different files)" if distinct < opened else ""
     yield "open", f"{report.pluralize(opened, 'shard')} at a time in a worker{different}"
 
 
@@ -166,9 +166,9 @@ def _totals(result: simulate_facts.SimulationResult) -> Table:
         "expected>": lambda each: report.number(each.total.expected),
         "drawn>": lambda each: report.number(each.total.drawn),
         "off>": lambda each: f"{round(each.total.drawn - each.total.expected, 1) + 0.0:+.1f}",
-        "furthest off>": lambda each: f"{each.total.furthest_off:.1f}",
+        "max off>": lambda each: f"{each.total.furthest_off:.1f}",
     }
-    return table_of(result.sources, columns, "samples in all ranks together")
+    return table_of(result.sources, columns, "samples across all ranks")
 
 
 def _epochs(result: simulate_facts.SimulationResult) -> Table:
@@ -223,7 +223,7 @@ def _coverage(result: simulate_facts.SimulationResult) -> Table:
     }
     if result.simulation.epochs == 1:
         del columns["epoch 1>"]
-    return table_of(result.sources, columns, "how much of each source that is")
+    return table_of(result.sources, columns, "coverage of each source")
 
 
 def _fraction(fraction: float) -> str:

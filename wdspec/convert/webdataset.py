@@ -90,7 +90,7 @@ def _convert_sources(given: Given, new: NewSpec) -> None:
         dataset.append(source)
     if epoch := number(given.top.get("epoch")):
         new.spec["epoch"] = {"samples": int(epoch)}
-        new.note("`epoch` counted the samples of each worker; here it counts those of all ranks together")
+        new.note("`epoch` counted the samples of each worker; here it counts those of all ranks")
     if len(dataset) > 1:
         new.note(
             "webdataset ended with the last source; here sources repeat, and `epoch` sets the length of an epoch"

@@ -406,7 +406,7 @@ class Spec(Discreet):
     )
     epoch: Annotated[Epoch, BeforeValidator(read_epoch)] | None = Field(
         None,
-        description="Samples per epoch over all ranks together, or `{batches: n}` global batches, or `pass` for every "
+        description="Samples per epoch across all ranks, or `{batches: n}` global batches, or `pass` for every "
         "sample once. By default an epoch is endless.",
     )
     skip: Annotated[SkippedSteps, NotInAPass()] = Field(

@@ -292,7 +292,7 @@ class Batch(values.Model):
 
     size: AffectsOrder[values.BatchSize | None] = Field(None, description="Samples per rank.")
     global_size: AffectsOrder[values.Positive | None] = Field(
-        None, description="Samples over all ranks together."
+        None, description="Samples across all ranks."
     )
     accumulate: AffectsNeither[values.Boolean] = Field(
         False,

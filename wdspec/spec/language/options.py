@@ -66,7 +66,7 @@ class Epoch(values.Model):
 
     # Not the order: an epoch is a cut of one stream.
     samples: AffectsNeither[values.Positive | None] = Field(
-        None, description="Samples over all ranks together."
+        None, description="Samples across all ranks."
     )
     batches: AffectsNeither[values.Positive | None] = Field(None, description="Global batches.")
     remainder: AffectsOrder[Literal["pad", "drop"] | None] = Field(
