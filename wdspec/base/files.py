@@ -109,9 +109,9 @@ class RawStream(io.RawIOBase):
         return len(data)
 
     def __del__(self) -> None:
-        try:  # noqa: SIM105  # `contextlib` may be gone
+        try:  # noqa: SIM105  # at exit, `contextlib` may be None
             self.close()
-        except (AttributeError, TypeError):  # Python ends, and names that `close` uses are gone
+        except (AttributeError, TypeError):  # at exit, names that `close` uses may be None
             pass
 
     def readall(self) -> bytes:

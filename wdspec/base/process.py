@@ -17,7 +17,7 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 MOST_WORKERS = 4096
-"""Most worker processes of one rank; a larger number is a typo."""
+"""Maximum number of worker processes of one rank; a larger number is a typo."""
 
 
 class PerProcess(Generic[T]):

@@ -62,7 +62,7 @@ def errors_in_python() -> Iterator[None]:
     try:
         yield
     except GeneratorExit:
-        raise  # closing must not look up `WdspecError`, which may be gone at exit
+        raise  # closing must not look up `WdspecError`, which may be None at exit
     except WdspecError as error:
         in_python(error)
         raise

@@ -175,7 +175,7 @@ class CopyRules:
     """The rules for the copies of one source."""
 
     limit: int | None = None
-    """Most bytes of wdspec's files in the directory."""
+    """Maximum number of bytes of wdspec's files in the directory."""
     format: str = "auto"
     """Of its shards; `auto` is a tar, unless the name says otherwise."""
     lenient_end: bool = False
@@ -293,7 +293,7 @@ class Fill:
                 self._direct.close()
                 if self._part >= 0:
                     os.close(self._part)
-        except (AttributeError, TypeError):  # Python ends, and names that `close` uses are gone
+        except (AttributeError, TypeError):  # at exit, names that `close` uses may be None
             pass
 
     def abandon(self) -> None:

@@ -236,7 +236,7 @@ Signature: 8a477f597d28d172789f06886806bc55
 # See https://bford.info/cachedir/
 """
 _MOST_BYTES = 64
-"""Most bytes of the file with the total."""
+"""Maximum size of the file with the total, in bytes."""
 BASE = len(_SIGNATURE) + _MOST_BYTES
 """Bytes of wdspec's files that belong to no copy."""
 _FEWEST_KEPT, _PART_KEPT = 64, 16
@@ -305,7 +305,7 @@ class Index:
         Args:
             size: bytes of the copy, as far as known.
             before: bytes that were already reserved for it, by the holder of its lock.
-            limit: most bytes of all copies.
+            limit: maximum number of bytes of all copies.
         """
         text = "\n".join(content).encode("utf-8", "surrogateescape")
         if limit is not None and BASE + size + len(text) > limit:

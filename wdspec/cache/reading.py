@@ -82,7 +82,7 @@ class CopySamples(RawSamples):
                     self._given += 1
                     yield sample
                 return
-            except GeneratorExit:  # at exit, the names below may be gone
+            except GeneratorExit:  # at exit, the names below may already be None
                 raise
             except _DamagedCopyError as damage:
                 self._fault = damage.error

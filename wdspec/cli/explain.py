@@ -18,7 +18,7 @@ from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
 from wdspec.spec.spec import Spec
 
 _MOST_STEPS = 8
-"""Most steps of a schedule to show."""
+"""Maximum number of steps of a schedule to show."""
 
 
 @click.command()

@@ -227,7 +227,7 @@ def build_preview(
         count: samples to read of each source.
         cards: samples to show of each source.
         step: number of the global batch to show.
-        media: most bytes of images and sounds.
+        media: maximum number of bytes of images and sounds.
         advance: called after each source.
     """
     spec, problems = explanation.spec, list(explanation.warnings())

@@ -27,11 +27,11 @@ SIDE = 192
 _SEEN = 96
 """Small images are enlarged up to this longer side, in pixels."""
 FRAMES = 4
-"""Most frames shown of a video."""
+"""Maximum number of frames to show of a video."""
 SECONDS = 3
-"""Most seconds of a decoded sound."""
+"""Maximum length of a decoded sound, in seconds."""
 TEXT = 600
-"""Most characters shown of a text."""
+"""Maximum number of characters to show of a text."""
 _SOUNDS = {
     "wav": "audio/wav",
     "mp3": "audio/mpeg",

@@ -129,7 +129,7 @@ def user_errors() -> Iterator[None]:
     """Turn an error of a user function into a WdspecError, with the lines of user code that led to it."""
     try:
         yield
-    except GeneratorExit:  # at exit, the names below may be gone
+    except GeneratorExit:  # at exit, the names below may already be None
         raise
     except WdspecError:
         raise

@@ -281,7 +281,7 @@ def os_errors_reported() -> Iterator[None]:
     """Turn errors of the operating system (no space, no permission) into errors for users."""
     try:
         yield
-    except GeneratorExit:  # at exit, the names below may be gone
+    except GeneratorExit:  # at exit, the names below may already be None
         raise
     except (WdspecError, BrokenPipeError):
         raise

@@ -50,7 +50,7 @@ class Simulation:
     batch_least: Counts
     """Fewest samples in any global batch, shape (groups,)."""
     batch_most: Counts
-    """Most samples in any global batch, shape (groups,)."""
+    """Largest number of samples in any global batch, shape (groups,)."""
     furthest: Amounts
     """Largest distance from the expected samples after any number of whole batches, shape (groups,)."""
     by_epoch: Counts

@@ -121,7 +121,7 @@ class SimulationResult:
     held_samples: float
     """Mean number of samples that one reading process holds for shuffling, in the middle of a pass."""
     open_shards: tuple[int, int]
-    """Most shards that one reading process has open at a time, and how many of them are different."""
+    """Largest number of shards that a process has open at a time, and how many of them are different."""
     legal_ranks: Sequence[int]
     legal_workers: Sequence[int]
 

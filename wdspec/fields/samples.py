@@ -22,7 +22,7 @@ MAX_LAYOUTS = 1024
 TRIAL = 100
 """Samples after which to warn of keys of `decode` that matched no field."""
 MAX_LAYOUT_TEXT = 4096
-"""The limit of characters in the names of a layout that is remembered."""
+"""Maximum number of characters in the names of a layout that is remembered."""
 
 Step = tuple[str, Callable[[bytes], Any]]
 DrawnStep = tuple[str, Callable[[bytes, float | None, Numbers | None], Any]]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 Numbers = Callable[[int], float]
 """i → the i-th random number of a sample in [0, 1): 0 and 1 decide its factor, others its crops, flips, clips."""
 MAX_PIXELS = 178_956_970
-"""The limit of pixels of an image, before and after rescaling: half a gigabyte as RGB, and Pillow's limit, too."""
+"""Maximum number of pixels of an image, before and after rescaling: half a gigabyte as RGB, as in Pillow."""
 
 
 @dataclass(frozen=True)

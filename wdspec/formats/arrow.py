@@ -62,7 +62,7 @@ class ArrowTable:
                 self._batches.append(message)
                 first += message.rows
             else:
-                self._decode(message).validate(full=True)  # it may have rows that its header does not tell
+                self._decode(message).validate(full=True)  # it may have rows that its header does not declare
                 empty += 1
         if not self._shared:
             raise ValueError("it does not start with a schema of Arrow")

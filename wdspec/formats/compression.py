@@ -224,9 +224,9 @@ COMPRESSIONS = (
     ),
 )
 MAX_DECOMPRESSED = 1 << 30
-"""The limit of a decompressed field in bytes (1 GiB); more counts as a decompression bomb."""
+"""Maximum size of a decompressed field in bytes (1 GiB); more counts as a decompression bomb."""
 _MAX_WINDOW = 1 << 28
-"""The limit of memory for one xz or zstd stream of a field; `xz -9` needs 65 MiB, `zstd --ultra -22` 128 MiB."""
+"""Maximum memory for one xz or zstd stream of a field; `xz -9` needs 65 MiB, `zstd --ultra -22` 128 MiB."""
 _AT_ONCE = 1 << 26
 """Bytes to decompress without counting them first."""
 _COUNTED = 1 << 20

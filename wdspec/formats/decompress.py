@@ -13,7 +13,7 @@ from wdspec.formats.compression import LONGEST_MAGIC, Compression, Decompressor,
 
 _INPUT = 64 * 1024
 _PADDING = 64 * 1024
-"""The limit of zeros after a compressed stream, as tapes and some stores add them. More may be a lost stream."""
+"""Maximum number of zeros after a compressed stream, as tapes and some stores add them. More may be a lost stream."""
 
 
 def decompress(file: BinaryIO) -> BinaryIO:

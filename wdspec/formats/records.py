@@ -18,7 +18,7 @@ from wdspec.spec.language.decoders import library
 from wdspec.spec.language.values import Format
 
 MAX_RECORD = 1 << 29
-"""The limit of a record in bytes (512 MiB); a larger one is more likely a damaged length than a sample."""
+"""Maximum size of a record in bytes (512 MiB); a larger one is more likely a damaged length than a sample."""
 
 NOTHING = object()
 """The value of an empty line, which is neither a record nor an error."""
@@ -108,7 +108,7 @@ class RecordSamples(RawSamples):
                     raise ShardError(
                         f"a record has more than {MAX_RECORD:,} bytes; {REFETCH}", code="D120", offset=offset
                     )
-        except GeneratorExit:  # at exit, the names below may be gone
+        except GeneratorExit:  # at exit, the names below may already be None
             raise
         except ShardError as error:
             self._report_end(error, offset=self.next_offset)
@@ -121,7 +121,7 @@ class RecordSamples(RawSamples):
             )
         try:
             yield from self._split(piece, is_last)
-        except GeneratorExit:  # at exit, the names below may be gone
+        except GeneratorExit:  # at exit, the names below may already be None
             raise
         except ShardError as error:
             at = error.place.pop("offset", 0)
@@ -180,9 +180,9 @@ class RecordSamples(RawSamples):
 
 
 MAX_DEPTH = 200
-"""The limit of nesting in a CBOR record (for MessagePack and JSON, their libraries have limits)."""
+"""Maximum depth of a CBOR record (for MessagePack and JSON, their libraries have limits)."""
 MAX_ITEMS = 1 << 24
-"""The limit of entries of a list or map in a MessagePack record, as they are allocated in advance."""
+"""Maximum number of entries of a list or map in a MessagePack record: they are allocated in advance."""
 
 
 def splitter_of(format: Format) -> RecordSplitter:

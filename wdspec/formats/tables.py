@@ -25,12 +25,12 @@ from wdspec.formats.samples import RawSamples, no_field, only_key
 
 _PIECE = 64 * 1024 * 1024
 BATCH_BYTES = 4 * 1024 * 1024
-"""The size of the rows that are converted at once, about."""
+"""Approximate size of the rows that are converted at once, in bytes."""
 BATCH_ROWS = 4096
-"""The limit of rows that are read at once."""
+"""Maximum number of rows to read at once."""
 SLICE_ROWS = 256
-"""The limit of rows that become Python values at once: few enough that they are used while they are in the processor's
-cache, although several shards are read in turn."""
+"""Maximum number of rows to turn into Python values at once: so few that they are still in the processor's cache when
+they are used, although several shards are read in turn."""
 
 
 _NO_VALUE = (
@@ -314,7 +314,7 @@ class TableSamples(RawSamples):
             columns = self._choose_columns(table)
             self._kinds = columns.kinds
             self._check(table, columns)
-        except GeneratorExit:  # at exit, the names below may be gone
+        except GeneratorExit:  # at exit, the names below may already be None
             raise
         except ShardError as error:
             self._report_end(error, offset=self.next_offset)
@@ -323,7 +323,7 @@ class TableSamples(RawSamples):
             for number, group in enumerate(table.groups):
                 if group.first + group.rows > start:
                     yield from self._group(table, columns, number, max(start, group.first))
-        except GeneratorExit:  # at exit, the names below may be gone
+        except GeneratorExit:  # at exit, the names below may already be None
             raise
         except ShardError as error:
             self._report_end(error, offset=self.next_offset)

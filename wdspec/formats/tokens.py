@@ -25,7 +25,7 @@ from wdspec.formats.samples import RawSamples
 from wdspec.spec.language.options import TokenOptions
 
 MAX_DOCUMENT = 1 << 30
-"""The limit of a document in bytes (1 GiB): a longer one is more likely a wrong `eos`."""
+"""Maximum size of a document in bytes (1 GiB): a longer one is more likely a wrong `eos`."""
 FIELD = "tokens"
 """The field of the token ids."""
 _INDEX_MAGIC = b"MMIDIDX\0\0"
@@ -101,7 +101,7 @@ class TokenSamples(RawSamples):
                     code="D105",
                     offset=0,
                 )
-        except GeneratorExit:  # at exit, the names below may be gone
+        except GeneratorExit:  # at exit, the names below may already be None
             raise
         except ShardError as error:
             self._report_end(error, offset=self.next_offset)

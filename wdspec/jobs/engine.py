@@ -28,8 +28,8 @@ W = TypeVar("W")
 R = TypeVar("R")
 
 KILLED = (
-    "the process that worked on it was killed, perhaps for lack of memory; see `dmesg` or the scheduler's log, and use "
-    "fewer processes"
+    "the process that worked on it was killed, perhaps because memory ran out; see `dmesg` or the scheduler's log, and "
+    "use fewer processes"
 )
 
 NO_GPUS = (
@@ -44,7 +44,7 @@ TRIES = 3
 """How often Ray repeats the task of an actor that was killed."""
 
 MOST_SUBMITTED = 1000
-"""Tasks that wait in Ray or run there; more would only slow down finding those that ended."""
+"""Tasks that wait or run in Ray; more would only make it slower to find those that have ended."""
 
 
 class Engine(Protocol):
@@ -58,7 +58,7 @@ class Engine(Protocol):
         Args:
             do: runs one task and raises no Exception; a function of a module, as other processes import it.
             works: the tasks, which can be pickled.
-            lost: makes the outcome of a task whose process ended, from the reason.
+            lost: returns the outcome of a task whose process ended, given the reason.
         """
         ...
 
@@ -186,7 +186,7 @@ def divide_gpus(found: Sequence[str], gpus: float) -> list[str]:
 
 
 def stop_lane(lane: ProcessPoolExecutor) -> None:
-    """Terminate the process of a pool, and wait: the exit of Python does not wait safely for a pool that closes."""
+    """Terminate the process of a pool, and wait: Python does not wait safely for a closing pool when it exits."""
     for process in list((lane._processes or {}).values()):
         process.terminate()
     lane.shutdown()
@@ -230,7 +230,7 @@ class ThreadEngine:
         raise UsageError("threads cannot have GPUs of their own; use processes")
 
     def close(self) -> None:
-        """Nothing runs outside of `run`."""
+        """Do nothing: nothing runs outside of `run`."""
 
 
 class DaskEngine:

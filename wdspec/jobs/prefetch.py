@@ -36,7 +36,7 @@ class Prefetched(NamedTuple):
 
 
 class PrefetchJob(ShardJob[PrefetchTask, Prefetched]):
-    """The shards of a spec, and what became of them. Shards with the same location are fetched once.
+    """The shards of a spec, and the outcome of each. Shards with the same location are fetched once.
 
     Raises:
         WdspecError: shards cannot be listed.

@@ -31,7 +31,7 @@ class WriteOptions(NamedTuple):
     """How the shards of a job are written."""
 
     limit: int | None
-    """Most samples to write of each shard."""
+    """Maximum number of samples of each new shard."""
     allow_pickle: bool
     outputs: Storage
     """Storage of the outputs; it applies the rewrite rules of the environment, but not those of the spec."""

@@ -47,7 +47,7 @@ from wdspec.stores.store import ObjectStat
 SAVE_EVERY = 30.0
 """The file is saved about every this many seconds."""
 MOST_FIELDS = 50
-"""Most fields of a shard; numbers in suffixes can create any number of them."""
+"""Maximum number of fields of a shard; numbers in suffixes can create any number of fields."""
 
 
 @dataclass(frozen=True)

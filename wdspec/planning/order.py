@@ -174,7 +174,7 @@ SMALLEST = 16
 LARGEST = 1 << 40
 """Larger than any real buffer. With larger ones, releases would not fit into 64 bits."""
 _ORDERED = 1 << 14
-"""Most samples whose order is computed at a time, unless a block is larger."""
+"""Maximum number of samples whose order is computed at a time, unless a block is larger."""
 _BITS = 20
 _PIECES = 256
 _CUT = 3
@@ -214,7 +214,7 @@ class Delays:
 
     @property
     def most_held(self) -> int:
-        """Most samples held, except once in millions of blocks: N, a block, and five standard deviations."""
+        """Largest buffer, except once in millions of blocks: N, a block, and five standard deviations, in samples."""
         return 0 if self.size == 1 else self.size + self.block + math.ceil(5 * math.sqrt(self.size / 2))
 
     @property
@@ -224,7 +224,7 @@ class Delays:
 
     @property
     def longest(self) -> int:
-        """Most samples that a sample waits for, 3.56 N. A resume reads at most as many again."""
+        """Largest number of samples that a sample waits for, 3.56 N. Resuming reads at most as many again."""
         return 0 if self.size == 1 else (int(_TABLE[-1]) * self.size >> _BITS) + 1
 
     def held_after(self, read: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -162,7 +162,7 @@ def _zeros(source: Source) -> dict[str, Fraction]:
 
 
 RAMP_PARTS = 64
-"""Most segments of a ramp: with all of them, each changes shares by a sixty-fourth of the whole change."""
+"""Maximum number of segments of a ramp: with all of them, each changes shares by a sixty-fourth of the whole change."""
 
 _Steps = list[tuple[int, dict[str, Fraction]]]
 """(at in global samples, share by leaf), ascending."""

@@ -123,7 +123,7 @@ class Processes(Steps):
             running = self._start_workers()
             finalizer = self._finalizer
             yield from deal_steps(running, self._tasks, self.tally, note_peak)
-        except GeneratorExit:  # at exit, the names below may be gone
+        except GeneratorExit:  # at exit, the names below may already be None
             raise
         except WdspecError:
             raise

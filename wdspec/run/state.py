@@ -59,7 +59,7 @@ _MANY = 64
 _FRACTION = 6
 """Bits after the point in `_Guides.slope`."""
 _STEADY = 32
-"""Most difference of an index from what `_Guides.per_shard` suggests, for it to be used."""
+"""Maximum difference between an index and what `_Guides.per_shard` suggests, for the suggestion to be used."""
 _HUGE = 1 << 48
 """Numbers from which on no guides are used, so that no difference overflows."""
 _MOST = 1 << 28

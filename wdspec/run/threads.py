@@ -72,7 +72,7 @@ class Threads(Steps):
         self._tasks.start(work)
         try:
             yield from deal_steps(self._deliver(), self._tasks, self.tally)
-        except GeneratorExit:  # at exit, the names below may be gone
+        except GeneratorExit:  # at exit, the names below may already be None
             raise
         except WdspecError:
             raise

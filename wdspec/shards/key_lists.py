@@ -156,7 +156,7 @@ class _KeyFile:
                         yield line
             if not has_key:
                 raise ShardError("no key in this file; write one per line")
-        except GeneratorExit:  # at exit, the names below may be gone
+        except GeneratorExit:  # at exit, the names below may already be None
             raise
         except WdspecError as error:
             raise error.at(source=self.source.name, list=self.entry, line=number or None) from None

@@ -86,7 +86,7 @@ class Ahead:
         try:
             for expected in self._expected.values():
                 expected.close()
-        except (AttributeError, TypeError):  # Python ends, and names that `close` uses are gone
+        except (AttributeError, TypeError):  # at exit, names that `close` uses may be None
             pass
 
 

@@ -36,7 +36,7 @@ class CacheSettings:
     directory: str
     """Absolute."""
     size: int | None = None
-    """Most bytes of wdspec's own files in it."""
+    """Maximum number of bytes of wdspec's own files in it."""
 
     @classmethod
     def of(

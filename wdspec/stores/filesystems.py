@@ -198,7 +198,7 @@ def explaining(location: str) -> Iterator[None]:
     """Raise errors of a file system as ours."""
     try:
         yield
-    except GeneratorExit:  # at exit, the names below may be gone
+    except GeneratorExit:  # at exit, the names below may already be None
         raise
     except (ShardError, StoreError, TransientError):
         raise

@@ -91,7 +91,7 @@ def _covers(entry: str, host: str, port: int) -> bool:
 
 
 _LONGEST = 64 * 1024
-"""Most characters of a file with a secret."""
+"""Maximum number of characters of a file with a secret."""
 
 
 @dataclass(frozen=True)

@@ -251,7 +251,7 @@ class KeyStore(Store):
         Args:
             root: ends with `/`.
             start: only names that start with it.
-            depth: most segments of a name, None for any number; deeper names may be included and are ignored.
+            depth: maximum number of segments of a name, None for any; deeper names may be included and are ignored.
 
         Raises:
             MissingShardError: the directory does not exist, in a store that knows.

@@ -5,7 +5,7 @@ batches. Specs enter in one place: `spec_pipeline` is a pipeline that reads the 
 
 Modules that webdataset also has keep its names: `wdspec.filters` is `wdspec/webdataset/filters.py`. Read `stage` first,
 then `pipeline`. The stages are in `mapping`, `batching`, `shuffling`, `decoding` and `sample_cache`, and `filters`
-lists them all; `shardlists`, `splitting` and `tariterators` lead from URLs to samples. A stage keeps no state between
+lists them all; `shardlists`, `splitting` and `tariterators` turn URLs into samples. A stage keeps no state between
 passes. Its random numbers are keyed by its seed, its index in the pipeline and the number of the pass (`PassContext`).
 """
 

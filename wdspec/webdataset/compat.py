@@ -51,7 +51,7 @@ class WebDataset(DataPipeline):
         workersplitter: splits shards among DataLoader workers.
         cache_dir: a directory for copies of remote shards, which later passes read; by default `WDS_CACHE`. Samples
             get `__local_path__`, the path of the copy (which may not be complete yet).
-        cache_size: the limit of the copies in bytes; by default `WDS_CACHE_SIZE`, or else no limit.
+        cache_size: maximum total size of the copies in bytes; by default `WDS_CACHE_SIZE`, or else unlimited.
         url_to_name: maps a URL to the name of a file in `cache_dir`, for copies that you or webdataset have put there.
             wdspec names its own copies differently, one for each URL.
         handler: what to do about shards and samples that cannot be read completely.

@@ -119,9 +119,9 @@ class _Written:
             output.abort()
 
     def __del__(self) -> None:
-        try:  # noqa: SIM105  # `contextlib` may be gone
+        try:  # noqa: SIM105  # at exit, `contextlib` may be None
             self._abort()
-        except (AttributeError, TypeError):  # Python ends, and names that this uses are gone
+        except (AttributeError, TypeError):  # at exit, names that this uses may be None
             pass
 
 

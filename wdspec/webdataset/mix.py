@@ -25,7 +25,7 @@ class WeightedMix:
         seed: where in the sequence of draws the mix starts.
 
     Raises:
-        UsageError: a share is invalid, or their number is not that of the sources.
+        UsageError: a share is invalid, or there are more or fewer shares than sources.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ Pass = Callable[[int], Iterator[Any]]
 """Starts the pass of a number, from 0."""
 
 Over = Literal["worker", "rank", "job"]
-"""Whose items an epoch counts: those of each worker, of all workers of a rank, or of all ranks."""
+"""Which items an epoch counts: those of each worker, of all workers of a rank, or of all ranks."""
 
 
 def _method(maker: Callable[P, Stage]) -> Callable[Concatenate[D, P], D]:
@@ -109,7 +109,7 @@ class DataPipeline(IterableDataset[Any]):
         return self.iterate(number)
 
     def iterate(self, number: int) -> Iterator[Any]:
-        """Yield the items of one pass. Its number, from 0, keys the random numbers."""
+        """Yield the items of one pass. The random numbers depend on its number, from 0."""
         stages = self.stages
         read = partial(run_stages, stages)
         if isinstance(self._epochs, EpochCut):
@@ -125,7 +125,7 @@ class DataPipeline(IterableDataset[Any]):
         """Return the length given to `with_length`, or else that of an epoch on this rank, if it is known.
 
         Raises:
-            TypeError: the length is not known. `with_epoch(n)` alone does not tell it, as each worker has n items.
+            TypeError: the length is not known. `with_epoch(n)` alone is not enough, as each worker has n items.
         """
         if self._length is None:
             length = self._epochs.count_in_rank() if isinstance(self._epochs, EpochCut) else None
@@ -179,7 +179,7 @@ class DataPipeline(IterableDataset[Any]):
         return result
 
     def repeat(self: D, nepochs: int = -1, nbatches: int = -1) -> D:
-        """Make one pass of several, or of passes without end; of at most `nbatches` items if that is given.
+        """Read several passes, or passes without end, as one; of at most `nbatches` items if that is given.
 
         In a DataLoader, each worker counts its own passes and items. A later `repeat` or `with_epoch` replaces this.
         """
@@ -321,7 +321,7 @@ class EpochCut:
 
     Args:
         items: items in an epoch.
-        over: whose items: of each DataLoader worker, of all workers of a rank, or of all workers of all ranks.
+        over: which items to count: those of each DataLoader worker, of all workers of a rank, or of all ranks.
 
     Raises:
         ShardError: while iterating, if a whole pass is empty.

@@ -1,4 +1,4 @@
-"""The one door between the engine and pipelines in Python: the dataset of a spec, with the methods of pipelines."""
+"""The only link between the engine and pipelines in Python: the dataset of a spec, with the methods of pipelines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Stages that split shards among ranks and workers.
 
-Shards are dealt in turn, as in webdataset. If their number is not a multiple, the remaining ones are split by sample
+Shards are assigned in turn, as in webdataset. If their number is not a multiple, the remaining ones are split by sample
 index, so that ranks get equal parts and every worker gets samples:
 
     6 shards, 4 ranks:   a b c d | e f  →  rank 0: a, e[0::2]   rank 1: b, e[1::2]   rank 2: c, f[1::2]   …

@@ -1,6 +1,6 @@
 """Stages from shards to samples: the strict tar reader, and readers of records.
 
-`tarfile_to_samples` leads from shards to samples in one step. `url_opener`, `tar_file_expander` and `group_by_keys` do
+`tarfile_to_samples` turns shards into samples in one step. `url_opener`, `tar_file_expander` and `group_by_keys` do
 the same in three, if you want to put something between them. All of them use a `ShardReader`.
 """
 
@@ -52,7 +52,7 @@ class ShardReader:
     may_be_empty: bool = False
     """Whether shards may be empty."""
     lenient_end: bool = False
-    """Whether a flaw of the end of a tar causes only a warning."""
+    """Whether a problem at the end of a tar causes only a warning."""
     fields: SampleFields = field(default_factory=lambda: SampleFields(names=("raw",), secure=False))
 
     @classmethod
@@ -144,7 +144,7 @@ def read_with_handler(
 
     try:
         yield from read(decide)
-    except GeneratorExit:  # at exit, the names below may be gone
+    except GeneratorExit:  # at exit, the names below may already be None
         raise
     except _Stop:
         return False

@@ -30,7 +30,7 @@ from wdspec.spec.language.decoder_options import option_values
 from wdspec.spec.language.decoders import BY_NAME, library, split_decoder
 
 MAX_FRAME_BYTES = 1 << 32
-"""The limit of the frames of a field in bytes (4 GiB): 690 frames of 1080p, 4,600 of 640×480."""
+"""Maximum size of the frames of a field in bytes (4 GiB): 690 frames of 1080p, 4,600 of 640×480."""
 _FORMATS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,ogg,mpeg,mpegvideo,mpegts,asf,h264,hevc,m4v,mjpeg,flv,"
     "wav,flac,mp3,aac"
@@ -39,7 +39,7 @@ _FORMATS = (
 _OPTIONS = {"format_whitelist": _FORMATS, "protocol_whitelist": "none"}
 """Both lists, as a container of an allowed kind must not refer to other files either."""
 MAX_SAMPLES = 1 << 28
-"""The limit of the samples of all channels of a field: 1 GiB as float32, 93 minutes of 48 kHz mono."""
+"""Maximum number of audio samples of a field, in all channels: 1 GiB as float32, 93 minutes of 48 kHz mono."""
 
 Array = np.ndarray[Any, Any]
 

@@ -366,7 +366,7 @@ def _normalize(name: bytes) -> bytes:
 # was not written by a program.
 
 PADDING = 10_240 + BLOCK
-"""The limit of zeros at the end of a tar, in bytes: tars come in records of 20 blocks, and the two blocks of the marker
+"""Maximum number of zero bytes at the end of a tar: tars come in records of 20 blocks, and the two blocks of the marker
 may start in the last block of one."""
 
 _LENIENT = "or set `tar: {end: lenient}`"

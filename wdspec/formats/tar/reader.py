@@ -232,7 +232,7 @@ class TarSamples(RawSamples):
             key = None
             if beyond is not None:
                 raise beyond
-        except GeneratorExit:  # at exit, the names below may be gone
+        except GeneratorExit:  # at exit, the names below may already be None
             raise
         except ShardError as error:
             self._report_end(error, offset=base + at, key=None if key is None else to_text(key))

@@ -15,7 +15,7 @@ from wdspec.formats.blocks import BLOCK, Blocks
 from wdspec.formats.tar.headers import read_number
 
 MAX_SPARSE = 1 << 30
-"""Most bytes of a file with its holes, which a damaged or hostile map can make from nothing."""
+"""Maximum size of a file with its holes, in bytes: a damaged or hostile map could claim any size."""
 _IN_HEADER, _IN_BLOCK = (386, 4), (0, 21)
 """Where the map is in a header of GNU tar and in the blocks after it, and how many pieces it has there."""
 

@@ -27,13 +27,13 @@ from wdspec.urls.urls import ShardUrl
 CLASS_NAMES = ("label", "class", "cls", "cls2", "category", "class_id", "label_id")
 """Names of fields, and of entries of JSON, that hold the class of a sample; the first existing one counts."""
 MOST_KINDS = 200
-"""Most different shapes, layouts or modes that are counted; real data has a handful."""
+"""Maximum number of different shapes, layouts or modes to count; real data has a handful."""
 MOST_SIZES = 5_000
-"""Most different image sizes that are counted."""
+"""Maximum number of different image sizes to count."""
 MOST_CLASSES = 10_000
-"""Most different values that are counted as classes; a field with more values has no classes."""
+"""Maximum number of different values to count as classes; a field with more values has no classes."""
 MOST_EXAMPLES = 5
-"""Most problems of one kind that are listed of a source."""
+"""Maximum number of problems of one kind to list for a source."""
 _PLACE = ("shard", "member", "key", "field", "offset")
 
 Hashes = npt.NDArray[np.uint64]

@@ -154,7 +154,7 @@ RARE = 0.001
 """A class is rare with at most this fraction of the samples, or at most `FEW` samples."""
 FEW = 3
 MOST_TRIED = 8
-"""Most samples of different kinds in a trial batch."""
+"""Maximum number of samples of different kinds in a trial batch."""
 
 
 def mixed_fields(collection: CheckedData) -> Iterator[DataProblem]:

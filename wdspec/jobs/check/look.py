@@ -1,4 +1,4 @@
-"""Checking one shard: it is found in its store, read in full, and all of its problems are collected."""
+"""Check one shard: find it in its store, read it in full, and collect all of its problems."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from wdspec.spec.language.samples import KeyRule
 from wdspec.urls.urls import is_command
 
 MOST_OF_A_CODE = 20
-"""Most problems of one code that are listed of a shard; others are counted."""
+"""Maximum number of problems with one code to list for a shard; others are counted."""
 MOST_RESUMED = 100
-"""Most times that reading resumes after damage in one shard."""
+"""How often reading continues after damage in one shard."""
 MOST_SEARCHED = 64 * 1024 * 1024
-"""Bytes after damage that are searched for a header."""
+"""Number of bytes after damage to search for a header."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def look_at(look: ShardLook) -> ShardFacts:
     reading = _Reading(look)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about data that the spec allows
+            warnings.simplefilter("ignore")  # warnings about data that the spec allows
             reading.run()
     except Exception as error:
         reading.note(error, "shard")

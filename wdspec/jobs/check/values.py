@@ -158,9 +158,9 @@ class Rows(NamedTuple):
 
 
 LONGEST_CLASS = 64
-"""Longest text that can be the name of a class, in characters."""
+"""Maximum length of the name of a class, in characters."""
 MOST_NAMES = 1_000
-"""Most different texts that can be names of classes."""
+"""Maximum number of different texts to count as names of classes."""
 _NOT_FINITE = (
     "the value is not finite (NaN or infinite), and so will the loss be; drop such samples with `select`"
 )
@@ -171,7 +171,7 @@ class KindCounts:
 
     Args:
         into: gets the counts at the end, by the text of each kind.
-        most: most kinds; later ones are ignored.
+        most: maximum number of kinds; later ones are ignored.
     """
 
     def __init__(self, into: Kinds, most: int) -> None:

@@ -291,9 +291,7 @@ class Batch(values.Model):
     """The number of samples in a batch, and how their values are combined."""
 
     size: AffectsOrder[values.BatchSize | None] = Field(None, description="Samples per rank.")
-    global_size: AffectsOrder[values.Positive | None] = Field(
-        None, description="Samples across all ranks."
-    )
+    global_size: AffectsOrder[values.Positive | None] = Field(None, description="Samples across all ranks.")
     accumulate: AffectsNeither[values.Boolean] = Field(
         False,
         description="With fewer ranks than `elastic.ranks`, each rank gets its part of a global batch as several "

@@ -65,9 +65,7 @@ class Epoch(values.Model):
     """The length of an epoch."""
 
     # Not the order: an epoch is a cut of one stream.
-    samples: AffectsNeither[values.Positive | None] = Field(
-        None, description="Samples across all ranks."
-    )
+    samples: AffectsNeither[values.Positive | None] = Field(None, description="Samples across all ranks.")
     batches: AffectsNeither[values.Positive | None] = Field(None, description="Global batches.")
     remainder: AffectsOrder[Literal["pad", "drop"] | None] = Field(
         None,
