@@ -155,6 +155,12 @@ class PositionedStream:
     def close(self) -> None:
         self._stream.close()
 
+    def abort(self, error: ShardError) -> None:
+        """From another thread: end the current read."""
+        abort = getattr(self._stream, "abort", None)
+        if abort is not None:
+            abort(error)
+
     def _take(self, size: int) -> bytes:
         if self._pending:
             data, self._pending = self._pending[:size], self._pending[size:]
@@ -242,6 +248,9 @@ class Fill:
             piece = self._pull()
         except Exception as error:
             self._fail(error)
+        except BaseException:  # the bytes that were on their way are lost
+            self._fail(ShardError("fetching this shard was interrupted", url=self._copies.url))
+            raise
         else:
             try:
                 self._put(piece)
@@ -249,8 +258,9 @@ class Fill:
                 self._fail(error.at(url=self._copies.url))
             except OSError as error:
                 self._stop_caching(error)
-        with self.advanced:
-            self.advanced.notify_all()
+        finally:
+            with self.advanced:
+                self.advanced.notify_all()
 
     def wait(self, seconds: float) -> None:
         """Wait until a piece has arrived, or fetch one if no other thread does."""
@@ -262,6 +272,12 @@ class Fill:
             background_fetcher().wake()  # it skipped this fill while it was locked
         else:
             self.watch(seconds)
+
+    def abort(self, error: ShardError) -> None:
+        """From another thread: end the fetch of the current piece, so that there is no copy."""
+        abort = getattr(self._stream, "abort", None)
+        if abort is not None:
+            abort(error)
 
     def watch(self, seconds: float) -> None:
         """Wait until a piece has arrived, and fetch nothing."""

@@ -51,6 +51,7 @@ class Follower(RawStream):
         self._direct_from = 0
         self._position = self._reached = 0
         self._looked = 0.0
+        self._refusal: ShardError | None = None
         self._grown = (0, time.monotonic())
         if not self._become_maker():
             self._attach()
@@ -98,6 +99,13 @@ class Follower(RawStream):
         if self._fill is not None:
             self._fill.reached = max(self._fill.reached, self._position)
         return data
+
+    def abort(self, error: ShardError) -> None:
+        """From another thread: the current `read`, and every later one that has to wait, raises the error."""
+        self._refusal = error
+        fetching = self._direct or self._fill
+        if fetching is not None:
+            fetching.abort(error)
 
     def close(self) -> None:
         if self.closed:
@@ -147,6 +155,8 @@ class Follower(RawStream):
 
     def _step(self) -> None:
         """Fetch more bytes, or wait a moment for the process that does. Raises the error that prevents a copy."""
+        if self._refusal is not None:
+            raise self._refusal
         if self._pid != os.getpid():  # a fill belongs to the process that started it
             self._pid, self._fill = os.getpid(), None
         fill = self._fill

@@ -23,7 +23,7 @@ from wdspec.base.errors import MissingShardError, ShardError, StoreError, Wdspec
 from wdspec.base.process import PerProcess
 from wdspec.stores.ais_client import AisClient, Refusal, Reply, client_for
 from wdspec.stores.ais_cluster import AisCluster
-from wdspec.stores.http_answers import extent_of
+from wdspec.stores.http_answers import extent_of, read_number
 from wdspec.stores.http_requests import HEADERS, Explain, WireBody, drain
 from wdspec.stores.outputs import GatheredOutput, Output
 from wdspec.stores.resume import RangeResponse, ResumingStream
@@ -79,9 +79,8 @@ class AisStore(KeyStore):
             shard = AisShard(plain.client, plain.cluster, plain.url)
             with_retries(plain.policy, plain.url, lambda: shard(0).body.close())
         headers = plain.request("HEAD").response.headers
-        length = headers.get("content-length") or ""
         transformed = settings.ais is not None and settings.ais.etl is not None
-        size = int(length) if length.isdigit() and not transformed else None
+        size = None if transformed else read_number(headers.get("content-length"))
         return ObjectStat(size, _validator(headers, is_cloud=not plain.url.startswith("ais://")))
 
     def announce(self, locations: Iterable[str], settings: StoreSettings) -> None:
@@ -230,8 +229,7 @@ class AisShard:
         return answer
 
     def _whole(self, response: urllib3.BaseHTTPResponse, explain: Explain) -> RangeResponse:
-        length = response.headers.get("content-length")
-        total = int(length) if length and length.isdigit() else None
+        total = read_number(response.headers.get("content-length"))
         etl = self._cluster.etl
         if etl is not None:
             same = f"what the ETL {etl.name} makes of it" if etl.deterministic else None

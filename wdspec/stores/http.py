@@ -90,7 +90,8 @@ class HttpObject:
         except BaseException:
             response.close()
             raise
-        self._known = self._known or extent
+        if not offset or self._known is None:  # the newest answer with the start of the object
+            self._known = extent
         return answer
 
     def stat(self) -> ObjectStat:

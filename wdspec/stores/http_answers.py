@@ -15,8 +15,9 @@ from wdspec.formats.compression import BY_NAME, LONGEST_MAGIC, compression_of
 from wdspec.stores.resume import ResponseBody
 from wdspec.stores.retry import PASSING, TransientError
 
-_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
-_NO_RANGE = re.compile(r"bytes \*/(\d+)")
+_NUMBER = "[0-9]{1,19}"
+_RANGE = re.compile(rf"bytes ({_NUMBER})-({_NUMBER})/({_NUMBER}|\*)")
+_NO_RANGE = re.compile(rf"bytes \*/({_NUMBER})")
 _ADVICE = {
     400: "check the URL, and the signature if it has one",
     401: "give `user:password@` in the URL, or an entry for this host in ~/.netrc",
@@ -126,20 +127,26 @@ def _length(headers: Mapping[str, str]) -> int | None:
     if said is None or "chunked" in (headers.get("transfer-encoding") or "").lower():
         return None
     values = {each.strip() for each in said.split(",")}
-    if len(values) != 1 or not next(iter(values)).isdigit():
-        raise TransientError(f"the Content-Length is `{said}`")
-    return int(values.pop())
+    length = read_number(values.pop())
+    if values or length is None:
+        raise TransientError(f"the Content-Length is `{said[:100]}`, which is not a number of bytes")
+    return length
+
+
+def read_number(text: str | None) -> int | None:
+    """The number in a header of at most 19 digits; None for anything else."""
+    return int(text) if text and re.fullmatch(_NUMBER, text.strip()) else None
 
 
 def retry_after(said: str | None) -> float | None:
     """Seconds to wait, from a number or a date."""
     if not said:
         return None
-    if said.strip().isdigit():
-        return float(said)
+    if (seconds := read_number(said)) is not None:
+        return float(seconds)
     try:
         return max(0.0, parsedate_to_datetime(said).timestamp() - time.time())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

@@ -144,12 +144,22 @@ class WireBody:
 
     def __init__(self, response: urllib3.BaseHTTPResponse, explain: Explain) -> None:
         self._response, self._explain = response, explain
+        headers = response.headers
+        self._may_be_cut = not ("content-length" in headers or "transfer-encoding" in headers)
 
     def read(self, size: int) -> bytes:
         try:
-            return self._response.read(size, decode_content=False)
-        except (HTTPError, OSError) as error:
+            data = self._response.read(size, decode_content=False)
+        except (HTTPError, OSError, ValueError) as error:  # ValueError: the size of a chunk is no size
             raise self._explain(error) from harmless(error)
+        if self._may_be_cut and not data:
+            raise TransientError(
+                "the connection was closed before a byte arrived, and the headers do not include the length of the "
+                "object: they may have been cut",
+                brief=True,
+            )
+        self._may_be_cut = False
+        return data
 
     def close(self) -> None:
         self._response.close()

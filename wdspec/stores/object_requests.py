@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from wdspec.base.errors import ShardError
+from wdspec.stores.http_answers import read_number
 from wdspec.stores.read_ahead import share
 from wdspec.stores.resume import RangeResponse
 from wdspec.stores.retry import TransientError
@@ -243,7 +244,9 @@ class S3Object(PinnedObject):
             found: Mapping[str, Any] = await self._system._info(self._path)
             return found
         said = answer.get("ContentRange", "").rpartition("/")[2]
-        total = int(said) if said.isdigit() else offset + int(answer["ContentLength"])
+        total = read_number(said)
+        if total is None:
+            total = offset + int(answer["ContentLength"])
         self._etag = answer.get("ETag")
         if answer.get("VersionId") not in (None, "null"):
             self._version = answer["VersionId"]

@@ -124,7 +124,8 @@ class ResumingStream(RawStream):
         self._owner = Owner()
         self._retries = Retries(policy, url)
         self._response: RangeResponse | None = None
-        self._first: RangeResponse | None = None  # its size and validator hold for all later ones
+        self._first: RangeResponse | None = None  # its size and validator hold for all later ones,
+        self._is_first_used = False  # once it has given bytes, or the end of an empty object
         self._proof = ReadBefore()
         self._at = 0  # offset in the object of the next byte of the response's body
         self._position = 0
@@ -212,6 +213,7 @@ class ResumingStream(RawStream):
                 raise error.at(location=self._url) from error.__cause__
             if self._refusal is not None:
                 raise self._refusal
+            self._is_first_used = True
             return data
 
     def _attempt(self, size: int) -> bytes:
@@ -267,10 +269,8 @@ class ResumingStream(RawStream):
                 raise TransientError(
                     f"the request was for bytes from {start} on, but the response starts at {response.start}"
                 )
-            if first is None:
-                self._first = first = response
-            elif self._position == 0 and not first.ranges:
-                self._first = first = response  # no byte of the earlier object was delivered
+            if first is None or not self._is_first_used or (self._position == 0 and not first.ranges):
+                self._first = first = response  # no byte of an earlier response was delivered
             elif response.total != first.total or response.validator != first.validator:
                 seen = f"{_describe(first)} before, {_describe(response)} now"
                 # Replicas and proxies give stale responses, so this is retried for a while.

@@ -29,11 +29,11 @@ STEP = 2.0
 _LONGEST_NAP = 5.0
 
 
-class _Interrupted(ShardError):  # noqa: N818  # seen as an error only if nothing replaces it by the real one
-    """Raised in a thread from outside; the interrupted read raises its real error instead."""
+class _Interrupted(BaseException):
+    """Raised in a thread from outside; the interrupted read then raises its real error.
 
-    def __init__(self, *message: str, **place: Any) -> None:
-        super().__init__(*(message or ("no bytes arrived for too long",)), **place)
+    It is no Exception, so no library takes it for a broken connection, which would be retried.
+    """
 
 
 class Watch:
@@ -57,7 +57,7 @@ class Watch:
         self._since = time.monotonic()
         try:
             return read(*arguments)
-        except BaseException as error:
+        except (Exception, _Interrupted) as error:
             if self._error is not None and error is not self._error:
                 raise self._error from error
             raise
@@ -96,8 +96,8 @@ class Watch:
             self._steps += 1
             if self._error is None:
                 self._error = ShardError(
-                    f"nothing arrived for {self.seconds:g} s (`errors: {{timeout: …}}`), so this read was ended; check "
-                    "whether its store, network or mount hangs",
+                    f"a read took more than {self.seconds:g} s (`errors: {{timeout: …}}`) and was ended; check whether "
+                    "its store, network or mount hangs",
                     source=self._source or None,
                     url=self._url,
                 )

@@ -163,8 +163,8 @@ class Errors(values.Model):
     )
     timeout: AffectsNeither[values.Duration | None] = Field(
         None,
-        description="How long a read may return no data before an error is raised, which names the source and the "
-        "URL. By default `10m`.",
+        description="How long a read may take before an error is raised, which names the source and the URL. By "
+        "default `10m`.",
     )
 
     def skips(self, cause: values.SkipCause) -> bool:
