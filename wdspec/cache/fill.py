@@ -421,6 +421,10 @@ def warn_once(directory: str, error: OSError) -> None:
     _warned.add((directory, error.errno))
     if error.errno in _FULL:
         hint = "free some, raise `size`, or make it smaller with `wdspec cache prune`"
+    elif error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR) and os.path.isdir(directory):
+        hint = (
+            "the URL of one shard is the start of another's, and only one of them can have a copy: rename one"
+        )
     elif error.errno in (errno.ENOTDIR, errno.EEXIST):
         hint = "there is a file of this name: give a directory in `cache:` or WDS_CACHE"
     elif error.errno == errno.ENOENT:

@@ -308,7 +308,7 @@ def list_names(cluster: AisCluster, url: str, start: str, retry_policy: RetryPol
             error.at(location=url)
             raise
         for entry in found.get("entries") or ():
-            if not int(entry.get("flags") or 0) & _DIRECTORY:
+            if not entry["flags"] & _DIRECTORY:
                 yield entry["name"][len(directory.name) :]
         if not found.get("continuation_token"):
             return
@@ -328,6 +328,13 @@ def _read_page(client: AisClient, target: str, value: dict[str, Any], cluster: A
         reply.response.close()
     if not isinstance(found, dict):
         raise TransientError(f"AIStore {reply.host} gives no listing, but {str(found)[:80]}")
+    try:
+        for entry in found.get("entries") or ():
+            entry["flags"], entry["name"] = int(entry.get("flags") or 0), str(entry["name"])
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise TransientError(
+            f"the listing from AIStore {reply.host} has an invalid entry: {error!r:.100}"
+        ) from None
     return found
 
 

@@ -94,8 +94,8 @@ def extent_of(status: int, headers: Mapping[str, str], start: int) -> Extent:
         raise ShardError(
             "the server answers a request for one range with several parts; it cannot be read with ranges"
         )
-    said = headers.get("content-range")
-    match = _RANGE.fullmatch((said or "").strip())
+    said = (headers.get("content-range") or "")[:100]
+    match = _RANGE.fullmatch(said.strip())
     if match is None:
         raise TransientError(
             f"status 206 with the Content-Range `{said}`, which does not say which bytes came"
@@ -113,8 +113,8 @@ def _beyond_the_end(headers: Mapping[str, str], start: int, validator: str | Non
     """No bytes, from the end of the object; the length shows whether the object changed."""
     if not start:
         raise TransientError("the server refuses a range of bytes (status 416) for a request without a range")
-    said = headers.get("content-range")
-    match = _NO_RANGE.fullmatch((said or "").strip())
+    said = (headers.get("content-range") or "")[:100]
+    match = _NO_RANGE.fullmatch(said.strip())
     if match is None or int(match[1]) > start:
         raise TransientError(
             f"bytes from {start} on are refused with status 416 and the Content-Range `{said}`"

@@ -126,7 +126,7 @@ def drain(response: urllib3.BaseHTTPResponse) -> bytes:
         if len(data) < _SMALL:
             response.release_conn()
             return data
-    except (HTTPError, OSError):
+    except (HTTPError, OSError, ValueError):
         data = b""
     response.close()
     return data

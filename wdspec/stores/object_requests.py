@@ -323,7 +323,12 @@ class AzureBlob(PinnedObject):
         if str((said.metadata or {}).get("hdi_isfolder")).lower() == "true":
             raise IsADirectoryError(self._path)
         self._etag = said.etag
-        return _whole(data), int(said.content_range.rpartition("/")[2]), self._validator(said.etag)
+        total = read_number((said.content_range or "").rpartition("/")[2])
+        if total is None:
+            raise TransientError(
+                f"the Content-Range `{said.content_range}` does not say how long the blob is"
+            )
+        return _whole(data), total, self._validator(said.etag)
 
     async def _segment(self, start: int, end: int) -> AsyncIterator[bytes]:
         from azure.core.exceptions import ResourceModifiedError, ResourceNotFoundError

@@ -78,8 +78,8 @@ def _covers(entry: str, host: str, port: int) -> bool:
     if entry == "*":
         return True
     name, colon, digits = entry.lower().rpartition(":")
-    if colon and digits.isdigit() and not name.endswith(":"):
-        if int(digits) != port:
+    if colon and digits.isascii() and digits.isdigit() and not name.endswith(":"):
+        if digits.lstrip("0") != str(port):
             return False
         entry = name
     entry = entry.lower().removeprefix("*").strip("[]")
