@@ -68,7 +68,7 @@ def sources(report):
 
 def test_the_opening_document_is_explained_without_its_shards():
     shown = run("top.yaml")
-    assert "ia1        8.63%      34        ?       86.3    86        1  shuffled" in shown
+    assert "ia1        8.63%      34        ?       86.3      86           1  shuffled" in shown
     assert "nrm.jpg (rgb8)" in shown
     assert "scale 0.5 to 2 (0.3 of samples)" in shown
     assert "endless (no `epoch`)" in shown
@@ -85,19 +85,19 @@ def test_a_report_looks_like_this():
         "file      nested.yaml",
         "seed      5",
         "topology  1 rank x 1 worker = 1 slot (one process, loader.workers is 0)",
-        "batch     8 samples a rank",
-        "epoch     125 batches a rank = 1,000 samples",
+        "batch     8 samples per rank",
+        "epoch     125 batches per rank = 1,000 samples",
         "draw      even",
         "memory    about 347 B to hold and order samples for shuffling in a worker, 1.8 MB in the buffers of its open "
         "shards, "
         "excluding the samples of 1 source of unknown size",
         "",
-        "source   share  shards  samples  per epoch  passes  held  in turn  order",
+        "source   share  shards  samples  per epoch  passes  buffer  interleave  order",
         "scans   75.00%       6      ~70        750   ~10.7",
-        "  a     50.00%       4      ~40        500   ~12.5   500        4  shuffled",
-        "  b     25.00%       2      ~30        250   ~8.33    16        1  sequential",
-        "drawn   25.00%      10    4,000        250  0.0625   250        2  shuffled",
-        "idle       off                                                     shuffled",
+        "  a     50.00%       4      ~40        500   ~12.5     500           4  shuffled",
+        "  b     25.00%       2      ~30        250   ~8.33      16           1  sequential",
+        "drawn   25.00%      10    4,000        250  0.0625     250           2  shuffled",
+        "idle       off                                                          shuffled",
         "",
         "source             fields",
         "a, b, drawn, idle  every file under its suffix, images as bytes",
@@ -155,7 +155,7 @@ def test_an_elastic_spec_keeps_its_topology_in_a_smaller_run():
     assert report["topology"] == {"ranks": 4, "workers": 6, "slots": 24, "why": "elastic"}
     assert report["run"] == {"ranks": 2, "workers": 3}
     assert report["batch"] == {"per_rank": 16, "global": 32}
-    assert "2 ranks x 3 workers, 4 slots a worker" in run(*elastic)
+    assert "2 ranks x 3 workers, 4 slots per worker" in run(*elastic)
 
 
 def test_the_slots_of_a_pass_read_every_shard_once(monkeypatch):
@@ -192,8 +192,8 @@ def test_interleave_is_shown_and_its_buffers_are_counted_in_the_memory(folder, m
     lanes = ("--set", "defaults.interleave=12")  # 6, 3 and 3 by their shares
     shown = run("nested.yaml", *lanes)
     assert "2.4 MB in the buffers of its open shards" in shown  # 4 of a, 2 of b, 3 of drawn
-    assert "source   share  shards  samples  per epoch  passes  held  in turn  order" in shown
-    assert "  a     50.00%       4      ~40        500   ~12.5   500        6  shuffled" in shown
+    assert "source   share  shards  samples  per epoch  passes  buffer  interleave  order" in shown
+    assert "  a     50.00%       4      ~40        500   ~12.5     500           6  shuffled" in shown
     report = meaning("nested.yaml", *lanes, "--workers", "2")
     assert report["buffer_bytes_per_worker"] == (2 + 1 + 3) * 256 * 1024
     assert sources(report)["a"]["interleave"] == 6
@@ -375,7 +375,7 @@ def test_the_yield_of_a_selection_is_estimated_from_samples(tmp_path):
         "- {name: a, shards: 'a-{0..5}.tar', where: json.score >= 75, subset: [0%, 100%], exclude: [k075, x]}\n"
     )
     printed, _ = wdspec("explain", "s.yaml", folder=tmp_path)
-    assert "24.00% of `a`, as counted in 400 samples of 4 shards" in printed
+    assert "24.00% of `a`, estimated from 400 samples in 4 shards" in printed
     assert "where json.score >= 75, subset 0% to 100%, exclude k075 x" in printed
     row = next(line for line in printed.splitlines() if line.startswith("a "))
     assert "~144" in row  # 24 % of 600

@@ -31,7 +31,7 @@ epoch: 1000
 REPORT = """\
 pages
 topology  2 ranks x 2 workers = 4 slots (elastic)
-run       2 ranks x 2 workers, 1 slot a worker
+run       2 ranks x 2 workers, 1 slot per worker
 draw      even, seed 5
 drawn     124 batches x 16 = 1,984 samples (2 epochs)
 memory    268 samples held for shuffling in a worker, and 1.0 MB in the buffers of its open shards
@@ -264,7 +264,7 @@ def test_ranks_can_share_canonical_ranks_if_the_batch_allows():
     )
     assert report["batch"] == {"batched": True, "per_slot": 6, "per_rank": 8, "global": 24}
     assert report["legal"]["ranks"] == [1, 2, 3, 4, 6, 8, 12, 24]
-    assert "8 samples a rank, 24 over all ranks" in wdspec("explain", *elastic, "--ranks", "3", code=1)[0]
+    assert "8 samples per rank, 24 across all ranks" in wdspec("explain", *elastic, "--ranks", "3", code=1)[0]
     by_rank = (*elastic, "--set", "batch.accumulate=true")
     assert simulation_result(*by_rank)["legal"]["ranks"] == [1, 2, 4]
     _, said = wdspec(*("simulate", *by_rank, "--ranks", "3"), code=1)

@@ -184,7 +184,7 @@ def test_stats_count_what_where_keeps(tmp_path):
 
     shown = CliRunner().invoke(explain, [str(tmp_path / "a.yaml")]).stdout
     assert f"{len(kept) / len(keys):.2%}" in shown
-    assert "as `stats` counted" in shown
+    assert "counted by `stats`" in shown
 
     write_shard(tmp_path / "a1.tar", [("a1/new", {"json": b'{"score": 9}'})])
     with pytest.warns(UserWarning, match="1 of 3 shards"):

@@ -128,8 +128,8 @@ def _describe_batch(explanation: explain_facts.Explanation) -> str:
         return _describe_windows(explanation)
     if not batching.batched:
         return "none: yields single samples"
-    per_rank = f"{report.pluralize(batching.global_size // ranks, 'sample')} a rank"
-    return per_rank + (f", {batching.global_size:,} over all ranks" if ranks > 1 else "")
+    per_rank = f"{report.pluralize(batching.global_size // ranks, 'sample')} per rank"
+    return per_rank + (f", {batching.global_size:,} across all ranks" if ranks > 1 else "")
 
 
 def _describe_epoch(explanation: explain_facts.Explanation) -> str:
@@ -140,9 +140,9 @@ def _describe_epoch(explanation: explain_facts.Explanation) -> str:
         steps = report.pluralize(plan.epoch_batches, "batch", "batches")
     else:
         steps = report.pluralize(plan.epoch_batches * run.canonical_ranks, "sample")
-    over_all = ", over all ranks" if run.ranks > 1 else ""
-    samples = f" = {report.pluralize(plan.epoch_samples, 'sample')}{over_all}" if plan.epoch_samples else ""
-    return f"{steps} a {'canonical ' if plan.batching.windowed else ''}rank{samples}"
+    across = ", across all ranks" if run.ranks > 1 else ""
+    samples = f" = {report.pluralize(plan.epoch_samples, 'sample')}{across}" if plan.epoch_samples else ""
+    return f"{steps} per {'canonical ' if plan.batching.windowed else ''}rank{samples}"
 
 
 def _describe_memory(explanation: explain_facts.Explanation) -> str:
@@ -156,9 +156,9 @@ def _describe_memory(explanation: explain_facts.Explanation) -> str:
 
 
 def _describe_count(selected: KeptSamples) -> str:
-    """Describe which samples were read."""
-    looked_at = f"{selected.looked_at:,} samples of {report.pluralize(selected.shards, 'shard')}"
-    by = {"sample": "as counted in", "stats": "as `stats` counted in all", "count": "as counted in all"}
+    """Describe how the fraction was found."""
+    looked_at = f"{selected.looked_at:,} samples in {report.pluralize(selected.shards, 'shard')}"
+    by = {"sample": "estimated from", "stats": "counted by `stats` over all", "count": "counted over all"}
     return f"{by[selected.by]} {looked_at}"
 
 
@@ -234,14 +234,14 @@ def _sources(explanation: explain_facts.Explanation) -> Table:
         "passes>": read(
             lambda each: "?" if each.passes is None else f"{'~' * each.estimated}{each.passes:.3g}"
         ),
-        "held>": lambda each: "" if each.held is None else report.number(each.held),
-        "in turn>": read(lambda each: "" if each.nested else report.number(each.interleave)),
+        "buffer>": lambda each: "" if each.held is None else report.number(each.held),
+        "interleave>": read(lambda each: "" if each.nested else report.number(each.interleave)),
         "order": lambda each: each.order,
     }
     if not explanation.plan.epoch_samples:
         del columns["passes>"]
     if all(each.interleave == 1 for each in explanation.active):
-        del columns["in turn>"]
+        del columns["interleave>"]
     faint = frozenset(row for row, each in enumerate(explanation.sources) if each.is_off)
     return table_of(explanation.sources, columns)._replace(faint=faint)
 

@@ -175,9 +175,9 @@ class PlannedRun:
 
     @property
     def readers_in_words(self) -> str:
-        """`1 rank x 2 workers, 4 slots a worker`."""
+        """`1 rank x 2 workers, 4 slots per worker`."""
         ranks, workers = pluralize(self.ranks, "rank"), pluralize(self.workers, "worker")
-        return f"{ranks} x {workers}, {pluralize(self.slots_per_worker, 'slot')} a worker"
+        return f"{ranks} x {workers}, {pluralize(self.slots_per_worker, 'slot')} per worker"
 
     @property
     def slots_per_worker(self) -> int:
