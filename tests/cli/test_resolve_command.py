@@ -64,7 +64,7 @@ def test_the_last_step_shows_how_a_location_is_opened(monkeypatch):
     request = "http://nix:51080/v1/objects/b/a.tar?provider=gcp"
     assert f"ais      {request}  (AIStore at http://nix:51080 serves gs://)" in output
     assert "open     ais+gs://b/a.tar  (AIStore)" in output
-    assert "nothing says where AIStore is; set AIS_ENDPOINT" in run("ais://b/a.tar")
+    assert "the address of AIStore is not known; set AIS_ENDPOINT" in run("ais://b/a.tar")
 
 
 def test_the_cache_step_names_the_copy_and_the_last_whether_it_exists(folder):

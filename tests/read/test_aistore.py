@@ -85,7 +85,7 @@ def test_a_cluster_that_rejects_prefetch_is_asked_once_and_still_read(double, fr
     spec = {"dataset": "gs://train/a/s-{000..005}.tar", "aistore": {"prefetch": 2}, "epoch": 120}
     spec["dataset"] = [{"shards": spec["dataset"], "interleave": 1}]
     assert len(list(wdspec.compile(spec))) == 120
-    assert caplog.text.count("AIStore prefetches nothing of /v1/buckets/train") == 1
+    assert caplog.text.count("AIStore does not prefetch from /v1/buckets/train") == 1
     assert not double.jobs
 
 

@@ -98,7 +98,7 @@ def test_permanent_faults_are_errors(double):
         write(storage(double.endpoint, token="s3cret"), "ais://nowhere/x")
     with pytest.raises(StoreError, match="401: invalid token"):
         write(storage(double.endpoint, token="0ther"))
-    with pytest.raises(StoreError, match="nothing says where AIStore is"):
+    with pytest.raises(StoreError, match="the address of AIStore is not known"):
         Storage().output(URL)
 
 

@@ -126,7 +126,7 @@ def test_each_key_becomes_the_argument_of_its_scheme():
     assert login(anonymous=True).arguments("hf") == {"token": False}
     assert login(endpoint="https://dav/x").arguments("webdav") == {"base_url": "https://dav/x"}
     with pytest.raises(
-        StoreError, match=r"`storage.profile` means nothing to gs://, which takes `endpoint`, `anon"
+        StoreError, match=r"`storage.profile` has no meaning for gs://, which takes `endpoint`, `anon"
     ):
         login(profile="lab").arguments("gs")
     with pytest.raises(StoreError, match="gives the argument `anon` twice"):

@@ -132,7 +132,7 @@ def test_only_the_end_of_a_long_stderr_is_kept():
 def test_a_silent_command_is_an_error_and_is_killed(tmp_path):
     retry_policy = RetryPolicy(budget=0.1, delay=0.001, longest_delay=0.001, read_timeout=0.1)
     error = failure(f"echo $$ >{tmp_path}/pid; printf x; sleep 100", retry_policy)
-    assert "the command gave nothing for 0 s" in error.message
+    assert "the command printed nothing for 0 s" in error.message
     assert not running(tmp_path / "pid")
     error = failure(f"echo $$ >{tmp_path}/pid; printf x; exec >&-; sleep 100", retry_policy)
     assert "closed its output, but kept running" in error.message

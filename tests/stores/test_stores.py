@@ -306,7 +306,7 @@ def test_a_rejection_says_how_to_give_credentials(s3, monkeypatch):
     monkeypatch.setattr(type(filesystem.filesystem_of("s3://b/o")[0]), "_info", refuse)
     with (
         opened("s3://b/o") as file,
-        pytest.raises(ShardError, match=r"refuses to give it .*Access Denied.*AWS_PROFILE"),
+        pytest.raises(ShardError, match=r"denies access .*Access Denied.*AWS_PROFILE"),
     ):
         file.read(10)
 

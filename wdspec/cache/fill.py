@@ -1,7 +1,8 @@
 """Making the copy of one shard: the process that has its lock fetches all of it, at the speed of the store.
 
-Never at the speed of a reader. A worker whose queue is full waits for the training loop, and the loop for another
-worker. If that one waited for a copy which the first makes only as fast as it reads, both would wait forever. So the
+It must not depend on the speed of a reader. A worker whose queue is full waits for the training loop, which waits for
+another worker. If that one waited for a copy that the first worker makes only as fast as it reads, both would wait
+forever. So the
 background thread makes the copy, and every reader, also the first, reads from the growing file (`follower.py`).
 """
 
@@ -33,14 +34,14 @@ from wdspec.stores.read_ahead import background_fetcher
 from wdspec.stores.resume import PIECE
 
 _KEPT = 64 * 1024
-"""Bytes of each end that are checked; a longer last line is not."""
+"""Number of bytes to check at each end; a longer last line is not checked."""
 
 
 class CopyCheck:
     """Checks the bytes of a file as they arrive, and at its end whether it is a complete shard.
 
     Compressed data must be complete and match its checksums; a tar needs a header at its start and its end marker; the
-    last of JSON lines must be complete. CBOR and MessagePack cannot be checked before they are read.
+    last line of JSON lines must be complete. CBOR and MessagePack cannot be checked before they are read.
 
     Args:
         url: of the file, which a server may repeat in an error page.
@@ -58,7 +59,7 @@ class CopyCheck:
     def feed(self, piece: bytes) -> None:
         """Add bytes. Raises ShardError if they are damaged."""
         self._size += len(piece)
-        if self._format != "tokens":  # which may begin with any bytes
+        if self._format != "tokens":  # these formats may start with any bytes
             self._content.feed(piece)
 
     def finish(self, total: int | None) -> None:
@@ -183,11 +184,11 @@ class CopyRules:
     limit: int | None = None
     """Maximum number of bytes of wdspec's files in the directory."""
     format: str = "auto"
-    """Of its shards; `auto` is a tar, unless the name says otherwise."""
+    """The format of the source's shards; `auto` means tar, unless the name says otherwise."""
     lenient_end: bool = False
-    """Whether they may lack the end marker."""
+    """Whether the shards may lack their end marker."""
     may_be_empty: bool = False
-    """Whether they may be empty, in formats that allow it."""
+    """Whether the shards may be empty, in formats that allow it."""
     verbose: bool = False
     """Whether to print a line for each copy that is made."""
 
@@ -206,11 +207,11 @@ class Fill:
         self.error: Exception | None = None
         """Why there is no copy: an error of the store, or of the check."""
         self.total: int | None = None
-        """Bytes of the shard, if the store says it."""
+        """Size of the shard in bytes, if the store gives it."""
         self.seekable = False
         """Whether the store serves ranges of the shard."""
         self.uncached = False
-        """Whether no copy is kept, for lack of room or permission."""
+        """Whether no copy is kept, because there is no room or no permission."""
         self.started = False
         """Whether the growing file exists, for readers to open."""
         self.written = 0
@@ -230,7 +231,7 @@ class Fill:
         self._reserved: int | None = None
         self._part = -1
         self._abandoned = False
-        self._pending: bytes | memoryview = b""  # the last piece, as far as not written yet
+        self._pending: bytes | memoryview = b""  # what is not written yet of the last piece
 
     @property
     def buffered(self) -> int:
@@ -291,7 +292,7 @@ class Fill:
             return os.dup(self._part) if self._part >= 0 else -1
 
     def take_direct(self) -> tuple[PositionedStream, int] | None:
-        """For a shard that is not kept, give the first reader that calls this the store's stream at its position.
+        """For a shard that is not kept, return the store's stream at its position to the first reader that calls this.
 
         Also returns a descriptor of the file with the bytes before, or -1 if there are none.
         """
@@ -313,7 +314,7 @@ class Fill:
             pass
 
     def abandon(self) -> None:
-        """Give the copy up because the process ends; if its fetch hangs, another process will take it over."""
+        """Abandon the copy because the process ends; if the fetch hangs, another process will take over."""
         self._abandoned = True  # or the background thread would take the lock again at once
         if self.lock.acquire(timeout=0.1):
             try:

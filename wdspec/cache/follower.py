@@ -19,9 +19,9 @@ from wdspec.stores.read_ahead import SOON
 from wdspec.stores.resume import PIECE
 
 POLL = 0.01
-"""Seconds between two looks at a file that another process writes."""
+"""Seconds between two checks of a file that another process writes."""
 TAKE_OVER = 0.1
-"""Seconds between two looks whether that process is still alive."""
+"""Seconds between two checks whether that process is still alive."""
 STALLED = 300.0
 """Seconds to wait for a process that is alive and writes nothing; longer than all timeouts."""
 _MOST = 16 * PIECE
@@ -287,7 +287,7 @@ class Follower(RawStream):
 
 
 def _rebuild(error: Exception) -> Exception:
-    """The same error for another reader: a raised one has the frames of the first reader."""
+    """Return the same error for another reader: the raised one has the stack frames of the first reader."""
     if isinstance(error, WdspecError):
         rebuild, arguments = error.__reduce__()[:2]
         again: Exception = rebuild(*arguments)

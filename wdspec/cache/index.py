@@ -33,8 +33,8 @@ from wdspec.cache.names import OWN_FOLDER, TAG
 class Permissions:
     """The modes of wdspec's files in a cache directory.
 
-    Copies may be private data, so they are the owner's alone, whatever the umask. But a directory that its group may
-    write to is shared, and then all its files are.
+    Copies may contain private data, so only the owner can read them, whatever the umask. If the group can write to the
+    directory, it is shared, and so are all files in it.
     """
 
     folders: int = 0o700
@@ -84,7 +84,7 @@ class Entry(NamedTuple):
 
     key: str
     size: int
-    """Bytes of the copy, or reserved for it."""
+    """Size of the copy in bytes, or the number of bytes reserved for it."""
     own: int
     """Bytes of the index file."""
     used: int
@@ -101,7 +101,7 @@ class Content(NamedTuple):
     """The text of an index file."""
 
     name: str
-    """Of the copy, relative to the cache directory."""
+    """Path of the copy, relative to the cache directory."""
     url: str
     """Without its secrets."""
     made_of: str = ""
@@ -201,7 +201,7 @@ def remove(path: str) -> int:
 
 def mark_in_use(descriptor: int) -> bool:
     """Mark an open file as being read until it is closed; return False if it was deleted before."""
-    # On a local file system without locks, an open file keeps its bytes all the same.
+    # On a local file system without locks, an open file keeps its bytes anyway.
     lock_open_file(descriptor, shared=True, wait=True)
     return os.fstat(descriptor).st_nlink > 0
 
@@ -277,7 +277,7 @@ class Index:
     def make(self) -> None:
         """Make the directory and its marks. Raises OSError.
 
-        Only an empty directory gets the tag, which keeps backup programs away: others have more than copies.
+        Only an empty directory gets the tag that makes backup programs skip it: others contain more than copies.
         """
         tag = os.path.join(self.directory, TAG)
         with contextlib.suppress(FileNotFoundError):

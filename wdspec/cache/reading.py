@@ -23,7 +23,7 @@ _faithful: PerProcess[set[str]] = PerProcess(set)
 
 
 def is_faithful(path: str) -> bool:
-    """Whether the store is known to have the same bytes as a copy, including faults."""
+    """Whether the store is known to have the same bytes as a copy, including its errors."""
     return path in _faithful.value
 
 

@@ -20,7 +20,7 @@ class Ahead:
 
     Args:
         storage: the storage of the shards.
-        seeks: whether a shard is not read from its start on: its reader then fetches the parts that it needs itself.
+        seeks: whether shards are not read from start to end: their readers then fetch the parts they need themselves.
     """
 
     def __init__(self, storage: Storage, seeks: Callable[[ShardUrl], bool] = lambda shard: False) -> None:
@@ -45,7 +45,7 @@ class Ahead:
     def expect(self, following: Callable[[int], Iterable[ShardUrl]], count: int = 1) -> None:
         """Prepare the next `count` shards, each when those before it have all their bytes, or will soon.
 
-        If the spec asks for that, more of them are announced to their stores.
+        If the spec requests it, further shards are announced to their stores.
 
         Args:
             following: n → up to n of the shards that are read next.
@@ -74,7 +74,7 @@ class Ahead:
         new = [each for location, each in coming.items() if location not in self._announced]
         if new and 2 * len(new) >= min(horizon, len(coming)):
             self._announced = coming
-            # Before everything that is read, which waits meanwhile.
+            # Before any read, which would wait for it.
             background_fetcher().call(partial(self._storage.announce, new), buffered=-2)
 
     def close(self) -> None:

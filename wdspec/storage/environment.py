@@ -59,7 +59,7 @@ VARIABLES = {
     "SLURM_PROCID": "rank of this process, if RANK is not set",
     "SLURM_NTASKS": "number of processes of the job, if WORLD_SIZE is not set",
 }
-"""The environment variables that wdspec reads, and what they are."""
+"""The environment variables that wdspec reads, and what they mean."""
 _OURS = ("WDS", "AIS_", "USE_AIS")
 _SECRET = frozenset({"AIS_AUTHN_TOKEN"})
 
@@ -75,7 +75,7 @@ def describe_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str
 
 
 def misspelled_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables whose names are nearly those of `VARIABLES`, and these. Others are for specs: `WDS_a` is `${a}`."""
+    """Return variables that resemble one of `VARIABLES`, and that one. Others are for specs: `WDS_a` is `${a}`."""
     ours = [name for name in VARIABLES if name.startswith(_OURS)]
     others = [name for name in sorted(environ) if name.startswith(_OURS) and name not in VARIABLES]
     found = {name: get_close_matches(name, ours, n=1, cutoff=0.85) for name in others}
@@ -129,7 +129,7 @@ class Environment:
     home: str = "/"
     """The home directory, for `~`."""
     rules: tuple[Rule, ...] = ()
-    """Of ``WDS_REWRITE``, or of ``GOPEN_REWRITE`` if that is unset."""
+    """The rules of ``WDS_REWRITE``, or of ``GOPEN_REWRITE`` if that is not set."""
     secure: bool = False
     """``WDS_SECURE``: no `pipe:`, and no stores of packages."""
     ais: AisVariables = field(default_factory=AisVariables)

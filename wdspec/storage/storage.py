@@ -42,7 +42,7 @@ class CacheSettings:
     def of(
         cls, environment: Environment, spec: Spec | None = None, source: Source | None = None
     ) -> CacheSettings | None:
-        """The cache of a source of a spec, or without them that of the environment.
+        """The cache of a source of a spec, or, without arguments, the cache of the environment.
 
         ``WDS_CACHE`` and ``WDS_CACHE_SIZE`` take precedence over the spec, but `cache: false` always counts.
         """
@@ -92,7 +92,7 @@ class Storage(StoreSettings):
 
     @classmethod
     def of(cls, environment: Environment, spec: Spec | None = None, source: Source | None = None) -> Storage:
-        """The storage of a source of a spec, or without them that of URLs outside of specs.
+        """The storage of a source of a spec, or, without arguments, the storage of URLs outside of specs.
 
         The order of rewrite rules: environment variable, overlay, source, top level.
 
@@ -180,7 +180,7 @@ class Storage(StoreSettings):
         return self.ais is None or self.ais.etl is None
 
     def open_watched(self, shard: ShardUrl) -> BinaryIO:
-        """The bytes of a shard, as `open`; reads without progress are ended."""
+        """The bytes of a shard, as `open`; reads that take too long are ended."""
         return open_watched(lambda: self.open(self.resolve(shard)), self.timeout, "", shard.text)
 
     def open_location(self, location: str) -> BinaryIO:

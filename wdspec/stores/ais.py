@@ -1,6 +1,6 @@
 """Objects of an AIStore cluster: reading, listing, prefetching and writing.
 
-Every request starts at a gateway, also one that resumes a cut stream (`ais_client.py`).
+Every request starts at a gateway, including one that resumes a cut stream (`ais_client.py`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from wdspec.urls.urls import AIS_PREFIX
 log = logging.getLogger("wdspec")
 
 MAX_INTERNAL = 5
-"""How many answers 500 are retried; a cluster that is only overloaded answers 503 or 429."""
-NO_CLUSTER = "nothing says where AIStore is; set AIS_ENDPOINT, or `aistore: {endpoint: …}` in the spec"
+"""How many responses with status 500 are retried; a cluster that is only overloaded answers 503 or 429."""
+NO_CLUSTER = "the address of AIStore is not known; set AIS_ENDPOINT, or `aistore: {endpoint: …}` in the spec"
 _DIRECTORY = 256
 """The flag of a listed entry that is not an object."""
 _VALIDATORS = ("ais-version", "ais-checksum-value", "etag")
@@ -210,7 +210,7 @@ class AisShard:
             error = refusal.error(self._cluster)
             if isinstance(error, MissingShardError):
                 self._missing_since = self._missing_since or monotonic()
-                # An object that was there is rather on a target that is lost than deleted.
+                # The object was there before: it is probably on a lost target, and not deleted.
                 if self._was_there or not self._client.believes_missing(refusal.host, self._missing_since):
                     raise TransientError(str(refusal), otherwise=error)
             raise error
@@ -343,7 +343,7 @@ _refused: PerProcess[set[str]] = PerProcess(set)
 
 
 def prefetch(cluster: AisCluster, urls: Iterable[str]) -> None:
-    """Ask the cluster to fetch objects that it does not hold, one job per bucket.
+    """Ask the cluster to fetch objects that it does not have, one job per bucket.
 
     Nothing depends on it: the first failure is logged as a warning, and that bucket is not tried again.
     """
@@ -364,7 +364,7 @@ def prefetch(cluster: AisCluster, urls: Iterable[str]) -> None:
             drain(reply.response)
         except (WdspecError, TransientError) as error:
             _refused.value.add(place)
-            log.warning("AIStore prefetches nothing of %s: %s", target, error)
+            log.warning("AIStore does not prefetch from %s: %s", target, error)
 
 
 class AisUpload(GatheredOutput):

@@ -83,7 +83,7 @@ class Gateways:
             http_requests.drain(response)
         except Exception as error:
             log.debug(
-                "the map of the AIStore cluster at %s cannot be had: %s", urlsplit(gateway).netloc, error
+                "the map of the AIStore cluster at %s cannot be read: %s", urlsplit(gateway).netloc, error
             )
             return
         self._known = list(dict.fromkeys([*self._named, *found]))
@@ -103,12 +103,12 @@ def _gateways_in(text: bytes, scheme: str) -> list[str]:
 PATIENCE = 10.0
 """Seconds from the first 404 of an object to the one that counts.
 
-A target that has just joined does not have all its objects yet, and gateways hear of it at different times: for some
-seconds, objects that exist are answered with 404.
+A target that has just joined does not have all its objects yet, and gateways learn of it at different times: for a few
+seconds, requests for objects that exist get a 404.
 """
 BELIEVED = 30.0
 """Seconds after such a 404 during which every 404 of that target counts at once, so that a thousand missing shards do
-not cost the patience each."""
+not wait that long each."""
 LOST = 120.0
 """Seconds after a failed connection to a target during which no 404 counts before the retries are used up.
 
@@ -117,7 +117,7 @@ About 35 seconds after a target has died, the others answer 404 for its objects,
 
 
 MAX_HOPS = 5
-"""One redirect is usual, and two if an ETL answers by itself."""
+"""One redirect is usual, or two if an ETL sends the response itself."""
 _LONGEST_TOKEN = 64 * 1024
 
 
@@ -129,7 +129,7 @@ class Reply:
     host: str
     """Host and port of the node that sent it."""
     hops: int
-    """Redirects before it: 0 if a gateway answered by itself."""
+    """Number of redirects before it: 0 if a gateway sent it."""
     token: str | None = field(default=None, repr=False)
     """The token that the gateway received."""
 
@@ -205,7 +205,7 @@ class AisClient:
                 response, url, lambda target: self._from_target(target, request), MAX_HOPS
             )
         except http_requests.RedirectError as error:
-            remedy = ": anyone could read along; let its targets use https too" if error.is_unsafe else ""
+            remedy = ": others could read the data; use https for its targets, too" if error.is_unsafe else ""
             raise StoreError(f"AIStore at {_show_host(error.url)} answers with {error}{remedy}") from None
         return Reply(response, urlsplit(url).netloc, hops, self._token)
 
@@ -350,7 +350,7 @@ _ADVICE = {
     401: "log in with `ais auth login`, or set AIS_AUTHN_TOKEN",
     403: "ask for permission to read this bucket",
     501: "this cluster is built without it",
-    507: "the cluster has no room for what it fetches; make some",
+    507: "the cluster has no room for what it fetches; free some space",
 }
 
 
@@ -405,7 +405,7 @@ class Refusal:
 
     @property
     def by_gateway(self) -> bool:
-        """Whether a gateway refuses: then the setup of the cluster is at fault, not the shard."""
+        """Whether a gateway refuses: then the cluster's configuration is wrong, not the shard."""
         return self.node.startswith("p[") or (self.hops == 0 and not self.node.startswith("t["))
 
     def error(self, cluster: AisCluster) -> TransientError | ShardError | StoreError:

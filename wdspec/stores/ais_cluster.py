@@ -149,7 +149,7 @@ class AisCluster:
     etl: Etl | None = None
     latest: bool = False
     prefetch: int = 0
-    """How many shards ahead the cluster is found to fetch from its remote buckets."""
+    """How many shards ahead the cluster is asked to fetch from its remote buckets."""
     namespace: str | None = None
     """Of URLs without one."""
 
@@ -159,7 +159,7 @@ class AisCluster:
     ) -> AisCluster | None:
         """The cluster of a source of a spec, or without them that of the environment; None if there is none.
 
-        Each setting comes from the source, else the top level, else the environment, else it has its default.
+        Each setting comes from the source, or else the top level, or else the environment, or else its default.
 
         Args:
             home: the home directory, for `~`.

@@ -64,7 +64,7 @@ reached: set[str] = set()
 
 _inherited: list[Any] = []
 _OF_OUR_PARSER = "aiohttp.http_exceptions"
-"""Errors about an answer that is cut or garbled: their `code` 400 is not the store's."""
+"""Errors about a response that is cut or garbled: their `code` 400 does not come from the store."""
 
 
 @lru_cache(maxsize=1)
@@ -161,7 +161,7 @@ def validator_of(info: Mapping[str, Any]) -> str | None:
 
 
 def translate_error(error: BaseException, location: str) -> Exception:
-    """Our error for one of a file system: transient, missing or final, with what to do."""
+    """Return our error for an error of a file system: transient, missing or final, with a remedy."""
     scheme, name = scheme_of(location), type(error).__name__
     said = f"{name}: {redact_answer(_first_line(error), location)}"
     status = _status(error)
@@ -178,7 +178,7 @@ def translate_error(error: BaseException, location: str) -> Exception:
         )
     if isinstance(error, PermissionError) or name in _NO_ACCESS or status in (401, 403):
         todo = _advice(scheme) or "ask its owner, or give credentials"
-        return ShardError(f"the store refuses to give it ({said}); {todo}", location=location)
+        return ShardError(f"the store denies access ({said}); {todo}", location=location)
     if isinstance(error, IsADirectoryError):
         return ShardError(
             "a directory, not an object; end its name with `/` to read the shards in it", location=location
@@ -218,7 +218,7 @@ def ask(location: str, login: ObjectLogin | None, question: Callable[[Any, str],
 
 
 def _is_untrusted(error: BaseException | None) -> bool:
-    """Whether an untrusted certificate caused an error: that does not pass by itself."""
+    """Whether an untrusted certificate caused an error, so that retrying does not help."""
     for _ in range(20):
         if error is None:
             return False

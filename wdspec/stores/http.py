@@ -146,7 +146,7 @@ class HttpObject:
     def _send(
         self, url: Url, headers: dict[str, str], method: str, redirected: bool
     ) -> urllib3.BaseHTTPResponse:
-        # A login for any host is for the hosts that the spec names, not for those that a server redirects to.
+        # A login for any host applies to hosts that the spec names, but not to those that a server redirects to.
         anywhere = not redirected or _origin(url) == _origin(self._url)
         login = http_requests.authorization(url, self._settings, anywhere=anywhere)
         host = url.netloc or ""

@@ -299,7 +299,7 @@ def translate_error(
     if isinstance(error, exceptions.NewConnectionError):
         return TransientError(f"no connection to {host}: {_words(error)}", brief=not answers)
     if isinstance(error, exceptions.ReadTimeoutError):
-        return TransientError(f"{host} gave nothing for {retry_policy.read_timeout:g} s")
+        return TransientError(f"{host} sent nothing for {retry_policy.read_timeout:g} s")
     if isinstance(error, exceptions.LocationValueError):
         return ShardError(f"not a valid URL: {_words(error)}")
     cut = _cause(error, exceptions.IncompleteRead)

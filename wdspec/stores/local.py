@@ -51,13 +51,13 @@ def stat_file(path: str) -> os.stat_result:
 
 
 def translate_error(error: OSError | ValueError, path: str) -> ShardError:
-    """Our error for one of the operating system, with the fault of the path and the remedy."""
+    """Return our error for an error of the operating system: what is wrong with the path, and how to fix it."""
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         return MissingShardError(_missing(path), location=path)
     if isinstance(error, IsADirectoryError):
         message = "a directory, not a file; end its name with `/` to read the shards in it"
     elif isinstance(error, PermissionError):
-        message = "no permission to read it; ask its owner, or check who runs this"
+        message = "no permission to read it; ask its owner, or check which user runs this process"
     else:
         message = f"cannot be opened: {getattr(error, 'strerror', None) or error}"
     return ShardError(message, location=path)

@@ -1,7 +1,7 @@
-"""Bodies fetched in few large requests by the clients of s3fs, adlfs and other asynchronous file systems.
+"""Bodies fetched in a few large requests by the clients of s3fs, adlfs and other asynchronous file systems.
 
-Each request costs a round trip, and each connection has its own speed. So a shard of usual size is one request, read
-while it arrives, and the segments of a larger one are fetched in parallel, as far as the memory of this process's
+Each request costs a round trip, and each connection has its own speed. So a shard of the usual size is one request,
+read while it arrives, and the segments of a larger one are fetched in parallel, as far as the memory of this process's
 streams allows. For S3 and Azure the first answer has bytes and identifies the object; later requests are pinned to it.
 """
 
@@ -25,10 +25,10 @@ from wdspec.stores.retry import TransientError
 WHOLE = 32 * 1024 * 1024
 """Bytes of the first request from the start of an object: most shards are one request."""
 SEGMENT = 16 * 1024 * 1024
-"""Least bytes of each later request: the rest is cut into as few as run in parallel."""
+"""Minimum size of each later request in bytes: the rest is cut into as many requests as run in parallel."""
 LONGEST = 64 * 1024 * 1024
 FIRST = 1024 * 1024
-"""Bytes of the first request from elsewhere: one jump may follow another. Each later one is 4 times as large."""
+"""Bytes of the first request from another offset: another seek may follow. Each later one is 4 times as large."""
 SIDES = 3
 """Parallel requests."""
 _CHUNK = 512 * 1024
@@ -148,7 +148,7 @@ class SegmentedBody:
                 self._arrived.notify_all()
 
     def _is_ahead(self, segment: _Segment) -> bool:
-        """Whether it holds more than its part. The segment that is read first must never wait for later ones."""
+        """Whether it holds more than its share. The segment that is read first must never wait for later ones."""
         first = bool(self._segments) and self._segments[0] is segment
         return (segment.held if first else self._held) > max(share(), 4 * _CHUNK)
 

@@ -1,7 +1,7 @@
 """Objects in the stores that fsspec reads: read as streams, listed and written.
 
-fsspec's own files request one block after another. Here a shard of usual size is one request, and the next segments of
-a larger one are fetched while one is used (`object_requests.py`).
+fsspec's own files request one block after another. Here a shard of the usual size is one request, and the next
+segments of a larger one are fetched while one is used (`object_requests.py`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Upload(GatheredOutput):
         filesystems.ask(self._url, self._login, partial(put, file.name))
 
     def _is_taken(self) -> bool:
-        # Asked also if it may be replaced: a missing package is reported before the work.
+        # Also asked if it may be replaced, so that a missing package is reported before the work starts.
         return filesystems.ask(
             self._url, self._login, lambda system, path: not self._overwrite and system.exists(path)
         )
@@ -68,7 +68,7 @@ log = logging.getLogger("wdspec")
 LARGEST = 4 * 1024 * 1024
 """Block size of the files that a file system opens: bytes that it requests besides those that are read."""
 FIRST = 64 * 1024
-"""The same of the first request from another place than the start; it doubles with each read."""
+"""The same for the first request that does not start at the beginning; it doubles with each read."""
 
 _READ_AHEAD = ("readahead", "bytes")
 """Caches of fsspec's files whose block size only says how many bytes are requested besides those that are read. In

@@ -266,7 +266,7 @@ def _is_still(descriptor: int, path: str) -> bool:
 
 
 def _sync_folder(folder: str) -> None:
-    """Make the rename durable, where the system can."""
+    """Make the rename durable, if the system supports it."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -281,7 +281,7 @@ def name_taken(**place: str) -> UsageError:
 
 
 class GatheredOutput(ABC):
-    """An object collected in a temporary file, which needs as much room there, and uploaded by `commit`."""
+    """An object collected in a temporary file of the same size, and uploaded by `commit`."""
 
     def __init__(self, url: str, overwrite: bool) -> None:
         self._url, self._overwrite = url, overwrite

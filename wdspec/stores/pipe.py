@@ -52,7 +52,7 @@ class PipeOutput:
         code = process.wait()
         if code or broken:
             command = redact(f"pipe:{self._command}")
-            raise OSError(f"`{command}` ended with code {code}: what it had to write is incomplete")
+            raise OSError(f"`{command}` ended with code {code}: its output is incomplete")
 
     def abort(self) -> None:
         process, self._process = self._process, None
@@ -68,7 +68,7 @@ class PipeOutput:
 log = logging.getLogger("wdspec")
 
 ATTEMPTS = 3
-"""How often a command is started that fails before its first byte; the command itself decides how long it tries."""
+"""How often to start a command that fails before its first byte; the command decides how long each attempt takes."""
 CAPACITY = 1024 * 1024
 """Bytes that the pipe holds if the system allows it: fewer, larger reads, and the command runs ahead."""
 GRACE = 2.0
@@ -234,7 +234,7 @@ class _Run:
             deadline = deadline or now + silence
             ready = self._poll.poll(max(deadline - now, 0) * 1000)
             if not ready:
-                raise TransientError(f"the command gave nothing for {silence:.0f} s{self._words()}")
+                raise TransientError(f"the command printed nothing for {silence:.0f} s{self._words()}")
             if any(fd == self._err for fd, _ in ready):
                 self._listen()
 

@@ -1,8 +1,8 @@
 """Streams fetched ahead of their readers, by one thread and within one budget per process.
 
-One thread, because every thread that touches Python objects takes the GIL from the decoding one, 5 ms at a time. And no
-reader depends on it: a reader without bytes fetches a piece itself, unless the thread is just fetching for it. So a
-store that stalls or waits between two retries delays only its own readers.
+There is only one thread, because every thread that touches Python objects takes the GIL from the decoding one, 5 ms at
+a time. No reader depends on it: a reader without bytes fetches a piece itself, unless the thread is just fetching for
+it. So a store that stalls or waits between two retries delays only its own readers.
 """
 
 from __future__ import annotations
@@ -357,7 +357,7 @@ class ReadAhead(RawStream):
 
 @contextmanager
 def interruptible(lock: threading.Lock) -> Iterator[None]:
-    """Hold a lock, waiting for it in such a way that the watchdog can interrupt."""
+    """Hold a lock; the watchdog can interrupt the wait for it."""
     while not lock.acquire(timeout=0.2):
         pass
     try:

@@ -32,7 +32,7 @@ class ReadBefore:
         return self._now is not self._before
 
     def start_for(self, position: int) -> int:
-        """Where a request has to start so that the bytes from a position on can be compared."""
+        """Return where a request has to start, so that the bytes from a position on can be compared."""
         return self._start if self._start < self._end and self._start <= position else position
 
     def begin(self, at: int) -> None:
@@ -71,7 +71,7 @@ FORKED = (
     "process open its own"
 )
 NEAR = 1024 * 1024
-"""Bytes to read and drop rather than request others: a request costs about as much."""
+"""Bytes that are cheaper to read and drop than to skip with a new request."""
 
 
 class ResponseBody(Protocol):
@@ -158,7 +158,7 @@ class ResumingStream(RawStream):
         elif whence == io.SEEK_END:
             total = (self._first or self._request_first()).total
             if total is None:
-                raise ShardError("the store does not say how long this object is", location=self._url)
+                raise ShardError("the store does not report the size of this object", location=self._url)
             offset += total
         self._position = offset
         self._furthest = min(self._furthest, offset)
@@ -234,7 +234,7 @@ class ResumingStream(RawStream):
         return data
 
     def _is_near(self) -> bool:
-        """Whether the position is best reached by reading on."""
+        """Whether the position is best reached by reading further."""
         ranges = self._first is None or self._first.ranges
         return self._at <= self._position and (not ranges or self._position <= self._at + NEAR)
 

@@ -19,10 +19,10 @@ log = logging.getLogger("wdspec")
 T = TypeVar("T")
 
 SUBSTANTIAL = 1024 * 1024
-"""Bytes that count as progress. A store that sends less between two failures is failing all the time."""
+"""Bytes that count as progress. A store that sends less between two failures is considered to fail continuously."""
 
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-"""HTTP statuses that may pass by themselves, for any store."""
+"""HTTP statuses of failures that may be temporary, for any store."""
 
 
 @dataclass

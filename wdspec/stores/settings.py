@@ -112,7 +112,7 @@ class ObjectLogin:
 
     @property
     def variant(self) -> str:
-        """Whatever makes the objects of one store differ from those of the same URL in another."""
+        """Return the settings by which one URL can mean different objects."""
         said = self.said.model_dump(exclude_defaults=True, exclude={"anonymous", "requester_pays"})
         return json.dumps(said, sort_keys=True, default=str) if said else ""
 
@@ -127,7 +127,7 @@ class ObjectLogin:
             if name not in known:
                 takes = ", ".join(f"`{each}`" for each in known) or "none of these settings"
                 raise StoreError(
-                    f"`storage.{name}` means nothing to {scheme}://, which takes {takes}; give the arguments of its "
+                    f"`storage.{name}` has no meaning for {scheme}://, which takes {takes}; give the arguments of its "
                     "file system under `storage.options`, or write `storage:` at the sources that it is for"
                 )
             argument, fixed = known[name]

@@ -1,7 +1,7 @@
 """The store of a location: a store that users have added, or a row of the table of schemes, or one that fsspec knows.
 
-A program adds a store with :func:`opener` or :func:`store`. A package adds one as an entry point, a function that opens
-or a class with more of the verbs::
+A program adds a store with :func:`opener` or :func:`store`. A package adds one as an entry point: a function that
+opens, or a class with more of the methods::
 
     [project.entry-points."wdspec.stores"]
     vault = "mypackage.vault:VaultStore"
