@@ -7,7 +7,7 @@ from wdspec.base.errors import UsageError
 from wdspec.planning.plan import make_plan
 from wdspec.planning.shares import effective_shares
 from wdspec.planning.topology import Topology
-from wdspec.shards.listing import list_shards
+from wdspec.shards.listing import list_texts
 from wdspec.spec.language.batch import Batch
 from wdspec.spec.language.options import Epoch, MixOptions
 from wdspec.spec.spec import Source, Spec
@@ -19,7 +19,7 @@ def source(name, shards="{0..9}.tar", **options):
 
 
 def listed(spec):
-    return {s.name: list_shards(s.shards, s.base, Storage()) for s in spec.sources}
+    return {s.name: list_texts(s.shards, s.base, Storage()) for s in spec.sources}
 
 
 def planned(spec, ranks=1, workers=1):

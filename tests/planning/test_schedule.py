@@ -12,7 +12,7 @@ import wdspec
 from wdspec.planning.draws import Draws
 from wdspec.planning.plan import make_plan
 from wdspec.planning.topology import Topology
-from wdspec.shards.listing import list_shards
+from wdspec.shards.listing import list_texts
 from wdspec.spec.load import load
 from wdspec.storage.storage import Storage
 from wdspec.testing import assert_resumable
@@ -21,7 +21,7 @@ from wdspec.testing import assert_resumable
 def planned(topology=Topology(1, 1), **spec):  # noqa: B008
     spec.setdefault("dataset", [{"name": n, "shards": f"{n}-{{0..9}}.tar"} for n in "abc"])
     loaded = load(spec)
-    listed = {s.name: list_shards(s.shards, s.base, Storage()) for s in loaded.sources}
+    listed = {s.name: list_texts(s.shards, s.base, Storage()) for s in loaded.sources}
     return make_plan(loaded, listed, topology)
 
 

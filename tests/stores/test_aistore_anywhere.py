@@ -11,7 +11,7 @@ from servers.aistore_anywhere import REAL, ais_of_kind
 from shardmaking import write_source
 
 from wdspec.base.errors import MissingShardError, StoreError
-from wdspec.shards.listing import list_shards
+from wdspec.shards.listing import list_texts
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.urls.urls import ShardUrl
@@ -38,7 +38,7 @@ def opened(url):
 
 def listed(url):
     environment = Environment.read()
-    found = list_shards([url], "/", Storage.of(environment))
+    found = list_texts([url], "/", Storage.of(environment))
     return [each.text for each in found]
 
 

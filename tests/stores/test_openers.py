@@ -12,7 +12,7 @@ from shardmaking import write_source
 
 import wdspec
 from wdspec.base.errors import MissingShardError, ShardError, UsageError
-from wdspec.shards.listing import list_shards
+from wdspec.shards.listing import list_texts
 from wdspec.storage.storage import Storage
 from wdspec.stores import table as registry
 from wdspec.stores.table import user_stores
@@ -270,7 +270,7 @@ def test_validating_imports_nothing_of_a_package(package, tmp_path):
 def test_a_package_can_provide_a_store_that_lists(package):
     package("vault = vaultkit:Vault\n", group="wdspec.stores")
     storage = Storage(users=user_stores(secure=False))
-    assert [shard.text for shard in list_shards(["vault://b/"], "/", storage)] == [
+    assert [shard.text for shard in list_texts(["vault://b/"], "/", storage)] == [
         "vault://b/a.tar",
         "vault://b/b.tar",
     ]

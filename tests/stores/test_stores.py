@@ -21,7 +21,7 @@ from shardmaking import write_shard
 import wdspec
 from wdspec.base.errors import MissingShardError, ShardError, install_command
 from wdspec.base.process import KeyedValues
-from wdspec.shards.listing import list_shards
+from wdspec.shards.listing import list_texts
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.stores import filesystems as filesystem
@@ -101,7 +101,7 @@ def opened(location, retry_policy=QUICK):
 
 def listed(*texts, rewrite=""):
     storage = Storage.of(Environment.read({"WDS_REWRITE": rewrite}))
-    return [url.text for url in list_shards(texts, "/", replace(storage, retry_policy=QUICK))]
+    return [url.text for url in list_texts(texts, "/", replace(storage, retry_policy=QUICK))]
 
 
 @each_store

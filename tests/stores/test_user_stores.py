@@ -11,7 +11,7 @@ from shardmaking import write_shard
 
 import wdspec
 from wdspec.base.errors import FieldError, MissingShardError, ShardError, UsageError
-from wdspec.shards.listing import list_shards
+from wdspec.shards.listing import list_texts
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.stores import table as user_stores
@@ -121,14 +121,14 @@ def test_a_store_that_cannot_list_is_an_error():
         ShardError,
         match=r"globs and directories cannot be listed there \(the opener `tests\.stores\.test_user",
     ):
-        list_shards(["attic://box/*.tar"], "/", Storage.of(Environment.read()))
+        list_texts(["attic://box/*.tar"], "/", Storage.of(Environment.read()))
 
 
 @pytest.mark.parametrize("names", [["/a.tar"], [""], [3], [b"a.tar"]])
 def test_invalid_names_are_rejected(names, monkeypatch):
     monkeypatch.setattr(Attic, "list", lambda self, root: names)
     with pytest.raises(ShardError, match=r"`list` of the store `tests\.stores\.test_user_stores:Attic` gave"):
-        list_shards(["attic://box/"], "/", Storage.of(Environment.read()))
+        list_texts(["attic://box/"], "/", Storage.of(Environment.read()))
 
 
 def test_an_invalid_output_is_rejected(monkeypatch):

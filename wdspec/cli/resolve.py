@@ -14,7 +14,7 @@ from wdspec.base.redaction import printable
 from wdspec.cache.shard_cache import path_of_copy
 from wdspec.cli.report import Block, Row, Table, pluralize, show_report
 from wdspec.cli.spec_options import SpecChoice, choosing_options, find_source, form_option
-from wdspec.shards.listing import list_shards, shards_of
+from wdspec.shards.listing import list_texts, shards_of
 from wdspec.spec.files import is_spec_file
 from wdspec.spec.spec import Spec
 from wdspec.storage.environment import Environment, Resolution, ResolutionStep
@@ -136,7 +136,7 @@ def _resolve_sources(spec: Spec, environment: Environment, limit: int) -> list[R
 
 def _resolve_url(url: str, base: str, storage: Storage, limit: int) -> Resolved:
     try:
-        return _resolve_first(None, list_shards([url], base, storage), storage, limit)
+        return _resolve_first(None, list_texts([url], base, storage), storage, limit)
     except WdspecError as error:
         return Resolved(None, 0, (), str(error))
 

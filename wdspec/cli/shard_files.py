@@ -22,7 +22,7 @@ from wdspec.fields.encode import JSON_VALUES
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.decompress import decompress
 from wdspec.read.shard import Piece, ShardOpener
-from wdspec.shards.listing import list_shards
+from wdspec.shards.listing import list_texts
 from wdspec.spec.language.samples import KeyRule
 from wdspec.spec.language.values import SUFFIXES
 from wdspec.storage.environment import Environment
@@ -89,7 +89,7 @@ class ShardFiles:
 
     def listed(self) -> UrlSequence:
         """The shards, in order. Raises WdspecError if there are none."""
-        return list_shards(self.texts, self.storage.environment.directory, self.storage)
+        return list_texts(self.texts, self.storage.environment.directory, self.storage)
 
     def samples(self, fields: Callable[[str], str | None] = str) -> Iterator[dict[str, Any]]:
         """The raw samples of all shards in order; `fields` as for `TarSamples`."""

@@ -10,7 +10,7 @@ from wdspec.base.errors import MissingShardError, WdspecError
 from wdspec.jobs.engine import Engine, ThreadEngine
 from wdspec.jobs.job import ShardFailed, ShardJob, ShardTask
 from wdspec.read.lookup import table_url
-from wdspec.shards.listing import list_shards, with_parts
+from wdspec.shards.listing import list_texts, with_parts
 from wdspec.shards.lock import Lock, LockedSource, check_harmless, difference, place_of_text
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
@@ -28,10 +28,10 @@ class _List(NamedTuple):
     is_table: bool = False
 
     def list(self) -> UrlSequence:
-        """List the shards. Raises as `list_shards`."""
+        """List the shards. Raises as `list_texts`."""
         if self.is_table:
             return UrlSequence([ShardRun(self.texts, "", self.base)])
-        return list_shards(self.texts, self.base, self.storage)
+        return list_texts(self.texts, self.base, self.storage)
 
 
 def _lists_of(source: Source, storage: Storage) -> Iterator[tuple[tuple[str, ...], _List]]:

@@ -160,9 +160,9 @@ _NOT_PLAIN = re.compile(r"[:~\0]|(?:\A|[{,])-(?:[},]|\Z)")
 
 
 def shards_of(source: Source, storage: Storage) -> urls.UrlSequence:
-    """Return the shards of a source. Raises what `list_shards` raises, with the name of the source."""
+    """Return the shards of a source. Raises what `list_texts` raises, with the name of the source."""
     try:
-        shards = list_shards(source.shards or (), source.base, storage)
+        shards = list_texts(source.shards or (), source.base, storage)
         return with_parts(shards, source, storage) if source.join or source.lookup else shards
     except WdspecError as error:
         raise error.at(source=source.name) from None
@@ -184,7 +184,7 @@ def with_parts(
         ShardError: a table cannot be read.
     """
     if joins is None:
-        joins = [list_shards(join.shards, join.base, storage) for join in source.join]
+        joins = [list_texts(join.shards, join.base, storage) for join in source.join]
     for number, (listed, join) in enumerate(zip(joins, source.join, strict=True), 1):
         if len(listed) != len(shards):
             raise UsageError(
@@ -223,7 +223,7 @@ def _is_plain(run: urls.ShardRun) -> bool:
     return not any(_NOT_PLAIN.search(text) for text in (run.prefix, *texts))
 
 
-def list_shards(texts: Sequence[str], base: str, storage: Storage) -> urls.UrlSequence:
+def list_texts(texts: Sequence[str], base: str, storage: Storage) -> urls.UrlSequence:
     """List the shards of texts, in order: as written for braces, in code point order for globs and directories.
 
     A shard that is listed twice is read twice, with a warning unless the spec repeats its text.

@@ -22,7 +22,7 @@ from wdspec.base.replacements import errors_in_python
 from wdspec.planning.keys import key64, random64
 from wdspec.planning.order import Permutation
 from wdspec.planning.topology import find_seat
-from wdspec.shards.listing import list_shards
+from wdspec.shards.listing import list_texts
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.urls.braces import Braces
@@ -52,7 +52,7 @@ def list_urls(urls: Urls) -> UrlSequence:
         raise UsageError(f"shards are a URL or a list of URLs, not {type(urls).__name__}")
     texts = [os.fspath(url) for url in ([urls] if isinstance(urls, (str, os.PathLike)) else urls)]
     environment = Environment.read()
-    return list_shards(
+    return list_texts(
         [with_variables(text) for text in texts], environment.directory, Storage.of(environment)
     )
 
