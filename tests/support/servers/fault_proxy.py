@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import select
 import socket
 import struct
 import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from types import TracebackType
 
 PIECE = 16 * 1024
@@ -119,8 +119,9 @@ class FaultProxy:
 
     def _accept(self) -> None:
         while True:
-            ready, _, _ = select.select([self._listener, self._woken], [], [])
-            if self._woken in ready:
+            if self._woken in wait(
+                [self._listener, self._woken]
+            ):  # `select` cannot wait for large descriptors
                 return
             connection, _ = self._listener.accept()
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
@@ -194,7 +195,7 @@ class FaultProxy:
 
     def _hold(self, client: socket.socket) -> None:
         """Until the client gives up, or the proxy ends."""
-        select.select([client, self._woken], [], [])
+        wait([client, self._woken])
 
     def _fault_of(self, path: str) -> Fault | None:
         with self._lock:
