@@ -6,7 +6,7 @@ import pytest
 from servers.aistore_double import AisDouble, cut, status
 
 from wdspec.base.errors import ShardError, StoreError
-from wdspec.shards.listing import list_shards
+from wdspec.shards.listing import list_texts
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.stores.ais_cluster import AisCluster
@@ -41,7 +41,7 @@ def listed(double, text, rewrite="", **settings):
         retry_policy=RetryPolicy(budget=2, delay=0.001, longest_delay=0.01),
         ais=cluster,
     )
-    return [each.text for each in list_shards([text], "/", storage)]
+    return [each.text for each in list_texts([text], "/", storage)]
 
 
 def test_a_directory_lists_its_shards_in_order(double):
