@@ -119,9 +119,8 @@ class FaultProxy:
 
     def _accept(self) -> None:
         while True:
-            if self._woken in wait(
-                [self._listener, self._woken]
-            ):  # `select` cannot wait for large descriptors
+            # `select` cannot wait for descriptors above 1,023.
+            if self._woken in wait([self._listener, self._woken]):
                 return
             connection, _ = self._listener.accept()
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
