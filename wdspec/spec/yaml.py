@@ -358,6 +358,11 @@ def explain_syntax_error(error: Any, origin: Origin, problems: Problems) -> None
             break
     if (text or "")[: column - 1].strip(" ").startswith("\t") or (at == "\t"):
         message, hint = _STARTS["\t"]
+    if "<document start>" in complaint and at == "{" and (origin.line(1) or "").startswith("{"):
+        message, hint = (
+            "this is JSON Lines, not a spec",
+            "list the file under `shards:` of a source in a spec",
+        )
     if error.context_mark and error.context_mark.line + 1 < line:
         message += f" (it belongs to something that starts in line {error.context_mark.line + 1})"
     problems.add("E005", Scalar(origin, line, column, None), message, hint)
