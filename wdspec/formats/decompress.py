@@ -81,7 +81,7 @@ class DecompressedFile(RawStream):
                 out = self._stream.decompress(data, size)
             except Exception as error:  # zlib.error, OSError, LZMAError, EOFError, ZstdError
                 raise ShardError(
-                    f"corrupt {self.compression.title} data within its first {self._consumed} bytes: {error}; "
+                    f"damaged {self.compression.title} data within its first {self._consumed} bytes: {error}; "
                     "fetch or write the shard again",
                     code="D114",
                 ) from error
@@ -215,7 +215,7 @@ class IntegrityCheck:
             self.known, self._stream = False, None
         except Exception as error:  # zlib.error, OSError, LZMAError, EOFError, ZstdError
             raise ShardError(
-                f"corrupt {compression.title} data within its first {self._taken} bytes: {error}; "
+                f"damaged {compression.title} data within its first {self._taken} bytes: {error}; "
                 "fetch or write the shard again",
                 code="D114",
             ) from error
