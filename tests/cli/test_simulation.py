@@ -118,7 +118,7 @@ def test_every_pass_has_every_sample_once_and_counts_padding_separately(remainde
     sizes = {"a": 10, "b": 11, "c": 140}
     counts = {name: SourceCount.of([ShardCount(size)]) for name, size in sizes.items()}
     plan = plan_of(Topology(2, 3), counts, batch=4, epoch={"pass": remainder})
-    found = simulate(plan, 2 * plan.epoch_batches)
+    found = simulate(plan, 2 * plan.timeline.epoch_steps)
     assert found.by_epoch.sum(axis=1).tolist() == [samples, samples]
     assert found.padding == 2 * padding
     if remainder == "pad":

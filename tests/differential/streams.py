@@ -161,7 +161,7 @@ class _Observer:
         plan = wdspec.plan(self.spec, ranks=2, workers=3)
         found["html"] = masked(plan._repr_html_(), folder())
         found["repr"] = masked(repr(plan), folder())
-        found["epoch"] = plan.epoch_batches
+        found["epoch"] = plan.timeline.epoch_steps
         found["sources"] = [
             [each.name, len(each.shards), str(each.share), each.samples, each.interleave, each.delays.size]
             for each in plan.sources

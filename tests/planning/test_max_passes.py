@@ -128,12 +128,16 @@ def test_a_run_stops_on_all_ranks_at_the_same_step(folder):
         assert again == []
     with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
         lengths = [(len(loader), sum(1 for _ in loader)) for _ in range(4)]
-    assert lengths == [
-        (15, 15),
-        (15, 15),
-        (10, 10),
-        (10, 0),
-    ]  # the last epoch has ten, and all of them were read
+        numbers = [loader.epoch]
+        loader.set_epoch(5)
+    assert lengths == [(15, 15), (15, 15), (10, 10), (0, 0)]
+    assert numbers == [3]
+
+
+def test_len_is_exact_in_every_epoch_with_skipped_steps_and_after_the_stop(folder):
+    with wdspec.loader(run_of(folder, "stop", skip="31..34"), num_workers=0, rank=0, world_size=1) as loader:
+        lengths = [(len(loader), sum(1 for _ in loader)) for _ in range(5)]
+    assert lengths == [(15, 15), (15, 15), (6, 6), (0, 0), (0, 0)]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

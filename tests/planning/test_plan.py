@@ -93,7 +93,7 @@ def test_a_share_of_zero_is_off_and_all_zero_is_an_error():
 def test_epochs_are_whole_global_batches():
     data = (source("a"),)
     assert (
-        planned(Spec(dataset=data, batch=Batch(size=10), epoch=Epoch(samples=105)), ranks=2).epoch_batches
+        planned(Spec(dataset=data, batch=Batch(size=10), epoch=Epoch(samples=105)), ranks=2).timeline.epoch_steps
         == 5
     )
     assert (
@@ -102,12 +102,12 @@ def test_epochs_are_whole_global_batches():
         ).epoch_samples
         == 140
     )
-    assert planned(Spec(dataset=data, epoch=Epoch(samples=9)), ranks=2).epoch_batches == 4
+    assert planned(Spec(dataset=data, epoch=Epoch(samples=9)), ranks=2).timeline.epoch_steps == 4
     assert (
-        planned(Spec(dataset=data, epoch=Epoch(samples=90), limit=30, batch=Batch(size=10))).epoch_batches
+        planned(Spec(dataset=data, epoch=Epoch(samples=90), limit=30, batch=Batch(size=10))).timeline.epoch_steps
         == 3
     )
-    assert planned(Spec(dataset=data)).epoch_batches is None
+    assert planned(Spec(dataset=data)).timeline.epoch_steps is None
 
 
 def test_errors_about_unfit_values_suggest_fitting_ones():
@@ -121,7 +121,7 @@ def test_errors_about_unfit_values_suggest_fitting_ones():
     ):
         planned(Spec(dataset=data, limit=25, batch=Batch(size=10)))
     with pytest.raises(TypeError, match="`epoch:`"):
-        planned(Spec(dataset=data)).require_epoch()
+        planned(Spec(dataset=data)).timeline.length(0)
 
 
 def test_the_plan_of_a_million_shards_and_its_pickle_are_small():

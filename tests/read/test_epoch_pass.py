@@ -473,7 +473,7 @@ def test_a_budget_counts_each_damaged_sample_once(tmp_path):
     parts = Listed.of(load(spec))
     run = parts.run(Seat(0, 1), 5)
     reader = run.reader()
-    steps = [reader.batch(number) for number in range(run.plan.epoch_batches)]
+    steps = [reader.batch(number) for number in range(run.plan.timeline.epoch_steps)]
     assert unmasked([steps]) == [key for i, (key, _) in enumerate(samples) if i not in bad]
     assert sum(reader.budgets["a"].skipped.values()) == 6
 
@@ -502,7 +502,7 @@ def test_a_shard_lost_during_counting_is_reported_by_one_slot(tmp_path, sizes, k
         for rank in range(ranks):
             run = parts.run(Seat(rank, ranks), workers)
             reader = run.reader()
-            for number in range(run.plan.epoch_batches):
+            for number in range(run.plan.timeline.epoch_steps):
                 reader.batch(number)
             skipped += sum(reader.budgets["a"].skipped.values())
         assert skipped == len(log.read_text().splitlines()) == lost
@@ -552,7 +552,7 @@ def test_plans_show_the_number_of_samples_of_a_pass(tmp_path):
         **FINITE,
     }
     plan = wdspec.plan(spec, ranks=2)
-    assert plan.epoch_batches == 4
+    assert plan.timeline.epoch_steps == 4
     assert {source.name: source.samples for source in plan.sources} == {"a": 21, "b": 9}
     assert plan.finite.samples == plan.epoch_samples == 30
     turns = {

@@ -204,9 +204,9 @@ def features(parts, case):
         ),
         "fewer shards than slots": any(shards < plan.topology.slots for shards, _ in sizes),
         "K > 1 and E not a multiple of K": plan.topology.workers > 1
-        and bool(plan.epoch_batches % plan.topology.workers),
+        and bool(plan.timeline.epoch_steps % plan.topology.workers),
         "several changes": sum(a != b for a, b in itertools.pairwise(changes)) >= 2,
-        "an epoch crossed": sum(leg.steps for leg in case.legs) > plan.epoch_batches,
+        "an epoch crossed": sum(leg.steps for leg in case.legs) > plan.timeline.epoch_steps,
         "a pass": plan.finite is not None,
         "a schedule": len(plan.schedule) > 1,
         "several batches a step": parts.spec.batch is not None
@@ -263,7 +263,7 @@ def run(parts, case, make):
     """The global steps that the legs of a run read, each rank by rank, passing only JSON text between them; and which
     steps are skipped on the way."""
     steps, state, skipped = [], None, StepRanges(case.skips)
-    sets, length = case.sets, parts.run(Seat(), 0).plan.epoch_batches
+    sets, length = case.sets, parts.run(Seat(), 0).plan.timeline.epoch_steps
     for leg, skips_from_loop in itertools.zip_longest(case.legs, case.skips_from_loop, fillvalue=(0, 0)):
         rows, states = [], []
         at = 0 if state is None else json.loads(state)["batch"]

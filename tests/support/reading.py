@@ -18,7 +18,7 @@ def read_pass(spec, ranks, workers):
     for rank in range(ranks):
         run = parts.run(Seat(rank, ranks), workers)
         reader = run.reader()
-        whole.append([reader.batch(number) for number in range(run.plan.epoch_batches)])
+        whole.append([reader.batch(number) for number in range(run.plan.timeline.epoch_steps)])
         reader.close()
     return whole
 

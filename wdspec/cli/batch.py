@@ -201,7 +201,7 @@ def trace_step(
     seat = Seat(0, run_ranks)
     seat.places(run.plan.topology, run.plan.batching.shared)
     topology, placed = run.plan.topology, list(_place(parts, run_ranks, run))
-    return Trace(number, run.plan.epoch_of(number), placed, is_skipped, topology, assumed)
+    return Trace(number, run.plan.timeline.epoch(number), placed, is_skipped, topology, assumed)
 
 
 def _canonical(
@@ -224,16 +224,21 @@ def _canonical(
 
 
 def _number(run: Run, step: int, epoch: int | None) -> int:
-    length = run.plan.epoch_batches
-    if epoch is None:
-        return step
-    if length is None:
-        raise UsageError("the spec has no `epoch`, so steps are counted from its start: omit --epoch")
-    if step >= length:
+    timeline, number = run.plan.timeline, step
+    if epoch is not None:
+        length = timeline.epoch_steps
+        if length is None:
+            raise UsageError("the spec has no `epoch`, so steps are counted from its start: omit --epoch")
+        if step >= length:
+            raise UsageError(
+                f"an epoch has {length:,} steps, from 0 to {length - 1:,}; step {step:,} is not one of them"
+            )
+        number += epoch * length
+    if timeline.is_over(number):
         raise UsageError(
-            f"an epoch has {length:,} steps, from 0 to {length - 1:,}; step {step:,} is not one of them"
+            f"`on_exhausted: stop` ends the run before step {timeline.stop:,}; step {number:,} is not in it"
         )
-    return epoch * length + step
+    return number
 
 
 def _read_up_to(number: int, reader: Reader, run: Run, start: int) -> None:

@@ -201,7 +201,8 @@ def _samples(spec: Spec) -> Iterator[tuple[int, int]]:
         reader = sample_reader(spec)
         try:
             number = 0
-            while reader.plan.epoch_batches is None or number < reader.plan.epoch_batches:
+            end = reader.plan.timeline.end(0)
+            while end is None or number < end:
                 for sample in reader.batch(number):
                     yield 1, sum(len(value) for value in sample.values() if isinstance(value, bytes))
                 number += 1

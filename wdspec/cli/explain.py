@@ -63,13 +63,14 @@ class ExplainReport:
     def as_json(self) -> dict[str, Any]:
         explanation, plan, run = self.explanation, self.explanation.plan, self.explanation.run
         size = plan.batching.global_size
-        epoch = {"batches_per_rank": plan.epoch_batches, "samples": plan.epoch_samples}
+        steps = None if plan.timeline.epoch_steps is None else plan.timeline.length(0)
+        epoch = {"batches_per_rank": steps, "samples": plan.epoch_samples}
         return {
             **explanation.heading(),
             "run": {"ranks": run.ranks, "workers": run.workers},
             "batch": {"per_rank": size // run.ranks, "global": size} if plan.batching.batched else None,
             "windows": None if explanation.windows is None else explanation.windows._asdict(),
-            "epoch": None if plan.epoch_batches is None else epoch,
+            "epoch": None if steps is None else epoch,
             "skip": [[first, stop - 1] for first, stop in explanation.spec.skipped_steps.ranges],
             "schedule": explanation.schedule,
             "expected_of": plan.epoch_samples or explain_facts.PER_UNENDING,
@@ -134,12 +135,13 @@ def _describe_batch(explanation: explain_facts.Explanation) -> str:
 
 def _describe_epoch(explanation: explain_facts.Explanation) -> str:
     plan, run = explanation.plan, explanation.run
-    if plan.epoch_batches is None:
+    if plan.timeline.epoch_steps is None:
         return "endless (no `epoch`)"
+    length = plan.timeline.length(0)
     if plan.batching.batched:
-        steps = report.pluralize(plan.epoch_batches, "batch", "batches")
+        steps = report.pluralize(length, "batch", "batches")
     else:
-        steps = report.pluralize(plan.epoch_batches * run.canonical_ranks, "sample")
+        steps = report.pluralize(length * run.canonical_ranks, "sample")
     across = ", across all ranks" if run.ranks > 1 else ""
     samples = f" = {report.pluralize(plan.epoch_samples, 'sample')}{across}" if plan.epoch_samples else ""
     return f"{steps} per {'canonical ' if plan.batching.windowed else ''}rank{samples}"
@@ -184,7 +186,7 @@ def _describe_schedule(explanation: explain_facts.Explanation) -> str:
     steps = explanation.schedule
     if len(steps) == 1:
         return "one step"
-    span = "an epoch" if explanation.plan.epoch_batches else f"{explain_facts.PER_UNENDING:,} samples"
+    span = "an epoch" if explanation.plan.timeline.epoch_steps else f"{explain_facts.PER_UNENDING:,} samples"
     starts = report.join_names([f"{step.batch:,}{' (ramp)' * step.ramp}" for step in steps[1:]])
     return f"shares change at batch {starts}; the table of sources shows their means over {span}"
 

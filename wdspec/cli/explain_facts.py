@@ -512,7 +512,7 @@ def _plan_leaf(
         if samples is None:
             samples, estimated = measured.samples * shards, shards > 1 or not measured.whole
         held_bytes = min(held, max(1.0, samples / plan.topology.slots)) * measured.sample_bytes
-    batches = plan.epoch_batches or -(-PER_UNENDING // plan.batching.global_size)
+    batches = plan.timeline.epoch_steps or -(-PER_UNENDING // plan.batching.global_size)
     share = float(plan.mean_shares(batches)[plan.sources.index(source)] if plan.schedule else source.share)
     return replace(
         leaf,

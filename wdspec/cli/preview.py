@@ -205,7 +205,7 @@ class SpecPreview:
         """The shares of the sources in the spec, and those of the first epoch (or a million samples)."""
         plan = self.explanation.plan
         size = plan.batching.global_size
-        found = simulate(plan, max(1, min(plan.epoch_batches or MOST_DRAWN, MOST_DRAWN // size)))
+        found = simulate(plan, max(1, min(plan.timeline.end(0) or MOST_DRAWN, MOST_DRAWN // size)))
         return found.expected / max(1, found.expected.sum()), found.drawn / max(1, found.drawn.sum())
 
 
@@ -231,10 +231,12 @@ def build_preview(
         advance: called after each source.
     """
     spec, problems = explanation.spec, list(explanation.warnings())
-    last = explanation.plan.epoch_batches if spec.is_pass else None
+    timeline = explanation.plan.timeline
+    last = timeline.epoch_steps if timeline.is_pass else timeline.stop
     if last is not None and step >= last:
+        what = "a pass" if timeline.is_pass else "the run"
         raise UsageError(
-            f"{title}: a pass has {pluralize(last, 'batch', 'batches')}; choose a --step below {last:,}"
+            f"{title}: {what} has {pluralize(last, 'batch', 'batches')}; choose a --step below {last:,}"
         )
     sources = []
     for explained in explanation.active:
@@ -383,11 +385,10 @@ def _parts(preview: SpecPreview, axes: Axes) -> dict[str, Any]:
         cut = f", of which the first {width:,} are shown" if width < plan.batching.global_size else ""
         caption += f"; a column is a global batch of {plan.batching.global_size:,}{cut}"
     epoch = "the stream has no end"
-    if plan.epoch_batches is not None:
+    if plan.timeline.epoch_steps is not None:
+        steps = plan.timeline.length(0)
         samples = plan.epoch_samples
-        length = (
-            pluralize(samples, "sample") if samples else pluralize(plan.epoch_batches, "batch", "batches")
-        )
+        length = pluralize(samples, "sample") if samples else pluralize(steps, "batch", "batches")
         epoch = f"an epoch is {length}"
     return {
         "spec": preview,
@@ -531,7 +532,8 @@ def strip(plan: Plan, first: int = 0) -> tuple[str, int, int]:
     )  # a step without a batch is one sample of each rank, so use columns of 32
     if plan.batching.batched:
         most = min(64, most)
-    left = (plan.epoch_batches or most) - (first if plan.finite is not None else 0)
+    end = plan.timeline.end(first)
+    left = most if end is None else end - first
     batches = max(1, min(left, most))
     drawn = drawn_sources(plan, batches, first)
     if plan.batching.batched:

@@ -54,7 +54,7 @@ def first_samples(
     log_skipped_errors()
     count = count if spec.limit is None else min(count, spec.limit)
     reader = sample_reader(spec.model_copy(update={"limit": count}), workers=workers)
-    batches = reader.plan.epoch_batches
+    batches = reader.plan.timeline.end(0)
     budgets = reader.budgets.values()
     columns = skip_columns(
         spec,

@@ -51,7 +51,7 @@ def simulate(
     if epochs is not None and batches is not None:
         raise click.UsageError("--epochs and --batches both set the length; pass only one of them")
     explanation = explain_spec(choice.load(), ranks, workers, 0, probe=probe)
-    if epochs is not None and explanation.plan.epoch_batches is None:
+    if epochs is not None and explanation.plan.timeline.epoch_steps is None:
         raise click.UsageError("the spec is endless (no `epoch`), so --epochs has no meaning; pass --batches")
     result = simulate_facts.simulation_result(explanation, epochs, batches)
     show_report(SimulateReport(result), form)
@@ -81,7 +81,7 @@ class SimulateReport:
     def as_json(self) -> dict[str, Any]:
         result, explanation, simulation = self.result, self.result.explanation, self.result.simulation
         plan, run = explanation.plan, explanation.run
-        epoch = {"batches": plan.epoch_batches, "samples": plan.epoch_samples}
+        epoch = {"batches": plan.timeline.epoch_steps, "samples": plan.epoch_samples}
         opened, different = result.open_shards
         return {
             **explanation.heading(unit=plan.unit),
@@ -92,7 +92,7 @@ class SimulateReport:
                 "per_rank": plan.batching.global_size // run.ranks,
                 "global": plan.batching.global_size,
             },
-            "epoch": None if plan.epoch_batches is None else epoch,
+            "epoch": None if plan.timeline.epoch_steps is None else epoch,
             "drawn": {
                 name: getattr(simulation, name) for name in ("batches", "samples", "padding", "epochs")
             },
@@ -139,7 +139,7 @@ def _summary(result: simulate_facts.SimulationResult) -> Iterator[Row]:
 
 
 def _extent(result: simulate_facts.SimulationResult) -> str:
-    length, batches = result.explanation.plan.epoch_batches, result.simulation.batches
+    length, batches = result.explanation.plan.timeline.epoch_steps, result.simulation.batches
     if length is None:
         return "endless"
     if batches % length:
@@ -173,7 +173,7 @@ def _totals(result: simulate_facts.SimulationResult) -> Table:
 
 def _epochs(result: simulate_facts.SimulationResult) -> Table:
     plan, simulation = result.explanation.plan, result.simulation
-    complete = simulation.batches // (plan.epoch_batches or simulation.batches)
+    complete = simulation.batches // (plan.timeline.epoch_steps or simulation.batches)
     columns: Columns = {
         "source": lambda each: each.explanation.indented,
         "expected>": lambda each: report.number(each.share * (plan.epoch_samples or 0)),

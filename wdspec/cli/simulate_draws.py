@@ -85,7 +85,7 @@ def simulate(
     members = np.zeros((width, len(plan.sources) if groups is None else len(groups)), dtype=np.int64)
     for column, group in enumerate([[n] for n in range(width - 1)] if groups is None else groups):
         members[list(group), column] = 1
-    epoch = plan.epoch_batches or batches
+    epoch = plan.timeline.epoch_steps or batches
     step = max(topology.workers * -(-A_CALL // plan.batching.per_slot), AT_ONCE // size)
     batches_of = plan.draws().batches if plan.finite is None else _pass_batches(plan.finite)
 

@@ -145,10 +145,12 @@ class SimulationResult:
                 f"the size of {join_names(unknown)} is unknown, and so are its passes; declare `samples:`"
                 " or read headers with --probe"
             )
-        if plan.epoch_batches is not None and simulation.batches < plan.epoch_batches:
+        if simulation.batches == plan.timeline.stop:
+            yield f"`on_exhausted: stop` ends the run after {simulation.batches:,} batches"
+        elif plan.timeline.epoch_steps is not None and simulation.batches < plan.timeline.length(0):
             yield (
-                f"only the first {simulation.batches:,} of the {plan.epoch_batches:,} batches of an epoch were drawn; "
-                "--epochs 1 draws them all"
+                f"only the first {simulation.batches:,} of the {plan.timeline.length(0):,} batches of an epoch were "
+                "drawn; --epochs 1 draws them all"
             )
         if plan.finite is not None:
             return
@@ -176,6 +178,8 @@ def simulation_result(explanation: Explanation, epochs: int | None, batches: int
         )
     if batches is None:
         batches = _batches(plan, epochs)
+    if plan.timeline.stop is not None:
+        batches = min(batches, plan.timeline.stop)
     places = {source.name: number for number, source in enumerate(plan.sources)}
     leaves = [each for each in explanation.sources if each.name in places and not each.nested]
     grouped = [
@@ -200,7 +204,7 @@ def simulation_result(explanation: Explanation, epochs: int | None, batches: int
 
 
 def _batches(plan: Plan, epochs: int | None) -> int:
-    length = plan.epoch_batches
+    length = plan.timeline.epoch_steps
     if length is None:
         return ENDLESS
     if epochs is not None:

@@ -123,8 +123,7 @@ def _from_start(dataset: Any) -> Any:
 
 def _check_accumulation(loader: Loader, accumulation: int) -> None:
     """Warn if the Trainer could lose an update: after a resume, it counts batches from the restart."""
-    epoch = loader.plan.epoch_batches
-    batches = 0 if epoch is None else epoch * loader.run.items_per_step
+    batches = 0 if loader.plan.timeline.epoch_steps is None else len(loader)
     if batches % accumulation:
         warn_user(
             f"an epoch has {batches} batches, which is not a multiple of gradient_accumulation_steps={accumulation}: "

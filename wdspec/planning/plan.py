@@ -22,6 +22,7 @@ from wdspec.planning.shares import (
     segment_offset,
     starting_batches,
 )
+from wdspec.planning.timeline import Timeline
 from wdspec.planning.topology import Topology
 from wdspec.spec.language.display import as_html
 from wdspec.spec.language.values import MOST_SAMPLES
@@ -81,8 +82,8 @@ class Plan:
     """Sources with a share above 0, sorted by name, so that their order in the spec does not matter."""
     off: tuple[str, ...]
     """Names of the sources whose share is 0."""
-    epoch_batches: int | None
-    """E: global batches in an epoch; each rank takes part in all of them. None if the stream is endless."""
+    timeline: Timeline
+    """The steps of an epoch, each a global batch in which every rank takes part, and where the stream stops."""
     finite: Pass | None = None
     """With `epoch: pass`, which slot reads which sample; shares and draws then have no effect."""
     unit: str = "sample"
@@ -104,10 +105,10 @@ class Plan:
             facts.append(("window", f"{batching.per_slot:,} samples"))
         elif batching.batched:
             facts.append(("global batch", f"{batching.global_size:,}"))
-        if self.epoch_batches is not None and batching.windowed:
-            facts.append(("epoch", f"{self.epoch_batches:,} batches of each canonical rank"))
-        elif self.epoch_batches is not None:
-            facts.append(("epoch", f"{self.epoch_batches * batching.global_size:,} samples"))
+        if self.timeline.epoch_steps is not None and batching.windowed:
+            facts.append(("epoch", f"{self.timeline.epoch_steps:,} batches of each canonical rank"))
+        elif self.timeline.epoch_steps is not None:
+            facts.append(("epoch", f"{self.timeline.epoch_steps * batching.global_size:,} samples"))
         columns = ("source", "shards", "share", "held for shuffling", "shards in turn")
         rows: list[tuple[str, ...]] = [
             (
@@ -169,38 +170,11 @@ class Plan:
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples of an epoch over all ranks, without padding, or None if unknown."""
-        if self.epoch_batches is None or self.batching.windowed:
+        """Samples of the first epoch over all ranks, without padding, or None if unknown."""
+        if self.timeline.epoch_steps is None or self.batching.windowed:
             return None
-        places = self.epoch_batches * self.batching.global_size
+        places = self.timeline.length(0) * self.batching.global_size
         return places if self.finite is None else min(self.finite.samples, places)
-
-    @property
-    def last_batch(self) -> int | None:
-        """J of the first batch that `on_exhausted: stop` leaves out; None if the stream does not end."""
-        return self.exhausted[-1].start if self.exhausted and self.exhausted[-1].then == "stop" else None
-
-    def epoch_of(self, batch: int) -> int:
-        """Return the epoch of global batch J, from 0; an endless stream is epoch 0."""
-        return batch // self.epoch_batches if self.epoch_batches else 0
-
-    def epoch_end(self, batch: int) -> int | None:
-        """Return J of the first batch after the epoch of batch J; None for an endless stream."""
-        length, last = self.epoch_batches, self.last_batch
-        end = (batch // length + 1) * length if length else None
-        return end if last is None else max(batch, last) if end is None else max(batch, min(end, last))
-
-    def require_epoch(self) -> int:
-        """Return E, the number of global batches in an epoch.
-
-        Raises:
-            TypeError: the stream is endless, so it has no length.
-        """
-        if self.epoch_batches is None:
-            raise TypeError(
-                "this stream is endless and has no length: set `epoch:` in the spec (samples or batches)"
-            )
-        return self.epoch_batches
 
     def pass_turns(self, rank: int, worker: int, most: int) -> dict[str, list[ShardUrl]]:
         """Return the first `most` shards that slot (c, k) reads from each source in a pass, by source name."""
@@ -214,11 +188,6 @@ class Plan:
                 source.shards[source.order.entry(0, count.place(turn)).shard] for turn in turns
             ]
         return read
-
-    def pass_start(self, batch: int) -> int:
-        """Return the first batch of the first pass that starts at batch J or later. Requires `epoch: pass`."""
-        assert self.finite is not None, "only `epoch: pass` has a pass"
-        return -(-batch // self.finite.batches) * self.finite.batches
 
     def slot_of_batch(self, batch: int) -> tuple[int, int]:
         """Return (k, m) for global batch J: canonical worker k = J mod K serves it as its m-th batch, m = ⌊J/K⌋.
@@ -291,11 +260,16 @@ def make_plan(
         draw=spec.mix.draw,
         sources=tuple(sources),
         off=tuple(source.name for source in leaves if not largest[source.name]),
-        epoch_batches=count_epoch_batches(spec, batching),
+        timeline=Timeline(count_epoch_batches(spec, batching), _stop_of(exhausted)),
         unit=spec.mix.unit,
         schedule=tuple(schedule),
         exhausted=exhausted,
     )
+
+
+def _stop_of(exhausted: Sequence[Exhaustion]) -> int | None:
+    """Return J of the first step that `on_exhausted: stop` leaves out."""
+    return exhausted[-1].start if exhausted and exhausted[-1].then == "stop" else None
 
 
 def _plan_pass(
@@ -334,7 +308,7 @@ def _plan_pass(
         draw="pass",
         sources=tuple(sources),
         off=(),
-        epoch_batches=finite.batches,
+        timeline=Timeline(finite.batches, is_pass=True),
         finite=finite,
     )
 

@@ -134,7 +134,7 @@ class SingleProcessIteration(Iterator[Any]):
         """Return whether the iteration is at the end of its epoch."""
         stream = self._stream
         is_between = stream.step > self._first and not stream.items_given
-        end = stream.run.plan.epoch_end(stream.step - 1) if is_between else None
+        end = stream.timeline.end(stream.step - 1) if is_between else None
         return {"at_end": self._at_end or (end is not None and end <= stream.start)}
 
     def load_state_dict(self, state: Mapping[str, bool]) -> None:
@@ -199,7 +199,7 @@ class DataLoaderWorker:
         self._in_progress, self._ended = False, self._end()
 
     def _end(self) -> int | None:
-        return self.stream.run.plan.epoch_end(self.stream.start_from(self._first))
+        return self.stream.timeline.iteration(self._first, self.stream.skipped)[1]
 
     def _refusal(self) -> str | None:
         options, run = self._options | DataLoaderOptions.of_callers(), self.stream.run
@@ -239,7 +239,7 @@ class DataLoaderWorker:
     def _uneven_skip(self) -> StepRanges | None:
         """Return steps of the next iteration of which some workers would skip more than others."""
         stream, first = self.stream, self._first if self._ended is None else self._ended
-        end = stream.run.plan.epoch_end(stream.start_from(first))
+        end = stream.timeline.iteration(first, stream.skipped)[1]
         for start, stop in stream.skipped.within(first, end).ranges:
             if stop != end and (stop - start) % self._workers:
                 return StepRanges(((start, stop),))

@@ -50,7 +50,7 @@ class Position:
             "batch": self.step,
             "given": self.items_given,
             "items": run.items_per_step,
-            "epoch_batches": run.plan.epoch_batches,
+            "epoch_batches": run.plan.timeline.epoch_steps,
             "shared": run.plan.batching.shared,
             "digest": run.digest,
             "order": run.order,

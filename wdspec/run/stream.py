@@ -74,6 +74,7 @@ class Stream:
 
     def __init__(self, run: Run, steps: Steps, position: Position = Position(), stride: int = 1) -> None:  # noqa: B008
         self.run, self.steps = run, steps
+        self.timeline = run.plan.timeline
         self.iterations = 0
         """Number of the newest iteration; loading a state counts too."""
         self.on_step: dict[str, Callable[[Stream], object]] = {}
@@ -117,13 +118,7 @@ class Stream:
     @property
     def start(self) -> int:
         """J of the step that the next iteration starts with."""
-        return self.start_from(self.step) if self.skipped.ranges else self.step
-
-    def start_from(self, step: int) -> int:
-        """Return the step itself, or the one after its epoch if the rest of the epoch is skipped."""
-        length, end = self.run.plan.epoch_batches, self.run.plan.epoch_end(step)
-        is_over = length and end and step % length and self.skipped.following(step) >= end
-        return end if end and is_over else step
+        return self.timeline.iteration(self.step, self.skipped)[0]
 
     def _set_position(self, position: Position) -> None:
         self.step, self.items_given = position.step, position.items_given
@@ -164,9 +159,9 @@ class Stream:
         """
         iteration, is_restored = self.enter(iteration), self._is_restored
         self._is_restored = False
-        if self.run.plan.finite is not None and not is_restored:
-            self.go_to(Position(self.run.plan.pass_start(self.step)))
-        yield from self.read(iteration, self.run.plan.epoch_end(self.start))
+        if self.timeline.is_pass and not is_restored:
+            self.go_to(Position(self.timeline.next(self.step)))
+        yield from self.read(iteration, self.timeline.iteration(self.step, self.skipped)[1])
 
     def enter(self, iteration: int | None) -> int:
         """Return the number of an iteration whose first item is requested; None starts a new one.
@@ -317,35 +312,31 @@ class Resumable(ABC):
         Raises:
             TypeError: the spec has no `epoch:`.
         """
-        length, last = self.plan.require_epoch(), self.plan.last_batch
-        if last is not None:
-            length = min(length, max(0, last - self.epoch * length))
-        skipped = self.stream.skipped
-        if skipped:
-            first = self.epoch * length
-            length -= skipped.within(first, first + length).count
-        return length * self.run.items_per_step
+        stream = self.stream
+        return stream.timeline.length(stream.start, stream.skipped) * self.run.items_per_step
 
     @property
     def epoch(self) -> int:
         """The epoch of the next batch, from 0."""
-        return self.run.plan.epoch_of(self.stream.start)
+        return self.stream.timeline.epoch(self.stream.start)
 
     def set_epoch(self, epoch: int) -> None:
         """Check that the next iteration reads this epoch, or the rest of it. This never seeks.
 
         So `for epoch in range(loader.epoch, n): loader.set_epoch(epoch); …` also resumes from a state saved in the
-        middle of an epoch. With `epoch: pass`, any epoch is fine, since all passes are the same.
+        middle of an epoch. With `epoch: pass`, any epoch is fine, since all passes are the same; after `on_exhausted:
+        stop`, any later one, since all are empty.
 
         Raises:
             UsageError: the next iteration is in another epoch, or the stream is endless.
         """
-        start, length = self.stream.start, self.plan.epoch_batches
-        if self.plan.finite is not None or self.run.plan.epoch_of(start) == epoch:
+        timeline, start = self.stream.timeline, self.stream.start
+        current, length = timeline.epoch(start), timeline.epoch_steps
+        if timeline.is_pass or current == epoch or (timeline.is_over(start) and epoch > current):
             return
         if length is None:
             raise UsageError("this stream is endless and has no epochs; set `epoch:` in the spec")
-        current, inside = divmod(start, length)
+        inside = start % length
         is_inside = inside or self.stream.items_given
         raise UsageError(
             f"set_epoch({epoch}) checks the epoch and does not seek: the stream is at batch {inside} of epoch "

@@ -40,7 +40,7 @@ class SpecPipeline(SpecDataset, DataPipeline):
     @property
     def endless(self) -> bool:
         """Whether an iteration has no end."""
-        return self.run.plan.epoch_batches is None
+        return self.run.plan.timeline.epoch_steps is None
 
 
 def compile_spec(spec: Spec, seat: Seat, lock: LockLike = None) -> SpecPipeline:
