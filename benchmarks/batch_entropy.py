@@ -28,7 +28,7 @@ import webdataset
 import wdspec
 from wdspec.planning.topology import Seat
 from wdspec.run.run import make_run
-from wdspec.shards.shards import list_readable_shards
+from wdspec.shards.shards import list_readable_shards, plan_shards
 
 CLASSES, BATCH = 10, 64
 
@@ -65,7 +65,8 @@ def ours(paths: list[str], slot: int, slots: int, seed: int, **options: object) 
             "elastic": {"ranks": 1, "workers": slots},
         }
     )
-    reader = make_run(spec, list_readable_shards(spec), Seat(), slots).reader()
+    shards = list_readable_shards(spec)
+    reader = make_run(plan_shards(spec, shards, 1, slots), spec, shards, Seat(), slots).reader()
     number = slot
     while True:
         yield reader.batch(number)[0]["cls"]

@@ -29,7 +29,7 @@ from wdspec.read.source import StreamState, pack_slot
 from wdspec.run.position import Position
 from wdspec.run.run import Run, make_run
 from wdspec.run.state import merge_states
-from wdspec.shards.shards import list_readable_shards
+from wdspec.shards.shards import list_readable_shards, plan_shards
 
 PER_SHARD = 500
 BYTES = 100_000
@@ -86,7 +86,7 @@ def measure(ranks: int, workers: int, sources: int, shards: int, batches: int) -
     rng = random.Random(1)
     spec = spec_of(ranks, workers, sources, shards)
     listed = list_readable_shards(spec)
-    first = make_run(spec, listed, Seat(0, ranks), workers)
+    first = make_run(plan_shards(spec, listed, ranks, workers), spec, listed, Seat(0, ranks), workers)
     began = time.perf_counter()
     describe_order(spec, first.plan)
     hashed = time.perf_counter() - began

@@ -29,7 +29,7 @@ from wdspec.planning.topology import Seat
 from wdspec.run.run import make_run
 from wdspec.run.stats import Tally
 from wdspec.run.tasks import COUNTS_EVERY
-from wdspec.shards.shards import list_readable_shards
+from wdspec.shards.shards import list_readable_shards, plan_shards
 
 
 def time_of_collection(spec: wdspec.Spec) -> float:
@@ -60,7 +60,8 @@ def main() -> None:
         for sources in 1, 10, 50:
             dataset = [{"name": f"s{n}", "shards": shards, "weight": 1} for n in range(sources)]
             spec = wdspec.load({"dataset": dataset, "batch": 32})
-            run = make_run(spec, list_readable_shards(spec), Seat(0, 1), 1)
+            shards = list_readable_shards(spec)
+            run = make_run(plan_shards(spec, shards, 1, 1), spec, shards, Seat())
             reader, tally = run.reader(), Tally(1)
             batch = deliveries = 0
             reading = counting = 0.0

@@ -29,7 +29,7 @@ from wdspec.run.parcels import Bundle, Parcel
 from wdspec.run.run import make_run
 from wdspec.run.steps import Work
 from wdspec.run.tasks import Delivery, TaskReader
-from wdspec.shards.shards import list_readable_shards
+from wdspec.shards.shards import list_readable_shards, plan_shards
 from wdspec.spec.language.steps import StepRanges
 
 
@@ -68,7 +68,8 @@ def seconds(batches: Iterator[Any], count: int) -> float:
 def packing(spec: dict[str, Any], batches: int) -> float:
     """Microseconds a batch that a worker takes to pack the states of the slots that it read."""
     checked = wdspec.load(spec)
-    reader = make_run(checked, list_readable_shards(checked), Seat(), 0).reader()
+    shards = list_readable_shards(checked)
+    reader = make_run(plan_shards(checked, shards, 1, 0), checked, shards, Seat()).reader()
     times = []
     for number in range(batches):
         reader.batch(number)

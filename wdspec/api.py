@@ -3,8 +3,8 @@
     train.yaml ──load──▶ Spec ──list──▶ Shards ──plan──▶ Plan ──run──▶ Run ──▶ Loader ──▶ your training loop
      (text)             (validated)   (frozen URLs)   (pure numbers)  (reads)   (torch)
 
-Each arrow is one function: `load` (spec/load.py), `list_shards` (shards/shards.py), `make_plan` (planning/plan.py),
-`make_run` (run/run.py) and `Loader` (run/loader.py).
+Each arrow is one function: `load` (spec/load.py), `list_shards` and `plan_shards` (shards/shards.py), `make_run`
+(run/run.py) and `Loader` (run/loader.py).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wdspec.base.errors import UsageError, did_you_mean, install_command
-from wdspec.planning.plan import Plan, make_plan
-from wdspec.planning.topology import Seat, Topology, find_seat, find_seat_in_mesh
-from wdspec.shards.shards import LockLike, list_readable_shards, list_shards
+from wdspec.planning.plan import Plan
+from wdspec.planning.topology import Seat, find_seat, find_seat_in_mesh
+from wdspec.shards.shards import LockLike, list_readable_shards, list_shards, plan_shards
 from wdspec.spec.load import load
 from wdspec.spec.spec import Spec
 
@@ -68,8 +68,7 @@ def plan(
     shards = list_shards(checked, lock=lock)
     if ranks is None and checked.elastic is None:
         ranks = find_seat().world_size
-    topology = Topology.of(checked, ranks or 1, checked.loader.workers if workers is None else workers)
-    return make_plan(checked, shards.lists, topology, shards.counts)
+    return plan_shards(checked, shards, ranks or 1, checked.loader.workers if workers is None else workers)
 
 
 def compile(
@@ -169,7 +168,8 @@ def loader(
         raise _not_for_training(checked.map_batches.call)
     shards = list_readable_shards(checked, lock)
     workers, arguments = choose_arguments(checked.loader, num_workers, torch_arguments)
-    run = make_run(checked, shards, _choose_seat(rank, world_size, mesh, dim), workers)
+    seat = _choose_seat(rank, world_size, mesh, dim)
+    run = make_run(plan_shards(checked, shards, seat.world_size, workers), checked, shards, seat, workers)
     loader = Loader(run, workers, **arguments)
     if run.seat.world_size > 1:
         check_ranks_agree(run)
@@ -194,7 +194,7 @@ def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
     update = {"batch": None, "epoch": spec.epoch if spec.is_pass else None}
     spec = spec.model_copy(update={**update, "limit": spec.limit if spec.is_pass else None})
     shards = list_readable_shards(spec)
-    plan = make_plan(spec, shards.lists, Topology.of(spec, 1, workers or 0), shards.counts)
+    plan = plan_shards(spec, shards, 1, workers or 0)
     return Reader(plan, shards.parts(spec), range(1), spec)
 
 

@@ -93,7 +93,9 @@ def test_a_share_of_zero_is_off_and_all_zero_is_an_error():
 def test_epochs_are_whole_global_batches():
     data = (source("a"),)
     assert (
-        planned(Spec(dataset=data, batch=Batch(size=10), epoch=Epoch(samples=105)), ranks=2).timeline.epoch_steps
+        planned(
+            Spec(dataset=data, batch=Batch(size=10), epoch=Epoch(samples=105)), ranks=2
+        ).timeline.epoch_steps
         == 5
     )
     assert (
@@ -104,7 +106,9 @@ def test_epochs_are_whole_global_batches():
     )
     assert planned(Spec(dataset=data, epoch=Epoch(samples=9)), ranks=2).timeline.epoch_steps == 4
     assert (
-        planned(Spec(dataset=data, epoch=Epoch(samples=90), limit=30, batch=Batch(size=10))).timeline.epoch_steps
+        planned(
+            Spec(dataset=data, epoch=Epoch(samples=90), limit=30, batch=Batch(size=10))
+        ).timeline.epoch_steps
         == 3
     )
     assert planned(Spec(dataset=data)).timeline.epoch_steps is None

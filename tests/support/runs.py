@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import wdspec
 from wdspec.planning.topology import Seat
 from wdspec.run.run import make_run
-from wdspec.shards.shards import Shards, list_readable_shards
+from wdspec.shards.shards import Shards, list_readable_shards, plan_shards
 from wdspec.spec.spec import Spec
 
 
@@ -23,7 +23,9 @@ class Listed:
 
     def run(self, seat=None, workers=1):
         """What a rank reads with this many workers; rank 0 of 1 by default."""
-        return make_run(self.spec, self.shards, seat or Seat(), workers)
+        seat = seat or Seat()
+        plan = plan_shards(self.spec, self.shards, seat.world_size, workers)
+        return make_run(plan, self.spec, self.shards, seat, workers)
 
     @property
     def parts(self):

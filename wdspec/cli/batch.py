@@ -28,7 +28,7 @@ from wdspec.read.transform import Process, SourceParts, Transform, UserFunctions
 from wdspec.run.position import Position
 from wdspec.run.run import Run, make_run
 from wdspec.run.state import check_undamaged
-from wdspec.shards.shards import list_readable_shards
+from wdspec.shards.shards import list_readable_shards, plan_shards
 from wdspec.spec.language.options import Elastic
 from wdspec.spec.language.values import MASK
 from wdspec.spec.spec import Source, Spec
@@ -171,7 +171,8 @@ def trace_step(
     is_known = spec.elastic is not None or state is not None
     assumed = () if is_known else tuple(name for name, number in stated.items() if number is None)
     run_ranks, spec = _canonical(spec, ranks, workers, state)
-    run = make_run(spec, list_readable_shards(spec), Seat(0, 1), 1)
+    shards = list_readable_shards(spec)
+    run = make_run(plan_shards(spec, shards, 1, 1), spec, shards, Seat())
     number = _number(run, step, epoch)
     position = Position() if state is None else Position.from_state(state, run)
     is_skipped = number in position.skipped | spec.skipped_steps.within(position.step)

@@ -21,11 +21,11 @@ from wdspec.fields.codecs.image_decoder import ImageDecoder
 from wdspec.fields.decode import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.blocks import CHUNK
-from wdspec.planning.plan import Plan, SourcePlan, choose_batching, make_plan
+from wdspec.planning.plan import Plan, SourcePlan, choose_batching
 from wdspec.planning.shares import shares_of_steps
 from wdspec.planning.topology import Seat, Topology, find_seat
 from wdspec.read.transform import SourceParts
-from wdspec.shards.shards import Shards, list_shards
+from wdspec.shards.shards import Shards, list_shards, plan_shards
 from wdspec.spec.language.samples import Call
 from wdspec.spec.language.selection import describe_fraction
 from wdspec.spec.measurements import MeasuredSource, Measurements
@@ -340,7 +340,7 @@ def explain_spec(
     """
     run = _run(spec, ranks, workers)
     shards = list_shards(spec, storage_of=storage_of, frozen=frozen)
-    plan = make_plan(spec, shards.lists, run.topology, shards.counts)
+    plan = plan_shards(spec, shards, run.topology.ranks, run.topology.workers)
     planned = {source.name: source for source in plan.sources}
     advice: list[Advice] = []
     measures: dict[str, Measure] = {}
@@ -486,13 +486,10 @@ def _run(spec: Spec, ranks: int | None, workers: int | None) -> PlannedRun:
     rank_why = (
         "--ranks" if ranks is not None else "of the running job" if seat.world_size > 1 else "one process"
     )
-    elastic = spec.elastic
-    if elastic is None:
+    topology = Topology.of(spec, seat.world_size, spec.loader.workers if workers is None else workers)
+    if spec.elastic is None:
         worker_why = "--workers" if workers is not None else f"loader.workers is {spec.loader.workers}"
-        workers = spec.loader.workers if workers is None else workers
-        topology = Topology(seat.world_size, max(1, workers))
         return PlannedRun(topology, topology.ranks, topology.workers, f"{rank_why}, {worker_why}")
-    topology = Topology(elastic.ranks, elastic.workers)
     if ranks is None and seat.world_size == 1:
         seat = Seat(0, topology.ranks)
     shared = choose_batching(spec, topology.ranks).shared

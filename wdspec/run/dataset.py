@@ -16,6 +16,7 @@ from wdspec.run.state import State
 from wdspec.run.stats import RunStats
 from wdspec.run.steps import Here
 from wdspec.run.stream import Resumable, Stream
+from wdspec.shards.shards import plan_shards
 
 
 class SpecDataset(Resumable, IterableDataset[Any]):
@@ -64,7 +65,8 @@ class SpecDataset(Resumable, IterableDataset[Any]):
         if self._worker is None:
             end_with_parent()
             run = self._stream.run
-            run = make_run(run.spec, run.shards, run.seat, info.num_workers)
+            plan = plan_shards(run.spec, run.shards, run.seat.world_size, info.num_workers)
+            run = make_run(plan, run.spec, run.shards, run.seat, info.num_workers)
             self._worker = DataLoaderWorker(
                 run, self._stream.position, info.id, info.num_workers, self._starts, self._options
             )

@@ -10,9 +10,9 @@ from itertools import chain
 from typing import Any
 
 from wdspec.planning.digest import describe_order, describe_samples, digest, digest_windows
-from wdspec.planning.plan import Plan, make_plan
+from wdspec.planning.plan import Plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
-from wdspec.planning.topology import Seat, Topology
+from wdspec.planning.topology import Seat
 from wdspec.read.batch import as_tuple, build_collate
 from wdspec.read.packing import build_window_collate
 from wdspec.read.reader import Reader, SlotTable
@@ -117,23 +117,21 @@ class Run:
         return Run, (*fields, self.order, self.digest, self.samples, self.sources)
 
 
-def make_run(spec: Spec, shards: Shards, seat: Seat, workers: int) -> Run:
-    """Plan a spec over its canonical topology (else the one that reads it), and return what this rank reads.
+def make_run(plan: Plan, spec: Spec, shards: Shards, seat: Seat, workers: int = 0) -> Run:
+    """Return what one rank reads of a plan.
 
     Args:
-        spec: the checked spec.
-        shards: its shards.
+        plan: the plan (`plan_shards`).
+        spec: its spec.
+        shards: the shards of the spec.
         seat: which rank this is.
         workers: workers per rank; 0 reads in the process of the rank.
 
     Raises:
-        UsageError: the ranks or workers do not divide the canonical ones; shares, batch and epoch do not fit.
+        UsageError: the ranks or workers do not divide the canonical ones.
     """
-    topology = Topology.of(spec, seat.world_size, workers)
-    if spec.elastic is not None:
-        topology.check_workers(workers)
-    plan = make_plan(spec, shards.lists, topology, shards.counts)
-    shared = plan.batching.shared
+    plan.topology.check_workers(workers)
+    topology, shared = plan.topology, plan.batching.shared
     places, ranks = seat.places(topology, shared), seat.canonical_ranks(topology, shared)
     first = ranks.start * shared
     # Hashing long lists of shards takes time: do it now, so that no state has to wait for it.

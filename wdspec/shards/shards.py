@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from wdspec.base.errors import SpecError, UsageError, warn_user
 from wdspec.base.user_code import secure_mode
 from wdspec.planning.passes import SourceCount
+from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.shares import largest_shares
+from wdspec.planning.topology import Topology
 from wdspec.read.selection import Selection
 from wdspec.read.transform import SourceParts
 from wdspec.shards.count import count_samples
@@ -62,6 +64,21 @@ class Shards:
             )
             for name, source in sources.items()
         }
+
+
+def plan_shards(spec: Spec, shards: Shards, ranks: int, workers: int) -> Plan:
+    """Plan a spec over its canonical topology: `elastic`, or else the ranks and workers that read it.
+
+    Args:
+        spec: the checked spec.
+        shards: its shards.
+        ranks: data-parallel ranks of the job.
+        workers: workers per rank; 0 if the rank's process reads.
+
+    Raises:
+        UsageError: shares, batch and epoch do not fit each other or the topology.
+    """
+    return make_plan(spec, shards.lists, Topology.of(spec, ranks, workers), shards.counts)
 
 
 def list_readable_shards(spec: Spec, lock: LockLike = None) -> Shards:

@@ -9,7 +9,7 @@ from wdspec.planning.topology import Seat
 from wdspec.run.dataset import SpecDataset
 from wdspec.run.ranks import check_ranks_agree
 from wdspec.run.run import make_run
-from wdspec.shards.shards import LockLike, list_readable_shards
+from wdspec.shards.shards import LockLike, list_readable_shards, plan_shards
 from wdspec.spec.spec import Spec
 from wdspec.webdataset.pipeline import DataPipeline
 
@@ -40,12 +40,13 @@ class SpecPipeline(SpecDataset, DataPipeline):
     @property
     def endless(self) -> bool:
         """Whether an iteration has no end."""
-        return self.run.plan.timeline.epoch_steps is None
+        return self.run.plan.timeline.end(0) is None
 
 
 def compile_spec(spec: Spec, seat: Seat, lock: LockLike = None) -> SpecPipeline:
     """List the shards of a spec, plan them, and return the pipeline that reads them at a seat, in this process."""
-    run = make_run(spec, list_readable_shards(spec, lock), seat, workers=1)
+    shards = list_readable_shards(spec, lock)
+    run = make_run(plan_shards(spec, shards, seat.world_size, 1), spec, shards, seat)
     if seat.world_size > 1:
         check_ranks_agree(run)
     return SpecPipeline(run)

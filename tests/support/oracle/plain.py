@@ -1,4 +1,4 @@
-"""Batches as plain Python values, so that those of the reference model and of the program can be compared and stored."""
+"""Batches as plain Python values, so that those of the model and of the program can be compared and stored."""
 
 from __future__ import annotations
 

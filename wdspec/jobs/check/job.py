@@ -17,11 +17,10 @@ from wdspec.jobs.check.look import ShardLook, look_at
 from wdspec.jobs.check.report_file import LockedShards, ReportFile
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import LiveCount, ShardFailed, ShardJob, measure_rate, skip_columns
-from wdspec.planning.plan import Plan, make_plan
-from wdspec.planning.topology import Topology
+from wdspec.planning.plan import Plan
 from wdspec.read.budget import MIN_SAMPLES
 from wdspec.shards.lock import check_harmless
-from wdspec.shards.shards import Shards, check_readable, list_shards
+from wdspec.shards.shards import Shards, check_readable, list_shards, plan_shards
 from wdspec.spec.language.values import SkipCause
 from wdspec.spec.measurements import reading_of
 from wdspec.spec.spec import Source, Spec
@@ -307,7 +306,7 @@ def _make_plan(spec: Spec, shards: Shards) -> Plan | None:
     if spec.is_pass:
         return None
     try:
-        return make_plan(spec, shards.lists, Topology.of(spec, 1, spec.loader.workers))
+        return plan_shards(spec, shards, 1, spec.loader.workers)
     except WdspecError:  # reported by `validate` and `explain`
         return None
 
