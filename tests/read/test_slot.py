@@ -9,7 +9,7 @@ from runs import Listed
 from shardmaking import write_source
 
 from wdspec.planning.topology import Seat
-from wdspec.read.slot import EndlessSlot
+from wdspec.read.slot import Mixture
 from wdspec.read.source import pack_slot
 from wdspec.spec.load import load
 
@@ -29,7 +29,7 @@ def slot_of(request, tmp_path_factory):
     run = Listed.of(spec).run(Seat(), 4)
 
     def make(state=None):
-        return EndlessSlot(run.plan, run.reader()._sources, run.plan.draws(), 0, 1, state)
+        return Mixture(run.plan, run.reader()._sources, run.plan.draws(), 0, 1, state)
 
     make.plan = run.plan
     return make

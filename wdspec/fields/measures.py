@@ -36,6 +36,7 @@ class Measures:
         constants: further fields, the same in every sample.
         keeps_decoded: whether values that have to be decoded replace the bytes in the raw samples, so that they are not
             decoded again.
+        is_finished: whether the samples are finished, so that values are read as they are.
     """
 
     def __init__(
@@ -45,10 +46,11 @@ class Measures:
         optional: Iterable[Path] = (),
         constants: Mapping[str, Any] | None = None,
         keeps_decoded: bool = False,
+        is_finished: bool = False,
     ) -> None:
         self._fields, self._paths, self._optional = fields, tuple(paths), frozenset(optional)
         self._constants = constants or {}
-        self._keeps_decoded = keeps_decoded
+        self._keeps_decoded, self._is_finished = keeps_decoded, is_finished
         self._layouts: dict[tuple[str, ...], list[Reader] | None] = {}
 
     def __call__(self, raw: dict[str, Any]) -> list[Any] | None:
@@ -116,6 +118,8 @@ class Measures:
         Args:
             decoded: gets the names of the fields that reading decodes for good.
         """
+        if self._is_finished:
+            return [_read_finished(path, path in self._optional) for path in self._paths]
         fields = self._fields.naming.arrange([name for name in names if not is_reserved(name)])
         return (
             None if fields is None else [self._reader(path, fields, names, decoded) for path in self._paths]
@@ -166,6 +170,25 @@ class Measures:
             return f"{width}x{height}"
 
         return bucket
+
+
+def _read_finished(path: Path, optional: bool) -> Reader:
+    """Return the function that reads the value at a path of a finished sample."""
+    name = str(path[0])
+
+    def read(sample: dict[str, Any]) -> Any:
+        if name in sample:
+            return _walk(sample[name], path, optional)
+        if optional:
+            return MISSING
+        raise FieldError(
+            f"`{describe_path(path)}` needs the field `{name}`, which the sample does not have; it has "
+            f"{listed_fields(list(sample))}",
+            code="D201",
+            field=name,
+        )
+
+    return read
 
 
 def _compose(function: Callable[..., Any] | None, readers: list[Reader] | None, absent: Any) -> Reader:

@@ -190,8 +190,11 @@ class SourceCount:
     def mark_before(self, turn: int, position: int) -> tuple[int, int, int]:
         """Return (positions before it, index, byte offset) of the last mark before a position of a turn's shard.
 
-        It is before the position by at least one, unless it is the start of the shard.
+        It is before the position by at least one, unless it is the start of the shard or all samples have positions.
         """
+        if self.has_all(turn):
+            index, offset = self.mark(turn, position)
+            return index, index, offset
         shard = self._shard(turn)
         kept = shard.again if self.is_part(turn) else shard.kept
         at = 0 if kept is None else bisect_left(kept.before, position)
@@ -235,6 +238,10 @@ class Pass:
         """A hash of the sample counts of all shards."""
         return key64(self.samples, *(",".join(map(str, count.ends)) for count in self.counts))
 
+    def last_batch(self, rank: int, worker: int) -> int:
+        """Return the number of the last batch of slot (c, k) that has samples; -1 if none has."""
+        return (self.batches - worker - 1) // self.topology.workers
+
     def slot_range(self, rank: int, worker: int) -> tuple[int, int]:
         """Return (first position, stop) of slot (c, k); positions from `samples` on are padding."""
         before, extra = divmod(self.batches, self.topology.workers)
@@ -249,6 +256,17 @@ class Pass:
             if low < high:
                 yield PassSegment(source, low - start, high - start)
             start += count.samples
+
+
+class WindowPlace(NamedTuple):
+    """Where a batch is in the windows of its slot."""
+
+    window: int
+    """The number of its window."""
+    first: int
+    """The number of the first batch of the window."""
+    end: int
+    """The number of the batch after the last one of the window."""
 
 
 @dataclass(frozen=True)
@@ -267,6 +285,21 @@ class WindowedPass(Pass):
     def digest(self) -> int:
         """A hash of the sample counts of all shards, and of the batches of all windows."""
         return key64(super().digest, repr(self.ends))
+
+    def last_batch(self, rank: int, worker: int) -> int:
+        """Return the number of the last batch of slot (c, k) that has samples; -1 if none has."""
+        ends = self.ends[self.topology.slot(rank, worker)]
+        return min(super().last_batch(rank, worker), ends[-1] - 1 if ends else -1)
+
+    def window_of(self, slot: int, batch: int) -> WindowPlace | None:
+        """Return the place of a batch of a slot in its windows; None if the slot has run dry."""
+        ends = self.ends[slot]
+        window = bisect_right(ends, batch)
+        return (
+            WindowPlace(window, ends[window - 1] if window else 0, ends[window])
+            if window < len(ends)
+            else None
+        )
 
     def slot_range(self, rank: int, worker: int) -> tuple[int, int]:
         """Return (first position, stop) of slot (c, k)."""

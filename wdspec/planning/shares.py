@@ -168,6 +168,15 @@ _Steps = list[tuple[int, dict[str, Fraction]]]
 """(at in global samples, share by leaf), ascending."""
 
 
+class LiveShares(NamedTuple):
+    """Shares that the caller set, from a global batch on."""
+
+    start: int
+    """J of the first batch that is drawn with these shares."""
+    shares: Mapping[str, float]
+    """Shares by name, as passed by the caller; a source of the top-level list that is not named gets no share."""
+
+
 @dataclass(frozen=True)
 class ScheduleSegment:
     """A part of the stream with constant shares; it ends where the next one starts."""
@@ -178,6 +187,8 @@ class ScheduleSegment:
     """Effective shares, one for each source of the plan; they sum to 1, and some may be 0."""
     offset: int = 0
     """Position in their sequence at which its even draws start."""
+    live: LiveShares | None = None
+    """The shares as they were set at run time; None for those of the spec."""
 
 
 def segment_offset(seed: int, kind: str, start: int) -> int:
@@ -315,15 +326,6 @@ def limit_passes(
     return limits, tuple(exhausted)
 
 
-class LiveShares(NamedTuple):
-    """Shares that the caller set, from a global batch on."""
-
-    start: int
-    """J of the first batch that is drawn with these shares."""
-    shares: Mapping[str, float]
-    """Shares by name, as passed by the caller; a source of the top-level list that is not named gets no share."""
-
-
 def checked_shares(spec: Spec, shares: Any) -> dict[str, float]:
     """Check shares that a caller passed, and return them as floats by name.
 
@@ -385,7 +387,8 @@ def live_segments(
                     source=name,
                 )
         offset = segment_offset(spec.seed, "shares set", start)
-        segments.append(ScheduleSegment(start, tuple(found[name] for name in names), offset))
+        effective = tuple(found[name] for name in names)
+        segments.append(ScheduleSegment(start, effective, offset, LiveShares(start, shares)))
     return tuple(segments)
 
 

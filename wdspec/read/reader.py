@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property, partial
 from itertools import chain, cycle
+from typing import Any
 
 from wdspec.base.errors import UsageError
 from wdspec.fields import memory
-from wdspec.planning.draws import Draws, ScheduledDraws
-from wdspec.planning.passes import Pass, WindowedPass
+from wdspec.planning.keys import key64
+from wdspec.planning.passes import WindowedPass
 from wdspec.planning.plan import Batching, Plan
-from wdspec.planning.shares import ScheduleSegment
+from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
 from wdspec.read.budget import Budget, PackedCounts
-from wdspec.read.pass_slot import FirstSample, PassReading, PassSlot, WindowPassSlot
-from wdspec.read.rows import TABLE_SUFFIXES, RowSlot, may_keep_rows
-from wdspec.read.slot import EndlessSlot, Slot
-from wdspec.read.stage import StagedSlot
+from wdspec.read.pass_part import FirstSample, Padding, PassPart, PassReading
+from wdspec.read.rows import TABLE_SUFFIXES, Columns, RowStream, may_keep_rows
+from wdspec.read.slot import LiveDraws, Mixture, SectionDraws, Slot
+from wdspec.read.source import SourceStream, split_places
+from wdspec.read.stage import Stage
 from wdspec.read.transform import LiveSource, Sample, SourceParts, UserFunctions
-from wdspec.read.windows import WindowPlanner, WindowSlot
-from wdspec.spec.language.samples import StageOption
+from wdspec.read.windows import Measurement, WindowPlanner, Windows
 from wdspec.spec.spec import Spec
 
 SlotTable = Mapping[int, bytes]
@@ -51,7 +53,7 @@ class Reader:
         table: SlotTable | None = None,
     ) -> None:
         self.plan, self.ranks = plan, ranks
-        self._stage, self._folder, collate = spec.stage, spec.folder, spec.batch and spec.batch.collate
+        self._spec, self._stage, collate = spec, spec.stage, spec.batch and spec.batch.collate
         self.budgets = {
             source.name: Budget(parts[source.name].errors, source.name) for source in plan.sources
         }
@@ -61,7 +63,7 @@ class Reader:
         lent = self._functions.generators if has_functions or self._stage is not None else None
         self._lent: AbstractContextManager[object] = lent or nullcontext()
         self._planner = WindowPlanner.of(spec) if plan.batching.windowed else None
-        choose = None if self._planner is None else self._planner.choose
+        choose = None if self._planner is None or self._stage is not None else self._planner.choose
         self._needs_samples = bool(self._planner or self._stage or (collate and collate.call))  # no columns
         self._sources = [
             LiveSource(
@@ -71,12 +73,16 @@ class Reader:
         ]
         self.segments: tuple[ScheduleSegment, ...] = ()
         """The shares that were set, by which batches are drawn."""
-        self._open_slot = self._slot_opener(plan)
+        tables = (each for each in self._sources if each.plan.shards[0].text.endswith(TABLE_SUFFIXES))
+        is_plain = plan.batching.batched and not self._needs_samples and plan.finite is None
+        self._stream = RowStream if is_plain and any(map(may_keep_rows, tables)) else SourceStream
         self._table = dict(table or {})
         """The states of slots that are not open."""
-        self._slots: dict[int, Slot] = {}
+        self._slots: dict[int, Slot[Sample]] = {}
         """The open slots, by number."""
-        self._rows: dict[int, dict[int, Slot]] = {}
+        self._mixtures: dict[int, Mixture[Any]] = {}
+        """The parts of the open slots that draw."""
+        self._rows: dict[int, dict[int, Slot[Sample]]] = {}
         """The open slots of each canonical worker, one per rank, by number."""
         self._failure: Exception | None = None
         self.rows = _batch_rows(spec, plan.batching, len(ranks))
@@ -171,13 +177,14 @@ class Reader:
         """Return the samples of the slot of global batch J, from that batch on."""
         k, m = self.plan.slot_of_batch(number)
         [slot] = self._row(k).values()
-        assert isinstance(slot, EndlessSlot), "passes and stages are not read one by one"
+        assert isinstance(slot, Mixture), "passes and stages are not read one by one"
         return slot.one_by_one(m)
 
     def measure_windows(self) -> list[list[tuple[list[float], float]]]:
-        """Return for each canonical rank the batches of the first window of its first slot (`WindowSlot.measure`)."""
+        """Return for each canonical rank the batches of the first window of its first slot (`Windows.measure`)."""
         slots = self._row(0).values()
-        return [slot.measure() for slot in slots if isinstance(slot, (WindowSlot, WindowPassSlot))]
+        planned = (slot.below if isinstance(slot, Padding) else slot for slot in slots)
+        return [slot.measure() for slot in planned if isinstance(slot, Windows)]
 
     def counts(self) -> dict[int, PackedCounts]:
         """Return the counts by number of the source, of the sources that changed since the last call."""
@@ -225,80 +232,76 @@ class Reader:
             if table.get(number) != slot.pack():
                 slot.close()
                 del self._slots[number]
+                self._mixtures.pop(number, None)
         self._table = dict(table)
         self._rows.clear()
         self._failure = None
 
     def draw_by(self, segments: tuple[ScheduleSegment, ...]) -> None:
         """Draw later batches by the shares that were set. Slots keep their buffers."""
-        self.segments = segments
-        plan = self.plan.with_shares(segments)
-        self._open_slot = self._slot_opener(plan)
-        draws = plan.draws()
-        for slot in self._slots.values():
-            slot.draw_by(draws)
+        self.segments = self._draws.segments = segments
+        if self._stage is None and self._planner is None:  # sections choose their draws themselves
+            self._draws.usual = self.plan.with_shares(segments).draws()
+            for mixture in self._mixtures.values():
+                mixture.draw_by(self._draws.usual)
 
     def close(self) -> None:
         """Close all open shards, forget the slots, and return the memory of batches."""
         self.restore({})
         self.rows.pool.clear()
 
-    def _slot_opener(self, plan: Plan) -> Callable[[int, int, bytes | None], Slot]:
-        """Return the function that opens slot (c, k) from its state: endless, after a stage, or of a pass."""
-        sources = self._sources
-        if plan.finite is not None:
-            return self._pass_opener(plan.finite)
-        draws, stage, planner = plan.draws(), self._stage, self._planner
-        tables = (each for each in sources if each.plan.shards[0].text.endswith(TABLE_SUFFIXES))
-        is_plain = plan.batching.batched and not self._needs_samples
-        endless = RowSlot if is_plain and any(map(may_keep_rows, tables)) else EndlessSlot
+    @cached_property
+    def _draws(self) -> LiveDraws:
+        """The draws of the mix."""
+        spec, names = self._spec, [source.name for source in self.plan.sources]
+        counts = {source.name: len(source.shards) for source in self.plan.sources}
 
-        def open_endless(rank: int, worker: int, state: bytes | None) -> EndlessSlot:
-            return endless(plan, sources, draws, rank, worker, state)
+        def build(live: LiveShares) -> ScheduleSegment:
+            return live_segments(spec, names, [live], lambda source: counts.get(source.name, 0))[0]
 
+        return LiveDraws(self.plan, sorted(source.name for source in spec.dataset), build)
+
+    @cached_property
+    def _pass(self) -> tuple[PassReading, FirstSample]:
+        """What reads the pass, and its first sample."""
+        finite, pack = self.plan.finite, None if self._planner is None else self._planner.batch.pack
+        assert finite is not None, "the plan is a pass"
+        packed = () if pack is None else pack.fields
+        return PassReading(finite, self._sources), FirstSample(finite, self._sources, packed)
+
+    def _open_slot(self, rank: int, worker: int, state: bytes | None) -> Slot[Sample]:
+        """Return slot (c, k), stacked up from the parts that the spec asks for."""
+        plan, finite, stage, planner = self.plan, self.plan.finite, self._stage, self._planner
+        number = plan.topology.slot(rank, worker)
+        inner, places = split_places(state, (stage is not None) + (planner is not None))
+        slot: Slot[Any]
+        draws: SectionDraws | None = None
+        if finite is not None:
+            reading, first = self._pass
+            slot = PassPart(reading, rank, worker)
+        else:
+            mixture: Mixture[Any] = Mixture(
+                plan, self._sources, self._draws.usual, rank, worker, inner, self._stream
+            )
+            self._mixtures[number] = mixture
+            slot, draws = mixture, SectionDraws(self._draws, mixture, worker)
+        if stage is not None and draws is not None:
+            generators = self._functions.generators
+            slot = Stage(slot, places[0], draws, stage, self._spec.folder, plan, number, generators)
+            draws = None
         if planner is not None:
-            return self._window_opener(planner, open_endless)
-        return open_endless if stage is None else self._stage_opener(stage, plan, open_endless)
+            measured: Slot[Any] = slot if stage is None else Measurement(slot, planner, self._sources)
+            keys = key64(plan.seed, "window", number), key64(plan.seed, "groups", worker)
+            find = partial(finite.window_of, number) if isinstance(finite, WindowedPass) else None
+            slot = Windows(measured, places[-1], planner, keys, draws, find)
+        if self._stream is RowStream:
+            slot = Columns(slot)
+        if finite is not None:
+            size = 1 if planner is not None else finite.per_slot
+            slot = Padding(slot, size, finite.last_batch(rank, worker), first, self._sources)
+        return slot
 
-    def _stage_opener(
-        self, stage: StageOption, plan: Plan, open_endless: Callable[[int, int, bytes | None], EndlessSlot]
-    ) -> Callable[[int, int, bytes | None], Slot]:
-        """Return the function that opens slot (c, k) after a stage."""
-        folder, generators = self._folder, self._functions.generators
-        return lambda rank, worker, state: StagedSlot(
-            stage,
-            folder,
-            plan,
-            rank,
-            worker,
-            lambda inner: open_endless(rank, worker, inner),
-            generators,
-            state,
-        )
-
-    def _pass_opener(self, finite: Pass) -> Callable[[int, int, bytes | None], Slot]:
-        """Return the function that opens slot (c, k) of a pass."""
-        reading, first = PassReading(finite, self._sources), FirstSample(finite, self._sources)
-        if self._planner is not None and isinstance(finite, WindowedPass):
-            given = self._planner, reading, finite, first, self.plan.seed
-            return lambda rank, worker, state: WindowPassSlot(*given, rank, worker)
-        return lambda rank, worker, state: PassSlot(reading, first, rank, worker)
-
-    def _window_opener(
-        self, planner: WindowPlanner, open_endless: Callable[[int, int, bytes | None], EndlessSlot]
-    ) -> Callable[[int, int, bytes | None], Slot]:
-        """Return the function that opens slot (c, k), whose batches are planned from windows."""
-        plan, draws = self.plan, self.plan.draws()
-
-        def draws_at(step: int) -> Draws | ScheduledDraws:
-            live = [segment for segment in self.segments if segment.start <= step]
-            return plan.draws_of(live[-1]) if live else draws
-
-        return lambda rank, worker, state: WindowSlot(
-            planner, plan, rank, worker, lambda inner: open_endless(rank, worker, inner), draws_at, state
-        )
-
-    def _row(self, worker: int) -> dict[int, Slot]:
+    def _row(self, worker: int) -> dict[int, Slot[Sample]]:
         """Return the slots of a canonical worker by number, one per rank, and open them if necessary."""
         if worker not in self._rows:
             numbers = {self.plan.topology.slot(rank, worker): rank for rank in self.ranks}

@@ -1,9 +1,9 @@
-"""Rows of tables that stay rows until they are batched: `RowSlot`, an `EndlessSlot` of columns instead of dicts.
+"""Rows of tables that stay rows until they are batched: `Columns`, a part of a slot.
 
 Samples of Parquet and Arrow files often need no step: they have no bytes to decode, and nothing else is done to them. A
 dict for each of them would take longer than reading its values. A *row* is a tuple instead: the names of its entries,
 then their values. Batches transpose rows; everyone else finds dicts in `TableRows`. Order, states and errors are those
-of `EndlessSlot`. Rows with nulls, and shards whose samples need a step, are dicts from the start.
+of other slots. Rows with nulls, and shards whose samples need a step, are dicts from the start.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, overload
 
 from wdspec.read.budget import Budget
-from wdspec.read.slot import EndlessSlot
+from wdspec.read.slot import Part
 from wdspec.read.source import SourceStream, StreamState
 from wdspec.read.transform import LiveSource, Process, Sample
 from wdspec.spec.language.values import SUFFIXES
@@ -100,19 +100,12 @@ class RowStream(SourceStream):
         return samples
 
 
-class RowSlot(EndlessSlot):
-    """A slot whose rows of tables become columns in a batch."""
-
-    _stream = RowStream
+class Columns(Part[Sample]):
+    """Batches whose rows of tables become columns: a `Slot` on a `Mixture` of `RowStream`s."""
 
     def take(self, m: int) -> Sequence[Sample]:
-        """Return the m-th batch of the slot: b samples."""
-        stream = self._streams[0]
-        if len(self._streams) == 1 and isinstance(stream, RowStream):
-            self._drawn_upto = self._look_ahead(m) + self._per_slot
-            samples: Sequence[Any] = stream.take(self._per_slot)
-        else:
-            samples = super().take(m)
+        """Return the m-th batch."""
+        samples: Sequence[Any] = self.below.take(m)
         if {*map(type, samples)} == {tuple}:
             layouts, *columns = zip(*samples, strict=False)
             if layouts.count(layouts[0]) == len(layouts):

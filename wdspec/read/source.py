@@ -9,6 +9,8 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -170,6 +172,14 @@ def pack_slot(states: list[StreamState]) -> bytes:
     return b"".join(map(StreamState.pack, states))
 
 
+def split_places(state: bytes | None, count: int) -> tuple[bytes | None, list[StreamState]]:
+    """Return the state of the lowest part of a slot, and the places of the `count` parts above it that have one."""
+    if not state or not count:
+        return state, [StreamState()] * count
+    states = unpack_slot(state)
+    return pack_slot(states[:-count]), states[-count:]
+
+
 def unpack_slot(data: bytes) -> list[StreamState]:
     """Return the states of the sources of a slot: the inverse of `pack_slot`."""
     return list(_unpack_all(data))
@@ -248,8 +258,16 @@ class SourceStream:
             write_last(self._packed[1], self._last)
         return self._packed[1]
 
-    def __iter__(self) -> Iterator[Sample]:
+    def __iter__(self) -> Iterator[Any]:
+        return self._samples
+
+    @cached_property
+    def _samples(self) -> Iterator[Any]:
         return self._iterate_ordered() if self._is_ordered else self._iterate_shuffled()
+
+    def take(self, count: int) -> list[Any]:
+        """Return the next samples."""
+        return list(islice(self._samples, count))
 
     def set_skipping(self, skipping: bool) -> None:
         """Set whether the following samples belong to a skipped step, and need not be decoded."""

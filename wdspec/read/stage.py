@@ -1,4 +1,4 @@
-"""One slot after a stage: a user function from iterator to iterator, which may hold samples back.
+"""`Stage`, a part of a slot: a user function from iterator to iterator, which may hold samples back.
 
 What a generator holds cannot be saved, and a state holds no samples. So the input of the stage ends after `every`
 samples. Then the stage yields what it held back and is empty: a *point* to resume from. A state is the state of the
@@ -12,15 +12,15 @@ that it takes, and for each that it yields. They are lent only while a batch is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import islice
 
 from wdspec.base.errors import SpecError, UsageError
-from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.keys import key64, random64
 from wdspec.planning.plan import Plan
 from wdspec.read.randomness import GlobalGenerators
-from wdspec.read.slot import EndlessSlot
-from wdspec.read.source import StreamState, pack_slot, unpack_slot
+from wdspec.read.slot import Part, SectionDraws, Slot
+from wdspec.read.source import StreamState
 from wdspec.read.transform import Sample, build_function
 from wdspec.spec.language.samples import Call, StageOption
 
@@ -30,33 +30,33 @@ _BARREN = 20
 """Consecutive points without a sample after which an error is raised."""
 
 
-class StagedSlot:
-    """The stream of a slot after a stage, read b samples at a time: a `Slot`.
+class Stage(Part[Sample]):
+    """What a stage yields, b samples at a time: a `Slot`.
 
     Args:
+        below: its input.
+        point: the place to resume from.
+        draws: chooses the draws of the input from one point to the next.
         stage: the stage, as the spec names it.
         folder: the folder of the spec, which is searched for the function first.
         plan: the plan.
-        rank, worker: c and k of the slot.
-        open: opens the slot before the stage from its state.
+        number: the number of the slot.
         generators: the random generators lent to the function; None if other threads draw from them.
-        state: the packed state to resume from; None starts at the beginning.
     """
 
     def __init__(
         self,
+        below: Slot[Sample],
+        point: StreamState,
+        draws: SectionDraws,
         stage: StageOption,
         folder: str,
         plan: Plan,
-        rank: int,
-        worker: int,
-        open: Callable[[bytes | None], EndlessSlot],
+        number: int,
         generators: GlobalGenerators | None,
-        state: bytes | None,
     ) -> None:
-        number, self._per_slot = plan.topology.slot(rank, worker), plan.batching.per_slot
-        *states, point = unpack_slot(state) if state else [StreamState()]
-        self._slot = open(pack_slot(states) if states else None)
+        super().__init__(below)
+        self._draws, self._per_slot = draws, plan.batching.per_slot
         self._stage = build_function(Call(call=stage.call, args=stage.args), "stage", {}, folder)
         self._name = stage.call
         self._batches = -(-stage.every // self._per_slot)
@@ -67,7 +67,11 @@ class StagedSlot:
         if generators is not None:
             generators.seed_random_too()
         self._yielded, self._repeated = 0, point.ordinal
-        self._point = (self._slot.pack(), self._next)
+        self._resumed = point if point.ordinal else None
+        """Where the input up to the next point was begun, before it is read again."""
+        self._point = (bytes(below.pack()), self._next)
+        self._turn = 0
+        """The batch that is being read."""
         if self._repeated:
             log.info(
                 "the stage %s resumes from its last point: slot %d processes %d samples again and drops them",
@@ -79,33 +83,34 @@ class StagedSlot:
 
     def take(self, m: int) -> list[Sample]:
         """Return the next b samples, in order, whatever m is."""
+        return list(self.samples(m))
+
+    def samples(self, m: int) -> Iterator[Sample]:
+        """Yield the next b samples, in order, whatever m is."""
+        self._turn = m
         while self._repeated:
             next(self._outputs)
             self._repeated -= 1
-        return [next(self._outputs) for _ in range(self._per_slot)]
+        return islice(self._outputs, self._per_slot)
 
     def skip(self, m: int) -> None:
         """Move past the next b samples, which the stage has to produce."""
         self.take(m)
 
-    def draw_by(self, draws: Draws | ScheduledDraws) -> None:
-        """Raise: `checked_shares` refuses to set shares before a stage."""
-        raise AssertionError("shares cannot be set before a stage")
-
     def pack(self) -> bytes:
         """The state after the last batch taken."""
-        slot, at = self._point
-        states = unpack_slot(slot)
-        return pack_slot([*states, StreamState(at, self._yielded + self._repeated)])
-
-    def close(self) -> None:
-        """Close all open shards."""
-        self._slot.close()
+        below, at = self._point
+        if self._resumed is not None:
+            return below + self._resumed.pack()
+        yielded = self._yielded + self._repeated
+        return below + self._draws.place(at, yielded).pack()
 
     def _run(self) -> Iterator[Sample]:
         barren = 0
         while True:
-            self._point, self._yielded = (self._slot.pack(), self._next), 0
+            self._point, self._yielded = (bytes(self.below.pack()), self._next), 0
+            self._draws.begin(self._turn, self._resumed)
+            self._resumed = None
             until = self._next + self._batches
             self._seed_output()
             for sample in self._check_outputs(self._stage(self._input(until))):
@@ -131,7 +136,7 @@ class StagedSlot:
 
     def _input(self, until: int) -> Iterator[Sample]:
         while self._next < until:
-            at, samples = self._next * self._per_slot, self._slot.take(self._next)
+            at, samples = self._next * self._per_slot, self.below.take(self._next)
             for number, sample in enumerate(samples, 1):
                 if number == len(samples):
                     self._next += 1

@@ -1,36 +1,35 @@
-"""One slot whose batches are planned from windows of samples, by what these cost or have in common.
+"""`Windows`, a part of a slot: batches that are planned from windows of samples, by what these cost or have in common.
 
-The slot reads a window of raw samples, measures them by their headers, and plans batches of them
+The part reads a window of raw samples, measures them by their headers, and plans batches of them
 (`planning/windows.py`). It decodes the samples of a batch when the batch is requested. A window starts where the last
-one ended, so a state is the state of the slot before the window, the number of the window, the turn at which it
-started, and how many of its batches were given. A resumed run reads and measures the window again, and decodes only the
-samples of the batches that remain.
+one ended, so a state is the state of the part below before the window, the number of the window, the turn at which it
+was begun, and how many of its batches were given. A resumed run reads and measures the window again, and decodes only
+the samples of the batches that remain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import islice, repeat
 from math import inf
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from wdspec.base.errors import FieldError, UsageError, WdspecError
+from wdspec.base.errors import FieldError, ShardError, UsageError, WdspecError
 from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.decode import one_line
 from wdspec.fields.measures import Measures, Reader
 from wdspec.fields.samples import MAX_LAYOUTS
 from wdspec.planning import windows
-from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.keys import key64
-from wdspec.planning.plan import Plan
+from wdspec.planning.passes import WindowPlace
 from wdspec.read.budget import Budget
-from wdspec.read.slot import EndlessSlot
-from wdspec.read.source import SIZE, StreamState, pack_place, unpack_slot
-from wdspec.read.transform import Process, Sample, SourceParts
+from wdspec.read.slot import Part, SectionDraws, Slot
+from wdspec.read.source import StreamState
+from wdspec.read.transform import LiveSource, Process, Sample, SourceParts
 from wdspec.spec.language.batch import Batch, Packing
 from wdspec.spec.language.expressions import parse_expression, parse_together
 from wdspec.spec.spec import Spec
@@ -49,6 +48,10 @@ class Finish:
     process: Process | None
     """Decodes it; None if measuring has already decoded all of it."""
     budget: Budget
+    drops: bool = False
+    """Whether `process` may leave out samples."""
+    is_counted: bool = False
+    """Whether the sample was counted as delivered before it was measured."""
 
 
 Candidate = tuple[float, Sequence[float], float, Hashable, Sample, Finish, int]
@@ -79,9 +82,9 @@ class CostedSamples(list[Sample]):
 class _Meter:
     """Measures the raw samples of a source, by the expressions of a batch."""
 
-    def __init__(self, planner: WindowPlanner, parts: SourceParts) -> None:
+    def __init__(self, planner: WindowPlanner, parts: SourceParts, is_finished: bool = False) -> None:
         batch, pack, self._text = planner.batch, planner.batch.pack, planner.cost
-        self._parts = parts
+        self._parts, self._is_finished = parts, is_finished
         self.function = None
         if self._text is not None and batch.is_by_function:
             self.function = import_function(self._text, "batch.cost", planner.folder)
@@ -101,6 +104,7 @@ class _Meter:
             expression.optional,
             parts.transform.tags,
             not batch.cuts_samples,
+            is_finished,
         )
         self._limits, self._balance = tuple(batch.limits), batch.balance
         self._multiple = pack.pad_to_multiple_of if pack else 1
@@ -116,8 +120,9 @@ class _Meter:
         It runs once for every sample.
         """
         layouts: dict[tuple[str, ...], tuple[Reader, Finish]] = {}
-        later, done = Finish(None if process is _keep else process, budget), Finish(None, budget)
-        only_decodes = self._parts.transform.only_decodes
+        drops, only_decodes = self._parts.drops_decoded, self._parts.transform.only_decodes
+        later = Finish(None if process is _keep else process, budget, drops, self._is_finished)
+        done = Finish(None, budget, is_counted=self._is_finished)
         is_plain, function = self._is_plain, self.function
         most = self._quick
 
@@ -153,6 +158,9 @@ class _Meter:
                 return weigh(raw, ordinal, sample)
             except Exception as error:
                 cause = _name(error).at(source=budget.source, url=raw["__url__"], key=raw["__key__"])
+                if self._is_finished:
+                    budget(cause, "map", url=raw["__url__"], key=raw["__key__"])
+                    return None
             try:
                 return self._parts.open.try_again(raw, cause, lambda stored: weigh(stored, ordinal, sample))
             except Exception as error:
@@ -239,8 +247,8 @@ class WindowPlanner:
 
     def batches(
         self, samples: Iterable[Candidate], window: int, turn: int, slot_key: int, step_key: int
-    ) -> Iterator[PlannedBatch]:
-        """Yield the batches of a window, in the order in which they are given.
+    ) -> Iterable[PlannedBatch]:
+        """Return the batches of a window, in the order in which they are given: a list if all samples are read first.
 
         Args:
             samples: the samples of the window.
@@ -253,7 +261,7 @@ class WindowPlanner:
             return self._gather(samples, step_key, turn)
         return self._plan(list(samples), key64(slot_key, window), turn)
 
-    def _plan(self, samples: Sequence[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
+    def _plan(self, samples: Sequence[Candidate], key: int, turn: int) -> list[PlannedBatch]:
         if self.notes_costs and not (turn and key % _NOTED):
             self._note_costs(samples)
         costs = np.fromiter(map(COST, samples), np.float64, len(samples))
@@ -268,8 +276,7 @@ class WindowPlanner:
             order = windows.balance([sum(samples[at][2] for at in batch) for batch in batches], turn)
         else:
             order = windows.permute(len(batches), key)
-        for number in order:
-            yield [samples[at] for at in batches[number]]
+        return [[samples[at] for at in batches[number]] for number in order]
 
     def _gather(self, samples: Iterable[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
         """Yield the batches of a window of `group_wait` samples, while it is read."""
@@ -302,7 +309,7 @@ def _cut(whole: Candidate, piece: windows.Piece, pack: Packing) -> Candidate:
         process = finish.process
     else:
         process = _cutting(finish, int(cost), start, stop, pack)
-    return float(stop - start), sums, weight, value, raw, Finish(process, finish.budget), ordinal
+    return float(stop - start), sums, weight, value, raw, replace(finish, process=process), ordinal
 
 
 def _cutting(finish: Finish, length: int, start: int, stop: int, pack: Packing) -> Process:
@@ -362,7 +369,7 @@ def _count(finish: Finish, samples: Sequence[Sample], costs: Sequence[float], pa
     """Count samples of a batch that are decoded."""
     budget = finish.budget
     budget.cost += sum(costs)
-    if finish.process is None:  # otherwise, it counts them
+    if finish.process is None and not finish.is_counted:  # otherwise, it counts them
         budget.delivered += len(costs)
     if packed is not None:
         budget.tokens += sum(_length(sample.get(packed)) for sample in samples)
@@ -395,93 +402,185 @@ def _check(value: Any, text: str | None, least: float = 1e-12) -> None:
     )
 
 
-class WindowSlot:
-    """The stream of a slot in batches that are planned from windows: a `Slot`.
+def pass_over(batch: PlannedBatch) -> bool:
+    """Count the samples of a batch that is skipped; return whether any of them can be decoded."""
+    is_there = False
+    for _, _, _, _, raw, finish, ordinal in batch:
+        if finish.process is not None and finish.drops and not is_there:
+            if finish.process(raw, ordinal) is None:
+                continue
+            finish.budget.delivered -= 1
+        is_there = True
+        finish.budget.dropped["skip"] += 1
+    return is_there
+
+
+class Measurement(Part[Candidate]):
+    """Finished samples with what they cost: a `Slot` of `Candidate`s on what a stage yields."""
+
+    def __init__(self, below: Slot[Sample], planner: WindowPlanner, sources: Sequence[LiveSource]) -> None:
+        super().__init__(below)
+        self._choosers = {
+            live.plan.name: _Meter(planner, live.parts, is_finished=True).chooser(live.budget, _keep)
+            for live in sources
+        }
+
+    def take(self, m: int) -> list[Candidate]:
+        """Return the samples of the m-th block, measured."""
+        return list(self.samples(m))
+
+    def samples(self, m: int) -> Iterator[Candidate]:
+        """Yield the samples of the m-th block, measured; those that cannot be measured are left out."""
+        for sample in self.below.samples(m):
+            missing = next(
+                (name for name in ("__source__", "__url__", "__key__") if name not in sample), None
+            )
+            if missing is not None or sample["__source__"] not in self._choosers:
+                raise UsageError(
+                    f"`stage` yielded a sample with {'an unknown' if missing is None else 'no'} "
+                    f"`{missing or '__source__'}`, which batches by cost need; copy `__key__`, `__url__` and "
+                    "`__source__` from one of the samples that it was made of"
+                )
+            found = self._choosers[sample["__source__"]](sample, 0, sample)
+            if found is not None:
+                yield found
+
+
+class Windows(Part[Sample]):
+    """Batches that are planned from windows: a `Slot`.
 
     Args:
+        below: the samples, measured; a window is a block of them.
+        place: the place to resume from.
         planner: how windows become batches.
-        plan: the plan.
-        rank, worker: c and k of the slot.
-        open: opens the slot that reads the samples, from its state.
-        draws_at: the draws of a window, by the J of the step at which it starts.
-        state: the packed state to resume from; None starts at the beginning.
+        keys: decide the order of batches (another one in each slot), and which group comes at a turn (the same in all
+            slots of a step).
+        draws: chooses the draws of a window; None if a part below does, or nothing is drawn.
+        find: in a pass, returns where the m-th batch is; None if the slot has run dry.
     """
 
     def __init__(
         self,
+        below: Slot[Candidate],
+        place: StreamState,
         planner: WindowPlanner,
-        plan: Plan,
-        rank: int,
-        worker: int,
-        open: Callable[[bytes | None], EndlessSlot],
-        draws_at: Callable[[int], Draws | ScheduledDraws],
-        state: bytes | None,
+        keys: tuple[int, int],
+        draws: SectionDraws | None = None,
+        find: Callable[[int], WindowPlace | None] | None = None,
     ) -> None:
-        [point] = unpack_slot(state[-SIZE:]) if state else [StreamState()]
-        self._slot = open(state[:-SIZE] if state else None)
-        self._start = bytes(self._slot.pack())
-        """The state of the slot before the window."""
-        self._planner, self._draws_at = planner, draws_at
-        slot = plan.topology.slot(rank, worker)
-        self._keys = key64(plan.seed, "window", slot), key64(plan.seed, "groups", worker)
-        self._worker, self._workers = worker, plan.topology.workers
-        self._window, self._given, self._turn = point.turn, point.ordinal, point.last
-        """The number of the window, how many of its batches were given, and the turn at which it started."""
+        super().__init__(below)
+        self._start = bytes(below.pack())
+        """The state of the part below before the window."""
+        self._planner, self._keys, self._draws, self._find = planner, keys, draws, find
+        self._window, self._given, self._turn = place.turn, place.ordinal, place.last
+        """The number of the window, how many of its batches were given, and the turn at which it was begun."""
+        self._resumed = place if place.ordinal else None
+        """The place in a window that has to be read again."""
         self._batches: Iterator[PlannedBatch] | None = None
+        """The batches of the window that were not given; None if it is not open."""
+        self._left = -1
+        """The number of these batches; below 0 if it is unknown."""
+        self._next = -1
+        """The next batch, in a pass."""
         self._packed = planner.batch.pack.fields[0] if planner.batch.pack else None
 
     def take(self, m: int) -> list[Sample]:
-        """Return the samples of the next batch, the slot's m-th. Those that cannot be decoded are left out."""
-        while not (samples := give(self._next(m), self._packed)):
+        """Return the samples of the next batch, the slot's m-th. Those that cannot be decoded are left out.
+
+        In a pass, it may have none.
+        """
+        while not (samples := give(self._find_batch(m), self._packed)) and self._find is None:
             pass
         return samples
 
     def skip(self, m: int) -> None:
-        """Move past the m-th batch of the slot without decoding its samples."""
-        for each in self._next(m):
-            each[5].budget.dropped["skip"] += 1
-
-    def draw_by(self, draws: Draws | ScheduledDraws) -> None:
-        """Do nothing: `draws_at` knows the shares that were set. They apply from the next window on."""
+        """Move past the m-th batch of the slot, without decoding its samples unless they may be dropped."""
+        while not pass_over(self._next_batch(m)):
+            pass
 
     def pack(self) -> bytes:
         """Return the state after the last batch taken."""
-        turn = self._turn if self._given else -1
-        return self._start + pack_place(self._window, self._given, turn)
+        if self._find is not None:
+            return b""
+        if self._resumed is not None:
+            return self._start + self._resumed.pack()
+        if self._draws is None:
+            return (
+                self._start + StreamState(self._window, self._given, self._turn if self._given else -1).pack()
+            )
+        return self._start + self._draws.place(self._window, self._given, has_turn=True).pack()
 
     def close(self) -> None:
         """Close all open shards."""
-        self._slot.close()
+        super().close()
+        self._batches, self._next = None, -1
 
     def measure(self) -> list[tuple[list[float], float]]:
         """Return the costs of the samples of each batch of the first window, and its weight for `balance`."""
-        self._open(0)
-        assert self._batches is not None, "it was opened"
-        return list(map(weigh, self._batches))
+        place = None if self._find is None else self._find(0)
+        batches = self._open(0) if place is None else self._read_window(place)
+        return [weigh(batch) for batch in batches if batch]
 
-    def _next(self, m: int) -> PlannedBatch:
-        """Return the next batch, the slot's m-th."""
-        if self._batches is None:
-            given = self._given
-            self._open(self._turn if given else m)
-            assert self._batches is not None, "it was opened"
-            for _ in islice(self._batches, given):
+    def _find_batch(self, m: int) -> PlannedBatch:
+        """Return the m-th batch of the slot; it is empty where a slot of a pass has run dry."""
+        if self._find is None:
+            return self._next_batch(m)
+        place = self._find(m)
+        if place is None:
+            return []
+        if m != self._next or self._batches is None:
+            self._batches = self._read_window(place)
+            for _ in islice(self._batches, m - place.first):
                 pass
+        self._next = m + 1
+        batch = next(self._batches)
+        if self._next == place.end:
+            next(self._batches, None)  # checks that there are no more
+            self._batches = None
+        return batch
+
+    def _next_batch(self, m: int) -> PlannedBatch:
+        """Return the next batch, the slot's m-th."""
         for _ in range(_BARREN):
+            if self._batches is None:
+                planned = self._open(m)
+                self._left = len(planned) - self._given if isinstance(planned, list) else -1
+                self._batches = islice(planned, self._given, None)
             batch = next(self._batches, None)
+            self._given += 1
+            self._left -= 1
+            if batch is None or not self._left:
+                self._window, self._given, self._start = self._window + 1, 0, bytes(self.below.pack())
+                self._batches = None
             if batch is not None:
-                self._given += 1
                 return batch
-            self._window, self._given, self._start = self._window + 1, 0, bytes(self._slot.pack())
-            self._open(m)
         raise UsageError(
             f"{_BARREN} windows of samples have made no batch; check `overlong`, `incomplete`, and `batch.cost`"
         )
 
-    def _open(self, turn: int) -> None:
-        """Start the window at a turn of the slot."""
-        self._turn = turn
-        self._slot.draw_by(self._draws_at(turn * self._workers + self._worker))
-        read = self._slot.take if self._planner.batch.group_by is None else self._slot.samples
-        samples = cast("Iterable[Candidate]", read(self._window))
-        self._batches = self._planner.batches(samples, self._window, turn, *self._keys)
+    def _open(self, m: int) -> Iterable[PlannedBatch]:
+        """Read the window, and return its batches. It is begun at turn m, unless it was begun before."""
+        self._turn = m if self._resumed is None else self._resumed.last
+        if self._draws is not None:
+            self._draws.begin(m, self._resumed)
+        self._resumed = None
+        read = self.below.take if self._planner.batch.group_by is None else self.below.samples
+        samples: Iterable[Candidate] = filter(None, read(self._window))
+        return self._planner.batches(samples, self._window, self._turn, *self._keys)
+
+    def _read_window(self, place: WindowPlace) -> Iterator[PlannedBatch]:
+        """Yield as many batches of a window of a pass as were planned; empty ones for samples that are lost.
+
+        Raises:
+            ShardError: there are more.
+        """
+        self._window, turn = place.window, place.first
+        for batch in self._open(place.first):
+            if turn == place.end:
+                raise ShardError(
+                    "samples have other costs than when the pass was planned; write `stats` again with `wdspec "
+                    "stats SPEC`, and do not change shards while they are read"
+                )
+            turn += 1
+            yield batch
+        yield from repeat([], place.end - turn)

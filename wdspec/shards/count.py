@@ -165,7 +165,7 @@ def _count_shards(
             if planner is not None and count.samples:
                 process = parts.transform.build(budget, spec.seed, 0, functions, parts.open)
                 lent = functions.generators if parts.transform.has_functions else None
-                costs = measure_costs(parts, shard, planner, process, budget, count.samples, lent)
+                costs = measure_costs(parts, shard, planner, process, budget, count.samples, lent, total)
         else:
             count = ShardCount(known.samples, known.marks, frozenset(known.lost))
         if has_kept and known is not None:
@@ -201,8 +201,13 @@ def measure_costs(
     budget: Budget,
     count: int,
     lent: AbstractContextManager[object] | None = None,
+    start: int = 0,
 ) -> SampleCosts:
     """Return what each of the `count` samples of a shard costs.
+
+    Args:
+        lent: lends the random generators to user functions.
+        start: the position of the first sample in a pass, which decides the random numbers of user functions.
 
     Raises:
         WdspecError: a sample cannot be read or measured, and the policy is to raise.
@@ -217,7 +222,7 @@ def measure_costs(
         for raw in samples:
             if is_kept(raw):
                 with lent or nullcontext():
-                    found = measure(raw, samples.next_index - 1)
+                    found = measure(raw, start + samples.next_index - 1)
                 if found is not None:
                     at = samples.next_index - 1
                     costs[at] = found[0]

@@ -1,26 +1,22 @@
-"""One slot of a finite pass (`epoch: pass`): the samples at its positions, in batches, padded at the end."""
+"""One slot of a finite pass (`epoch: pass`): the samples at its positions, and batches padded at the end."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from itertools import chain, islice, pairwise, repeat
-from typing import Any, cast
+from itertools import chain, islice
+from typing import Any
 
 from wdspec.base.errors import ShardError
 from wdspec.formats.samples import RawSamples
-from wdspec.planning.draws import Draws, ScheduledDraws
-from wdspec.planning.keys import key64
 from wdspec.planning.order import ReleaseOrder
-from wdspec.planning.passes import Pass, PassSegment, WindowedPass
+from wdspec.planning.passes import Pass, PassSegment
 from wdspec.read.selection import Choose
 from wdspec.read.shard import Piece
+from wdspec.read.slot import Part, Slot
 from wdspec.read.transform import LiveSource, Process, Sample
-from wdspec.read.windows import Candidate, PlannedBatch, WindowPlanner, give, weigh
 from wdspec.spec.language.values import MASK
 from wdspec.storage.ahead import Ahead
 from wdspec.stores.local import LocalFiles
@@ -104,8 +100,7 @@ class PassReading:
             while position < segment.stop:
                 until = min(segment.stop, count.ends[turn])
                 more = until < segment.stop
-                read = self._shard if count.has_all(turn) else self._kept_of_shard
-                for raw in read(segment.source, turn, index, index + until - position, ahead, more):
+                for raw in self._walk(segment.source, turn, index, index + until - position, ahead, more):
                     position += 1
                     if position == count.ends[turn]:
                         # Not after the sample, as it may be the last one that is read.
@@ -121,68 +116,20 @@ class PassReading:
                 live.budget(error, "shard", url=live.plan.shards[live.plan.order.entry(0, turn).shard].text)
             turn += 1
 
-    def _shard(
+    def _walk(
         self, source: int, turn: int, first: int, stop: int, ahead: Ahead | LocalFiles, more: bool
     ) -> Iterator[Sample | None]:
-        """Yield the raw samples first..stop-1 of a turn's shard, one or None for each.
+        """Yield the raw samples at the positions first..stop-1 of a turn's shard, one or None for each.
 
-        The slot that reads the lost samples reports the error. Before the last sample of the shard is yielded, it is
-        checked that only the end follows, as nothing is read after it.
+        An error is reported once: by the slot of the first sample that it loses, or, where only some samples have
+        positions, of the next one that has. The slot that reads the last position checks that only the end follows, as
+        nothing is read after it.
         """
         count = self.finite.counts[source]
         if first == stop:
             return
-        lost, length = count.lost(turn), count.length(turn)
-        index, offset = count.mark(turn, first)
-        errors: list[ShardError] = []
-        report, opened = self._open(source, turn, first, index, offset, ahead, more, errors)
-        if opened is None:
-            yield from [None] * (stop - first)
-            return
-        with closing(opened):
-            samples, at = iter(opened), first
-            while at < stop:
-                raw = next(samples, None)
-                if raw is None:
-                    break
-                index = opened.next_index - 1
-                if index > at:
-                    if index >= length:
-                        errors.append(ShardError(_MORE.format(length)))
-                    report()
-                    yield from [None] * (min(index, stop) - at)
-                    at = min(index, stop)
-                errors.clear()  # errors before the first sample belong to another slot
-                if index == at < stop:
-                    if index in lost:
-                        errors.append(ShardError(_DAMAGED, key=raw["__key__"]))
-                        report()
-                        raw = None
-                    if index + 1 == length:
-                        if next(samples, None) is not None:
-                            errors.append(ShardError(_MORE.format(length)))
-                        report()
-                    yield raw
-                    at += 1
-            if at < stop:
-                if not errors:
-                    errors.append(ShardError(_FEWER.format(opened.next_index, length)))
-                report()
-                yield from [None] * (stop - at)
-
-    def _kept_of_shard(
-        self, source: int, turn: int, first: int, stop: int, ahead: Ahead | LocalFiles, more: bool
-    ) -> Iterator[Sample | None]:
-        """Do the same as `_shard` if only some of the samples have positions.
-
-        The slot that reads a sample with a position also counts those before it that have none, and reports their
-        errors; the one that reads the last sample does so up to the end.
-        """
-        count = self.finite.counts[source]
-        if first == stop:
-            return
-        choose, walk = self._choices_of(source, count.is_part(turn))
-        lost, length = count.lost(turn), count.length(turn)
+        has_all, lost, length = count.has_all(turn), count.lost(turn), count.length(turn)
+        choose, choose_before = (_all, _all) if has_all else self._choices_of(source, count.is_part(turn))
         at, index, offset = count.mark_before(turn, first)
         errors: list[ShardError] = []
         known = 0  # errors that were looked at
@@ -190,36 +137,57 @@ class PassReading:
         if opened is None:
             yield from [None] * (stop - first)
             return
+
+        def check_end(rest: Iterator[Sample]) -> None:
+            if any(map(choose, rest)):
+                errors.append(ShardError(_MORE.format(length)))
+
         with closing(opened):
             samples = iter(opened)
             while at < stop and (raw := next(samples, None)) is not None:
-                if count.counted != "all":
-                    gone = sum(place not in lost for place in range(index, opened.next_index - 1))
-                    for _ in range(min(gone, _count_lost(errors[known:], walk), stop - at)):
-                        if at >= first:
-                            if at + 1 == length:  # nothing is read after the last one
-                                if any(choose(rest) for rest in chain([raw], samples)):
-                                    errors.append(ShardError(_MORE.format(length)))
-                                report()
-                            yield None
-                        at += 1
-                index, known = opened.next_index, len(errors)
-                if at >= stop or not (choose if at >= first else walk)(raw):
+                here = opened.next_index - 1
+                gone = here - index  # samples before this one that cannot be read; do they have positions?
+                if gone and has_all:
+                    if here >= length:
+                        errors.append(ShardError(_MORE.format(length)))
+                    if index < first:
+                        errors.clear()
+                    report()
+                elif gone and count.counted == "all":
+                    gone = 0
+                elif gone:
+                    unknown = sum(place not in lost for place in range(index, here))
+                    gone = min(unknown, _count_lost(errors[known:], choose_before))
+                for _ in range(min(gone, stop - at)):
+                    at += 1
+                    if at > first:
+                        if at == length:
+                            if not has_all:
+                                check_end(chain([raw], samples))
+                            report()
+                        yield None
+                index, known = here + 1, len(errors)
+                is_damaged = here in lost
+                if not has_all and (is_damaged or not (choose if at >= first else choose_before)(raw)):
                     continue
-                if at < first:
+                if at >= stop:
+                    break
+                at += 1
+                if at <= first:
                     errors.clear()  # errors before the first sample belong to another slot
                     known = 0
-                    at += 1
                     continue
-                at += 1
-                if at == length and any(choose(rest) for rest in samples):
-                    errors.append(ShardError(_MORE.format(length)))
-                report()
-                known = 0
-                yield raw
+                if is_damaged:
+                    errors.append(ShardError(_DAMAGED, key=raw["__key__"]))
+                if at == length:
+                    check_end(samples)
+                if errors or at == length:
+                    report()
+                    known = 0
+                yield None if is_damaged else raw
             if at < stop:
                 if not errors:
-                    errors.append(ShardError(_FEWER.format(at, length)))
+                    errors.append(ShardError(_FEWER.format(opened.next_index if has_all else at, length)))
                 report()
                 yield from [None] * (stop - max(at, first))
 
@@ -281,50 +249,43 @@ def _count_lost(errors: Sequence[ShardError], walk: Choose) -> int:
     return sum(key is not None and walk({"__key__": str(key), "__url__": ""}) for key in keys)
 
 
-class FiniteSlot(ABC):
-    """Slot (c, k) of a pass, read from any batch on: a `Slot`.
+def _all(raw: Sample) -> bool:
+    return True
 
-    It has no state, as its position follows from the number of the batch. An iterator that is already at the right
-    place is reused.
+
+class PassPart:
+    """The samples at the positions of slot (c, k) of a pass, b at a time; None where one cannot be read: a `Slot`.
+
+    It has no state, as its place follows from the number of the block. An iterator that is already there is reused.
     """
 
-    def __init__(self, reading: PassReading, first: Callable[[], Sample], rank: int, worker: int) -> None:
+    def __init__(self, reading: PassReading, rank: int, worker: int) -> None:
         finite = reading.finite
-        self._reading, self._first = reading, first
+        self._reading, self._size = reading, finite.per_slot
         self._slot = finite.topology.slot(rank, worker)
         self._range = finite.slot_range(rank, worker)
-        self._last = (finite.batches - worker - 1) // finite.topology.workers
-        """The slot's last batch."""
         self._next = -1
         self._left: Iterator[Any] = iter(())
-        """What is left from batch `_next` on."""
+        """What is left from block `_next` on."""
 
-    def take(self, m: int) -> list[Sample]:
-        """Return the samples of the m-th batch, each with `__mask__`."""
+    def take(self, m: int) -> list[Any]:
+        """Return the m-th block; the last one may be shorter."""
         if m != self._next:
-            self._left = self._start(m)
+            self._left = self._reading.samples(*self._range, m * self._size, self._slot)
         self._next = m + 1
-        samples = self._take()
-        if m == self._last:
-            for source in self._reading.sources:
-                source.budget.passes += 1
-        return samples
+        return list(islice(self._left, self._size))
 
-    @abstractmethod
-    def _start(self, m: int) -> Iterator[Any]:
-        """Read from the m-th batch on."""
-
-    @abstractmethod
-    def _take(self) -> list[Sample]:
-        """Return the samples of the next batch, each with `__mask__`."""
+    def samples(self, m: int) -> Iterator[Any]:
+        """Yield the samples of the m-th block one by one, each read when it is requested."""
+        if m != self._next:
+            self._left = self._reading.samples(*self._range, m * self._size, self._slot)
+        self._next = -1
+        yield from islice(self._left, self._size)
+        self._next = m + 1
 
     def skip(self, m: int) -> None:
         """Raise: `skip_steps` refuses to skip steps of a pass."""
         raise AssertionError("a pass yields every sample once")
-
-    def draw_by(self, draws: Draws | ScheduledDraws) -> None:
-        """Raise: `checked_shares` refuses to set shares in a pass."""
-        raise AssertionError("a pass has no draws")
 
     def pack(self) -> bytes:
         """Return nothing, as there is no state."""
@@ -335,94 +296,58 @@ class FiniteSlot(ABC):
         self._left, self._next = iter(()), -1
 
 
-class PassSlot(FiniteSlot):
-    """The samples of a slot of a pass, b at a time.
+class Padding(Part[Sample]):
+    """The batches of a slot of a pass, with `__mask__`: those with fewer samples than `size` are padded.
 
-    Padding is a copy of the first sample of this batch or, if it has none, of the pass.
-    """
+    Padding is a copy of the first sample of the batch or, if it has none, of the pass.
 
-    def _start(self, m: int) -> Iterator[Sample | None]:
-        return self._reading.samples(*self._range, m * self._reading.finite.per_slot, self._slot)
-
-    def _take(self) -> list[Sample]:
-        size = self._reading.finite.per_slot
-        taken: list[Sample | None] = list(islice(self._left, size))
-        first: Sample | None = None
-        for sample in taken:
-            if sample is not None:
-                sample[MASK] = True
-                first = first or sample
-        if first is not None and len(taken) == size and None not in taken:
-            return cast("list[Sample]", taken)
-        padding = self._first() if first is None else first
-        taken += [None] * (size - len(taken))
-        return [{**padding, MASK: False} if sample is None else sample for sample in taken]
-
-
-class WindowPassSlot(FiniteSlot):
-    """The batches of a slot of a pass, planned from windows by what samples cost or have in common.
-
-    A slot that has run dry gives empty batches: one sample with a false `__mask__`, whose packed fields are empty.
+    Args:
+        below: the batches; None stands for a sample that cannot be read.
+        size: the least number of samples in a batch.
+        last: the number of the last batch that has samples.
+        first: returns the first sample of the pass.
+        sources: those of the pass.
     """
 
     def __init__(
         self,
-        planner: WindowPlanner,
-        reading: PassReading,
-        finite: WindowedPass,
+        below: Slot[Sample | None],
+        size: int,
+        last: int,
         first: Callable[[], Sample],
-        seed: int,
-        rank: int,
-        worker: int,
+        sources: Sequence[LiveSource],
     ) -> None:
-        super().__init__(reading, first, rank, worker)
-        self._planner, self._size, self._ends = planner, finite.per_slot, finite.ends[self._slot]
-        self._last = min(self._last, self._ends[-1] - 1 if self._ends else -1)
-        self._keys = key64(seed, "window", self._slot), key64(seed, "groups", worker)
-        self._packed = () if planner.batch.pack is None else planner.batch.pack.fields
+        super().__init__(below)
+        self._size, self._last, self._first, self._sources = size, last, first, sources
 
-    def _take(self) -> list[Sample]:
-        samples = give(next(self._left, []), self._packed[0] if self._packed else None)
-        for sample in samples:
+    def take(self, m: int) -> Sequence[Sample]:
+        """Return the samples of the m-th batch."""
+        samples: list[Any] = self.below.take(m)  # type: ignore[assignment]
+        present = [sample for sample in samples if sample is not None]
+        for sample in present:
             sample[MASK] = True
-        if not samples:
-            padding = {**self._first(), MASK: False}
-            samples.append(padding | {name: padding[name][:0] for name in self._packed if name in padding})
+        if m == self._last:
+            for source in self._sources:
+                source.budget.passes += 1
+        if len(present) < max(self._size, len(samples)):
+            padding = {**(present[0] if present else self._first()), MASK: False}
+            samples += [None] * (self._size - len(samples))
+            samples[:] = [{**padding} if sample is None else sample for sample in samples]
         return samples
-
-    def measure(self) -> list[tuple[list[float], float]]:
-        """Return the costs of the samples of each batch of the first window, and its weight for `balance`."""
-        return [weigh(batch) for batch in islice(self._start(0), *self._ends[:1]) if batch]
-
-    def _start(self, m: int) -> Iterator[PlannedBatch]:
-        ends = (0, *self._ends)
-        first = bisect_right(self._ends, m)
-        positions = self._reading.samples(*self._range, first * self._size, self._slot)
-        for window, (turn, end) in enumerate(pairwise(ends[first:]), first):
-            samples = cast("Iterator[Candidate]", filter(None, islice(positions, self._size)))
-            for batch in self._planner.batches(samples, window, turn, *self._keys):
-                if turn == end:
-                    raise ShardError(
-                        "samples have other costs than when the pass was planned; write `stats` again with `wdspec "
-                        "stats SPEC`, and do not change shards while they are read"
-                    )
-                turn += 1
-                if turn > m:
-                    yield batch
-            yield from repeat([], end - max(turn, m))  # for samples that can no longer be read
 
 
 class FirstSample:
     """The first sample of a pass, to pad batches without samples. It is read when first needed."""
 
-    def __init__(self, finite: Pass, sources: Sequence[LiveSource]) -> None:
+    def __init__(self, finite: Pass, sources: Sequence[LiveSource], packed: Sequence[str] = ()) -> None:
         # With separate budgets, as the slot of these positions counts its own skips.
         separate = [replace(source, budget=source.budget.without_log(), wrap=None) for source in sources]
         self._reading = PassReading(finite, separate)
+        self._packed = packed
         self._sample: Sample | None = None
 
     def __call__(self) -> Sample:
-        """Return the sample.
+        """Return the sample, without the elements of its packed fields.
 
         Raises:
             ShardError: every sample of the pass was dropped or skipped.
@@ -431,7 +356,10 @@ class FirstSample:
             reading = self._reading
             found = reading.samples(0, reading.finite.samples, 0, 0)
             self._sample = next((sample for sample in found if sample is not None), None)
-            if self._sample is None:
+            if self._sample is not None:
+                cut = {name: self._sample[name][:0] for name in self._packed if name in self._sample}
+                self._sample = {**self._sample, **cut}
+            else:
                 budgets = [source.budget for source in reading.sources]
                 dropped = sum((budget.all_dropped + budget.skipped for budget in budgets), Counter())
                 causes = ", ".join(f"{cause} {n}" for cause, n in dropped.items())
