@@ -78,6 +78,11 @@ class WindowRules:
         """Round a size down to a multiple of `size_multiple`; smaller sizes stay."""
         return size - size % self.size_multiple if size > self.size_multiple else size
 
+    def cut(self, items: list[Any]) -> list[list[Any]]:
+        """Cut the samples of a last batch to a multiple of `size_multiple`; the rest is another batch."""
+        size = self.whole(len(items))
+        return [part for part in (items[:size], items[size:]) if part]
+
 
 def max_cost_of(batch: Batch) -> float | None:
     """Return the limit of a batch: by default, the length of a packed row."""
@@ -166,17 +171,14 @@ def _fit_in_order(costs: Floats, sums: Floats, rules: WindowRules) -> list[Place
     batches: list[Places] = []
     open_ = _Open()
     for place, (cost, more) in enumerate(zip(costs.tolist(), sums.tolist(), strict=True)):
-        if open_.items and not open_.takes(cost, more, rules):
+        while open_.items and not open_.takes(cost, more, rules):
             size = rules.whole(len(open_.items))
             batches.append(open_.items[:size])
             rest, open_ = open_.items[size:], _Open()
             for each in rest:
                 open_.add(each, costs[each], sums[each].tolist())
         open_.add(place, cost, more)
-    if open_.items:
-        size = rules.whole(len(open_.items))
-        batches += [part for part in (open_.items[:size], open_.items[size:]) if part]
-    return batches
+    return [*batches, *rules.cut(open_.items)]
 
 
 class _Open:
@@ -349,7 +351,7 @@ def gather_groups(
             if is_by_size:
                 group.items.append(entry)
             else:
-                if group.items and not group.takes(cost, entry[1], rules):
+                while group.items and not group.takes(cost, entry[1], rules):
                     group.close(rules)
                     filled[value] = group
                 group.add(entry, cost, entry[1])
@@ -368,16 +370,16 @@ def gather_groups(
     if incomplete == "drop":
         drop([entry for items in rest for entry in items])
     elif incomplete == "keep":
-        yield from filter(None, rest)
+        for items in rest:
+            yield from rules.cut(items)
     else:
-        merged = _Open()
+        merged = _Group(0)
         for entry in (entry for items in rest for entry in items):
-            if merged.items and not merged.takes(entry[0], entry[1], rules):
-                yield merged.items
-                merged = _Open()
+            while merged.items and not merged.takes(entry[0], entry[1], rules):
+                merged.close(rules)
             merged.add(entry, entry[0], entry[1])
-        if merged.items:
-            yield merged.items
+        yield from merged.full
+        yield from rules.cut(merged.items)
 
 
 class _Group(_Open):

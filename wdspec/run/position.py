@@ -11,6 +11,7 @@ from wdspec.base.errors import UsageError, warn_user
 from wdspec.planning.digest import differences, reads_alike
 from wdspec.planning.plan import SourcePlan
 from wdspec.planning.shares import LiveShares, shares_as_text, shares_from_text
+from wdspec.read.slot import with_shares
 from wdspec.read.source import StreamState, pack_slot, unpack_slot
 from wdspec.run.run import Run
 from wdspec.run.state import (
@@ -23,6 +24,7 @@ from wdspec.run.state import (
     read_entry,
     skipped_steps,
     stamp,
+    version_of,
 )
 from wdspec.spec.language.steps import StepRanges
 
@@ -46,7 +48,7 @@ class Position:
         """Return the state of a rank, as JSON values."""
         state = {
             "format": FORMAT,
-            "version": VERSION,
+            "version": version_of(run.sources),
             "batch": self.step,
             "given": self.items_given,
             "items": run.items_per_step,
@@ -85,8 +87,8 @@ class Position:
         check_undamaged(state)
         before, now = json.loads(state["order"]), json.loads(run.order)
         _check_fits(state, run, before, now, allow_changed)
-        slots = _resume_slots(state, run, before, now, reads)
         shares = _live_shares(state, run, before, now)
+        slots = _resume_slots(state, run, before, now, reads, shares)
         return cls(state["batch"], state["given"], slots, shares, skipped_steps(state))
 
 
@@ -128,6 +130,25 @@ def _resume_source(
     if (delays, written["interleave"]) == (source.delays, source.interleave):
         return lambda slot, state: state
     return lambda slot, state: state.for_plan_with_other_sizes(slot, delays, written["interleave"])
+
+
+def _resume_section(
+    state: Mapping[str, Any], run: Run, live: tuple[LiveShares, ...]
+) -> Callable[[int, StreamState], StreamState]:
+    """Return the function from (slot, place in a stage or window) to the place it resumes with."""
+    names, workers = sorted(source.name for source in run.spec.dataset), run.plan.topology.workers
+    if not live:
+        return lambda slot, place: place._replace(stretches=())
+    if state["version"] == VERSION:
+        return lambda slot, place: place
+
+    def resume(slot: int, place: StreamState) -> StreamState:
+        # Older states hold all shares that were ever set, and not those of the window itself.
+        begun = place.last * workers + slot % workers
+        of_window = [each for each in live if each.start <= begun][-1:] if place.ordinal else []
+        return with_shares(place, of_window[0], names) if of_window else place
+
+    return resume
 
 
 def _topology(elastic: Mapping[str, int]) -> str:
@@ -182,11 +203,16 @@ def _resume_slots(
     before: Mapping[str, Any],
     now: Mapping[str, Any],
     reads: Callable[[int], bool],
+    live: tuple[LiveShares, ...],
 ) -> dict[int, bytes]:
-    """Return slot -> packed state to resume with."""
+    """Return slot -> packed state to resume with.
+
+    Args:
+        live: the shares set at run time with which the run resumes.
+    """
     old = {name: index for index, name in enumerate(state["sources"])}
     resume = [_resume_source(source, before, now) for source in run.plan.sources]
-    resume += [lambda slot, state: state] * (len(run.sources) - len(resume))  # the stage
+    resume += [_resume_section(state, run, live)] * (len(run.sources) - len(resume))
     workers = run.plan.topology.workers
     slots = {}
     for rank in run.ranks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -16,6 +17,8 @@ from wdspec.planning.topology import Seat
 from wdspec.read.batch import as_tuple, build_collate
 from wdspec.read.packing import build_window_collate
 from wdspec.read.reader import Reader, SlotTable
+from wdspec.read.slot import shares_of_section
+from wdspec.read.source import StreamState, unpack_slot
 from wdspec.read.transform import Sample, SourceParts
 from wdspec.shards.shards import Shards
 from wdspec.spec.spec import Spec
@@ -42,7 +45,7 @@ class Run:
     samples: str
     """A digest of what changes the samples but not their order."""
     sources: tuple[str, ...]
-    """The names of the sources in the order of a slot's state; then the stage."""
+    """The names of the sources in the order of a slot's state; then the stage and the windows."""
 
     @cached_property
     def items_per_step(self) -> int:
@@ -75,11 +78,42 @@ class Run:
         names = [source.name for source in self.plan.sources]
         return live_segments(self.spec, names, live, lambda source: len(self.shards.lists[source.name]))
 
-    def shares_at(self, batch: int, segments: tuple[ScheduleSegment, ...]) -> dict[str, float]:
-        """Return the share of every source in global batch J, given the segments set at run time."""
-        current = [each for each in self.plan.with_shares(segments).segments if each.start <= batch][-1]
-        named = zip(self.plan.sources, current.shares, strict=True)
-        return {source.name: float(share) for source, share in named}
+    def shares_at(
+        self, step: int, segments: tuple[ScheduleSegment, ...], slots: Mapping[int, bytes]
+    ) -> dict[str, float]:
+        """Return the share of every source in global batch J: with windows or a stage, of those that it is from.
+
+        Args:
+            step: J.
+            segments: the segments set at run time.
+            slots: slot -> packed state before this step.
+        """
+        sources, planned = self.plan.sources, self.plan.with_shares(segments).segments
+        if len(self.sources) == len(sources):
+            found = [[each for each in planned if each.start <= step][-1].shares]
+        else:
+            worker, turn = self.plan.slot_of_batch(step)
+            numbers = [self.plan.topology.slot(rank, worker) for rank in self.ranks]
+            found = [
+                self._shares_of_section(slots.get(each, b""), worker, turn, segments) for each in numbers
+            ]
+        means = [float(sum(each) / len(found)) for each in zip(*found, strict=True)]
+        return {source.name: mean for source, mean in zip(sources, means, strict=True)}
+
+    def _shares_of_section(
+        self, state: bytes, worker: int, turn: int, segments: tuple[ScheduleSegment, ...]
+    ) -> tuple[Fraction, ...]:
+        """Return the shares by which the section is drawn from which a slot gives its next batch."""
+        count, workers = len(self.plan.sources), self.plan.topology.workers
+        place = (unpack_slot(state) if state else [StreamState()] * (count + 1))[count]
+        live = shares_of_section(place, sorted(source.name for source in self.spec.dataset))
+        set_later = [each for each in segments if each.start <= turn * workers + worker and not place.ordinal]
+        if live is not None:
+            return self.segments([live])[0].shares
+        if set_later:
+            return set_later[-1].shares
+        block = place.turn * workers + worker
+        return [each for each in self.plan.segments if each.start <= block][-1].shares
 
     def reader(self, table: SlotTable | None = None) -> Reader:
         """Return a reader of this rank's part of each global batch, which resumes from the states of slots."""
@@ -136,9 +170,9 @@ def make_run(plan: Plan, spec: Spec, shards: Shards, seat: Seat, workers: int = 
     first = ranks.start * shared
     # Hashing long lists of shards takes time: do it now, so that no state has to wait for it.
     order = describe_order(spec, plan, shards.files)
-    stages = () if spec.stage is None else (f"stage {spec.stage.call}",)
+    sections = [] if spec.stage is None else [f"stage {spec.stage.call}"]
     if plan.batching.windowed:
-        stages = (f"windows {digest_windows(order)}",)
+        sections.append(f"windows {digest_windows(order)}")
     return Run(
         spec,
         shards,
@@ -150,5 +184,5 @@ def make_run(plan: Plan, spec: Spec, shards: Shards, seat: Seat, workers: int = 
         json.dumps(order),
         digest(order),
         describe_samples(spec),
-        (*(source.name for source in plan.sources), *stages),
+        (*(source.name for source in plan.sources), *sections),
     )

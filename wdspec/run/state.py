@@ -271,8 +271,8 @@ def _read_column(file: io.BytesIO, count: int) -> NDArray[np.int64]:
 
 State = dict[str, Any]
 
-FORMAT, VERSION = "wdspec-state", 5
-READABLE = (4, VERSION)
+FORMAT, VERSION = "wdspec-state", 6
+READABLE = (4, 5, VERSION)
 """Versions that can be read."""
 WORKER_FORMAT = "wdspec-worker-state"
 """Format of the state of one worker of a DataLoader that is not wdspec's (`foreign`)."""
@@ -280,6 +280,16 @@ _NO_STEPS = StepRanges().as_text()
 """`skip` of a state without skipped steps."""
 NO_SHARES = shares_as_text(())
 """`shares` of a state without shares set at run time."""
+
+
+def version_of(names: Sequence[str]) -> int:
+    """Return the version of a state, from its `sources`: that of plain mixes is 5, which older releases read."""
+    return VERSION if is_section(names[-1]) else VERSION - 1
+
+
+def is_section(name: str) -> bool:
+    """Whether an entry of the `sources` of a state is a stage or the windows of batches; they come last."""
+    return name.startswith(("stage ", "windows "))
 
 
 def check_undamaged(state: Any) -> None:
@@ -314,12 +324,11 @@ def check_undamaged(state: Any) -> None:
         raise damage_error("`order` does not match its `digest`") from None
     if state["given"] and state["given"] >= state["items"]:
         raise damage_error(f"{state['given']} of {state['items']} items of a step were yielded")
-    others = [name for name in state["sources"] if name not in order["sources"]]
-    # After the sources, a stage or the windows of batches have a state of their own.
-    is_last = (
-        others == state["sources"][-1:] and bool(others) and others[0].startswith(("stage ", "windows "))
-    )
-    if len(state["sources"]) != len(order["sources"]) + is_last or (others and not is_last):
+    count = len(order["sources"])
+    others = state["sources"][count:]
+    # After the sources, a stage and the windows of batches have a place of their own.
+    kinds = [name.partition(" ")[0] for name in others]
+    if {*state["sources"][:count]} != {*order["sources"]} or kinds not in _SECTIONS:
         raise damage_error(f"`sources` is {state['sources']}, and `order` has others")
     written = stamp(state)
     for rank, entry in state["ranks"].items():
@@ -456,6 +465,8 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "shared": lambda value: _is_count(value) and value > 0,
     "ranks": lambda value: isinstance(value, Mapping) and len(value) > 0,
 }
+_SECTIONS: tuple[list[str], ...] = ([], ["stage"], ["windows"], ["stage", "windows"])
+"""The kinds of places after those of the sources."""
 _OPTIONAL = ("skip",)
 """Keys that older states do not have."""
 

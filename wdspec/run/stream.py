@@ -106,8 +106,6 @@ class Stream:
     @property
     def live_shares(self) -> tuple[LiveShares, ...]:
         """The shares set at run time: the current ones, and later ones."""
-        if self.run.plan.batching.windowed:  # a window that is read again needs those it started with
-            return self._live
         return current_shares(self._live, self.step) if self._live else ()
 
     @property
@@ -346,8 +344,8 @@ class Resumable(ABC):
 
     @property
     def shares(self) -> dict[str, float]:
-        """The share of every source in the next global batch, by name."""
-        return self.run.shares_at(self.stream.next_step, self.stream.segments)
+        """The share of every source in the next global batch, by name; by cost, in the window that it is from."""
+        return self.run.shares_at(self.stream.next_step, self.stream.segments, self.stream.slots)
 
     def set_shares(self, shares: Mapping[str, float], *, after: int = 0) -> int:
         """Set the shares of the top-level sources from the next global batch on, like a step of `mix.schedule`.
