@@ -113,7 +113,8 @@ def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
         yield "to_tuple", " ".join(spec.to_tuple)
     for gone in plan.exhausted:
         then = {"error": "an error", "drop": "other sources only", "stop": "the end"}[gone.then]
-        yield "max_passes", f"`{gone.source}` is exhausted at batch {gone.start:,}: {then}"
+        unit = "window" if plan.batching.windowed else "batch"
+        yield "max_passes", f"`{gone.source}` is exhausted at {unit} {gone.start:,}: {then}"
     for each in explanation.active:
         if each.selected is not None:
             part = f"{report.percent(each.selected.fraction)} of `{each.name}`"

@@ -308,18 +308,26 @@ class WindowedPass(Pass):
 
 
 def plan_windowed_pass(
-    counts: Sequence[SourceCount], topology: Topology, batch: Batch, window: int, remainder: str
+    counts: Sequence[SourceCount],
+    topology: Topology,
+    batch: Batch,
+    window: int,
+    remainder: str,
+    limit: int | None,
 ) -> WindowedPass:
     """Distribute samples whose costs are known over the slots.
 
     Args:
         window: samples of a slot in a window.
         remainder: how to treat the steps after a slot has run dry: `pad` or `drop`.
+        limit: the maximum number of samples in the pass.
 
     Raises:
         UsageError: there are no samples, or none is in a step that all slots have a batch for.
     """
     samples = sum(count.samples for count in counts)
+    if limit is not None:
+        samples = min(samples, limit)
     if not samples:
         raise UsageError("`epoch: pass` found no samples in any shard; check `shards`")
     costs = SampleCosts.join([part for count in counts for part in count.costs])

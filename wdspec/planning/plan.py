@@ -284,7 +284,7 @@ def _plan_pass(
     counted = tuple(counts[source.name] for source in spec.sources_by_name)
     finite: Pass
     if batching.windowed and spec.batch is not None:
-        finite = plan_windowed_pass(counted, topology, spec.batch, batching.per_slot, remainder)
+        finite = plan_windowed_pass(counted, topology, spec.batch, batching.per_slot, remainder, spec.limit)
     else:
         finite = plan_pass(counted, topology, batching.per_slot, remainder, spec.limit)
     total = sum(count.samples for count in counted)

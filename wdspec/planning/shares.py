@@ -343,11 +343,6 @@ def checked_shares(spec: Spec, shares: Any) -> dict[str, float]:
             "shares cannot be set in a spec with `max_passes`, which counts samples by the shares of the spec; change "
             "them with `mix.schedule`"
         )
-    if spec.stage is not None:
-        raise UsageError(
-            "shares cannot be set in a spec with a `stage`, which may read samples ahead; change them with "
-            "`mix.schedule`"
-        )
     if not isinstance(shares, Mapping) or not shares:
         raise UsageError(
             f"shares must be a dict by name, such as {{{_example_shares(spec)}}}, not {str(shares)[:60]!r}"

@@ -88,7 +88,6 @@ class Reader:
         self.rows = _batch_rows(spec, plan.batching, len(ranks))
         """The memory of batches."""
         self._reported: dict[int, PackedCounts] = {}
-        self._exhausted = next((each for each in plan.exhausted if each.then == "error"), None)
 
     def batch(self, number: int) -> list[Sample]:
         """Return the samples of global batch J in the order of the canonical ranks. Raises as `micro_batches`."""
@@ -104,8 +103,6 @@ class Reader:
         if self._failure is not None:
             raise self._failure
         try:
-            if self._exhausted is not None:
-                self._check_exhausted(number)
             with self.rows, self._lent:
                 k, m = self.plan.slot_of_batch(number)
                 return [slot.take(m) for slot in self._row(k).values()]
@@ -122,8 +119,6 @@ class Reader:
         if self._failure is not None:
             raise self._failure
         try:
-            if self._exhausted is not None:
-                self._check_exhausted(number)
             with self._lent:
                 k, m = self.plan.slot_of_batch(number)
                 for slot in self._row(k).values():
@@ -131,16 +126,6 @@ class Reader:
         except BaseException as error:
             self.fail(error)
             raise
-
-    def _check_exhausted(self, number: int) -> None:
-        """Raise a UsageError if global batch J would exceed `max_passes` of a source."""
-        source = self._exhausted
-        if source is not None and number >= source.start:
-            raise UsageError(
-                f"step {number:,} would exceed `max_passes`; raise it, end the run before that, or set `on_exhausted: "
-                "drop` or `stop`",
-                source=source.source,
-            )
 
     @property
     def is_one_by_one(self) -> bool:

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from typing import Any, Generic, Protocol, TypeVar
 
+from wdspec.base.errors import UsageError
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.order import Stretch
 from wdspec.planning.plan import Plan
@@ -111,7 +113,10 @@ class Mixture(Generic[T]):
         """Sources read since they were packed, in addition to those in `_ahead`: a step reads only a few of many."""
         self._state = b""
         self._rank, self._worker = rank, worker
-        self._per_slot = plan.batching.per_slot
+        self._per_slot, self._plan = plan.batching.per_slot, plan
+        end = next((each.start for each in plan.exhausted if each.then == "error"), None)
+        self._end = inf if end is None else -(-(end - worker) // plan.topology.workers)
+        """The number of the first block that would exceed `max_passes`."""
         self._start_drawing(draws)
 
     def _start_drawing(self, draws: Draws | ScheduledDraws) -> None:
@@ -175,12 +180,25 @@ class Mixture(Generic[T]):
 
     def _look_ahead(self, m: int) -> int:
         """Return the index in `_ahead` of the draws of block m."""
+        if m >= self._end:
+            raise self._exhausted(m)
         start = (m - self._first) * self._per_slot
         if not 0 <= start < len(self._ahead):
             self._unpacked.update(self._ahead[self._packed_upto : self._drawn_upto])
             self._first, self._packed_upto, start = m, 0, 0
             self._ahead = self._draws.batches(self._rank, self._worker, m, self._rows).ravel().tolist()
         return start
+
+    def _exhausted(self, m: int) -> UsageError:
+        """Return the error for a block that would exceed `max_passes`."""
+        workers = self._plan.topology.workers
+        what = f"window {m:,}" if self._plan.batching.windowed else f"step {m * workers + self._worker:,}"
+        [source] = [each.source for each in self._plan.exhausted if each.then == "error"]
+        return UsageError(
+            f"{what} would exceed `max_passes`; raise it, end the run before that, or set `on_exhausted: drop` or "
+            "`stop`",
+            source=source,
+        )
 
     def pack(self) -> bytes:
         """Return the state after the last block."""

@@ -435,6 +435,14 @@ def measures_of(suffix: str, decoder: str | None) -> tuple[str, ...] | None:
     return () if row is BY_NAME["cls"] else None
 
 
+def reads_header(suffix: str, part: str) -> bool:
+    """Whether a part of a field, such as `width` or `seconds`, is read from the header of its file."""
+    ending = suffix.lower().rpartition(".")[2]
+    if part == "seconds":
+        return any(ending in BY_NAME[kind].extensions for kind in ("audio", "video"))
+    return ending in FORMAT_OF and part in (*IMAGE_MEASURES, "bucket")
+
+
 EXTRAS = {
     "backports.zstd": "zstd",
     "pyarrow": "parquet",

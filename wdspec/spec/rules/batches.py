@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from wdspec.spec.build import Composition, SourceList
 from wdspec.spec.language.batch import Batch
-from wdspec.spec.language.expressions import parse_expression
+from wdspec.spec.language.decoders import reads_header
+from wdspec.spec.language.expressions import ExpressionError, describe_path, parse_expression
 from wdspec.spec.rules.fields import (
+    files_of,
     find_unknown,
     find_unmeasurable,
     find_unreadable,
@@ -304,6 +306,20 @@ _NOT_WITH = {
 _EPOCH = "write `epoch: {batches: …}`"
 
 
+def _list_headers(composition: Composition) -> Iterator[str]:
+    """The measures in expressions that are read from the headers of images, sounds and videos."""
+    sources = right_sources(composition, "extensions", "rename", "decode", "tags")
+    for _, text in _list_expressions(composition):
+        try:
+            paths = parse_expression(text, composition.spec.costs).paths
+        except ExpressionError:  # reported as E330
+            continue
+        for name, part in (path for path in paths if len(path) == 2):
+            files = [file for _, source in sources for file in files_of(source, str(name))]
+            if any(part != "length" and reads_header(suffix, str(part)) for suffix, _ in files):
+                yield describe_path((name, part))
+
+
 def _read_batch(composition: Composition) -> Batch | None:
     """The `batch` of a spec; None if it has none, or a wrong one."""
     return None if "batch" in composition.bad else composition.spec.batch
@@ -354,8 +370,8 @@ def unreadable_expressions(composition: Composition) -> Findings:
 def measured_fields(composition: Composition) -> Findings:
     """Fields in expressions and in `pack`."""
     batch, spec = _read_windowed_batch(composition), composition.spec
-    if batch is None or any(True for _ in unreadable_expressions(composition)):
-        return
+    if batch is None or spec.stage is not None or any(True for _ in unreadable_expressions(composition)):
+        return  # a stage may add fields
     known = known_fields(right_sources(composition, "extensions", "rename", "map"))
     others = right_sources(composition, "extensions", "rename", "map", "tags")
     sources = right_sources(composition, "extensions", "rename", "decode", "tags")
@@ -487,8 +503,9 @@ def small_windows(composition: Composition) -> Findings:
     "E331",
     "batches by cost in a spec that counts samples",
     "The number of samples in a batch by cost is known only when the samples are read. Therefore, set the length of "
-    "an epoch in batches or use `epoch: pass`. `limit`, `stage` and `mix: {unit: batch}` are not possible. A pass "
-    "needs the cost of every sample before it starts, which `wdspec stats` measures.",
+    "an epoch in batches or use `epoch: pass`. `limit` is only possible in a pass, and `mix: {unit: batch}` is not. A "
+    "pass needs the cost of every sample before it starts, which `wdspec stats` measures. After a `stage`, samples are "
+    "decoded, so the size of an image or the duration of a sound cannot be read from its header.",
     keys="cost group_by pack",
     bad="batch: {cost: txt.length, max_cost: 4096}\nepoch: 10_000\ndataset:\n  - shards: a.tar\n",
     good="batch: {cost: txt.length, max_cost: 4096}\nepoch: {batches: 500}\ndataset:\n  - shards: a.tar\n",
@@ -502,10 +519,13 @@ def counted_samples(composition: Composition) -> Findings:
     found = []
     if spec.epoch is not None and not spec.is_pass and not spec.epoch.batches:
         found.append(("epoch", "an epoch of samples", _EPOCH))
-    if spec.limit is not None:
+    if spec.limit is not None and not spec.is_pass:
         found.append(("limit", "a `limit`", _EPOCH))
-    if spec.stage is not None:
-        found.append(("stage", "a `stage`", "use `map`, which is called after the batches are planned"))
+    if spec.stage is not None and (measured := sorted(_list_headers(composition))):
+        hint = (
+            f"measure another field than `{measured[0]}`, or one that a function of `map` or the stage adds"
+        )
+        found.append(("stage", "a `stage` that decodes what they measure by its header", hint))
     if spec.mix.unit == "batch":
         found.append(("mix", "`unit: batch`", "remove it; `group_by: __source__` keeps sources apart"))
     for key, what, hint in found:

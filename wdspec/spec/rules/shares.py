@@ -270,15 +270,11 @@ def endless_sources(composition: Composition) -> Findings:
 
 @rule("E207", keys="max_passes")
 def uncountable_passes(composition: Composition) -> Findings:
-    """`max_passes` where samples are not drawn by shares."""
+    """`max_passes` where samples are not drawn by shares, and ends that no rank can know."""
     spec, bad = composition.spec, composition.bad
     why = ""
     if "epoch" not in bad and spec.is_pass:
         why = "`epoch: pass`, which reads every sample once"
-    elif "batch" not in bad and spec.batch is not None and spec.batch.has_windows:
-        why = "batches of different sizes"
-    elif "stage" not in bad and spec.stage is not None:
-        why = "`stage`, which may yield any number of samples"
     elif "mix" not in bad and spec.mix.draw == "round_robin":
         why = "`draw: round_robin`"
     for leaf, source in composition.models if why else ():
@@ -288,6 +284,16 @@ def uncountable_passes(composition: Composition) -> Findings:
                 f"`max_passes` cannot be combined with {why}",
                 "remove one",
             )
+    has_windows = "batch" not in bad and spec.batch is not None and spec.batch.has_windows
+    if not why and (has_windows or ("stage" not in bad and spec.stage is not None)):
+        what = "batches by cost" if has_windows else "a `stage`"
+        for leaf, source in composition.models:
+            if source.max_passes is not None and source.on_exhausted == "stop":
+                yield Finding(
+                    leaf.node.value_or_self("on_exhausted"),
+                    f"`on_exhausted: stop` cannot be combined with {what}: ranks would not end at the same step",
+                    "write `drop` or `error`",
+                )
 
 
 @rule(
