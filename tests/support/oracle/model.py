@@ -148,14 +148,21 @@ class Model:
         return self._items[step]
 
     def length(self, step=0):
-        """Return `len(loader)` of the epoch of a step, None without `epoch`."""
+        """Return `len(loader)` before a step: that of its epoch, None without `epoch`."""
         if self.epoch is None:
             return None
+        if self.stop_at is not None and step >= self.stop_at:
+            return 0
+        skipped = set(self._spec_skips)
+        for called, begin, last in self._skip_calls:
+            if called <= step:
+                skipped |= set(range(begin, last + 1))
         first = step // self.epoch * self.epoch
-        steps = set(range(first, first + self.epoch)) - self._spec_skips - self._skipped
-        if self.stop_at is not None:
-            steps = {each for each in steps if each < self.stop_at}
-        return len(steps) * self.items_per_step
+        end = first + self.epoch
+        if step > first and skipped.issuperset(range(step, end)):  # nothing is left of this epoch
+            first, end = end, end + self.epoch
+        end = end if self.stop_at is None else min(end, self.stop_at)
+        return sum(each not in skipped for each in range(first, end)) * self.items_per_step
 
     def end(self):
         """Return J after the last step of the run; None if it does not end."""
