@@ -8,7 +8,7 @@ from pathlib import Path
 import oracle
 import pytest
 from oracle.data import SHARDS, TOKENS, write_data
-from oracle.model import Model, RunError
+from oracle.model import Model, replay
 from oracle.plain import plain
 
 import wdspec
@@ -116,7 +116,10 @@ TWO = [source("a", weight=3), source("b", weight=1)]
 TEXTS = [source("a", weight=3), source("e", weight=1)]
 COST = {"cost": "txt.length", "max_cost": 60, "window": 20}
 SUM = {**COST, "padded": False}
-PACK = {"pack": {"fields": ["ids.npy", "labels.npy"], "length": 64, "pad": {"labels.npy": -100}}, "window": 20}
+PACK = {
+    "pack": {"fields": ["ids.npy", "labels.npy"], "length": 64, "pad": {"labels.npy": -100}},
+    "window": 20,
+}
 LISTS = {"collate": {"ids.npy": "list", "labels.npy": "list"}}
 PADDED = {"collate": {"ids.npy": "pad", "labels.npy": {"pad": {"side": "left", "value": -1, "multiple": 8}}}}
 
@@ -169,7 +172,12 @@ PLAIN = {
         "dataset": only("a", "e"),
     },
     "epochs of samples and a limit": {"batch": 4, "epoch": 43, "limit": 36, "dataset": only("a", "e")},
-    "skipped steps": {"batch": 4, "epoch": {"batches": 7}, "skip": ["3..5", 9, "14..21"], "dataset": only("a", "e")},
+    "skipped steps": {
+        "batch": 4,
+        "epoch": {"batches": 7},
+        "skip": ["3..5", 9, "14..21"],
+        "dataset": only("a", "e"),
+    },
     "accumulation": {**ELASTIC, "batch": {"size": 3, "accumulate": True}, "dataset": only("a", "e")},
     "a global size": {**ELASTIC, "batch": {"global_size": 6}, "dataset": only("a", "tiny")},
     "a stop": {
@@ -210,7 +218,15 @@ PLAIN = {
     },
     "keys of values": {
         "batch": 4,
-        "dataset": [source("e", extensions="txt", keys="@users.txt", keys_of="json.user", select="oracle_functions:is_most")],
+        "dataset": [
+            source(
+                "e",
+                extensions="txt",
+                keys="@users.txt",
+                keys_of="json.user",
+                select="oracle_functions:is_most",
+            )
+        ],
     },
     "joins": {
         "batch": {"size": 4, "ragged": ["caption.txt"]},
@@ -298,7 +314,13 @@ PLAIN = {
             "stage": {"call": f"oracle_functions:{name}", "every": every},
             "dataset": only("a", "e"),
         }
-        for name, every in [("mark", 10), ("drop_short", 30), ("double", 8), ("by_length", 50), ("join_pairs", 7)]
+        for name, every in [
+            ("mark", 10),
+            ("drop_short", 30),
+            ("double", 8),
+            ("by_length", 50),
+            ("join_pairs", 7),
+        ]
     },
     "a stage with skipped steps": {
         "batch": 4,
@@ -318,7 +340,12 @@ def test_plain_mixes(name):
 PASSES = {
     "a pass": {**ELASTIC, "batch": 4, "dataset": only("a", "b", "c")},
     "a pass without a batch": {**ELASTIC, "dataset": only("a", "c")},
-    "a pass without its rest": {**ELASTIC, "batch": 3, "epoch": {"pass": "drop"}, "dataset": only("a", "b", "c")},
+    "a pass without its rest": {
+        **ELASTIC,
+        "batch": 3,
+        "epoch": {"pass": "drop"},
+        "dataset": only("a", "b", "c"),
+    },
     "a pass of one sample a slot": {**ELASTIC, "batch": 4, "dataset": only("tiny")},
     "a limited pass": {**ELASTIC, "batch": 4, "limit": 33, "dataset": only("a", "b", "c")},
     "a shuffled pass": {**ELASTIC, "batch": 4, "dataset": only("a", "e", order="shuffled", shuffle=20)},
@@ -338,21 +365,31 @@ PASSES = {
         "batch": 4,
         "dataset": only("a", subset="50%") + only("b", exclude="@bad.txt", where="json.score > 3"),
     },
-    "random selections": {**ELASTIC, "batch": 4, "dataset": only("a", "e", select="oracle_functions:is_heads")},
+    "random selections": {
+        **ELASTIC,
+        "batch": 4,
+        "dataset": only("a", "e", select="oracle_functions:is_heads"),
+    },
     "rare samples": {**ELASTIC, "batch": 2, "dataset": only("a", select="oracle_functions:is_rare")},
     "missing fields": {**ELASTIC, "batch": 4, "dataset": [source("b", extensions="txt cls", missing="skip")]},
     "joins": {
         **ELASTIC,
         "batch": 4,
         "dataset": [
-            source("a", join=[{"shards": "a-gaps-{000..004}.tar", "missing": "skip", "fields": "caption.txt"}], **{"extensions": "txt caption.txt"}),
+            source(
+                "a",
+                join=[{"shards": "a-gaps-{000..004}.tar", "missing": "skip", "fields": "caption.txt"}],
+                **{"extensions": "txt caption.txt"},
+            ),
         ],
     },
     "lookups": {
         **ELASTIC,
         "batch": 4,
         "dataset": [
-            source("a", extensions="txt", lookup=[{"table": "scores.csv", "fields": "grade", "missing": "skip"}]),
+            source(
+                "a", extensions="txt", lookup=[{"table": "scores.csv", "fields": "grade", "missing": "skip"}]
+            ),
         ],
     },
     "tables": {**ELASTIC, "batch": 4, "fields": "txt cls", "dataset": [source("parquet"), source("rows")]},
@@ -382,10 +419,28 @@ WINDOWS = {
     "functions": {**SUM, "cost": "oracle_functions:cost"},
     "groups": {"size": 4, "group_by": "json.lang", "group_wait": 30, "window": 12},
     "groups without a window": {"size": 4, "group_by": "json.lang", "group_wait": 30, "window": 1},
-    "merged groups": {"size": 4, "group_by": "json.score", "group_wait": 30, "window": 12, "incomplete": "merge"},
-    "dropped groups": {"size": 4, "group_by": "json.lang", "group_wait": 30, "window": 40, "incomplete": "drop"},
+    "merged groups": {
+        "size": 4,
+        "group_by": "json.score",
+        "group_wait": 30,
+        "window": 12,
+        "incomplete": "merge",
+    },
+    "dropped groups": {
+        "size": 4,
+        "group_by": "json.lang",
+        "group_wait": 30,
+        "window": 40,
+        "incomplete": "drop",
+    },
     "groups by cost": {**COST, "group_by": "__source__", "group_wait": 50},
-    "groups by sums": {**SUM, "group_by": "json.lang", "group_wait": 50, "max_size": 4, "incomplete": "merge"},
+    "groups by sums": {
+        **SUM,
+        "group_by": "json.lang",
+        "group_wait": 50,
+        "max_size": 4,
+        "incomplete": "merge",
+    },
 }
 PACKS = {
     "rows": PACK,
@@ -434,7 +489,12 @@ MORE_WINDOWS = {
     },
     "several passes in a window": {**ELASTIC, "batch": {**SUM, "window": 200}, "dataset": only("a", "c")},
     "a cut pass": {**ELASTIC, "batch": SUM, "epoch": {"pass": "drop"}, "dataset": only("a", "e")},
-    "repeated samples": {**ELASTIC, "batch": SUM, "epoch": "pass", "dataset": only("a", repeat=2.5, subset="80%")},
+    "repeated samples": {
+        **ELASTIC,
+        "batch": SUM,
+        "epoch": "pass",
+        "dataset": only("a", repeat=2.5, subset="80%"),
+    },
     "repeated groups": {
         **ELASTIC,
         "batch": {"size": 4, "group_by": "json.lang", "group_wait": 30},
@@ -485,7 +545,9 @@ MORE_WINDOWS = {
         **ELASTIC,
         "batch": {**SUM, "cost": "grade + 1", "max_cost": 12},
         "dataset": [
-            source("a", extensions="txt", lookup=[{"table": "scores.csv", "fields": "grade", "missing": "skip"}])
+            source(
+                "a", extensions="txt", lookup=[{"table": "scores.csv", "fields": "grade", "missing": "skip"}]
+            )
         ],
     },
     "missing fields": {
@@ -529,7 +591,11 @@ MORE_WINDOWS = {
         "skip": ["3..7", "16..19"],
         "dataset": only("a", "e"),
     },
-    "damage": {"batch": COST, "errors": "skip", "dataset": [source("broken", extensions="txt json"), *only("a")]},
+    "damage": {
+        "batch": COST,
+        "errors": "skip",
+        "dataset": [source("broken", extensions="txt json"), *only("a")],
+    },
     "damage that is found late": {
         "batch": {**COST, "collate": {"ids.npy": "list"}},
         "errors": "skip",
@@ -541,7 +607,11 @@ MORE_WINDOWS = {
         "map": {"txt": "oracle_functions:shout"},
         "dataset": only("a", "e", tags={"kind": 1}),
     },
-    "a table of lines": {"batch": {**COST, "group_by": "json.lang", "group_wait": 20}, "fields": "txt", "dataset": [source("rows")]},
+    "a table of lines": {
+        "batch": {**COST, "group_by": "json.lang", "group_wait": 20},
+        "fields": "txt",
+        "dataset": [source("rows")],
+    },
 }
 
 
@@ -555,7 +625,10 @@ STOP = {
     "dataset": [*only("a", samples=30, max_passes=1.5, on_exhausted="stop"), *only("e")],
 }
 WRONG = {
-    "a stop with skipped steps": ("the list of issue 40, no. 11", {**STOP, "epoch": {"batches": 50}, "skip": "3..6"}),
+    "a stop with skipped steps": (
+        "the list of issue 40, no. 11",
+        {**STOP, "epoch": {"batches": 50}, "skip": "3..6"},
+    ),
     "a stop within an epoch": ("the list of issue 40, no. 11", {**STOP, "epoch": {"batches": 4}}),
     "a batch that cannot be decoded is skipped": (
         "the list of issue 40, no. 3",
@@ -591,13 +664,22 @@ WRONG = {
     ),
     "a random `select` in a pass by cost": (
         "the list of issue 40, no. 5",
-        {**ELASTIC, "batch": SUM, "epoch": "pass", "dataset": only("a", "e", select="oracle_functions:is_heads")},
+        {
+            **ELASTIC,
+            "batch": SUM,
+            "epoch": "pass",
+            "dataset": only("a", "e", select="oracle_functions:is_heads"),
+        },
     ),
 }
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=why)) for name, (why, _) in WRONG.items()]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=why))
+        for name, (why, _) in WRONG.items()
+    ],
 )
 def test_what_is_wrong_today(name):
     compare(WRONG[name][1])
@@ -610,13 +692,71 @@ LIVE = [(3, {"a": 1, "e": 4}, 0), (11, {"e": 1}, 3), (12, {"a": 5, "e": 1}, 0)]
 def test_shares_that_are_set(kind):
     batch = {"cost": COST, "pack": PACK, "groups": WINDOWS["groups"]}.get(kind, 4)
     mix = {"random": {"draw": "random"}, "schedule": PLAIN["a schedule"]["mix"]}.get(kind, {})
-    compare({**ELASTIC, "batch": batch, "mix": mix, "dataset": TEXTS if kind == "pack" else only("a", "e")}, live=LIVE)
+    compare(
+        {**ELASTIC, "batch": batch, "mix": mix, "dataset": TEXTS if kind == "pack" else only("a", "e")},
+        live=LIVE,
+    )
 
 
 @pytest.mark.parametrize("batch", [4, COST, WINDOWS["groups"]], ids=["plain", "cost", "groups"])
 def test_steps_that_the_loop_skips(batch):
     spec = {**ELASTIC, "batch": batch, "epoch": {"batches": 10}, "skip": 6, "dataset": only("a", "e")}
     compare(spec, skips=[(2, 4, 7), (12, 15, 21)])
+
+
+CHANGES = {
+    "a weight": {"dataset": [*only("a", weight=1), *only("e", weight=5)]},
+    "shuffle": {"dataset": [*only("a", weight=3, shuffle=5), *only("e", weight=1, shuffle=200)]},
+    "shuffle of all": {"dataset": [*only("a", weight=3, shuffle=0), *only("e", weight=1, shuffle=0)]},
+    "interleave": {"dataset": [*only("a", weight=3, interleave=1), *only("e", weight=1, interleave=20)]},
+    "select": {"dataset": [*only("a", weight=3, select="oracle_functions:is_most"), *only("e", weight=1)]},
+    "a source more": {"dataset": [*only("a", weight=3), *only("e", weight=1), *only("c", weight=1)]},
+    "a source less": {"dataset": only("a")},
+    "a shard less": {
+        "dataset": [{**only("a", weight=3)[0], "shards": "a-{000..003}.tar"}, *only("e", weight=1)]
+    },
+    "order": {"dataset": [*only("a", weight=3, order="sequential"), *only("e", weight=1)]},
+    "where": {"dataset": [*only("a", weight=3, where="json.score > 2"), *only("e", weight=1)]},
+    "the seed": {"seed": 5},
+    "draws": {"mix": {"draw": "random"}},
+    "epochs and skips": {"epoch": {"batches": 9}, "skip": "14..17"},
+}
+
+
+def read_changes(phases, steps):
+    """The items of each step of a run that is saved and loaded with another spec at the first step of each phase."""
+    found, state = {}, None
+    stops = [first for _, first in phases[1:]] + [steps]
+    for (spec, _), stop in zip(phases, stops, strict=True):
+        with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+            if state is not None:
+                loader.load_state_dict(state, allow_changed=True)
+            items = []
+            while (step := loader.state_dict()["batch"]) < stop:
+                for item in loader:
+                    items.append(plain(item))
+                    state = json.loads(json.dumps(loader.state_dict()))
+                    if not state["given"]:
+                        found[state["batch"] - 1], items = items, []
+                        if state["batch"] >= stop:
+                            break
+                if loader.state_dict()["batch"] == step:
+                    break
+            state = json.loads(json.dumps(loader.state_dict()))
+    return found
+
+
+@pytest.mark.parametrize("cut", [1, 6, 13])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.filterwarnings("ignore")
+def test_runs_after_a_change(change, cut):
+    spec = {**ELASTIC, "batch": 4, "dataset": [*only("a", weight=3), *only("e", weight=1)]}
+    phases = [(spec, 0), ({**spec, **CHANGES[change]}, cut), (spec, cut + 8)]
+    found, model = read_changes(phases, 30), replay(phases)
+    for step in range(30):
+        assert text_of(found.get(step, [])) == text_of([plain(item) for item in model.items(step)]), (
+            f"step {step}"
+        )
 
 
 def test_the_model_imports_no_code_that_reads_or_plans_windows():

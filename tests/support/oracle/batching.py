@@ -44,7 +44,10 @@ def collate(samples, spec, place):
         names = list(samples[0])
         if any(set(each) != set(names) for each in samples):
             raise RunError(f"samples of a batch have other fields than {names}")
-        return {name: _column(name, [each[name] for each in samples], batch, fields, spec.folder) for name in names}
+        return {
+            name: _column(name, [each[name] for each in samples], batch, fields, spec.folder)
+            for name in names
+        }
 
 
 def _column(name, values, batch, fields, folder):
@@ -92,9 +95,7 @@ def _pad(values, options):
     if any(isinstance(each, list) for each in values):
         dtype = np.result_type(*[each.dtype for each in arrays if each.size] or [arrays[0].dtype])
         shape = next((each.shape for each in arrays if each.size), arrays[0].shape)
-        arrays = [
-            each.astype(dtype) if each.size else np.zeros((0, *shape[1:]), dtype) for each in arrays
-        ]
+        arrays = [each.astype(dtype) if each.size else np.zeros((0, *shape[1:]), dtype) for each in arrays]
     sizes = []
     for axis in axes:
         size = max(each.shape[axis] for each in arrays)
@@ -146,7 +147,9 @@ def pack_row(samples, pack) -> dict[str, Any]:
     rest = length - sum(spans)
     parts = [*spans, rest] if rest else spans
     if pack.position_ids:
-        row[pack.position_ids] = np.array([[at for span in parts for at in range(span)]], np.int64).reshape(1, -1)
+        row[pack.position_ids] = np.array([[at for span in parts for at in range(span)]], np.int64).reshape(
+            1, -1
+        )
     if pack.segment_ids:
         segments: list[int] = []
         for number, (size, span) in enumerate(zip(sizes, spans, strict=True), 1):

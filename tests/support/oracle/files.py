@@ -66,7 +66,9 @@ def expand_braces(text):
         if number % 2 == 0:
             choices.append([part])
         elif match := re.fullmatch(r"(\d+)\.\.(\d+)", part):
-            width = max(len(end) for end in match.groups()) if any(end[0] == "0" for end in match.groups()) else 1
+            width = (
+                max(len(end) for end in match.groups()) if any(end[0] == "0" for end in match.groups()) else 1
+            )
             choices.append([f"{n:0{width}}" for n in range(int(match[1]), int(match[2]) + 1)])
         else:
             choices.append(part.split(","))
@@ -150,7 +152,9 @@ def _read_tar(path, key_rule):
                     current.files[suffix.lower()] = content
         except (tarfile.ReadError, EOFError):
             return [*entries[:-1], Damage(ends=True)]
-    if not path.endswith(".gz") and data[-1024:].strip(b"\0"):  # no end marker: the last sample may be incomplete
+    if not path.endswith(".gz") and data[-1024:].strip(
+        b"\0"
+    ):  # no end marker: the last sample may be incomplete
         return [*entries[:-1], Damage(ends=True)]
     return entries
 
@@ -261,7 +265,11 @@ def _read_tokens(name, path, options):
     entries: list[Any] = []
     for index, (start, stop) in enumerate(spans):
         ids, key = numbers[start:stop].copy(), f"{stem_of(name)}/{index}"
-        if options.vocabulary is not None and len(ids) and not 0 <= ids.min() <= ids.max() < options.vocabulary:
+        if (
+            options.vocabulary is not None
+            and len(ids)
+            and not 0 <= ids.min() <= ids.max() < options.vocabulary
+        ):
             entries.append(Damage(key))
         else:
             entries.append(Raw(key, {"tokens": ids}))
@@ -289,7 +297,14 @@ def read_lookup(options):
     path = os.path.join(options.base, path)
     kind = options.format
     if kind == "auto":
-        endings = {**_ENDINGS, ".csv": "csv", ".tsv": "csv", ".sqlite": "sqlite", ".db": "sqlite", ".npz": "npz"}
+        endings = {
+            **_ENDINGS,
+            ".csv": "csv",
+            ".tsv": "csv",
+            ".sqlite": "sqlite",
+            ".db": "sqlite",
+            ".npz": "npz",
+        }
         kind = next(kind for ending, kind in endings.items() if path.removesuffix(".gz").endswith(ending))
     columns = _read_columns(path, kind, inner)
     last = options.on.rpartition(".")[2]
@@ -313,12 +328,21 @@ def _read_columns(path, kind, inner):
             return {name: _array_rows(arrays[name]) for name in arrays.files}
     if kind == "sqlite":
         with sqlite3.connect(path) as base:
-            name = inner or base.execute("select name from sqlite_master where type in ('table', 'view')").fetchone()[0]
+            name = (
+                inner
+                or base.execute("select name from sqlite_master where type in ('table', 'view')").fetchone()[
+                    0
+                ]
+            )
             cursor = base.execute(f'select * from "{name}"')
             names = [column[0] for column in cursor.description]
             rows = cursor.fetchall()
         return {name: [row[at] for row in rows] for at, name in enumerate(names)}
-    with gzip.open(path, "rt") if path.endswith(".gz") else open(path, encoding="utf-8-sig", newline="") as file:
+    with (
+        gzip.open(path, "rt")
+        if path.endswith(".gz")
+        else open(path, encoding="utf-8-sig", newline="") as file
+    ):
         if kind == "jsonl":
             records = [json.loads(line) for line in file if line.strip()]
             names = dict.fromkeys(name for record in records for name in record)

@@ -10,16 +10,25 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 from heapq import heappop, heappush
+from itertools import count
+from typing import NamedTuple
 
 from oracle.batching import as_tuple, collate, pack_row
 from oracle.files import Damage
 from oracle.grouping import Measured, Rules, plan_groups, plan_window
-from oracle.samples import RunError, SampleError, SourceReader, build_function, lend_generators, seed_generators
+from oracle.samples import (
+    RunError,
+    SampleError,
+    SourceReader,
+    build_function,
+    lend_generators,
+    seed_generators,
+)
 
 import wdspec
 from wdspec.planning.draws import Draws
 from wdspec.planning.keys import key64, random64
-from wdspec.planning.order import Delays, ShardOrder, Stretch, lanes_of, shuffle_size
+from wdspec.planning.order import Delays, ShardOrder, lanes_of, shuffle_size
 from wdspec.planning.shares import (
     effective_shares,
     limit_passes,
@@ -44,15 +53,16 @@ class Model:
     """
 
     def __init__(self, spec, *, ranks=1, workers=0, live=(), skips=()):
-        self.spec = wdspec.load(spec) if isinstance(spec, (dict, str)) or hasattr(spec, "__fspath__") else spec
+        self.spec = (
+            wdspec.load(spec) if isinstance(spec, (dict, str)) or hasattr(spec, "__fspath__") else spec
+        )
         self.topology = Topology.of(self.spec, ranks, workers)
         self._live_calls, self._skip_calls = list(live), list(skips)
         self._live = []
         self._skipped = set()
-        self._spec_skips = {
-            step for each in self.spec.skip for step in range(each.first, each.last + 1)
-        }
+        self._spec_skips = {step for each in self.spec.skip for step in range(each.first, each.last + 1)}
         self._items = []
+        self._older = {}
         self._plan()
 
     # The plan
@@ -192,12 +202,35 @@ class Model:
                 parts.append(self.slot(rank, worker).take(m, is_skipped))
         return [] if is_skipped else self._assemble(step, parts)
 
+    @property
+    def slot_kind(self):
+        """The class of its slots."""
+        return WindowSlot if self.is_windowed else StagedSlot if self.spec.stage is not None else Slot
+
     def slot(self, rank, worker):
         """Return slot (c, k)."""
         if (rank, worker) not in self._slots:
-            kind = WindowSlot if self.is_windowed else StagedSlot if self.spec.stage is not None else Slot
-            self._slots[rank, worker] = kind(self, rank, worker)
+            self._slots[rank, worker] = slot = self.slot_kind(self, rank, worker)
+            old = self._older.get((rank, worker))
+            if old is not None:
+                slot.follow(old)
         return self._slots[rank, worker]
+
+    def follow(self, old, step):
+        """Continue a run of another spec before a step."""
+        if step:
+            old.items(step - 1)
+        self._items = old._items[:step]
+        if self.topology != old.topology:
+            raise RunError("the topology has changed")
+        if self._pass is not None or old._pass is not None:
+            return
+        if self.slot_kind is not old.slot_kind:
+            raise NotImplementedError("a change between plain batches, windows and stages")
+        self._older = {**old._older, **old._slots}
+        self._skipped = set(old._skipped)
+        if self.constant_shares == old.constant_shares:
+            self._live = list(old._live)
 
     def _assemble(self, step, parts):
         spec, place = self.spec, step * self.global_size
@@ -224,30 +257,66 @@ class Model:
         return made
 
 
+def replay(phases, *, ranks=1, workers=0, live=(), skips=()):
+    """Return the model of a run that was saved and loaded with other specs.
+
+    Plain mixes follow docs/order.md. A window, a section of groups or a section of a stage that is open at a change is
+    finished by the plan it was begun with, then the new plan applies.
+
+    Args:
+        phases: (spec, first step) of each part of the run.
+        live, skips: as of `Model`, for all parts.
+    """
+    model = None
+    for spec, first in phases:
+        following = Model(spec, ranks=ranks, workers=workers, live=live, skips=skips)
+        if model is not None:
+            following.follow(model, first)
+        model = following
+    return model
+
+
+def are_read_alike(old, new, name):
+    """Whether the slots of two models read the raw samples of a source in the same order."""
+    keys = ("order", "key", "where", "subset", "only_keys", "exclude", "keys_of", "tokens", "join", "lookup")
+    before, now = old.readers[name], new.readers[name]
+    return (
+        old.spec.seed == new.spec.seed
+        and before.shards == now.shards
+        and all(getattr(before.source, key) == getattr(now.source, key) for key in keys)
+    )
+
+
 class Lanes:
-    """The raw samples of a source in the order in which a slot reads them."""
+    """The raw samples of a source in the order in which a slot reads them, from the start of a turn on."""
 
-    def __init__(self, reader, order, slot, width):
+    def __init__(self, reader, order, slot, turn, width):
         self._reader, self._order, self._slot = reader, order, slot
-        self.width = width
-        self._next_turn = 0
+        self.next_turn = turn
         self._open = []
-        self._begin_pass()
+        self.begin_pass(width)
 
-    def _begin_pass(self):
-        order, turn = self._order, self._next_turn
+    def begin_pass(self, width):
+        """Start the next pass of the slot."""
+        order, turn = self._order, self.next_turn
         self._last_turn = order.last_turn(self._slot, order.passes_at(self._slot, turn))
-        self.widen(self.width)
+        self.widen(width)
 
     def widen(self, width):
         """Read so many shards in turn from here on; surplus ones are read to their ends."""
         self.width = width
-        while len(self._open) < width and self._next_turn <= self._last_turn:
+        while len(self._open) < width and self.next_turn <= self._last_turn:
             self._open.append(self._next_shard())
 
+    @property
+    def first_turn(self):
+        """The first turn that is not finished."""
+        return min((turn for turn, _ in self._open), default=self.next_turn)
+
     def _next_shard(self):
-        entry = self._order.entry(self._slot, self._next_turn)
-        self._next_turn += 1
+        turn = self.next_turn
+        entry = self._order.entry(self._slot, turn)
+        self.next_turn += 1
         found = []
         for index, part in enumerate(self._reader.parts(entry.shard)):
             if index % self._order.split != entry.residue:
@@ -256,60 +325,179 @@ class Lanes:
                 self._reader.skip_or_raise(SampleError("shard", "a damaged sample"))
             elif not self._reader.has_selection or self._reader.keeps(part):
                 found.append(part)
-        return found
+        return turn, found
 
     def next(self):
         """Return the next raw sample; None at the end of a pass of the slot."""
         while self._open:
-            shard = self._open[0]
+            turn, shard = self._open[0]
             if shard:
-                raw = shard.pop(0)
-                self._open = [*self._open[1:], shard]
-                return raw
-            if len(self._open) <= self.width and self._next_turn <= self._last_turn:
+                self._open = [*self._open[1:], (turn, shard[1:])]
+                return shard[0]
+            if len(self._open) <= self.width and self.next_turn <= self._last_turn:
                 self._open[0] = self._next_shard()
             else:
                 self._open = self._open[1:]
-        self._begin_pass()
         return None
 
 
-class Stream:
-    """The raw samples of a source in the order in which a slot yields them, with their ordinals."""
+class Piece(NamedTuple):
+    """Samples of a pass that were in progress when the spec changed."""
 
-    def __init__(self, model, source, slot):
-        self.reader, self.slot = model.readers[source.name], slot
-        seed, slots = model.spec.seed, model.topology.slots
-        order = ShardOrder(seed, source.name, len(self.reader.shards), slots, source.order)
-        self.size, width = model.sizes[source.name]
-        self.delays = Delays(seed, source.name, self.size)
-        self.lanes = Lanes(self.reader, order, slot, width)
-        self.number_key = key64(seed, "transform", source.name, slot)
-        self._read = 0
+    until: int
+    """Ordinal of the first sample after them."""
+    size: int
+    """N of these samples."""
+    width: int
+    """Number of shards read in turn for them."""
+
+
+class Stream:
+    """The raw samples of a source in the order in which a slot yields them, with their ordinals.
+
+    Args:
+        turn, ordinal: where the pass of the slot starts.
+        pieces: its samples that keep other sizes than those of the plan.
+        yielded: the ordinals of those that were yielded already.
+        origin: the ordinal from which a run that was resumed reads.
+    """
+
+    def __init__(self, model, source, slot, turn=0, ordinal=0, pieces=(), yielded=(), origin=None):
+        self.reader, self.source, self.slot = model.readers[source.name], source, slot
+        self._seed, slots = model.spec.seed, model.topology.slots
+        self.order = ShardOrder(self._seed, source.name, len(self.reader.shards), slots, source.order)
+        self.size, self.width = model.sizes[source.name]
+        self.number_key = key64(self._seed, "transform", source.name, slot)
+        self.pieces, self.yielded = list(pieces), dict.fromkeys(yielded)
+        self._begin(turn, ordinal)
+        self._origin = ordinal if origin is None else origin
+
+    def _begin(self, turn, ordinal):
+        self._turn, self._start, self._read, self._origin = turn, ordinal, ordinal, ordinal
+        _, width = self._sizes_of(ordinal)
+        self.lanes = Lanes(self.reader, self.order, self.slot, turn, width)
         self._held = []
-        self._has_ended = False
-        self._barren = 0
-        self.stretches = []
+
+    def _sizes_of(self, ordinal):
+        """Return N and the width of a sample of this pass."""
+        piece = next((piece for piece in self.pieces if ordinal < piece.until), None)
+        return (self.size, self.width) if piece is None else (piece.size, piece.width)
+
+    def release(self, ordinal):
+        """Return when a sample of this pass is due, in 2⁻²⁰ samples."""
+        size, _ = self._sizes_of(ordinal)
+        delays = Delays(self._seed, self.source.name, size)
+        return int(delays.releases(delays.key(self.slot), ordinal, 1)[0])
 
     def next_raw(self):
         """Return (raw sample, its ordinal)."""
+        barren = 0
         while True:
-            # Everything that is due before the first sample not yet read; at the end of a pass, everything.
-            if self._held and (self._has_ended or self._held[0][0] < self._read << 20):
-                _, ordinal, raw = heappop(self._held)
-                return raw, ordinal
-            self._has_ended = False
+            # Everything that is due before the first sample not yet read.
+            due = self._pop_until(self._read << 20)
+            if due is not None:
+                return due
+            _, width = self._sizes_of(self._read)
+            if width != self.lanes.width:
+                self.lanes.widen(width)
             raw = self.lanes.next()
-            if raw is None:
-                self._has_ended = True
-                self._barren += not self._held
-                if self._barren > 64:
-                    raise RunError(f"{self.reader.name} yields nothing")
+            if raw is not None:
+                heappush(self._held, (self.release(self._read), self._read, raw))
+                self._read += 1
                 continue
-            self._barren = 0
-            releases = self.delays.releases(self.delays.key(self.slot), self._read, 1, self.stretches)
-            heappush(self._held, (int(releases[0]), self._read, raw))
-            self._read += 1
+            due = self._pop_until(None)  # at the end of a pass, everything
+            if due is not None:
+                return due
+            barren += self._read == self._start
+            if barren > 64:
+                raise RunError(f"{self.reader.name} yields nothing")
+            self.pieces, self.yielded = [], {}
+            self._begin(self.lanes.next_turn, self._read)
+
+    def _pop_until(self, release):
+        """Return the next sample that is due and was not yielded before; None if there is none."""
+        while self._held and (release is None or self._held[0][0] < release):
+            _, ordinal, raw = heappop(self._held)
+            if ordinal not in self.yielded:
+                self.yielded[ordinal] = None
+                return raw, ordinal
+        return None
+
+    def after_change(self, model, source, is_alike):
+        """Return the stream of a changed spec that continues here.
+
+        Args:
+            is_alike: whether raw samples are read in the same order.
+        """
+        if is_alike and not self.yielded:
+            return Stream(model, source, self.slot, self._turn, self._start)
+        restart, turn = self._find_restart()
+        if is_alike:
+            until = (self.release(next(reversed(self.yielded))) >> 20) + 1
+            kept = [piece for piece in self.pieces if piece.until < until]
+            current = (
+                self.pieces[len(kept)] if len(kept) < len(self.pieces) else Piece(0, self.size, self.width)
+            )
+            pieces = [*kept, current._replace(until=until)]
+            return Stream(model, source, self.slot, self._turn, self._start, pieces, self.yielded, restart)
+        last = next(reversed(self.yielded), -1)
+        return Stream(model, source, self.slot, turn, max(restart, last + 1))
+
+    def _find_restart(self):
+        """Return from which ordinal a resumed run reads, and the first turn that is not finished there.
+
+        A run reads blocks, and may start again at the start of a block before which all samples were yielded.
+        """
+        if not self.yielded:
+            return self._origin, self._turn_at(self._origin)
+        last = next(reversed(self.yielded))
+        if self.size == 1 and not self.pieces:
+            return last + 1, self._turn_at(last + 1)
+        block, points, at = (
+            Delays(self._seed, self.source.name, self.size).block,
+            [self._origin],
+            self._origin,
+        )
+        end = self._find_end()
+        until = (self.release(last) >> 20) + 1
+        has_ended = False
+        while at < until and not has_ended:
+            if at % block == 0 and at > points[-1]:
+                points.append(at)
+            wanted = min(block - at % block, max(16, at - self._origin))
+            wanted = min([wanted, *(piece.until - at for piece in self.pieces if at < piece.until)])
+            has_ended = end is not None and at + wanted > end
+            at = end if has_ended else at + wanted
+        oldest = next((each for each in range(self._start, at) if each not in self.yielded), at)
+        if has_ended and oldest == at:
+            return at, self._turn_at(at, ends=True)
+        restart = max(point for point in points if point <= oldest)
+        return restart, self._turn_at(restart)
+
+    def _reread(self):
+        """Yield the lanes before each sample of the pass is read, and at its end."""
+        lanes = Lanes(self.reader, self.order, self.slot, self._turn, self._sizes_of(self._start)[1])
+        for ordinal in count(self._start):
+            _, width = self._sizes_of(ordinal)
+            if width != lanes.width:
+                lanes.widen(width)
+            yield lanes
+            if lanes.next() is None:
+                return
+
+    def _find_end(self):
+        """Return the ordinal at which the pass ends; None if it does not."""
+        if self.source.order == "resampled":
+            return None
+        return self._start + sum(1 for _ in self._reread()) - 1
+
+    def _turn_at(self, ordinal, ends=False):
+        """Return the first turn that is not finished before a sample of the pass is read."""
+        for number, lanes in enumerate(self._reread(), self._start):
+            turn = lanes.first_turn
+            if number == ordinal and not ends:
+                return turn
+        return lanes.next_turn
 
     def next_with(self, use):
         """Return the next sample for which `use(raw, number)` is not None; numbers count from 1."""
@@ -343,6 +531,18 @@ class Slot:
         self.number = model.topology.slot(rank, worker)
         self.streams = [Stream(model, source, self.number) for source in model.sources]
 
+    def follow(self, old):
+        """Continue where the slot of an older spec is."""
+        before = {stream.source.name: stream for stream in old.streams}
+        self.streams = [
+            before[source.name].after_change(
+                self.model, source, are_read_alike(old.model, self.model, source.name)
+            )
+            if source.name in before
+            else Stream(self.model, source, self.number)
+            for source in self.model.sources
+        ]
+
     def draw(self, step, m):
         """Return the sources of the m-th batch (or window), drawn by the shares of a step."""
         batch = m * self.model.topology.workers + self.worker
@@ -367,6 +567,11 @@ class StagedSlot(Slot):
         self._key = key64(model.spec.seed, "stage", self.number)
         self._next, self._outputs = 0, []
 
+    def follow(self, old):
+        """Continue where the slot of an older spec is, with what the stage has yielded there."""
+        super().follow(old)
+        self._outputs, self._next = old._outputs, old._next
+
     def take(self, m, is_skipped=False):
         """Return the next samples that the stage yields."""
         for _ in range(_BARREN):
@@ -390,13 +595,13 @@ class StagedSlot(Slot):
                 seed_generators(random64(self._key, number))
                 yield sample
 
-        count = 0
+        given = 0
         output_key = key64(self._key, "output", point)
         with lend_generators(random64(output_key, 0)):
             for sample in self._stage(feed()):
                 self._outputs.append(sample)
-                count += 1
-                seed_generators(random64(output_key, count))
+                given += 1
+                seed_generators(random64(output_key, given))
 
 
 def make_chooser(model):
@@ -452,7 +657,9 @@ def _cut_fields(sample, cut, pack):
     for name in pack.fields:
         if name in sample:
             if len(sample[name]) != length:
-                raise SampleError("decode", f"`{name}` has {len(sample[name])} elements, and the sample costs {length}")
+                raise SampleError(
+                    "decode", f"`{name}` has {len(sample[name])} elements, and the sample costs {length}"
+                )
             sample[name] = sample[name][start:stop]
     return sample
 
@@ -482,6 +689,11 @@ class WindowSlot(Slot):
         super().__init__(model, rank, worker)
         self._choose = make_chooser(model)
         self._window, self._batches = 0, []
+
+    def follow(self, old):
+        """Continue where the slot of an older spec is, with the batches of its open window."""
+        super().follow(old)
+        self._window, self._batches = old._window, old._batches
 
     def take(self, m, is_skipped=False):
         """Return the samples of the next batch, and what each of them costs."""

@@ -92,7 +92,9 @@ class SourceReader:
     def has_selection(self):
         """Whether `where`, `subset`, `keys` or `exclude` leave samples out before they are numbered."""
         source = self.source
-        return any(each is not None for each in (source.where, source.subset, source.only_keys, source.exclude))
+        return any(
+            each is not None for each in (source.where, source.subset, source.only_keys, source.exclude)
+        )
 
     def own(self, shard):
         """Return the entries of a shard itself, without its partners."""
@@ -100,7 +102,9 @@ class SourceReader:
             name, path = self.shards[shard]
             kind = format_of(name, self.source.format)
             try:
-                entries = read_shard(name, path, kind=kind, key_rule=self.source.key, tokens=self.source.tokens)
+                entries = read_shard(
+                    name, path, kind=kind, key_rule=self.source.key, tokens=self.source.tokens
+                )
             except OSError:
                 entries = [Damage(ends=True)]
             self._own[shard] = entries
@@ -153,7 +157,9 @@ class SourceReader:
         names = {old.lower(): new for new, old in join.rename.items()}
         taken = None if join.fields is None else [each.lower() for each in join.fields]
         if other is not None:
-            files = {suffix: value for suffix, value in other.files.items() if taken is None or suffix in taken}
+            files = {
+                suffix: value for suffix, value in other.files.items() if taken is None or suffix in taken
+            }
             if taken is None or all(suffix in files for suffix in taken):
                 for suffix, value in files.items():
                     new = names.get(suffix, suffix)
@@ -284,7 +290,9 @@ class SourceReader:
                         found = [name for name in found if name not in reserved]
                     if found:
                         for name in found:
-                            fields[name if _is_glob(spelling) else entry[0] if not _is_glob(entry[0]) else name] = name
+                            fields[
+                                name if _is_glob(spelling) else entry[0] if not _is_glob(entry[0]) else name
+                            ] = name
                             left.remove(name)
                         break
                 else:
@@ -351,7 +359,9 @@ class SourceReader:
         ending = suffix.lower().rpartition(".")[2]
         if len(rest) == 1 and ending in _IMAGES and rest[0] in ("width", "height", "pixels", "aspect"):
             width, height = _image_size(data)
-            return {"width": width, "height": height, "pixels": width * height, "aspect": width / height}[rest[0]]
+            return {"width": width, "height": height, "pixels": width * height, "aspect": width / height}[
+                rest[0]
+            ]
         if rest in (("seconds",), ("bucket",)):
             raise NotImplementedError(f"`{rest[0]}` in an expression")
         return _walk(self._decode(name, suffix, data), rest, optional)
@@ -507,7 +517,9 @@ class _Partner:
 
     def __init__(self, join, entries):
         self.join, self.entries = join, entries
-        self.places = {entry.key: place for place, entry in enumerate(entries) if not isinstance(entry, Damage)}
+        self.places = {
+            entry.key: place for place, entry in enumerate(entries) if not isinstance(entry, Damage)
+        }
         self.at = -1
 
     def find(self, key):
@@ -546,7 +558,11 @@ def _read_keys(entries, base):
             found.add(entry)
         elif path.endswith(".npy"):
             array = np.load(path)
-            rows = [f"{a:016x}{b:016x}" for a, b in array.tolist()] if array.dtype.names or array.ndim == 2 else array
+            rows = (
+                [f"{a:016x}{b:016x}" for a, b in array.tolist()]
+                if array.dtype.names or array.ndim == 2
+                else array
+            )
             found.update(str(each) for each in rows)
         else:
             with gzip.open(path, "rt") if path.endswith(".gz") else open(path, encoding="utf-8") as file:
@@ -568,7 +584,9 @@ def _is_reserved(name):
 
 def _walk(value, path, optional):
     for part in path:
-        is_list = isinstance(value, (list, tuple)) and isinstance(part, int) and -len(value) <= part < len(value)
+        is_list = (
+            isinstance(value, (list, tuple)) and isinstance(part, int) and -len(value) <= part < len(value)
+        )
         if is_list or (isinstance(value, dict) and part in value):
             value = value[part]
         elif part == "length" and hasattr(value, "__len__") and not isinstance(value, dict):
