@@ -2,7 +2,6 @@
 
 import ast
 import json
-import sys
 from pathlib import Path
 
 import oracle
@@ -379,7 +378,7 @@ PASSES = {
             source(
                 "a",
                 join=[{"shards": "a-gaps-{000..004}.tar", "missing": "skip", "fields": "caption.txt"}],
-                **{"extensions": "txt caption.txt"},
+                extensions="txt caption.txt",
             ),
         ],
     },

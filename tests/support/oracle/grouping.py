@@ -189,10 +189,8 @@ def _balance(weights, turn):
         wanted = ranked[int((0.5 + 0.6180339887498949 * t) % 1 * len(ranked))]
         above = [pair for pair in left if pair[0] >= wanted]
         below = [pair for pair in left if pair[0] < wanted]
-        if above and (not below or wanted - below[-1][0] > above[0][0] - wanted):
-            chosen = above[0]
-        else:
-            chosen = below[-1]
+        is_above = above and (not below or wanted - below[-1][0] > above[0][0] - wanted)
+        chosen = above[0] if is_above else below[-1]
         left.remove(chosen)
         order.append(chosen[1])
     return order

@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
+import wdspec
 from oracle.batching import as_tuple, collate, pack_row
 from oracle.files import Damage
 from oracle.grouping import Measured, Rules, plan_groups, plan_window
@@ -24,8 +25,6 @@ from oracle.samples import (
     lend_generators,
     seed_generators,
 )
-
-import wdspec
 from wdspec.planning.draws import Draws
 from wdspec.planning.keys import key64, random64
 from wdspec.planning.order import Delays, ShardOrder, lanes_of, shuffle_size

@@ -1,4 +1,4 @@
-"""The samples of one source: parts merged by key, the selection, what expressions read, and the steps up to a sample."""
+"""The samples of one source: parts merged by key, the selection, values of expressions, and the steps to a sample."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from unittest import mock
 from zlib import crc32
 
 import numpy as np
-from oracle.files import Damage, format_of, list_shards, read_lookup, read_shard
 
 import wdspec
+from oracle.files import Damage, format_of, list_shards, read_lookup, read_shard
 from wdspec.planning.keys import GOLDEN, MASK, key64, random64
 from wdspec.spec.language.expressions import MISSING, parse_expression
 
@@ -637,7 +637,9 @@ def _decode_as(chosen, data):
 
         array = np.asarray(Image.open(io.BytesIO(data)).convert(_IMAGE_MODES[chosen])).copy()
         return array.transpose(2, 0, 1).copy() if chosen.startswith("torch") else array
-    known = {*"mp msg msgpack cbor pth safetensors torch_safetensors pickle pkl pyd tb ten tenbin".split()}
+    known = {
+        *("mp", "msg", "msgpack", "cbor", "pth", "safetensors", "torch_safetensors", "pickle", "pkl", "pyd")
+    }
     if chosen in known or "+" in chosen or chosen in ("pil", "rgb", "torchrgb", "audio", "video"):
         raise NotImplementedError(f"the decoder {chosen}")
     return data
