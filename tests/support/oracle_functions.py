@@ -100,3 +100,14 @@ def join_pairs(samples: Iterable[Sample]) -> Iterator[Sample]:
 def longest(values: list[str]) -> int:
     """For `batch.collate` of a field: the length of the longest text."""
     return max(map(len, values))
+
+
+def by_key(samples: Iterable[Sample], hold: int = 8) -> Iterator[Sample]:
+    """A stage that holds samples back and sorts them by their keys."""
+    held: list[Sample] = []
+    for sample in samples:
+        held.append(sample)
+        if len(held) == hold:
+            yield from sorted(held, key=lambda each: each["__key__"])
+            held = []
+    yield from sorted(held, key=lambda each: each["__key__"])

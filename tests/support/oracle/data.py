@@ -1,7 +1,7 @@
-"""A small data folder for the oracle: every kind of shard, partner, table and key list, the same on every machine.
+"""A small data folder for the oracle: every kind of shard, partner, table and key list.
 
-Everything in it follows from the numbers of sources, shards and samples, so that an independent reader can compute it
-as well as read it. Specs name the files relative to the folder.
+Everything in it follows from the numbers of sources, shards and samples, so that an independent reader can
+compute it as well as read it. Specs name the files relative to the folder.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TOKEN_FILES = {
     "raw": (120,),
     "grid": (7, 4),
 }
-"""Kind of token files -> for each file its tokens, the tokens of each document (Megatron), or its rows (grid)."""
+"""Kind of token files -> for each file its tokens, those of each document (Megatron), or its rows (grid)."""
 
 TOKENS = {
     "npy": "ids-{000..001}.npy",
@@ -61,7 +61,7 @@ TOKENS = {
     "raw": "raw-000.bin",
     "grid": "grid-{000..001}.npy",
 }
-"""Kind of token files -> the files as a spec names them. `raw` is uint16 without a header, and 0 ends a document."""
+"""Kind of token files -> the files in a spec. `raw` is uint16 without a header, and 0 ends a document."""
 
 LANGUAGES = ("de", "en", "fr")
 GAP = 4
@@ -154,7 +154,7 @@ def _write_tars(folder: Path, source: str) -> None:
 
 
 def _write_rows(folder: Path) -> None:
-    """The same kind of samples as JSON Lines and as tables; in rows, the arrays are named `ids` and `labels`."""
+    """The same kind of samples as JSON Lines and tables, with arrays named `ids` and `labels`."""
     for source in ("rows", "parquet", "arrow"):
         for shard, size in enumerate(UNEVEN[source]):
             rows = []
@@ -183,7 +183,7 @@ def _write_rows(folder: Path) -> None:
 
 
 def _write_dotted(folder: Path) -> None:
-    """Names with several dots, such as `dotted0000003.v1.txt`, which each kind of key splits in another way."""
+    """Names with several dots, `dotted0000003.v1.txt`, which each kind of key splits in another way."""
     for shard, size in enumerate(UNEVEN["dotted"]):
         samples = []
         for number in range(size):
@@ -194,7 +194,7 @@ def _write_dotted(folder: Path) -> None:
 
 
 def _write_broken(folder: Path) -> None:
-    """Damaged samples: JSON that does not parse in shards 0 and 3, a truncated shard 1, arrays cut short in shard 2."""
+    """Damaged samples: JSON that does not parse (shards 0 and 3), a truncated shard (1), short arrays (2)."""
     for shard in range(len(UNEVEN["broken"])):
         samples = _samples("broken", shard)
         for number in {0: (5, 6), 3: (0, 7)}.get(shard, ()):
@@ -250,14 +250,20 @@ def _write_partner_rows(folder: Path, source: str) -> None:
 
 
 def _write_tables(folder: Path) -> None:
-    """Lookup tables: `scores.csv` and `scores.parquet` by key (with gaps), `all.parquet` without, `ns.csv` by `n`."""
-    every = [(source, *each) for source in ("a", "b", "c", "e", "tiny") for each in numbered(source)]
+    """Lookup tables: `scores.csv`, `scores.parquet` by key, with gaps; `all.parquet` without; `ns.csv` by `n`."""
+    every = [(source, *each) for source in UNEVEN for each in numbered(source)]
     rows = [
         {"__key__": key_of(source, shard, number), "grade": n % 6, "mark": f"{source}{n % 4}"}
         for source, shard, number, n in every
     ]
+    files = [f"{kind}-{file:03d}" for kind in ("ids", "mega", "grid", "raw") for file in range(2)]
+    tokens = [
+        {"__key__": f"{file}/{n}", "grade": n % 6, "mark": f"{file}{n % 4}"}
+        for file in files
+        for n in range(40)
+    ]
     gaps = [row for row, (*_, n) in zip(rows, every, strict=True) if n % GAP != 1]
-    pq.write_table(pa.Table.from_pylist(rows), folder / "all.parquet")
+    pq.write_table(pa.Table.from_pylist(rows + tokens), folder / "all.parquet")
     pq.write_table(pa.Table.from_pylist(gaps), folder / "scores.parquet")
     _write_csv(folder / "scores.csv", gaps)
     _write_csv(folder / "ns.csv", [{"n": n, "kind": f"k{n % 3}", "size": n * 10} for n in range(8) if n != 5])
@@ -271,7 +277,7 @@ def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def _write_key_lists(folder: Path) -> None:
-    """`some.txt` and `some.npy`: two thirds of the keys; `bad.txt`: every seventh; `users.txt`: values of json.user."""
+    """`some.txt`, `some.npy`: two thirds of the keys; `bad.txt`: every seventh; `users.txt`: of json.user."""
     every = [(key_of(source, *each[:2]), each[2]) for source in UNEVEN for each in numbered(source)]
     some = [key for key, n in every if n % 3 != 2]
     (folder / "some.txt").write_text("".join(f"{key}\n" for key in some), encoding="utf-8")
