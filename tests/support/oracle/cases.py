@@ -24,6 +24,11 @@ class Leg:
     spec: Fragment
     wrong: str = ""
 
+    @property
+    def name(self) -> str:
+        """Its name in the record."""
+        return f"{self.change} after {self.cut}"
+
 
 @dataclass(frozen=True)
 class Case:
@@ -267,7 +272,7 @@ def vary(draft: Draft, fragment: Fragment) -> Draft:
     """Change a draft: `sources` by name, where `*` is all of them, or None to keep only the others that are named."""
     top = {key: value for key, value in fragment.items() if key not in ("with", "sources", "calls")}
     merge(draft.spec, copy.deepcopy(top))
-    draft.calls += fragment.get("calls", [])
+    draft.calls = fragment.get("calls", draft.calls)
     changes = dict(fragment.get("sources", {}))
     if "*" in changes and changes["*"] is None:
         draft.spec["dataset"] = [each for each in draft.spec["dataset"] if each["name"] in changes]

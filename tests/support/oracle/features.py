@@ -33,7 +33,7 @@ class Draft:
 
     spec: Fragment
     calls: list[list[Any]] = field(default_factory=list)
-    """What the training loop calls, as [step, method, arguments …]: before it requests that step."""
+    """What the training loop calls, as [step, method, arguments, keywords]: before it requests that step."""
 
     @property
     def sources(self) -> list[Fragment]:
@@ -198,7 +198,7 @@ def _schedule(draft: Draft) -> None:
 
 def _live_shares(draft: Draft) -> None:
     first, last = draft.shares[0], draft.shares[-1]
-    draft.calls += [[2, "set_shares", {first: 1, last: 3}], [7, "set_shares", {first: 1}]]
+    draft.calls += [[2, "set_shares", [{first: 1, last: 3}], {}], [7, "set_shares", [{first: 1}], {}]]
 
 
 def _selection(draft: Draft) -> None:
@@ -314,7 +314,7 @@ def _expect(draft: Draft) -> None:
 
 
 def _token_shares(draft: Draft) -> None:
-    if "cost" not in draft.spec["batch"]:
+    if not draft.spec["batch"].keys() & {"cost", "pack", "group_by"}:
         _window(draft)
     draft.spec["mix"] = {"shares_in": "cost"}
     for source, cost in zip(draft.sources, (12, 30, 20), strict=False):

@@ -46,7 +46,8 @@ def observe(
     Args:
         spec: the spec.
         steps: the number of steps to read, over epochs.
-        calls: what the training loop calls, as [step, method, arguments …]; steps count from the start of the run.
+        calls: what the training loop calls, as [step, method, arguments, keywords]: before it requests that step,
+            counted from the first one that it reads.
         cuts: after which steps to save a state.
         state: a state to load first.
         allow_changed: whether the spec may differ from that of the state.
@@ -84,6 +85,24 @@ def observe(
     return {name: value for name, value in found.items() if value or name == "steps"}
 
 
+def plain_json(value: Any) -> Any:
+    """Return a value as it is after it was written as JSON."""
+    return json.loads(json.dumps(value))
+
+
+def refusal(spec: Json) -> list[str]:
+    """Return the codes of the errors of a spec."""
+    import wdspec
+
+    return sorted({problem.code for problem in wdspec.validate(spec) if problem.is_error})
+
+
+def has_padding(spec: Json) -> bool:
+    """Whether the batches of ranks do not combine to those of one rank, because each is padded for itself."""
+    batch = spec.get("batch") or {}
+    return batch.get("collate") is not None and not batch.keys() & {"cost", "pack", "group_by"}
+
+
 def describe_error(error: Exception) -> str:
     """Return the type and the code of an error, or the start of its message."""
     code = getattr(error, "code", None)
@@ -93,14 +112,14 @@ def describe_error(error: Exception) -> str:
 def _read(loader: Any, steps: int, calls: Sequence[Sequence[Any]], cuts: Sequence[int], found: Json) -> None:
     per_step = loader.state_dict()["items"]
     items: list[Any] = []
-    done = 0
+    done = empty = 0
 
     def call() -> bool:
         """Make the calls before the next step; return whether the iteration has ended."""
         names = []
-        for step, name, *arguments in calls:
+        for step, name, arguments, keywords in calls:
             if step == done:
-                found["returned"].append(getattr(loader, name)(*arguments))
+                found["returned"].append(getattr(loader, name)(*arguments, **keywords))
                 names.append(name)
         return "skip_steps" in names
 
@@ -122,7 +141,8 @@ def _read(loader: Any, steps: int, calls: Sequence[Sequence[Any]], cuts: Sequenc
                 break
         if is_over:
             found["ends"].append(done)
-            if done == before or loader.stream.run.plan.finite is not None:
+            empty = empty + 1 if done == before else 0
+            if empty == 2 or loader.stream.run.plan.finite is not None:
                 return
 
 
@@ -161,25 +181,82 @@ def record_case(case: Any) -> Json:
     found = {"spec": case.spec, **observe(case.spec, calls=case.calls, cuts=CUTS)}
     if case.calls:
         found["calls"] = case.calls
-    if case.wrong:
-        found["wrong"] = case.wrong
-    legs = {
-        f"{leg.change} {leg.cut}": record_leg(leg, found["states"][str(leg.cut)])
-        for leg in case.legs
-        if str(leg.cut) in found.get("states", {})
-    }
-    return {
-        **found,
-        **({"legs": legs} if legs else {}),
-        **({"made_at": MADE_AT} if "states" in found else {}),
-    }
+    wrong = case.wrong or _wrong_length(found)
+    if wrong:
+        found["wrong"] = wrong
+    states = found.get("states", {})
+    if states:
+        found["made_at"] = MADE_AT
+    legs = {leg.name: record_leg(leg, states[str(leg.cut)]) for leg in case.legs if str(leg.cut) in states}
+    return {**found, **({"legs": legs} if legs else {})}
+
+
+def _wrong_length(found: Json) -> str:
+    """Return the number of the fault that `len` is above 0 after a run has stopped; empty if it is not."""
+    ends = found.get("ends", [])
+    has_stopped = len(ends) > 1 and ends[-1] == ends[-2]
+    return "11" if has_stopped and found["len"][-1] else ""
 
 
 def record_leg(leg: Any, state: Json) -> Json:
     """Return what a run gives that resumes from a state with a changed spec."""
     found = observe(leg.spec, MORE, state=state, allow_changed=True)
     found.pop("states", None)
-    return {**found, **({"wrong": leg.wrong} if leg.wrong else {})}
+    return {"cut": leg.cut, "spec": leg.spec, **found, **({"wrong": leg.wrong} if leg.wrong else {})}
+
+
+def read_on(spec: Json, steps: int, state: Json, ranks: int, threads: int = 0) -> list[Any]:
+    """Return the steps that ranks read from a state on, each as the items that one rank would get."""
+    import wdspec
+
+    spec = json.loads(json.dumps(spec))
+    if threads:
+        spec["loader"] = {**spec.get("loader", {}), "kind": "threads", "workers": threads}
+    with quiet(), contextlib.ExitStack() as stack:
+        loaders = []
+        for rank in range(ranks):
+            loader = wdspec.loader(spec, num_workers=threads, rank=rank, world_size=ranks)
+            stack.enter_context(loader)
+            loader.load_state_dict(json.loads(json.dumps(state)))
+            loaders.append(loader)
+        found: list[Any] = []
+        empty, per_step = 0, state["items"]
+        while len(found) < steps and empty < 2:
+            before = len(found)
+            for parts in zip(*(_steps_of(loader) for loader in loaders), strict=True):
+                items = [item for part in parts for item in part]
+                if len(items) != per_step:
+                    items = [_join(items)]
+                found.append([item_record(item) for item in items])
+                if len(found) == steps:
+                    break
+            empty = empty + 1 if len(found) == before else 0
+            if loaders[0].stream.run.plan.finite is not None:
+                break
+    return json.loads(json.dumps(found))
+
+
+def _steps_of(loader: Any) -> Iterator[list[Any]]:
+    per_step, items = loader.state_dict()["items"], []
+    for item in loader:
+        items.append(item)
+        if len(items) == per_step:
+            yield items
+            items = []
+
+
+def _join(parts: list[Any]) -> Any:
+    """Return a global batch made of the parts of several ranks; values that do not stack become a list."""
+    import torch
+
+    first = parts[0]
+    if isinstance(first, tuple):
+        return tuple(_join(list(each)) for each in zip(*parts, strict=True))
+    if isinstance(first, dict):
+        return {name: _join([part[name] for part in parts]) for name in first}
+    if all(isinstance(part, torch.Tensor) and part.shape[1:] == first.shape[1:] for part in parts):
+        return torch.cat(parts)
+    return [value for part in parts for value in part]
 
 
 def load_records(file: Path = FILE) -> dict[str, Json]:
