@@ -256,7 +256,8 @@ def _join(parts: list[Any]) -> Any:
         return {name: _join([part[name] for part in parts]) for name in first}
     if all(isinstance(part, torch.Tensor) and part.shape[1:] == first.shape[1:] for part in parts):
         return torch.cat(parts)
-    return [value for part in parts for value in part]
+    rows = [part.tolist() if isinstance(part, torch.Tensor) and part.ndim == 1 else part for part in parts]
+    return [value for part in rows for value in part]
 
 
 def load_records(file: Path = FILE) -> dict[str, Json]:
