@@ -1,0 +1,183 @@
+"""What specs of every feature, and of every pair of them, give is what was recorded; so are runs after each change."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+
+import pytest
+from oracle import cases, record
+from oracle.cases import CASES, CHANGES, EXACT, WINDOWED
+from oracle.data import write_data
+from oracle.features import FEATURES, PAIRED, keys_of_order, keys_used
+
+import wdspec
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+RECORDS = record.load_records()
+BY_NAME = {case.name: case for case in CASES}
+FAST = ("plain", *FEATURES)
+NEVER_STATED = frozenset(
+    f"dataset.mix.{key}" for key in ("draw", "unit", "schedule.at", "schedule.shares", "schedule.ramp")
+)
+"""Keys that affect the order by the model, but that the rules allow at the top level only."""
+
+
+def cases_and_speed(names):
+    """Parameters: the names of cases, of which all but those of single features are long."""
+    return [pytest.param(name, marks=() if name in FAST else pytest.mark.long) for name in names]
+
+
+def legs_and_speed():
+    """Parameters: cases and legs; fast is every change of the plain case, and one of each feature with windows."""
+    fast = {("plain", change) for change in CHANGES}
+    fast |= {(name, change) for name in (*sorted(WINDOWED), "stage") for change in EXACT[::3]}
+    return [
+        pytest.param(case.name, leg.name, marks=() if (case.name, leg.change) in fast else pytest.mark.long)
+        for case in CASES
+        for leg in case.legs
+        if leg.name in RECORDS[case.name].get("legs", {})
+    ]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("oracle")
+    write_data(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(data, monkeypatch):
+    monkeypatch.chdir(data)
+    return data
+
+
+def compare(found, written):
+    """Compare with a record. A result that is known to be wrong may become the one that the model gives."""
+    if found["steps"] == written.get("right"):
+        return
+    if "right" in written or "wrong" in written:
+        assert found == {name: value for name, value in written.items() if name in found}
+        pytest.xfail(f"fault {written['wrong']}")
+    details = ("spec", "calls", "legs", "made_at", "cut")
+    expected = {name: value for name, value in written.items() if name not in details}
+    assert found == expected
+
+
+@pytest.mark.parametrize("name", cases_and_speed(BY_NAME))
+def test_a_spec_gives_what_was_recorded(name, folder):
+    case, written = BY_NAME[name], RECORDS[name]
+    assert case.spec == written["spec"]
+    found = record.plain_json(record.observe(case.spec, calls=case.calls, cuts=record.CUTS))
+    if "refused" in written:
+        assert found == {"refused": written["refused"]}, "the rule has fallen: record what the spec gives now"
+        return
+    compare(found, written)
+
+
+@pytest.mark.parametrize(("name", "leg_name"), legs_and_speed())
+def test_a_run_resumes_with_a_changed_spec_as_recorded(name, leg_name, folder):
+    leg = next(leg for leg in BY_NAME[name].legs if leg.name == leg_name)
+    written = RECORDS[name]["legs"][leg_name]
+    assert leg.spec == written["spec"]
+    found = record.record_leg(leg, RECORDS[name]["states"][str(leg.cut)])
+    compare(
+        record.plain_json(
+            {key: value for key, value in found.items() if key not in ("cut", "spec", "wrong")}
+        ),
+        written,
+    )
+
+
+def topologies(spec):
+    """Numbers of ranks and threads on which a run of the spec can resume."""
+    elastic = spec.get("elastic", {"ranks": 1, "workers": 1})
+    ranks = [ranks for ranks in range(1, elastic["ranks"] + 1) if elastic["ranks"] % ranks == 0]
+    threads = [0] if elastic["workers"] % 2 else [0, 2]
+    return itertools.product(ranks, threads)
+
+
+@pytest.mark.parametrize(
+    "name", cases_and_speed(name for name, written in RECORDS.items() if "states" in written)
+)
+def test_a_run_resumes_exactly_on_every_topology(name, folder):
+    case, written = BY_NAME[name], RECORDS[name]
+    if case.calls or "error" in written or "loader" in case.spec:
+        pytest.skip("the run makes calls, fails, or has threads")
+    for (cut, state), (ranks, threads) in itertools.product(written["states"].items(), topologies(case.spec)):
+        if threads and record.refusal({**case.spec, "loader": {"kind": "threads", "workers": 2}}):
+            continue
+        if ranks > 1 and record.has_padding(case.spec):
+            continue
+        expected = written["steps"][int(cut) :]
+        found = record.read_on(case.spec, len(expected), state, ranks, threads)
+        if "wrong" in written and found != expected:
+            pytest.xfail(f"fault {written['wrong']}")
+        assert found == expected, f"after {cut}, with {ranks} ranks and {threads} threads"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["plain", "window", "group", "pack", "stage", "pass", "selection"])
+def test_worker_processes_resume_exactly(name, folder):
+    written = RECORDS[name]
+    with wdspec.loader(written["spec"], num_workers=2, rank=0, world_size=1) as loader:
+        loader.load_state_dict(written["states"]["3"])
+        found = [record.item_record(item) for item in itertools.islice(loader, 3)]
+    items = [item for step in written["steps"][3:] for item in step]
+    assert found == items[:3]
+
+
+def test_every_key_that_affects_the_order_belongs_to_a_feature():
+    owned = {key for feature in FEATURES.values() for key in feature.keys}
+    assert keys_of_order() <= owned
+
+
+def test_every_feature_and_every_pair_has_a_case():
+    assert RECORDS.keys() == BY_NAME.keys()
+    together = [case.features for case in CASES]
+    for name in FEATURES:
+        assert any(name in features for features in together), name
+    for pair in itertools.combinations(PAIRED, 2):
+        assert any(features >= set(pair) for features in together), pair
+
+
+def test_a_pair_is_refused_only_by_the_rules(folder):
+    """The cases of pairs are real: only these are refused, and each by a rule or a message."""
+    refused = {name for name, written in RECORDS.items() if name.startswith("pair ") and "refused" in written}
+    assert all(isinstance(RECORDS[name]["refused"], (list, str)) for name in refused)
+    assert len(refused) <= 25
+
+
+def test_every_key_that_affects_the_order_is_in_three_specs(folder):
+    counts = collections.Counter(
+        key for case in CASES if "refused" not in RECORDS[case.name] for key in keys_used(case.spec)
+    )
+    few = {key for key in keys_of_order() if counts[key] < 3}
+    assert few == NEVER_STATED
+
+
+@pytest.mark.parametrize("key", sorted(NEVER_STATED))
+def test_a_nested_mix_cannot_have_keys_of_the_top_level(key, folder):
+    mix = {"draw": "random"} if "draw" in key else {"unit": "batch"} if "unit" in key else None
+    schedule = {"schedule": [{"at": 0, "shares": {"b": 1}, "ramp": "none"}]}
+    spec = {
+        "dataset": [
+            {"name": "x", "mix": mix or schedule, "dataset": [{"name": "b", "shards": "b-{000..011}.tar"}]}
+        ]
+    }
+    assert "E216" in {problem.code for problem in wdspec.validate(spec)}
+
+
+def test_states_inside_windows_groups_and_stages_were_made_by_the_first_version(folder):
+    for name in (*sorted(WINDOWED), "stage"):
+        assert RECORDS[name]["made_at"] == record.MADE_AT
+        assert set(RECORDS[name]["states"]) == {str(cut) for cut in record.CUTS}
+
+
+def test_every_change_has_a_leg():
+    legs = {
+        leg.change for case in CASES for leg in case.legs if leg.name in RECORDS[case.name].get("legs", {})
+    }
+    assert legs == set(CHANGES)
+    assert cases.FREE

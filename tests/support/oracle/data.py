@@ -1,0 +1,315 @@
+"""A small data folder for the oracle: every kind of shard, partner, table and key list.
+
+Everything in it follows from the numbers of sources, shards and samples, so that an independent reader can
+compute it as well as read it. Specs name the files relative to the folder.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import struct
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+UNEVEN = {
+    "a": (9, 3, 6, 4, 8),
+    "b": (1, 4, 2, 3, 1, 2, 4, 1, 3, 2, 1, 4),
+    "c": (7,),
+    "e": (40, 40),
+    "tiny": (2,),
+    "rows": (6, 9, 5),
+    "parquet": (8, 11),
+    "arrow": (5, 10),
+    "broken": (12, 12, 12, 8),
+    "dotted": (6, 6),
+}
+"""Name of a source -> the samples of each of its shards."""
+
+SHARDS = {
+    "a": "a-{000..004}.tar",
+    "b": "b-{000..011}.tar",
+    "c": "c-000.tar",
+    "e": "e-{000..001}.tar",
+    "tiny": "tiny-000.tar",
+    "rows": "rows-{000..002}.jsonl",
+    "parquet": "parquet-{000..001}.parquet",
+    "arrow": "arrow-{000..001}.arrow",
+    "broken": "broken-{000..003}.tar",
+    "dotted": "dotted-{000..001}.tar",
+}
+"""Name of a source -> its shards as a spec names them."""
+
+TOKEN_FILES = {
+    "npy": (157, 90),
+    "megatron": ((13, 40, 1, 22, 9, 31), (5, 17, 60)),
+    "raw": (120,),
+    "grid": (7, 4),
+}
+"""Kind of token files -> for each file its tokens, those of each document (Megatron), or its rows (grid)."""
+
+TOKENS = {
+    "npy": "ids-{000..001}.npy",
+    "megatron": "mega-{000..001}.bin",
+    "raw": "raw-000.bin",
+    "grid": "grid-{000..001}.npy",
+}
+"""Kind of token files -> the files in a spec. `raw` is uint16 without a header, and 0 ends a document."""
+
+LANGUAGES = ("de", "en", "fr")
+GAP = 4
+"""Partners and tables lack every sample whose number within the source leaves 1 when divided by this."""
+
+
+def key_of(source: str, shard: int, number: int) -> str:
+    """The key of a sample."""
+    return f"{source}{shard:03d}{number:04d}"
+
+
+def numbered(source: str) -> list[tuple[int, int, int]]:
+    """All samples of a source in the order of its shards: shard, number in the shard, number in the source."""
+    found: list[tuple[int, int, int]] = []
+    for shard, size in enumerate(UNEVEN[source]):
+        found += [(shard, number, len(found) + number) for number in range(size)]
+    return found
+
+
+def values_of(source: str, shard: int, number: int) -> dict[str, Any]:
+    """The values of a sample by field, before they are encoded."""
+    n = sum(UNEVEN[source][:shard]) + number
+    salt = sum(map(ord, source))
+    length = 1 + (n * 17 + salt * 5) % 40
+    text = f"{source}{n} " + "abcdefghij" * 4
+    return {
+        "txt": text[: 1 + (n * 13 + salt * 3) % 40],
+        "json": {
+            "score": (n * 7 + salt) % 11,
+            "lang": LANGUAGES[(n * n + salt) % 3],
+            "n": n % 8,
+            "user": f"u{n // 3}",
+        },
+        "cls": (n * 3 + salt) % 5,
+        "ids.npy": np.arange(length, dtype=np.int64) + 1000 * (salt % 90) + 10 * n,
+        "labels.npy": np.arange(length, dtype=np.int64) % 7 - 1,
+    }
+
+
+def write_data(folder: str | Path) -> None:
+    """Write all files into a folder that exists."""
+    folder = Path(folder)
+    for source in ("a", "b", "c", "e", "tiny"):
+        _write_tars(folder, source)
+    _write_rows(folder)
+    _write_dotted(folder)
+    _write_broken(folder)
+    _write_partners(folder)
+    _write_tables(folder)
+    _write_key_lists(folder)
+    _write_tokens(folder)
+
+
+def encode(values: dict[str, Any]) -> dict[str, bytes]:
+    """Encode the values of a sample as the files of a tar."""
+    return {name: _encode(name, value) for name, value in values.items()}
+
+
+def _encode(name: str, value: Any) -> bytes:
+    if name.endswith("npy"):
+        buffer = io.BytesIO()
+        np.save(buffer, value)
+        return buffer.getvalue()
+    return (json.dumps(value) if name.endswith("json") else str(value)).encode()
+
+
+def _write_tar(path: Path, samples: list[tuple[str, dict[str, bytes]]]) -> None:
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for key, fields in samples:
+            for suffix, data in fields.items():
+                info = tarfile.TarInfo(f"{key}.{suffix}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+
+
+def _samples(source: str, shard: int) -> list[tuple[str, dict[str, bytes]]]:
+    """The encoded samples of a shard; in `b`, every fourth sample lacks `cls`."""
+    found = []
+    for number in range(UNEVEN[source][shard]):
+        values = values_of(source, shard, number)
+        if source == "b" and number % 4 == 3:
+            del values["cls"]
+        found.append((key_of(source, shard, number), encode(values)))
+    return found
+
+
+def _write_tars(folder: Path, source: str) -> None:
+    for shard in range(len(UNEVEN[source])):
+        _write_tar(folder / f"{source}-{shard:03d}.tar", _samples(source, shard))
+
+
+def _write_rows(folder: Path) -> None:
+    """The same kind of samples as JSON Lines and tables, with arrays named `ids` and `labels`."""
+    for source in ("rows", "parquet", "arrow"):
+        for shard, size in enumerate(UNEVEN[source]):
+            rows = []
+            for number in range(size):
+                values = values_of(source, shard, number)
+                ids, labels = values.pop("ids.npy"), values.pop("labels.npy")
+                rows.append(
+                    {
+                        "__key__": key_of(source, shard, number),
+                        **values,
+                        "ids": ids.tolist(),
+                        "labels": labels.tolist(),
+                    }
+                )
+            path = folder / f"{source}-{shard:03d}"
+            if source == "rows":
+                lines = "".join(json.dumps(row) + "\n" for row in rows)
+                path.with_suffix(".jsonl").write_text(lines, encoding="utf-8")
+                continue
+            table = pa.Table.from_pylist(rows)
+            if source == "parquet":
+                pq.write_table(table, path.with_suffix(".parquet"), row_group_size=4)
+                continue
+            with pa.ipc.new_file(str(path.with_suffix(".arrow")), table.schema) as writer:
+                writer.write_table(table, max_chunksize=4)
+
+
+def _write_dotted(folder: Path) -> None:
+    """Names with several dots, `dotted0000003.v1.txt`, which each kind of key splits in another way."""
+    for shard, size in enumerate(UNEVEN["dotted"]):
+        samples = []
+        for number in range(size):
+            values = values_of("dotted", shard, number)
+            kept = {"txt": values["txt"], "cls": values["cls"]}
+            samples.append((f"{key_of('dotted', shard, number)}.v1", encode(kept)))
+        _write_tar(folder / f"dotted-{shard:03d}.tar", samples)
+
+
+def _write_broken(folder: Path) -> None:
+    """Damaged samples: JSON that does not parse (shards 0 and 3), a truncated shard (1), short arrays (2)."""
+    for shard in range(len(UNEVEN["broken"])):
+        samples = _samples("broken", shard)
+        for number in {0: (5, 6), 3: (0, 7)}.get(shard, ()):
+            samples[number][1]["json"] = b"{no json"
+        for number in {2: (3, 11)}.get(shard, ()):
+            samples[number][1]["ids.npy"] = samples[number][1]["ids.npy"][:-3]
+        path = folder / f"broken-{shard:03d}.tar"
+        _write_tar(path, samples)
+        if shard == 1:  # in the middle of a header of the eighth sample
+            path.write_bytes(path.read_bytes()[: 7 * 10 * 512 + 200])
+
+
+def _write_partners(folder: Path) -> None:
+    """Partners of `a` and `b`: `full`, `gaps` (samples without one, and keys of no sample) and `hurt` (damaged)."""
+    for source in ("a", "b"):
+        for kind in ("full", "gaps", "hurt"):
+            for shard, size in enumerate(UNEVEN[source]):
+                samples = []
+                for number in range(size):
+                    n = sum(UNEVEN[source][:shard]) + number
+                    key = key_of(source, shard, number)
+                    if kind == "gaps" and n % GAP == 1:
+                        samples.append((f"{key}x", partner_of(source, n)))
+                        continue
+                    fields = partner_of(source, n)
+                    if kind == "hurt" and n % 6 == 2:
+                        fields["more.json"] = b"{no json"
+                    samples.append((key, fields))
+                _write_tar(folder / f"{source}-{kind}-{shard:03d}.tar", samples)
+            if kind == "full":
+                _write_partner_rows(folder, source)
+
+
+def partner_of(source: str, n: int) -> dict[str, bytes]:
+    """The files that a partner adds to sample n of a source."""
+    return {
+        "caption.txt": f"{source} caption {n}".encode(),
+        "more.json": json.dumps({"rating": n % 5, "group": "xyz"[n % 3]}).encode(),
+    }
+
+
+def _write_partner_rows(folder: Path, source: str) -> None:
+    """The partners as JSON Lines, with gaps."""
+    for shard, size in enumerate(UNEVEN[source]):
+        start = sum(UNEVEN[source][:shard])
+        rows = [
+            {"__key__": key_of(source, shard, number), "caption": f"{source} line {start + number}"}
+            for number in range(size)
+            if (start + number) % GAP != 1
+        ]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{source}-lines-{shard:03d}.jsonl").write_text(lines, encoding="utf-8")
+
+
+def _write_tables(folder: Path) -> None:
+    """Lookup tables: `scores.csv`, `scores.parquet` by key, with gaps; `all.parquet` without; `ns.csv` by `n`."""
+    every = [(source, *each) for source in UNEVEN for each in numbered(source)]
+    rows = [
+        {"__key__": key_of(source, shard, number), "grade": n % 6, "mark": f"{source}{n % 4}"}
+        for source, shard, number, n in every
+    ]
+    files = [f"{kind}-{file:03d}" for kind in ("ids", "mega", "grid", "raw") for file in range(2)]
+    tokens = [
+        {"__key__": f"{file}/{n}", "grade": n % 6, "mark": f"{file}{n % 4}"}
+        for file in files
+        for n in range(40)
+    ]
+    gaps = [row for row, (*_, n) in zip(rows, every, strict=True) if n % GAP != 1]
+    pq.write_table(pa.Table.from_pylist(rows + tokens), folder / "all.parquet")
+    pq.write_table(pa.Table.from_pylist(gaps), folder / "scores.parquet")
+    _write_csv(folder / "scores.csv", gaps)
+    _write_csv(folder / "ns.csv", [{"n": n, "kind": f"k{n % 3}", "size": n * 10} for n in range(8) if n != 5])
+
+
+def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _write_key_lists(folder: Path) -> None:
+    """`some.txt`, `some.npy`: two thirds of the keys; `bad.txt`: every seventh; `users.txt`: of json.user."""
+    every = [(key_of(source, *each[:2]), each[2]) for source in UNEVEN for each in numbered(source)]
+    some = [key for key, n in every if n % 3 != 2]
+    (folder / "some.txt").write_text("".join(f"{key}\n" for key in some), encoding="utf-8")
+    np.save(folder / "some.npy", np.array(some))
+    bad = [key for key, n in every if n % 7 == 4]
+    (folder / "bad.txt").write_text("\n".join(["", *bad]), encoding="utf-8")
+    (folder / "users.txt").write_text("".join(f"u{n}\n" for n in range(0, 40, 2)), encoding="utf-8")
+
+
+def tokens_of(kind: str, file: int, count: int) -> np.ndarray:
+    """The first tokens of a file; in `raw`, every ninth is 0."""
+    numbers = np.arange(count) + 500 * file
+    return 1 + numbers % 900 if kind != "raw" else np.where(numbers % 9 == 8, 0, 1 + numbers % 900)
+
+
+def _write_tokens(folder: Path) -> None:
+    for file, count in enumerate(TOKEN_FILES["npy"]):
+        np.save(folder / f"ids-{file:03d}.npy", tokens_of("npy", file, count).astype("<u2"))
+    for file, rows in enumerate(TOKEN_FILES["grid"]):
+        tokens = tokens_of("grid", file, rows * 16).astype("<i4")
+        np.save(folder / f"grid-{file:03d}.npy", tokens.reshape(rows, 16))
+    raw = tokens_of("raw", 0, TOKEN_FILES["raw"][0]).astype("<u2")
+    (folder / "raw-000.bin").write_bytes(raw.tobytes())
+    for file, lengths in enumerate(TOKEN_FILES["megatron"]):
+        tokens = tokens_of("megatron", file, sum(lengths)).astype("<i4")
+        (folder / f"mega-{file:03d}.bin").write_bytes(tokens.tobytes())
+        (folder / f"mega-{file:03d}.idx").write_bytes(_megatron_index(lengths))
+
+
+def _megatron_index(lengths: tuple[int, ...]) -> bytes:
+    """The index of a Megatron file of int32 tokens with one sequence per document."""
+    offsets = np.concatenate([[0], np.cumsum(lengths)[:-1]]) * 4
+    header = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, len(lengths), len(lengths) + 1)
+    documents = np.arange(len(lengths) + 1, dtype="<i8").tobytes()
+    return header + np.array(lengths, "<i4").tobytes() + offsets.astype("<i8").tobytes() + documents

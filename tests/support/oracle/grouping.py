@@ -1,0 +1,255 @@
+"""How the samples of a window become batches, by brute force from the rules in docs/batches.md."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from wdspec.planning.keys import key64, random64, uniform
+
+_SLACK = 1 + 1e-9
+
+
+@dataclass
+class Measured:
+    """A sample of a window: its cost, further costs, weight for `balance` and value of `group_by`."""
+
+    cost: float
+    sums: list[float]
+    weight: float
+    value: Any
+    take: Any
+    """The function that returns the sample, or None if it cannot be delivered."""
+    reader: Any
+    """The reader of its source."""
+    cut: tuple[int, int, int] | None = None
+    """(length of the whole sample, start, stop) of a part of it."""
+
+
+class Rules:
+    """The limits of a batch."""
+
+    def __init__(self, batch):
+        self.pack, self.batch = batch.pack, batch
+        self.most = batch.max_cost
+        if self.most is None and batch.pack is not None:
+            self.most = batch.pack.length
+        self.is_padded = batch.padded and batch.pack is None
+        self.max_size = batch.size or batch.max_size
+        self.method = batch.pack.method if batch.pack is not None else None
+
+    def fits(self, samples):
+        """Whether samples fit into one batch."""
+        if self.max_size is not None and len(samples) > self.max_size:
+            return False
+        costs = [each.cost for each in samples]
+        cost = len(costs) * max(costs) if self.is_padded else sum(costs)
+        if self.most is not None and cost > self.most * _SLACK:
+            return False
+        totals = [sum(column) for column in zip(*(each.sums for each in samples), strict=True)]
+        return all(t <= limit * _SLACK for t, limit in zip(totals, self.batch.limits.values(), strict=True))
+
+    def whole(self, samples):
+        """Return how many of the samples a batch takes: a multiple of `size_multiple`, unless there are fewer."""
+        size, multiple = len(samples), self.batch.size_multiple
+        return size - size % multiple if size > multiple else size
+
+
+def plan_window(samples, batch, key, turn):
+    """Return the batches of a window of costs, in the order in which they are given."""
+    rules = Rules(batch)
+    batches = _make_batches(samples, rules)
+    if batch.balance:
+        order = _balance([sum(each.weight for each in made) for made in batches], turn)
+    else:
+        order = sorted(range(len(batches)), key=lambda number: (random64(key, number), number))
+    return [batches[number] for number in order]
+
+
+def _make_batches(samples, rules):
+    batch = rules.batch
+    if batch.cuts_samples and rules.most is not None:
+        most = int(rules.most)
+        if rules.method == "concatenate":
+            return _concatenate(samples, most)
+        if any(int(each.cost) > rules.most for each in samples):
+            pieces = []
+            for each in samples:
+                length = int(each.cost)
+                if batch.overlong == "truncate":
+                    spans = [(0, min(length, most))]
+                else:
+                    spans = [(start, min(start + most, length)) for start in range(0, length, most)]
+                pieces += [_cut(each, *span) for span in spans]
+            return _fill(pieces, rules)
+    if batch.overlong != "alone":
+        return _fill(samples, rules)
+    short = [each for each in samples if rules.fits([replace(each)])]
+    return [*_fill(short, rules), *([each] for each in samples if not rules.fits([each]))]
+
+
+def _cut(sample, start, stop):
+    return replace(sample, cost=float(stop - start), cut=(int(sample.cost), start, stop))
+
+
+def _concatenate(samples, most):
+    rows: list[Any] = []
+    left = 0
+    for each in samples:
+        start, length = 0, int(each.cost)
+        while start < length:
+            if left == 0:
+                rows.append([])
+                left = most
+            stop = min(length, start + left)
+            rows[-1].append(_cut(each, start, stop))
+            left -= stop - start
+            start = stop
+    return rows
+
+
+def _fill(samples, rules):
+    if not samples:
+        return []
+    if rules.method == "in_order":
+        return _fill_in_order(samples, rules)
+    return _fill_sorted(samples, rules) if rules.is_padded else _fill_best(samples, rules)
+
+
+def _fill_in_order(samples, rules):
+    batches, current = [], []
+    for each in samples:
+        while current and not rules.fits([*current, each]):
+            size = rules.whole(current)
+            batches.append(current[:size])
+            current = current[size:]
+        current.append(each)
+    while current:
+        size = rules.whole(current)
+        batches.append(current[:size])
+        current = current[size:]
+    return batches
+
+
+def _by_size(samples):
+    return sorted(range(len(samples)), key=lambda at: (-samples[at].cost, at))
+
+
+def _fill_sorted(samples, rules):
+    left, batches = _by_size(samples), []
+    while left:
+        size = 1
+        while size < len(left) and rules.fits([samples[at] for at in left[: size + 1]]):
+            size += 1
+        size = rules.whole(left[:size])
+        batches.append([samples[at] for at in sorted(left[:size])])
+        left = left[size:]
+    return batches
+
+
+def _fill_best(samples, rules):
+    count = len(samples)
+    total = sum(each.cost for each in samples)
+    capacity = total + 1 if rules.most is None else min(rules.most * _SLACK, total + 1)
+    costs = [int(each.cost) for each in samples]
+    if capacity * count > 2**60 or any(cost != each.cost for cost, each in zip(costs, samples, strict=True)):
+        parts = 2**60 // count
+        costs = [round(each.cost * (parts / capacity)) for each in samples]
+        capacity = parts
+    room: list[int] = []
+    batches: list[list[int]] = []
+    for at in _by_size(samples):
+        best = None
+        for number, free in enumerate(room):
+            members = [samples[each] for each in batches[number]] + [samples[at]]
+            limits_only = replace_limits(rules, members)
+            if free >= costs[at] and limits_only and (best is None or free < room[best]):
+                best = number
+        if best is None:
+            best = len(room)
+            room.append(int(capacity))
+            batches.append([])
+        room[best] -= costs[at]
+        batches[best].append(at)
+    return [[samples[at] for at in sorted(batch)] for batch in batches]
+
+
+def replace_limits(rules, members):
+    """Whether samples are within `max_size` and `limits`, whatever they cost."""
+    if rules.max_size is not None and len(members) > rules.max_size:
+        return False
+    totals = [sum(column) for column in zip(*(each.sums for each in members), strict=True)]
+    return all(t <= limit * _SLACK for t, limit in zip(totals, rules.batch.limits.values(), strict=True))
+
+
+def _balance(weights, turn):
+    ranked, left, order = sorted(weights), sorted((weight, n) for n, weight in enumerate(weights)), []
+    for t in range(turn, turn + len(weights)):
+        wanted = ranked[int((0.5 + 0.6180339887498949 * t) % 1 * len(ranked))]
+        above = [pair for pair in left if pair[0] >= wanted]
+        below = [pair for pair in left if pair[0] < wanted]
+        is_above = above and (not below or wanted - below[-1][0] > above[0][0] - wanted)
+        chosen = above[0] if is_above else below[-1]
+        left.remove(chosen)
+        order.append(chosen[1])
+    return order
+
+
+def plan_groups(samples, batch, key, turn):
+    """Return the batches of a section of groups, in the order in which they are given."""
+    rules, ahead = Rules(batch), batch.window
+    is_by_size = rules.most is None and not batch.limits
+    full: dict[Any, list[Any]] = {}
+    open_: dict[Any, list[Any]] = {}
+    weights: dict[Any, float] = {}
+    given: list[Any] = []
+
+    def held():
+        return sum(map(len, open_.values())) + sum(len(made) for each in full.values() for made in each)
+
+    def close(value):
+        size = rules.whole(open_[value])
+        full.setdefault(value, []).append(open_[value][:size])
+        open_[value] = open_[value][size:]
+
+    def give():
+        def wait(value):
+            number = uniform(key64(key, *map(str, _rank(value))), turn + len(given))
+            return -math.log1p(-number) / weights[value]
+
+        ready = [value for value in full if full[value]]
+        given.append(full[min(ready, key=wait)].pop(0))
+
+    left = list(samples)
+    while left:
+        for _ in range(min(len(left), max(1, ahead - held()))):
+            each = left.pop(0)
+            value = each.value
+            open_.setdefault(value, [])
+            weights[value] = weights.get(value, 0.0) + each.cost
+            while not is_by_size and open_[value] and not rules.fits([*open_[value], each]):
+                close(value)
+            open_[value].append(each)
+            if len(open_[value]) == rules.max_size:
+                close(value)
+        if any(full.values()) and held() >= ahead:
+            give()
+    while any(full.values()):
+        give()
+    rest = [open_[value] for value in sorted(open_, key=_rank) if open_[value]]
+    if batch.incomplete == "keep":
+        for members in rest:
+            given += _split_whole(members, rules)
+    elif batch.incomplete == "merge":
+        given += _fill_in_order([each for members in rest for each in members], rules)
+    return given
+
+
+def _split_whole(members, rules):
+    size = rules.whole(members)
+    return [part for part in (members[:size], members[size:]) if part]
+
+
+def _rank(value):
+    return (0, float(value), "") if isinstance(value, (int, float)) else (1, 0.0, str(value))

@@ -1,0 +1,870 @@
+"""The reference model: a slow reader that computes the global batches of any spec.
+
+It follows the sections "The exact rules" of docs/order.md and docs/batches.md, with lists in place of streams. It
+starts at step 0, never saves a state, and reads files whole. From the program it takes the checked spec, expressions,
+and the arithmetic of `planning/` that has proofs of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from heapq import heappop, heappush
+from itertools import count
+from typing import NamedTuple
+
+import wdspec
+from oracle.batching import as_tuple, collate, pack_row
+from oracle.files import Damage
+from oracle.grouping import Measured, Rules, plan_groups, plan_window
+from oracle.samples import (
+    RunError,
+    SampleError,
+    SourceReader,
+    build_function,
+    lend_generators,
+    seed_generators,
+)
+from wdspec.planning.draws import Draws
+from wdspec.planning.keys import key64, random64
+from wdspec.planning.order import Delays, ShardOrder, lanes_of, shuffle_size
+from wdspec.planning.shares import (
+    effective_shares,
+    limit_passes,
+    scheduled_shares,
+    segment_offset,
+    starting_batches,
+)
+from wdspec.planning.topology import Topology
+from wdspec.spec.language.samples import Call
+
+_BARREN = 20
+
+
+class Model:
+    """The global batches of a spec.
+
+    Args:
+        spec: a dict, a path, or what `wdspec.load` returns.
+        ranks, workers: those of the first run, which are canonical without `elastic`.
+        live: (step before which `set_shares` is called, shares, `after`).
+        skips: (step before which `skip_steps` is called, first, last).
+    """
+
+    def __init__(self, spec, *, ranks=1, workers=0, live=(), skips=()):
+        self.spec = (
+            wdspec.load(spec) if isinstance(spec, (dict, str)) or hasattr(spec, "__fspath__") else spec
+        )
+        self.topology = Topology.of(self.spec, ranks, workers)
+        self._live_calls, self._skip_calls = list(live), list(skips)
+        self._live = []
+        self._skipped = set()
+        self._spec_skips = {step for each in self.spec.skip for step in range(each.first, each.last + 1)}
+        self._items = []
+        self._older = {}
+        self._plan()
+
+    # The plan
+
+    def _plan(self):
+        spec, batch, ranks = self.spec, self.spec.batch, self.topology.ranks
+        self.is_windowed = batch is not None and batch.has_windows
+        if batch is None:
+            self.per_slot = 1
+        elif self.is_windowed:
+            self.per_slot = batch.window if batch.group_by is None else batch.group_wait
+        else:
+            self.per_slot = batch.size or batch.global_size // ranks
+        self.global_size = self.per_slot * ranks
+        self.is_split = batch is None or self.is_windowed or batch.accumulate
+        self.items_per_step = ranks if self.is_split else 1
+        self.stop_at, self.fail_at = None, None
+        self.readers = {source.name: SourceReader(spec, source) for source in spec.sources_by_name}
+        if spec.is_pass:
+            self._pass = (WindowedPass if self.is_windowed else PlainPass)(self)
+            self.epoch = self._pass.batches
+        else:
+            self._pass = None
+            self._plan_mix()
+            self._plan_epoch()
+            self._slots = {}
+
+    def _plan_mix(self):
+        spec = self.spec
+        starts = starting_batches(scheduled_shares(spec, self.count_shards), self.global_size)
+        exhausted = ()
+        if any(source.max_passes is not None for source in spec.sources):
+            limited, exhausted = limit_passes(spec, starts, self.global_size)
+            starts = limited or {0: starts[0]}  # nothing is drawn if the first batch exceeds `max_passes`
+        for each in exhausted:
+            self.stop_at = each.start if each.then == "stop" else self.stop_at
+            self.fail_at = each.start if each.then == "error" else self.fail_at
+        largest = {name: max(shares[name] for shares in starts.values()) for name in starts[0]}
+        self.sources = [source for source in spec.sources_by_name if largest[source.name]]
+        self.sizes = {}
+        for source in self.sources:
+            share = Fraction(1, len(self.sources)) if spec.mix.draw == "round_robin" else largest[source.name]
+            self.sizes[source.name] = shuffle_size(source.shuffle, share), lanes_of(source.interleave, share)
+        self.segments = [(start, self._draws(shares, "schedule", start)) for start, shares in starts.items()]
+        if spec.mix.schedule is None and len(starts) == 1:
+            self.segments = [(0, self._draws(starts[0], None, 0))]
+        self.constant_shares = starts
+
+    def count_shards(self, source):
+        """Return the number of shards of a source."""
+        return len(self.readers[source.name].shards)
+
+    def _draws(self, shares, kind, start, counts_from=None):
+        """Return the draws of a segment: counted from its start, unless `counts_from` says otherwise."""
+        offset = 0 if kind is None else segment_offset(self.spec.seed, kind, start)
+        mix = self.spec.mix
+        shares = [shares[source.name] for source in self.sources]
+        first = start if counts_from is None else counts_from
+        return Draws(shares, self.spec.seed, self.topology, self.per_slot, mix.draw, mix.unit, first, offset)
+
+    def draws_at(self, step, batch):
+        """Return the draws of a batch of a slot, or of a window that starts at a step.
+
+        Args:
+            batch: J of the batch; for a window, J as if windows were batches.
+        """
+        live = [each for each in self._live if each[0] <= step]
+        if live:
+            start, shares = live[-1]
+            found = effective_shares(self.spec.dataset, self.spec.mix, self.count_shards, shares)
+            return self._draws(found, "shares set", start, 0 if self.is_windowed else None)
+        return [draws for start, draws in self.segments if start <= batch][-1]
+
+    def _plan_epoch(self):
+        spec, length = self.spec, None
+        if spec.epoch is not None:
+            length = spec.epoch.batches or spec.epoch.samples // self.global_size
+        if spec.limit is not None:
+            cap = spec.limit // self.global_size
+            length = cap if length is None else min(length, cap)
+        self.epoch = length
+
+    # What the loader gives
+
+    def items(self, step):
+        """Return the items of global batch J; none if it is skipped, or after the end of the run.
+
+        Raises:
+            RunError: the run ends with an error before or at this step.
+        """
+        while len(self._items) <= step:
+            self._items.append(self._step(len(self._items)))
+        return self._items[step]
+
+    def length(self, step=0):
+        """Return `len(loader)` before a step: that of its epoch, None without `epoch`."""
+        if self.epoch is None:
+            return None
+        if self.stop_at is not None and step >= self.stop_at:
+            return 0
+        skipped = set(self._spec_skips)
+        for called, begin, last in self._skip_calls:
+            if called <= step:
+                skipped |= set(range(begin, last + 1))
+        first = step // self.epoch * self.epoch
+        end = first + self.epoch
+        if step > first and skipped.issuperset(range(step, end)):  # nothing is left of this epoch
+            first, end = end, end + self.epoch
+        end = end if self.stop_at is None else min(end, self.stop_at)
+        return sum(each not in skipped for each in range(first, end)) * self.items_per_step
+
+    def end(self):
+        """Return J after the last step of the run; None if it does not end."""
+        return self.stop_at
+
+    def _step(self, step):
+        for called, shares, after in self._live_calls:
+            if called == step:
+                start = step + after
+                self._live = [each for each in self._live if each[0] < start] + [(start, shares)]
+        for called, first, last in self._skip_calls:
+            if called == step:
+                self._skipped |= set(range(first, last + 1))
+        if self.stop_at is not None and step >= self.stop_at:
+            return []
+        if self.fail_at is not None and step >= self.fail_at:
+            raise RunError(f"step {step} would exceed `max_passes`")
+        is_skipped = step in self._spec_skips or step in self._skipped
+        parts = []
+        for rank in range(self.topology.ranks):
+            if self._pass is not None:
+                at = step % self.epoch
+                m, worker = divmod(at, self.topology.workers)
+                parts.append(self._pass.take(rank, worker, m))
+            else:
+                m, worker = divmod(step, self.topology.workers)
+                parts.append(self.slot(rank, worker).take(m, is_skipped))
+        return [] if is_skipped else self._assemble(step, parts)
+
+    @property
+    def slot_kind(self):
+        """The class of its slots."""
+        return WindowSlot if self.is_windowed else StagedSlot if self.spec.stage is not None else Slot
+
+    def slot(self, rank, worker):
+        """Return slot (c, k)."""
+        if (rank, worker) not in self._slots:
+            self._slots[rank, worker] = slot = self.slot_kind(self, rank, worker)
+            old = self._older.get((rank, worker))
+            if old is not None:
+                slot.follow(old)
+        return self._slots[rank, worker]
+
+    def follow(self, old, step):
+        """Continue a run of another spec before a step."""
+        if step:
+            old.items(step - 1)
+        self._items = old._items[:step]
+        if self.topology != old.topology:
+            raise RunError("the topology has changed")
+        if self._pass is not None or old._pass is not None:
+            return
+        if self.slot_kind is not old.slot_kind:
+            raise NotImplementedError("a change between plain batches, windows and stages")
+        self._older = {**old._older, **old._slots}
+        self._skipped = set(old._skipped)
+        if self.constant_shares == old.constant_shares:
+            self._live = list(old._live)
+
+    def _assemble(self, step, parts):
+        spec, place = self.spec, step * self.global_size
+        if spec.batch is None:
+            samples = [sample for part in parts for sample in part]
+            return samples if spec.to_tuple is None else [as_tuple(each, spec.to_tuple) for each in samples]
+        if not self.is_split:
+            return [collate([sample for part in parts for sample in part], spec, place)]
+        places = [place + rank * self.per_slot for rank in range(len(parts))]
+        if self.is_windowed:
+            return [self._assemble_window(part, at) for part, at in zip(parts, places, strict=True)]
+        return [collate(part, spec, at) for part, at in zip(parts, places, strict=True)]
+
+    def _assemble_window(self, given, place):
+        spec, (samples, costs) = self.spec, given
+        pack = spec.batch.pack
+        made = collate(samples, spec, place) if pack is None else pack_row(samples, pack)
+        if isinstance(made, dict):
+            made["__size__"] = len(costs)
+            is_sum = pack is not None or not spec.batch.padded
+            made["__cost__"] = sum(costs) if is_sum else len(costs) * max(costs, default=0)
+        if pack is not None and spec.to_tuple is not None:
+            return tuple(made[entry] for entry in spec.to_tuple)
+        return made
+
+
+def replay(phases, *, ranks=1, workers=0, live=(), skips=()):
+    """Return the model of a run that was saved and loaded with other specs.
+
+    Plain mixes follow docs/order.md. A window, a section of groups or a section of a stage that is open at a change is
+    finished by the plan it was begun with, then the new plan applies.
+
+    Args:
+        phases: (spec, first step) of each part of the run.
+        live, skips: as of `Model`, for all parts.
+    """
+    model = None
+    for spec, first in phases:
+        following = Model(spec, ranks=ranks, workers=workers, live=live, skips=skips)
+        if model is not None:
+            following.follow(model, first)
+        model = following
+    return model
+
+
+def are_read_alike(old, new, name):
+    """Whether the slots of two models read the raw samples of a source in the same order."""
+    keys = ("order", "key", "where", "subset", "only_keys", "exclude", "keys_of", "tokens", "join", "lookup")
+    before, now = old.readers[name], new.readers[name]
+    return (
+        old.spec.seed == new.spec.seed
+        and before.shards == now.shards
+        and all(getattr(before.source, key) == getattr(now.source, key) for key in keys)
+    )
+
+
+class Lanes:
+    """The raw samples of a source in the order in which a slot reads them, from the start of a turn on."""
+
+    def __init__(self, reader, order, slot, turn, width):
+        self._reader, self._order, self._slot = reader, order, slot
+        self.next_turn = turn
+        self._open = []
+        self.begin_pass(width)
+
+    def begin_pass(self, width):
+        """Start the next pass of the slot."""
+        order, turn = self._order, self.next_turn
+        self._last_turn = order.last_turn(self._slot, order.passes_at(self._slot, turn))
+        self.widen(width)
+
+    def widen(self, width):
+        """Read so many shards in turn from here on; surplus ones are read to their ends."""
+        self.width = width
+        while len(self._open) < width and self.next_turn <= self._last_turn:
+            self._open.append(self._next_shard())
+
+    @property
+    def first_turn(self):
+        """The first turn that is not finished."""
+        return min((turn for turn, _ in self._open), default=self.next_turn)
+
+    def _next_shard(self):
+        turn = self.next_turn
+        entry = self._order.entry(self._slot, turn)
+        self.next_turn += 1
+        found = []
+        for index, part in enumerate(self._reader.parts(entry.shard)):
+            if index % self._order.split != entry.residue:
+                continue
+            if isinstance(part, Damage):
+                self._reader.skip_or_raise(SampleError("shard", "a damaged sample"))
+            elif not self._reader.has_selection or self._reader.keeps(part):
+                found.append(part)
+        return turn, found
+
+    def next(self):
+        """Return the next raw sample; None at the end of a pass of the slot."""
+        while self._open:
+            turn, shard = self._open[0]
+            if shard:
+                self._open = [*self._open[1:], (turn, shard[1:])]
+                return shard[0]
+            if len(self._open) <= self.width and self.next_turn <= self._last_turn:
+                self._open[0] = self._next_shard()
+            else:
+                self._open = self._open[1:]
+        return None
+
+
+class Piece(NamedTuple):
+    """Samples of a pass that were in progress when the spec changed."""
+
+    until: int
+    """Ordinal of the first sample after them."""
+    size: int
+    """N of these samples."""
+    width: int
+    """Number of shards read in turn for them."""
+
+
+class Stream:
+    """The raw samples of a source in the order in which a slot yields them, with their ordinals.
+
+    Args:
+        turn, ordinal: where the pass of the slot starts.
+        pieces: its samples that keep other sizes than those of the plan.
+        yielded: the ordinals of those that were yielded already.
+        origin: the ordinal from which a run that was resumed reads.
+    """
+
+    def __init__(self, model, source, slot, turn=0, ordinal=0, pieces=(), yielded=(), origin=None):
+        self.reader, self.source, self.slot = model.readers[source.name], source, slot
+        self._seed, slots = model.spec.seed, model.topology.slots
+        self.order = ShardOrder(self._seed, source.name, len(self.reader.shards), slots, source.order)
+        self.size, self.width = model.sizes[source.name]
+        self.number_key = key64(self._seed, "transform", source.name, slot)
+        self.pieces, self.yielded = list(pieces), dict.fromkeys(yielded)
+        self._begin(turn, ordinal)
+        self._origin = ordinal if origin is None else origin
+
+    def _begin(self, turn, ordinal):
+        self._turn, self._start, self._read, self._origin = turn, ordinal, ordinal, ordinal
+        _, width = self._sizes_of(ordinal)
+        self.lanes = Lanes(self.reader, self.order, self.slot, turn, width)
+        self._held = []
+
+    def _sizes_of(self, ordinal):
+        """Return N and the width of a sample of this pass."""
+        piece = next((piece for piece in self.pieces if ordinal < piece.until), None)
+        return (self.size, self.width) if piece is None else (piece.size, piece.width)
+
+    def release(self, ordinal):
+        """Return when a sample of this pass is due, in 2⁻²⁰ samples."""
+        size, _ = self._sizes_of(ordinal)
+        delays = Delays(self._seed, self.source.name, size)
+        return int(delays.releases(delays.key(self.slot), ordinal, 1)[0])
+
+    def next_raw(self):
+        """Return (raw sample, its ordinal)."""
+        barren = 0
+        while True:
+            # Everything that is due before the first sample not yet read.
+            due = self._pop_until(self._read << 20)
+            if due is not None:
+                return due
+            _, width = self._sizes_of(self._read)
+            if width != self.lanes.width:
+                self.lanes.widen(width)
+            raw = self.lanes.next()
+            if raw is not None:
+                heappush(self._held, (self.release(self._read), self._read, raw))
+                self._read += 1
+                continue
+            due = self._pop_until(None)  # at the end of a pass, everything
+            if due is not None:
+                return due
+            barren += self._read == self._start
+            if barren > 64:
+                raise RunError(f"{self.reader.name} yields nothing")
+            self.pieces, self.yielded = [], {}
+            self._begin(self.lanes.next_turn, self._read)
+
+    def _pop_until(self, release):
+        """Return the next sample that is due and was not yielded before; None if there is none."""
+        while self._held and (release is None or self._held[0][0] < release):
+            _, ordinal, raw = heappop(self._held)
+            if ordinal not in self.yielded:
+                self.yielded[ordinal] = None
+                return raw, ordinal
+        return None
+
+    def after_change(self, model, source, is_alike):
+        """Return the stream of a changed spec that continues here.
+
+        Args:
+            is_alike: whether raw samples are read in the same order.
+        """
+        if is_alike and not self.yielded:
+            return Stream(model, source, self.slot, self._turn, self._start)
+        restart, turn = self._find_restart()
+        if is_alike:
+            until = (self.release(next(reversed(self.yielded))) >> 20) + 1
+            kept = [piece for piece in self.pieces if piece.until < until]
+            current = (
+                self.pieces[len(kept)] if len(kept) < len(self.pieces) else Piece(0, self.size, self.width)
+            )
+            pieces = [*kept, current._replace(until=until)]
+            return Stream(model, source, self.slot, self._turn, self._start, pieces, self.yielded, restart)
+        last = next(reversed(self.yielded), -1)
+        return Stream(model, source, self.slot, turn, max(restart, last + 1))
+
+    def _find_restart(self):
+        """Return from which ordinal a resumed run reads, and the first turn that is not finished there.
+
+        A run reads blocks, and may start again at the start of a block before which all samples were yielded.
+        """
+        if not self.yielded:
+            return self._origin, self._turn_at(self._origin)
+        last = next(reversed(self.yielded))
+        if self.size == 1 and not self.pieces:
+            return last + 1, self._turn_at(last + 1)
+        block, points, at = (
+            Delays(self._seed, self.source.name, self.size).block,
+            [self._origin],
+            self._origin,
+        )
+        end = self._find_end()
+        until = (self.release(last) >> 20) + 1
+        has_ended = False
+        while at < until and not has_ended:
+            if at % block == 0 and at > points[-1]:
+                points.append(at)
+            wanted = min(block - at % block, max(16, at - self._origin))
+            wanted = min([wanted, *(piece.until - at for piece in self.pieces if at < piece.until)])
+            has_ended = end is not None and at + wanted > end
+            at = end if has_ended else at + wanted
+        oldest = next((each for each in range(self._start, at) if each not in self.yielded), at)
+        if has_ended and oldest == at:
+            return at, self._turn_at(at, ends=True)
+        restart = max(point for point in points if point <= oldest)
+        return restart, self._turn_at(restart)
+
+    def _reread(self):
+        """Yield the lanes before each sample of the pass is read, and at its end."""
+        lanes = Lanes(self.reader, self.order, self.slot, self._turn, self._sizes_of(self._start)[1])
+        for ordinal in count(self._start):
+            _, width = self._sizes_of(ordinal)
+            if width != lanes.width:
+                lanes.widen(width)
+            yield lanes
+            if lanes.next() is None:
+                return
+
+    def _find_end(self):
+        """Return the ordinal at which the pass ends; None if it does not."""
+        if self.source.order == "resampled":
+            return None
+        return self._start + sum(1 for _ in self._reread()) - 1
+
+    def _turn_at(self, ordinal, ends=False):
+        """Return the first turn that is not finished before a sample of the pass is read."""
+        for number, lanes in enumerate(self._reread(), self._start):
+            turn = lanes.first_turn
+            if number == ordinal and not ends:
+                return turn
+        return lanes.next_turn
+
+    def next_with(self, use):
+        """Return the next sample for which `use(raw, number)` is not None; numbers count from 1."""
+        for _ in range(100_000):
+            raw, ordinal = self.next_raw()
+            try:
+                found = use(self.reader, raw, self.number_key, ordinal + 1)
+            except SampleError as error:
+                self.reader.skip_or_raise(error)
+                continue
+            if found is not None:
+                return found
+        raise RunError(f"{self.reader.name} yields nothing")
+
+
+def finish(reader, raw, number_key, number):
+    """Return the sample of a raw sample."""
+    return reader.finish(raw, number_key, number)
+
+
+def finish_skipped(reader, raw, number_key, number):
+    """Return the sample of a raw sample in a skipped step, which is not decoded unless it may be dropped."""
+    return reader.finish(raw, number_key, number) if reader.source.drops_decoded else {}
+
+
+class Slot:
+    """An endless slot (c, k)."""
+
+    def __init__(self, model, rank, worker):
+        self.model, self.rank, self.worker = model, rank, worker
+        self.number = model.topology.slot(rank, worker)
+        self.streams = [Stream(model, source, self.number) for source in model.sources]
+
+    def follow(self, old):
+        """Continue where the slot of an older spec is."""
+        before = {stream.source.name: stream for stream in old.streams}
+        self.streams = [
+            before[source.name].after_change(
+                self.model, source, are_read_alike(old.model, self.model, source.name)
+            )
+            if source.name in before
+            else Stream(self.model, source, self.number)
+            for source in self.model.sources
+        ]
+
+    def draw(self, step, m):
+        """Return the sources of the m-th batch (or window), drawn by the shares of a step."""
+        batch = m * self.model.topology.workers + self.worker
+        draws = self.model.draws_at(step, batch)
+        return [self.streams[source] for source in draws.batches(self.rank, self.worker, m, 1)[0].tolist()]
+
+    def take(self, m, is_skipped=False):
+        """Return the samples of the m-th batch."""
+        step = m * self.model.topology.workers + self.worker
+        use = finish_skipped if is_skipped else finish
+        return [stream.next_with(use) for stream in self.draw(step, m)]
+
+
+class StagedSlot(Slot):
+    """A slot after a stage."""
+
+    def __init__(self, model, rank, worker):
+        super().__init__(model, rank, worker)
+        stage = model.spec.stage
+        self._stage = build_function(Call(call=stage.call, args=stage.args), model.spec.folder)
+        self._batches = -(-stage.every // model.per_slot)
+        self._key = key64(model.spec.seed, "stage", self.number)
+        self._next, self._outputs = 0, []
+
+    def follow(self, old):
+        """Continue where the slot of an older spec is, with what the stage has yielded there."""
+        super().follow(old)
+        self._outputs, self._next = old._outputs, old._next
+
+    def take(self, m, is_skipped=False):
+        """Return the next samples that the stage yields."""
+        for _ in range(_BARREN):
+            if len(self._outputs) >= self.model.per_slot:
+                break
+            self._run_once()
+        size = self.model.per_slot
+        if len(self._outputs) < size:
+            raise RunError("the stage yields nothing")
+        taken, self._outputs = self._outputs[:size], self._outputs[size:]
+        return taken
+
+    def _run_once(self):
+        """Call the stage with the samples up to its next point."""
+        point = self._next
+        self._next += self._batches
+        inputs = [sample for m in range(point, self._next) for sample in Slot.take(self, m)]
+
+        def feed():
+            for number, sample in enumerate(inputs, point * self.model.per_slot + 1):
+                seed_generators(random64(self._key, number))
+                yield sample
+
+        given = 0
+        output_key = key64(self._key, "output", point)
+        with lend_generators(random64(output_key, 0)):
+            for sample in self._stage(feed()):
+                self._outputs.append(sample)
+                given += 1
+                seed_generators(random64(output_key, given))
+
+
+def make_chooser(model):
+    """Return the function of `Stream.next_with` that measures a raw sample for a window."""
+    batch = model.spec.batch
+
+    def choose(reader, raw, number_key, number):
+        is_decoded = batch.is_by_function or reader.source.select is not None
+        sample = None
+        if is_decoded:
+            sample = reader.finish(raw, number_key, number)
+            if sample is None:
+                return None
+        found = reader.measure(raw, batch, sample)
+        if found is None:
+            return None
+        take = lambda: dict(sample) if is_decoded else reader.finish(raw, number_key, number)  # noqa: E731
+        measured = Measured(*found, take, reader)
+        is_long = not batch.cuts_samples and not Rules(batch).fits([measured])
+        if is_long and batch.overlong in ("error", "drop"):
+            if batch.overlong == "drop":
+                return None
+            raise SampleError("decode", f"{raw.key} costs {measured.cost}")
+        return measured
+
+    return choose
+
+
+def give(batch, pack, is_skipped=False):
+    """Return the samples of a planned batch that can be delivered, and their costs; in a skipped step, how many."""
+    samples, costs = [], []
+    for each in batch:
+        reader = each.reader
+        if is_skipped and not reader.source.drops_decoded:
+            sample = {}
+        else:
+            try:
+                sample = each.take()
+                if sample is not None and each.cut is not None:
+                    sample = _cut_fields(sample, each.cut, pack)
+            except SampleError as error:
+                reader.skip_or_raise(error)
+                sample = None
+        if sample is not None:
+            samples.append(sample)
+            costs.append(each.cost)
+    return samples, costs
+
+
+def _cut_fields(sample, cut, pack):
+    length, start, stop = cut
+    sample = dict(sample)
+    for name in pack.fields:
+        if name in sample:
+            if len(sample[name]) != length:
+                raise SampleError(
+                    "decode", f"`{name}` has {len(sample[name])} elements, and the sample costs {length}"
+                )
+            sample[name] = sample[name][start:stop]
+    return sample
+
+
+def plan_batches(samples, spec, keys, window, turn):
+    """Return the batches of a window in order.
+
+    Args:
+        keys: those of the slot for the order of batches, and of the canonical worker for groups.
+        window: the number of the window.
+        turn: the number of the slot's batch with which it starts.
+    """
+    if spec.batch.group_by is not None:
+        return plan_groups(samples, spec.batch, keys[1], turn)
+    return plan_window(samples, spec.batch, key64(keys[0], window), turn)
+
+
+def window_keys(model, slot, worker):
+    """Return the keys of `plan_batches`."""
+    return key64(model.spec.seed, "window", slot), key64(model.spec.seed, "groups", worker)
+
+
+class WindowSlot(Slot):
+    """A slot whose batches are planned from windows."""
+
+    def __init__(self, model, rank, worker):
+        super().__init__(model, rank, worker)
+        self._choose = make_chooser(model)
+        self._window, self._batches = 0, []
+
+    def follow(self, old):
+        """Continue where the slot of an older spec is, with the batches of its open window."""
+        super().follow(old)
+        self._window, self._batches = old._window, old._batches
+
+    def take(self, m, is_skipped=False):
+        """Return the samples of the next batch, and what each of them costs."""
+        while True:
+            for _ in range(_BARREN):
+                if self._batches:
+                    break
+                self._open(m)
+            if not self._batches:
+                raise RunError("windows of samples have made no batch")
+            given = give(self._batches.pop(0), self.model.spec.batch.pack, is_skipped)
+            if given[0]:
+                return given
+
+    def _open(self, m):
+        step = m * self.model.topology.workers + self.worker
+        streams = self.draw(step, self._window)
+        samples = [stream.next_with(self._choose) for stream in streams]
+        keys = window_keys(self.model, self.number, self.worker)
+        self._batches = plan_batches(samples, self.model.spec, keys, self._window, m)
+        self._window += 1
+
+
+class PlainPass:
+    """`epoch: pass` in batches of a fixed size."""
+
+    def __init__(self, model):
+        self.model, spec = model, model.spec
+        self.positions = {name: self._list_positions(reader) for name, reader in model.readers.items()}
+        total = sum(map(len, self.positions.values()))
+        self.samples = total if spec.limit is None else min(total, spec.limit)
+        self._slots = {}
+        self._first = None
+        self._plan()
+
+    def _plan(self):
+        size, ranks = self.model.global_size, self.model.topology.ranks
+        is_cut = self.model.spec.epoch.remainder == "drop"
+        self.batches = self.samples // size if is_cut else -(-self.samples // size)
+        if not self.samples or not self.batches:
+            raise RunError("the pass has no batch")
+        self._ranges = {}
+        start = 0
+        for rank in range(ranks):
+            for worker in range(self.model.topology.workers):
+                mine = len(range(worker, self.batches, self.model.topology.workers)) * self.model.per_slot
+                self._ranges[rank, worker] = start, start + mine
+                start += mine
+
+    def _list_positions(self, reader):
+        """Return (shard, index of the sample) at each position of a source."""
+        source, spec = reader.source, self.model.spec
+        order = ShardOrder(spec.seed, source.name, len(reader.shards), 1, source.order)
+        shards = [order.entry(0, turn).shard for turn in range(len(reader.shards))]
+        counted = self._counted(reader)
+        whole, again = [], []
+        for shard in shards:
+            entries = reader.own(shard)
+            if all(isinstance(entry, Damage) for entry in entries):
+                continue
+            for index, entry in enumerate(entries):
+                is_damaged = isinstance(entry, Damage)
+                if is_damaged and (entry.ends or counted):
+                    continue
+                part = None if is_damaged else reader.parts(shard)[index]
+                if counted == "keys" and not reader.keeps(entry, by_value=False):
+                    continue
+                if counted == "all" and (isinstance(part, Damage) or not reader.keeps(part)):
+                    continue
+                whole.append((shard, index))
+                if source.copies % 1 and not is_damaged and reader.is_again(entry):
+                    again.append((shard, index))
+        return whole * int(source.copies) + again
+
+    def _counted(self, reader):
+        """Return which part of the selection decides before the run who has a position: none, `keys` or `all`."""
+        spec = self.model.spec
+        if not reader.has_selection or self.model.is_windowed:
+            return ""
+        if spec.stats is not None:
+            with open(spec.stats, encoding="utf-8") as file:
+                measured = json.load(file)["sources"].get(reader.name, {})
+            if measured.get("keeping"):
+                return "all"
+        return "keys" if reader.is_kept_by_key else ""
+
+    def read(self, first, stop, slot, use):
+        """Return what `use` makes of the samples first..stop-1, None for each that is lost, in the order of a slot."""
+        found, start = [], 0
+        for name, positions in self.positions.items():
+            low, high = max(first, start), min(stop, start + len(positions), self.samples)
+            if low < high:
+                found += self._read_source(name, low - start, high - start, slot, use)
+            start += len(positions)
+        return found
+
+    def _read_source(self, name, low, high, slot, use):
+        spec, reader = self.model.spec, self.model.readers[name]
+        size = 1 if self.model.is_windowed else shuffle_size(reader.source.shuffle, Fraction(1))
+        delays = Delays(spec.seed, name, size)
+        releases = delays.releases(delays.key(slot), 0, high - low).tolist()
+        order = sorted(range(high - low), key=lambda at: (releases[at], at))
+        return [self._read_position(reader, low + at, use) for at in order]
+
+    def _read_position(self, reader, position, use):
+        shard, index = self.positions[reader.name][position]
+        part = reader.parts(shard)[index]
+        try:
+            if isinstance(part, Damage):
+                raise SampleError("shard", "a damaged sample")
+            counted = self._counted(reader)
+            if reader.has_selection and counted != "all" and not reader.keeps(part, by_key=counted != "keys"):
+                return None
+            return use(reader, part, key64(self.model.spec.seed, "transform", reader.name, 0), position)
+        except SampleError as error:
+            reader.skip_or_raise(error)
+            return None
+
+    def first(self):
+        """Return the sample that fills batches without samples: the first of the pass, if slot 0 read all of it."""
+        if self._first is None:
+            found = self.read(0, self.samples, 0, finish)
+            self._first = next((sample for sample in found if sample is not None), None)
+            if self._first is None:
+                raise RunError("all samples of the pass were dropped")
+        return dict(self._first)
+
+    def take(self, rank, worker, m):
+        """Return the samples of the m-th batch of a slot."""
+        if (rank, worker) not in self._slots:
+            number = self.model.topology.slot(rank, worker)
+            self._slots[rank, worker] = self.read(*self._ranges[rank, worker], number, finish)
+        size = self.model.per_slot
+        samples = self._slots[rank, worker][m * size : (m + 1) * size]
+        samples += [None] * (size - len(samples))
+        present = next((sample for sample in samples if sample is not None), None)
+        padding = present or self.first()
+        return [{**(padding if each is None else each), "__mask__": each is not None} for each in samples]
+
+
+class WindowedPass(PlainPass):
+    """`epoch: pass` in batches that are planned from windows."""
+
+    def _plan(self):
+        model, topology = self.model, self.model.topology
+        is_cut = model.spec.epoch.remainder == "drop"
+        self._planned, steps = {}, []
+        choose = make_chooser(model)
+        for rank in range(topology.ranks):
+            for worker in range(topology.workers):
+                number, slots = topology.slot(rank, worker), topology.slots
+                first, stop = number * self.samples // slots, (number + 1) * self.samples // slots
+                found = self.read(first, stop, number, choose)
+                keys, batches = window_keys(model, number, worker), []
+                for window, at in enumerate(range(0, len(found), model.per_slot)):
+                    samples = [each for each in found[at : at + model.per_slot] if each is not None]
+                    batches += plan_batches(samples, model.spec, keys, window, len(batches))
+                self._planned[rank, worker] = batches
+                if is_cut:
+                    steps.append(len(batches) * topology.workers + worker)
+                else:
+                    steps.append((len(batches) - 1) * topology.workers + worker + 1 if batches else 0)
+        self.batches = min(steps) if is_cut else max(steps)
+        if not self.batches:
+            raise RunError("the pass has no batch")
+
+    def take(self, rank, worker, m):
+        """Return the samples of the m-th batch of a slot, and what each of them costs."""
+        batches, pack = self._planned[rank, worker], self.model.spec.batch.pack
+        samples, costs = give(batches[m], pack) if m < len(batches) else ([], [])
+        if samples:
+            return [{**sample, "__mask__": True} for sample in samples], costs
+        padding = {**self.first(), "__mask__": False}
+        packed = () if pack is None else pack.fields
+        return [padding | {name: padding[name][:0] for name in packed if name in padding}], costs

@@ -1,0 +1,704 @@
+"""The samples of one source: parts merged by key, the selection, values of expressions, and the steps to a sample."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import importlib
+import io
+import json
+import lzma
+import os
+import random
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from typing import Any
+from unittest import mock
+from zlib import crc32
+
+import numpy as np
+
+import wdspec
+from oracle.files import Damage, format_of, list_shards, read_lookup, read_shard
+from wdspec.planning.keys import GOLDEN, MASK, key64, random64
+from wdspec.spec.language.expressions import MISSING, parse_expression
+
+
+class RunError(Exception):
+    """The run ends here with an error."""
+
+
+class SampleError(Exception):
+    """A sample cannot be read, decoded or measured, for this cause of `errors: {skip: …}`."""
+
+    def __init__(self, cause: str, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+@dataclass
+class Part:
+    """A raw sample with the fields of its partners and of the rows of its tables."""
+
+    key: str
+    url: str
+    files: dict[str, Any]
+    suffixes: dict[str, str] = field(default_factory=dict)
+    """Fields that `join` has renamed → the suffix of the file, which chooses the decoder."""
+    is_dropped: bool = False
+    """Whether `missing: skip` of a join or a lookup leaves it out."""
+
+
+_IMAGES = {"jpg", "jpeg", "png", "ppm", "pgm", "pbm", "pnm", "webp", "bmp", "gif", "tif", "tiff"}
+_NOT_DECODED = {*_IMAGES, "wav", "flac", "mp3", "ogg", "mp4", "avi", "mkv", "mov", "webm"}
+_GLOBALS = 0x5DEECE66D2B7E151
+
+
+class SourceReader:
+    """Reads a source of a spec."""
+
+    def __init__(self, spec, source) -> None:
+        self.spec, self.source, self.name = spec, source, source.name
+        self.shards = list_shards(source.shards, source.base)
+        self._partners = [list_shards(join.shards, join.base) for join in source.join]
+        self._tables = [read_lookup(lookup) for lookup in source.lookup]
+        self._columns = {name for lookup in source.lookup for name in lookup.names}
+        self._asides = source.asides(spec.costs) if self.has_selection else frozenset()
+        self._keys = _read_keys(source.only_keys, source.base)
+        self._exclude = _read_keys(source.exclude, source.base)
+        self._own: dict[int, list[Any]] = {}
+        self._merged: dict[int, list[Any]] = {}
+        self._find_needed()
+
+    def _find_needed(self):
+        spec, source = self.spec, self.source
+        entries = [*(spec.fields or ()), *(spec.to_tuple or ())]
+        required = [entry for entry in entries if not entry.startswith("__")]
+        added = any(name in source.tags for entry in required for name in entry.split(";"))
+        may_be_added = bool(source.map or spec.map) or added
+        self._early, self._late = ([], required) if may_be_added else (required, [])
+        self._only = None
+        delivered = spec.to_tuple or spec.fields
+        if delivered and not may_be_added and source.select is None and source.expect is None:
+            measured = [*spec.measured_fields, *source.selecting_fields(spec.costs)]
+            self._only = {name for entry in [*delivered, *measured] for name in entry.split(";")}
+
+    # Raw samples
+
+    @property
+    def has_selection(self):
+        """Whether `where`, `subset`, `keys` or `exclude` leave samples out before they are numbered."""
+        source = self.source
+        return any(
+            each is not None for each in (source.where, source.subset, source.only_keys, source.exclude)
+        )
+
+    def own(self, shard):
+        """Return the entries of a shard itself, without its partners."""
+        if shard not in self._own:
+            name, path = self.shards[shard]
+            kind = format_of(name, self.source.format)
+            try:
+                entries = read_shard(
+                    name, path, kind=kind, key_rule=self.source.key, tokens=self.source.tokens
+                )
+            except OSError:
+                entries = [Damage(ends=True)]
+            self._own[shard] = entries
+        return self._own[shard]
+
+    def parts(self, shard):
+        """Return a `Part` or a `Damage` for each entry of a shard; what damage ends comes last."""
+        if shard not in self._merged:
+            self._merged[shard] = self._merge(shard)
+        return self._merged[shard]
+
+    def _merge(self, shard):
+        name, _ = self.shards[shard]
+        merged: list[Any] = []
+        partners = []
+        for join, shards in zip(self.source.join, self._partners, strict=True):
+            partner_name, path = shards[shard]
+            kind = format_of(partner_name, join.format)
+            try:
+                found = read_shard(partner_name, path, kind=kind, key_rule=self.source.key, tokens=None)
+            except OSError:
+                return [Damage(ends=True) for _ in self.own(shard)]
+            partners.append(_Partner(join, found))
+        is_over = False
+        for raw in self.own(shard):
+            if isinstance(raw, Damage):
+                merged.append(raw)
+                continue
+            if is_over:
+                merged.append(Damage(raw.key))
+                continue
+            part = Part(raw.key, name, dict(raw.files))
+            try:
+                for partner in partners:
+                    self._join(part, partner)
+                for lookup, table in zip(self.source.lookup, self._tables, strict=True):
+                    if not part.is_dropped:
+                        self._look_up(part, lookup, table)
+            except _FatalError:
+                is_over = True
+                merged.append(Damage(raw.key))
+            except SampleError:
+                merged.append(Damage(raw.key))
+            else:
+                merged.append(part)
+        return merged
+
+    def _join(self, part, partner):
+        other, join = partner.find(part.key), partner.join
+        names = {old.lower(): new for new, old in join.rename.items()}
+        taken = None if join.fields is None else [each.lower() for each in join.fields]
+        if other is not None:
+            files = {
+                suffix: value for suffix, value in other.files.items() if taken is None or suffix in taken
+            }
+            if taken is None or all(suffix in files for suffix in taken):
+                for suffix, value in files.items():
+                    new = names.get(suffix, suffix)
+                    if taken is None and not self._is_needed(new):
+                        continue
+                    if new in part.files:
+                        raise SampleError("shard", f"both parts have `{new}`")
+                    part.files[new] = value
+                    if new != suffix:
+                        part.suffixes[new] = suffix
+                return
+        if join.missing == "error" and not part.is_dropped:
+            raise SampleError("shard", f"the partner of {part.key} is missing")
+        if join.missing == "skip" or part.is_dropped:
+            part.is_dropped = True
+            return
+        for name in join.names:
+            part.files.setdefault(name, None)
+
+    def _is_needed(self, suffix):
+        source = self.source
+        if source.extensions is None or suffix in self._asides:
+            return True
+        return any(fnmatchcase(suffix, each.lower()) for entry in _entries(source) for each in entry)
+
+    def _look_up(self, part, lookup, table):
+        key = part.key
+        if lookup.on != "__key__":
+            path = parse_expression(lookup.on).paths[0]
+            key = None
+            if path[0] in part.files:
+                value = _walk(self._decode(path[0], path[0], part.files[path[0]]), path[1:], True)
+                key = None if value is MISSING or value is None else str(value)
+        row = table.get(key)
+        if row is not None:
+            for name in row:
+                if name in part.files:
+                    raise SampleError("shard", f"both parts have `{name}`")
+            part.files.update(row)
+        elif lookup.missing == "error":
+            raise SampleError("shard", f"the table has no row {key}")
+        elif lookup.missing == "skip":
+            part.is_dropped = True
+        else:
+            for name in lookup.names:
+                part.files.setdefault(name, None)
+
+    # Which samples are kept
+
+    @property
+    def _subset_by_key(self):
+        return self.source.subset is not None and self.source.subset.of is None
+
+    @property
+    def is_kept_by_key(self):
+        """Whether some tests of the selection need only keys."""
+        by_list = (self._keys is not None or self._exclude is not None) and not self.source.keys_of
+        return by_list or self._subset_by_key
+
+    def keeps(self, part, *, by_key=True, by_value=True):
+        """Whether the selection keeps a raw sample.
+
+        Raises:
+            RunError: it cannot be evaluated, and `errors` does not skip that.
+        """
+        source = self.source
+        try:
+            is_value = source.keys_of is not None
+            if (self._keys is not None or self._exclude is not None) and (by_value if is_value else by_key):
+                text = self._text(part, source.keys_of) if is_value else part.key
+                if text is not None:
+                    if self._keys is not None and text not in self._keys:
+                        return False
+                    if self._exclude is not None and text in self._exclude:
+                        return False
+            if source.subset is not None and (by_key if self._subset_by_key else by_value):
+                text = part.key if self._subset_by_key else self._text(part, source.subset.of)
+                if text is not None and not is_in_subset(text, source.subset.part, source.subset.seed):
+                    return False
+            if source.where is not None and by_value:
+                return bool(self._evaluate(part, [source.where], in_selection=True, absent=(True,))[0])
+        except SampleError as error:
+            self.skip_or_raise(error)
+            return False
+        return True
+
+    def is_again(self, part):
+        """Whether a sample is in the part that `repeat` reads once more."""
+        fraction, subset = self.source.copies % 1, self.source.subset
+        if subset is None or subset.of is not None:
+            return is_in_subset(part.key, (Decimal(0), fraction), 0)
+        first, stop = subset.part
+        return is_in_subset(part.key, (first, first + fraction * (stop - first)), subset.seed)
+
+    def _text(self, part, path):
+        found = self._evaluate(part, [path], in_selection=True, absent=(None,), named=False)[0]
+        if found is None or isinstance(found, str):
+            return found
+        if isinstance(found, int):
+            return str(found)
+        raise SampleError("decode", f"{found!r} is neither text nor an integer")
+
+    def skip_or_raise(self, error):
+        """Do nothing if `errors` skips the cause; raise RunError otherwise."""
+        if not self.source.errors.skips(error.cause):
+            raise RunError(f"{self.name}: {error}") from error
+
+    # Fields and values
+
+    def arrange(self, part, in_selection=False):
+        """Return field → stored name, None for a field that becomes None; None if `missing: skip` leaves it out."""
+        source = self.source
+        columns = self._columns | (self._asides if in_selection else set())
+        stored = [name for name in part.files if not _is_reserved(name)]
+        fields: dict[str, str | None] = {}
+        if source.extensions is None:
+            fields = {name: name for name in stored}
+        else:
+            fields = {name: name for name in stored if name in columns}
+            left = [name for name in stored if name not in columns]
+            entries = _entries(source)
+            named = [entry for entry in entries if not _is_glob(entry[0])]
+            reserved = {entry[0].lower() for entry in named}
+            for entry in [*named, *(entry for entry in entries if _is_glob(entry[0]))]:
+                for spelling in entry:
+                    found = [name for name in left if fnmatchcase(name, spelling.lower())]
+                    if _is_glob(spelling):
+                        found = [name for name in found if name not in reserved]
+                    if found:
+                        for name in found:
+                            fields[
+                                name if _is_glob(spelling) else entry[0] if not _is_glob(entry[0]) else name
+                            ] = name
+                            left.remove(name)
+                        break
+                else:
+                    if not _is_glob(entry[0]):
+                        fields[entry[0]] = None
+        lacking = {name for name, file in fields.items() if file is None}
+        if source.rename:
+            lowered, used, renamed = {name.lower(): name for name in fields}, set(), {}
+            for new, olds in source.rename.items():
+                renamed[new] = None
+                for old in olds:
+                    name = old if old in fields else lowered.get(old.lower())
+                    if name is not None:
+                        used.add(name)
+                        renamed[new] = renamed[new] or fields[name]
+                if renamed[new] is None:
+                    lacking.add(new)
+            fields = {name: file for name, file in fields.items() if name not in used} | renamed
+        for entry in self._early:
+            names = entry.split(";")
+            if all(fields.get(name) is None for name in names) and not lacking & set(names):
+                lacking.add(names[0])
+                fields[names[0]] = None
+        if part.is_dropped:
+            return None
+        if lacking and source.missing == "skip":
+            return None
+        if lacking and source.missing == "error":
+            raise SampleError("decode", f"{part.key} lacks {sorted(lacking)}")
+        if self._only is not None:
+            needed = self._only | {name for entry in self._early for name in entry.split(";")}
+            fields = {name: file for name, file in fields.items() if name in needed}
+        return fields
+
+    def _evaluate(self, part, texts, *, in_selection=False, absent, named=True):
+        """Return the values of expressions over a raw sample; `absent` if `missing: skip` leaves the sample out."""
+        fields = self.arrange(part, in_selection)
+        if fields is None:
+            return absent
+        values = []
+        for text in texts:
+            expression = parse_expression(text, self.spec.costs if named else {})
+            read = [self._value(part, fields, path, path in expression.optional) for path in expression.paths]
+            try:
+                values.append(expression.evaluate(*read))
+            except Exception as error:
+                raise SampleError("decode", f"`{text}`: {error}") from error
+        return values
+
+    def _value(self, part, fields, path, optional):
+        name, rest = path[0], path[1:]
+        if name in self.source.tags:
+            return _walk(self.source.tags[name], rest, optional)
+        if _is_reserved(name):
+            known = {"__key__": part.key, "__url__": part.url, "__source__": self.name, **part.files}
+            if name in known:
+                return _walk(known[name], rest, optional)
+        stored = fields.get(name)
+        if stored is None:
+            if optional:
+                return MISSING
+            raise SampleError("decode", f"{part.key} has no `{name}`")
+        suffix, data = part.suffixes.get(stored, stored), part.files[stored]
+        ending = suffix.lower().rpartition(".")[2]
+        if len(rest) == 1 and ending in _IMAGES and rest[0] in ("width", "height", "pixels", "aspect"):
+            width, height = _image_size(data)
+            return {"width": width, "height": height, "pixels": width * height, "aspect": width / height}[
+                rest[0]
+            ]
+        if rest in (("seconds",), ("bucket",)):
+            raise NotImplementedError(f"`{rest[0]}` in an expression")
+        return _walk(self._decode(name, suffix, data), rest, optional)
+
+    def _decode(self, name, suffix, data):
+        """Return the value of a field. Only bytes are decoded."""
+        if not isinstance(data, bytes):
+            return deepcopy(data)
+        decode = self.source.decode
+        chosen = None
+        if decode is not None and decode.fields:
+            endings = [suffix.lower().split(".", n)[n] for n in range(suffix.count(".") + 1)]
+            lowered = {key.lower(): key for key in decode.fields}
+            chosen = decode.fields.get(name) or next(
+                (decode.fields[lowered[end]] for end in endings if end in lowered), None
+            )
+        plain, packings = suffix.lower(), []
+        while plain.rpartition(".")[2] in ("gz", "bz2", "xz"):
+            plain, _, packing = plain.rpartition(".")
+            packings.append(packing)
+        ending = plain.rpartition(".")[2]
+        if chosen is None and decode is not None:
+            chosen = next((each for each in decode.names if _takes(each, ending)), None)
+        if chosen == "raw":
+            return data
+        for packing in packings:
+            data = {"gz": gzip.decompress, "bz2": bz2.decompress, "xz": lzma.decompress}[packing](data)
+        chosen = ending if chosen in (None, "auto") else chosen
+        if ":" in chosen:
+            try:
+                return _import(chosen, self.spec.folder)(data)
+            except Exception as error:
+                raise SampleError("map", f"{chosen}: {error}") from error
+        try:
+            return _decode_as(chosen, data)
+        except NotImplementedError:
+            raise
+        except Exception as error:
+            raise SampleError("decode", f"`{name}`: {error}") from error
+
+    # From raw samples to samples
+
+    def measure(self, part, batch, sample=None):
+        """Return (cost, sums, weight, value) of a raw sample for batches from windows; None if it is dropped.
+
+        Args:
+            sample: the sample itself, if it was decoded for the cost.
+        """
+        pack = batch.pack
+        text = batch.cost
+        if text is None:
+            text = "1" if pack is None else f"fields[{pack.fields[0]!r}].length"
+        texts = [
+            "1" if batch.is_by_function else text,
+            *batch.limits,
+            batch.balance or "0",
+            batch.group_by or "none",
+        ]
+        found = self._evaluate(part, texts, absent=None)
+        if found is None:
+            return None
+        cost, *sums, weight, value = found
+        try:
+            hash(value)
+            if batch.is_by_function:
+                cost = _import(batch.cost, self.spec.folder)(sample)
+        except Exception as error:
+            raise SampleError("decode", str(error)) from error
+        numbers = [(cost, 1e-12), *((each, 0) for each in (*sums, weight))]
+        if any(not isinstance(each, (int, float)) or isinstance(each, bool) for each, _ in numbers):
+            raise SampleError("decode", f"{numbers} are not numbers")
+        if not all(least <= each <= 1e15 for each, least in numbers):
+            raise SampleError("decode", f"{numbers} are out of range")
+        if pack is not None and pack.pad_to_multiple_of > 1:
+            cost = -(-cost // pack.pad_to_multiple_of) * pack.pad_to_multiple_of
+        return cost, sums, weight, value
+
+    def finish(self, part, number_key, ordinal):
+        """Return the sample of a raw sample, or None if it is dropped.
+
+        Args:
+            number_key: the key of the random numbers of a slot.
+            ordinal: the number of the sample among those of the slot.
+
+        Raises:
+            SampleError: a step fails.
+        """
+        fields = self.arrange(part)
+        if fields is None:
+            return None
+        sample = {"__key__": part.key, "__url__": part.url, "__source__": self.name}
+        sample |= {name: deepcopy(value) for name, value in part.files.items() if _is_reserved(name)}
+        for name, stored in fields.items():
+            suffix = part.suffixes.get(stored, stored)
+            sample[name] = None if stored is None else self._decode(name, suffix, part.files[stored])
+        if self.source.expect is not None or self.source.scale is not None:
+            raise NotImplementedError("`expect` and `scale`")
+        source, spec = self.source, self.spec
+        number = random64(number_key, ordinal)
+        with lend_generators(number ^ _GLOBALS), provide_sample_rng(number, part.url):
+            try:
+                if source.select is not None and not _import(source.select, spec.folder)(sample):
+                    return None
+                for call in source.map:
+                    sample = self._call(call, sample)
+                sample = {**sample, **deepcopy(source.tags)}
+                for call in spec.map:
+                    sample = self._call(call, sample)
+            except Exception as error:
+                raise SampleError("map", str(error)) from error
+        return self._project(sample)
+
+    def _call(self, call, sample):
+        function = build_function(call, self.spec.folder)
+        if call.field is None:
+            result = function(sample)
+            for name in ("__key__", "__url__", "__source__"):
+                result.setdefault(name, sample[name])
+            return result
+        value = sample[call.field]
+        if value is None:
+            return sample
+        result = function(value)
+        if result is None:
+            raise ValueError(f"`map` of `{call.field}` returned None")
+        return {**sample, call.field: result}
+
+    def _project(self, sample):
+        keep = self.spec.fields
+        kept = dict(sample)
+        if keep is not None:
+            kept = {name: value for name, value in sample.items() if name.startswith("__")}
+            for entry in keep:
+                name = next((each for each in entry.split(";") if each in sample), None)
+                if name is not None:
+                    kept[entry.split(";")[0]] = sample[name]
+        for entry in [*(keep or ()), *self._late]:
+            if not any(name in kept for name in entry.split(";")):
+                if self.source.missing == "skip":
+                    return None
+                if self.source.missing == "error":
+                    raise SampleError("decode", f"the sample has no `{entry}`")
+                kept[entry.split(";")[0]] = None
+        return kept
+
+
+class _FatalError(SampleError):
+    """The rest of the shard cannot be merged."""
+
+
+class _Partner:
+    """A partner of a shard; keys come in the same order in both."""
+
+    def __init__(self, join, entries):
+        self.join, self.entries = join, entries
+        self.places = {
+            entry.key: place for place, entry in enumerate(entries) if not isinstance(entry, Damage)
+        }
+        self.at = -1
+
+    def find(self, key):
+        """Return the partner of the next sample, None if there is none. Raises SampleError if it is damaged."""
+        if any(isinstance(each, Damage) and each.key == key for each in self.entries):
+            raise SampleError("shard", f"the partner of {key} is damaged")
+        place = self.places.get(key)
+        if place is not None:
+            if place <= self.at:
+                raise RunError("the keys of a join have another order")
+            self.at = place
+            return self.entries[place]
+        rest = self.entries[self.at + 1 :]
+        if rest and all(isinstance(each, Damage) for each in rest) and rest[-1].ends:
+            raise _FatalError("shard", "the partner is truncated")
+        if rest and isinstance(rest[0], Damage):  # the next partner, whose key cannot be read
+            self.at += 1
+            raise SampleError("shard", f"the partner of {key} is damaged")
+        return None
+
+
+def is_in_subset(text, part, seed):
+    """Whether a text is in a part of the samples (docs/selection.md)."""
+    number = crc32(text.encode("utf-8", "surrogateescape"), crc32(str(seed).encode()) if seed else 0)
+    number = (number ^ number >> 16) * GOLDEN & MASK
+    return int(part[0] * 2**64) <= number < int(part[1] * 2**64)
+
+
+def _read_keys(entries, base):
+    if entries is None:
+        return None
+    found = set()
+    for entry in entries:
+        path = os.path.join(base, entry[1:])
+        if not entry.startswith("@"):
+            found.add(entry)
+        elif path.endswith(".npy"):
+            array = np.load(path)
+            rows = (
+                [f"{a:016x}{b:016x}" for a, b in array.tolist()]
+                if array.dtype.names or array.ndim == 2
+                else array
+            )
+            found.update(str(each) for each in rows)
+        else:
+            with gzip.open(path, "rt") if path.endswith(".gz") else open(path, encoding="utf-8") as file:
+                found.update(line.strip("\r\n") for line in file if line.strip())
+    return found
+
+
+def _entries(source):
+    return [[part for part in entry.split(";") if part] for entry in " ".join(source.extensions).split()]
+
+
+def _is_glob(text):
+    return any(sign in text for sign in "*?[")
+
+
+def _is_reserved(name):
+    return len(name) > 4 and name.startswith("__") and name.endswith("__")
+
+
+def _walk(value, path, optional):
+    for part in path:
+        is_list = (
+            isinstance(value, (list, tuple)) and isinstance(part, int) and -len(value) <= part < len(value)
+        )
+        if is_list or (isinstance(value, dict) and part in value):
+            value = value[part]
+        elif part == "length" and hasattr(value, "__len__") and not isinstance(value, dict):
+            value = len(value)
+        elif optional:
+            return MISSING
+        else:
+            raise SampleError("decode", f"there is no {part} in {value!r:.40}")
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
+
+
+def _image_size(data):
+    from PIL import Image
+
+    try:
+        return Image.open(io.BytesIO(data)).size
+    except OSError as error:
+        raise SampleError("decode", str(error)) from error
+
+
+def _takes(name, ending):
+    if name == "raw" or ":" in name:
+        return True
+    if name in _IMAGE_MODES:
+        return ending in _IMAGES
+    return name == ending
+
+
+_IMAGE_MODES = {"rgb8": "RGB", "l8": "L", "rgba8": "RGBA", "torchrgb8": "RGB"}
+
+
+def _decode_as(chosen, data):
+    if chosen in ("txt", "text", "htm", "html", "transcript"):
+        return data.decode("utf-8")
+    if chosen in ("cls", "cls2", "class", "count", "id", "index", "inx"):
+        if b"_" in data:
+            raise ValueError("not an integer")
+        return int(data)
+    if chosen in ("json", "jsn"):
+        return json.loads(data)
+    if chosen == "npy":
+        return np.load(io.BytesIO(data), allow_pickle=False)
+    if chosen == "npz":
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    if chosen in _IMAGE_MODES:
+        from PIL import Image
+
+        array = np.asarray(Image.open(io.BytesIO(data)).convert(_IMAGE_MODES[chosen])).copy()
+        return array.transpose(2, 0, 1).copy() if chosen.startswith("torch") else array
+    known = {
+        *("mp", "msg", "msgpack", "cbor", "pth", "safetensors", "torch_safetensors", "pickle", "pkl", "pyd")
+    }
+    if chosen in known or "+" in chosen or chosen in ("pil", "rgb", "torchrgb", "audio", "video"):
+        raise NotImplementedError(f"the decoder {chosen}")
+    return data
+
+
+_OBJECTS: dict[str, Any] = {}
+
+
+def build_function(call, folder=""):
+    """Return the function of a call (`Call`)."""
+    function = _import(call.call, folder)
+    if not isinstance(function, type) and call.method is None:
+        return (lambda *values: function(*values, **call.args)) if call.args else function
+    written = repr((call.call, call.args))
+    thing = _OBJECTS[written] if written in _OBJECTS else _OBJECTS.setdefault(written, function(**call.args))
+    method = thing if call.method is None else getattr(thing, call.method)
+    return lambda *values: method(*values, **call.given)
+
+
+def _import(name, folder=""):
+    from wdspec.base.user_code import import_function
+
+    return import_function(name, "map", folder)
+
+
+@contextmanager
+def provide_sample_rng(number, url):
+    """Let `wdspec.sample_rng` return the generators of a sample (docs/transforms.md)."""
+
+    def sample_rng(sample, name=""):
+        stream = key64("sample_rng", name) if name else 0
+        return np.random.Generator(np.random.Philox(key=number << 64 | stream))
+
+    with mock.patch.object(wdspec, "sample_rng", sample_rng):
+        yield
+
+
+@contextmanager
+def lend_generators(number):
+    """Seed the global generators of torch, numpy and `random` with a 64-bit number, and restore them at the end."""
+    saved = random.getstate(), np.random.get_bit_generator(), np.random.get_state(legacy=False)
+    torch = importlib.import_module("torch")
+    before = torch.get_rng_state()
+    seed_generators(number)
+    try:
+        yield
+    finally:
+        random.setstate(saved[0])
+        np.random.set_bit_generator(saved[1])
+        np.random.set_state(saved[2])
+        torch.set_rng_state(before)
+
+
+def seed_generators(number):
+    """Seed the global generators (docs/transforms.md)."""
+    torch = importlib.import_module("torch")
+    torch.manual_seed(number)
+    bits = np.random.SFC64(0)
+    words = np.array([number, random64(number, 1), number ^ GOLDEN, 1], np.uint64)
+    bits.state = {"bit_generator": "SFC64", "state": {"state": words}, "has_uint32": 0, "uinteger": 0}
+    np.random.set_bit_generator(bits)
+    random.seed(random64(number, 3))

@@ -1,0 +1,113 @@
+"""User functions of the oracle's specs. Each gives the same result whenever it gets the same sample."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import wdspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Sample = dict[str, Any]
+
+
+def shout(text: str) -> str:
+    """For `map` of a field: upper case."""
+    return text.upper()
+
+
+def add_size(sample: Sample) -> Sample:
+    """For `map` of a whole sample: a field `size`, the length of its text."""
+    return {**sample, "size": len(sample["txt"])}
+
+
+def jitter(sample: Sample) -> Sample:
+    """For `map` of a whole sample: a random field, the same for the same sample and pass."""
+    return {**sample, "noise": wdspec.sample_rng(sample).random()}
+
+
+def tokenize(text: str) -> list[int]:
+    """For `map` of a field: half as many numbers as the text has letters, and one more."""
+    return [ord(each) for each in text[::2]] + [0]
+
+
+def is_most(sample: Sample) -> bool:
+    """For `select`: four of five samples, by their keys."""
+    return sum(sample["__key__"].encode()) % 5 != 0
+
+
+def is_rare(sample: Sample) -> bool:
+    """For `select`: one of five samples, by their keys."""
+    return sum(sample["__key__"].encode()) % 5 == 0
+
+
+def is_heads(sample: Sample) -> bool:
+    """For `select`: a coin that is thrown again for every pass."""
+    return wdspec.sample_rng(sample, "coin").random() < 0.6
+
+
+def cost(sample: Sample) -> int:
+    """For `batch.cost`: the length of the text, and at least 4."""
+    return max(4, len(sample["txt"]))
+
+
+def mark(samples: Iterable[Sample]) -> Iterator[Sample]:
+    """A stage that gives every sample at once, with a mark."""
+    for sample in samples:
+        yield {**sample, "seen": True}
+
+
+def drop_short(samples: Iterable[Sample], least: int = 5) -> Iterator[Sample]:
+    """A stage that leaves out samples with a short text."""
+    for sample in samples:
+        if len(sample["txt"]) >= least:
+            yield sample
+
+
+def double(samples: Iterable[Sample]) -> Iterator[Sample]:
+    """A stage that gives samples with a long text twice."""
+    for sample in samples:
+        yield sample
+        if len(sample["txt"]) > 20:
+            yield {**sample, "txt": sample["txt"][:3]}
+
+
+def by_length(samples: Iterable[Sample], hold: int = 8) -> Iterator[Sample]:
+    """A stage that holds samples back and sorts them by the length of their text."""
+    held: list[Sample] = []
+    for sample in samples:
+        held.append(sample)
+        if len(held) == hold:
+            yield from sorted(held, key=lambda each: len(each["txt"]))
+            held = []
+    yield from sorted(held, key=lambda each: len(each["txt"]))
+
+
+def join_pairs(samples: Iterable[Sample]) -> Iterator[Sample]:
+    """A stage that makes one sample of two."""
+    held = None
+    for sample in samples:
+        if held is None:
+            held = sample
+            continue
+        yield {**sample, "txt": held["txt"] + sample["txt"]}
+        held = None
+    if held is not None:
+        yield held
+
+
+def longest(values: list[str]) -> int:
+    """For `batch.collate` of a field: the length of the longest text."""
+    return max(map(len, values))
+
+
+def by_key(samples: Iterable[Sample], hold: int = 8) -> Iterator[Sample]:
+    """A stage that holds samples back and sorts them by their keys."""
+    held: list[Sample] = []
+    for sample in samples:
+        held.append(sample)
+        if len(held) == hold:
+            yield from sorted(held, key=lambda each: each["__key__"])
+            held = []
+    yield from sorted(held, key=lambda each: each["__key__"])
