@@ -265,8 +265,14 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A + "    on_exhausted: drop\n", [("E206", 3, 5)]),
     ("epoch: pass\n" + A + "    max_passes: 2\n    samples: 9\n", [("E207", 4, 5)]),
     (
-        "batch: {cost: txt.length, max_cost: 9}\n" + A + "    max_passes: 2\n    samples: 9\n",
-        [("E207", 4, 5)],
+        "batch: {cost: txt.length, max_cost: 9}\n"
+        + A
+        + "    max_passes: 2\n    samples: 9\n    on_exhausted: stop\n",
+        [("E207", 6, 19)],
+    ),
+    (
+        "batch: {cost: jpg.width, max_cost: 9}\nstage: a:b\n" + A,
+        [("E331", 2, 8)],
     ),
     (A + "    subset: [90%, 10%]\n", [("E210", 3, 13)]),
     (A + "    subset: {of: a.b}\n", [("E206", 3, 13)]),
