@@ -544,3 +544,34 @@ def test_a_damaged_sample_of_a_partner_is_one_error_with_its_key(tmp_path, kind)
         ]
         assert sorted(read_keys) == [key for key in seen if key]
         assert sum(loader.stats().sources["s"].skipped.values()) == seen.count(None)
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"epoch": "pass"}, {"epoch": "pass", "batch": {"cost": "1", "max_cost": 4}}]
+)
+@pytest.mark.parametrize("where", [{}, {"where": "cls == 1"}])
+def test_a_partner_shard_that_does_not_exist_is_skipped_in_every_kind_of_run(tmp_path, more, where):
+    keys = [[f"{shard}-{number:02}" for number in range(10)] for shard in range(3)]
+    for shard in range(3):
+        write_shard(tmp_path / f"a-{shard}.tar", [(key, {"cls": b"1"}) for key in keys[shard]])
+    for shard in (0, 2):
+        write_shard(tmp_path / f"b-{shard}.tar", [(key, {"txt": b"of"}) for key in keys[shard]])
+    source = {
+        "name": "s",
+        "shards": f"{tmp_path}/a-{{0..2}}.tar",
+        "join": f"{tmp_path}/b-{{0..2}}.tar",
+        **where,
+    }
+    spec = {"errors": "skip", "batch": 4, "elastic": {"ranks": 1, "workers": 1}, "dataset": [source], **more}
+    with wdspec.loader(spec, num_workers=0) as loader:
+        batches = list(itertools.islice(loader, 5 if not more else 8))
+        assert {key for batch in batches for key in batch["__key__"] if key} == {*keys[0], *keys[2]}
+        assert loader.stats().sources["s"].skipped == {"D101": 1}
+    with pytest.raises(wdspec.MissingShardError, match=r"b-1\.tar"):
+        run_once(spec | {"errors": "raise"})
+
+
+def run_once(spec):
+    """Read a few batches."""
+    with wdspec.loader(spec, num_workers=0) as loader:
+        list(itertools.islice(loader, 10))
