@@ -3,7 +3,8 @@
 It covers every key whose definition declares that it affects the order (`spec.language.effects`). Most keys are
 described by their effect on the plan; `IN_PLAN` and `IN_SOURCE` list them. The others are included by name if their
 value is not the default, so a new key does not change the digests of specs that do not use it. Keys that affect only
-the samples (`decode`, `map`, …) have a separate digest: if it changes, wdspec warns.
+the samples (`decode`, `map`, …) have a separate digest: if it changes, wdspec warns. Where an expression reads a field
+that `rename`, `tags` or `decode` concern, these are included for this field (`expressions.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from wdspec.planning.expressions import describe_costs, describe_selection
 from wdspec.planning.passes import Pass
 from wdspec.planning.plan import Plan
 from wdspec.spec.language.effects import declared_keys, plain_value, stated_values
@@ -95,6 +97,7 @@ def describe_order(
         **_mixing(plan),
         **stated_values(spec, "order", frozenset(IN_PLAN)),
         **_mixes(spec),
+        **_costs_read(spec, plan),
         "sources": {
             source.name: {
                 "share": str(source.share),
@@ -104,6 +107,7 @@ def describe_order(
                 "interleave": source.interleave,
                 **_choice_of_samples(options[source.name], spec),
                 **stated_values(options[source.name], "order", frozenset(IN_SOURCE)),
+                **_selection_reads(options[source.name], spec),
                 **({"files": dict(files[source.name])} if source.name in files else {}),
             }
             for source in plan.sources
@@ -223,6 +227,26 @@ def _choice_of_samples(source: Source, spec: Spec) -> dict[str, Any]:
                 if key.affects is not None and key.affects.order_if_skipping:
                     described[key.name] = plain_value(getattr(holder, key.name))
     return described
+
+
+def _selection_reads(source: Source, spec: Spec) -> dict[str, Any]:
+    """The effect of `rename`, `tags` and `decode` on what the selection of a source reads."""
+    read = describe_selection(source, spec.costs)
+    return {"reads": read} if read else {}
+
+
+def _costs_read(spec: Spec, plan: Plan) -> dict[str, Any]:
+    """The effect of `rename`, `tags` and `decode` on what the expressions of `batch` read, by source."""
+    if spec.batch is None or not spec.batch.has_windows:
+        return {}
+    active = {source.name for source in plan.sources}
+    read = {
+        source.name: describe_costs(source, spec.batch, spec.costs)
+        for source in spec.sources
+        if source.name in active
+    }
+    said = {name: each for name, each in read.items() if each}
+    return {"costs.read": said} if said else {}
 
 
 def _mixes(spec: Spec) -> dict[str, Any]:
