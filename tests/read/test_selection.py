@@ -542,3 +542,31 @@ def test_a_state_of_another_rename_is_refused_where_an_expression_reads_it(tmp_p
         refuses = pytest.raises(wdspec.UsageError, match=r"sources\.a\.reads\.[mt]")
         with wdspec.loader(spec_with(where=where, **new), num_workers=0) as loader, refuses:
             loader.load_state_dict(state)
+
+
+def test_a_state_loads_if_a_part_is_written_in_another_way(tmp_path):
+    write_shard(tmp_path / "a-0.tar", [(f"{n:03}", {"cls": b"1"}) for n in range(60)])
+
+    def spec_with(subset):
+        source = {"name": "a", "shards": f"{tmp_path}/a-0.tar", "subset": subset}
+        return {"dataset": [source], "batch": 4, "elastic": {"ranks": 1, "workers": 1}}
+
+    with wdspec.loader(spec_with("50%"), num_workers=0) as loader:
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        expected = next(batches)["__key__"]
+    for subset in (["0%", "50%"], [0, 0.5], "50.00%"):
+        with wdspec.loader(spec_with(subset), num_workers=0) as loader:
+            loader.load_state_dict(state)
+            assert next(iter(loader))["__key__"] == expected
+
+
+@pytest.mark.parametrize("where", ["npy", "not npy", "npy and cls == 1"])
+def test_an_array_as_a_condition_is_a_field_error(tmp_path, where):
+    array = io.BytesIO()
+    np.save(array, np.arange(3))
+    write_shard(tmp_path / "a-0.tar", [("k", {"npy": array.getvalue(), "cls": b"1"})])
+    source = {"name": "a", "shards": f"{tmp_path}/a-0.tar", "where": where}
+    with pytest.raises(wdspec.FieldError, match="an array is neither true nor false"):
+        next(iter(wdspec.compile({"dataset": [source]})))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -154,7 +155,10 @@ def digest_shards(shards: Sequence[ShardUrl]) -> str:
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """Yield one line for each difference between two descriptions: the place, the old value and the new value."""
+    """Yield one line for each difference between two descriptions: the place, the old value and the new value.
+
+    Parts of a source that are written in two ways, such as `50%` and `[0%, 50%]`, are the same.
+    """
     if isinstance(old, dict) and isinstance(new, dict):
         for name in [*old, *(name for name in new if name not in old)]:
             place = f"{path}.{name}" if path else name
@@ -164,7 +168,7 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
                 yield f"{place}: added"
             else:
                 yield from differences(old[name], new[name], place)
-    elif old != new:
+    elif old != new and not (path.endswith(".subset.part") and [*map(Decimal, old)] == [*map(Decimal, new)]):
         if path.endswith(".shards"):
             was, now = str(old).partition(":")[0], str(new).partition(":")[0]
             yield f"{path}: " + (
@@ -194,7 +198,7 @@ def reads_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bo
         {key: value for key, value in described["sources"].get(name, {}).items() if key not in _not_read()}
         for described in (old, new)
     )
-    return old["seed"] == new["seed"] and before == now
+    return old["seed"] == new["seed"] and not any(differences(before, now, name))
 
 
 def _finite(finite: Pass) -> dict[str, Any]:
