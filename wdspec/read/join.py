@@ -13,7 +13,7 @@ offset in the state, the partner at the place of the first key that it has. Memo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import chain, islice, zip_longest
 from typing import Any, NamedTuple, Protocol
 
@@ -221,8 +221,10 @@ class Partner:
         """Return the number of samples that the shard lacks, after it was read to its end from any sample on."""
         if self._is_start or self._stride > 1:
             return self.extra
-        places = self._read_places() if self._places is None else self._places
-        return len(places.keys() - set(self._read_keys()))
+        with suppress(ShardError):  # the samples themselves were read
+            places = self._read_places() if self._places is None else self._places
+            return len(places.keys() - set(self._read_keys()))
+        return 0
 
     def take_loose(self) -> list[ShardError]:
         """Return the errors that concern no sample of the shard, once."""
