@@ -88,6 +88,12 @@ def describe_order(
 ) -> dict[str, Any]:
     """Describe everything that the order depends on as plain JSON values; `files` has digests, as `Shards.files`."""
     options = {source.name: source for source in spec.sources}
+    reads = {
+        source.name: {"reads": read}
+        for source in options.values()
+        if (source.where or source.subset or source.keys_of)
+        and (read := describe_selection(source, spec.costs))
+    }
     return {
         **({} if plan.finite is None else {"pass": _finite(plan.finite)}),
         "seed": spec.seed,
@@ -98,7 +104,7 @@ def describe_order(
         **_mixing(plan),
         **stated_values(spec, "order", frozenset(IN_PLAN)),
         **_mixes(spec),
-        **_costs_read(spec, plan),
+        **(_costs_read(spec, plan) if plan.batching.windowed else {}),
         "sources": {
             source.name: {
                 "share": str(source.share),
@@ -108,7 +114,7 @@ def describe_order(
                 "interleave": source.interleave,
                 **_choice_of_samples(options[source.name], spec),
                 **stated_values(options[source.name], "order", frozenset(IN_SOURCE)),
-                **_selection_reads(options[source.name], spec),
+                **reads.get(source.name, {}),
                 **({"files": dict(files[source.name])} if source.name in files else {}),
             }
             for source in plan.sources
@@ -233,16 +239,9 @@ def _choice_of_samples(source: Source, spec: Spec) -> dict[str, Any]:
     return described
 
 
-def _selection_reads(source: Source, spec: Spec) -> dict[str, Any]:
-    """The effect of `rename`, `tags` and `decode` on what the selection of a source reads."""
-    read = describe_selection(source, spec.costs)
-    return {"reads": read} if read else {}
-
-
 def _costs_read(spec: Spec, plan: Plan) -> dict[str, Any]:
     """The effect of `rename`, `tags` and `decode` on what the expressions of `batch` read, by source."""
-    if spec.batch is None or not spec.batch.has_windows:
-        return {}
+    assert spec.batch is not None, "windows are planned by the keys of `batch`"
     active = {source.name for source in plan.sources}
     read = {
         source.name: describe_costs(source, spec.batch, spec.costs)
