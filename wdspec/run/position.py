@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wdspec.base.errors import UsageError, warn_user
-from wdspec.planning.digest import differences, reads_alike
+from wdspec.planning.digest import differences, reads_alike, with_reads
 from wdspec.planning.plan import SourcePlan
 from wdspec.planning.shares import LiveShares, shares_as_text, shares_from_text
 from wdspec.read.slot import with_shares
@@ -86,6 +86,8 @@ class Position:
         """
         check_undamaged(state)
         before, now = json.loads(state["order"]), json.loads(run.order_text)
+        if state["samples"] == run.samples_digest:
+            before = with_reads(before, now)
         _check_fits(state, run, before, now, allow_changed)
         shares = _live_shares(state, run, before, now)
         slots = _resume_slots(state, run, before, now, reads, shares)
@@ -185,8 +187,8 @@ def _check_fits(
     if any(str(rank) not in state["ranks"] for rank in run.canonical_ranks):
         raise UsageError(
             f"the state holds the canonical ranks {ranks_of(state)}, but this rank reads {list(run.canonical_ranks)}; "
-            "save wdspec.gather_state(loader), which has those of all ranks (frameworks that save the loader itself get "
-            "wdspec.integrations.loaders.WholeJob(loader)), or merge saved states with wdspec.merge_states"
+            "save wdspec.gather_state(loader), which has those of all ranks (frameworks that save the loader itself "
+            "get wdspec.integrations.loaders.WholeJob(loader)), or merge saved states with wdspec.merge_states"
         )
     items = state["items"]
     if state["given"] and items != run.items_per_step:
