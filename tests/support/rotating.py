@@ -60,8 +60,8 @@ class Rotating:
     def slots(self, noted):
         return noted
 
-    def draw_by(self, segments):
-        self.tasks.segments = segments
+    def draw_by(self, changes):
+        self.tasks.changes = changes
 
     def forget(self):
         pass

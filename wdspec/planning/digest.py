@@ -207,6 +207,16 @@ def reads_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bo
     return old["seed"] == new["seed"] and not any(differences(before, now, name))
 
 
+def drops_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether the same samples of a source are left out under both descriptions, but for those of `select`."""
+    keys = _not_read() - {"share", "shuffle", "interleave", "select"}
+    before, now = (
+        {key: value for key, value in described["sources"].get(name, {}).items() if key in keys}
+        for described in (old, new)
+    )
+    return not any(differences(before, now, name))
+
+
 def with_reads(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Return an older description with what expressions read, of which states of earlier versions say nothing.
 

@@ -67,6 +67,8 @@ class SourcePlan:
     """Samples per pass, if the spec states them."""
     interleave: int = 1
     """Number of shards that a slot reads in turn."""
+    top: str = ""
+    """The entry of the top-level list that the source is, or is in."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +232,7 @@ def make_plan(
         starts, exhausted = limit_passes(spec, starts, batching.global_size)
     largest = {name: max(step[name] for step in starts.values()) for name in next(iter(starts.values()))}
     active = [source for source in spec.sources_by_name if largest[source.name]]
+    tops = {leaf.name: top.name for top in spec.dataset for leaf in top.leaves}
     sources = []
     for source in active:
         listed, count = shards[source.name], len(shards[source.name])
@@ -245,6 +248,7 @@ def make_plan(
                 delays=Delays(spec.seed, source.name, shuffle_size(source.shuffle, share)),
                 samples=source.samples,
                 interleave=lanes_of(source.interleave, share),
+                top=tops[source.name],
             )
         )
     schedule = (

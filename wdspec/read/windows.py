@@ -9,12 +9,17 @@ the samples of the batches that remain.
 
 from __future__ import annotations
 
+import logging
+import time
+from array import array
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from math import inf
 from operator import itemgetter
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -27,16 +32,26 @@ from wdspec.planning import windows
 from wdspec.planning.keys import key64
 from wdspec.planning.passes import WindowPlace
 from wdspec.read.budget import Budget
-from wdspec.read.slot import Part, SectionDraws, Slot
+from wdspec.read.sections import Begun, SectionDraws
+from wdspec.read.slot import Part, Slot
 from wdspec.read.source import StreamState
 from wdspec.read.transform import LiveSource, Process, Sample, SourceParts
 from wdspec.spec.language.batch import Batch, Packing
 from wdspec.spec.language.expressions import parse_expression, parse_together
 from wdspec.spec.spec import Spec
 
+log = logging.getLogger("wdspec")
+
 _BARREN = 20
 """Consecutive windows without a batch after which an error is raised."""
 _LIMIT = 1e15
+_LONG = 5.0
+"""Seconds after which it is logged that the first batch waits for a window."""
+_logged: list[float] = []
+"""These seconds, once they were logged."""
+_CHECKED = 1 << 32
+MAY_REPEAT = 1 << 40
+"""Added to the check of a place: if the window is another one now, it is given again."""
 _NOTED = 8
 """One window of so many has the costs of its samples counted, besides the first one of each slot."""
 
@@ -229,10 +244,14 @@ class WindowPlanner:
             return f"fields[{pack.fields[0]!r}].length"
         return self.batch.cost
 
+    def decodes_first(self, parts: SourceParts) -> bool:
+        """Whether the samples of a source are decoded before they are measured."""
+        return self.batch.is_by_function or parts.transform.select is not None
+
     def choose(self, parts: SourceParts, budget: Budget, process: Process) -> Process:
         """Return the function from raw samples of a source to `Candidate`s, in place of decoding them."""
         meter = _Meter(self, parts)
-        if meter.function is None and parts.transform.select is None:
+        if not self.decodes_first(parts):
             return meter.chooser(budget, process)
         choose = meter.chooser(budget, _keep)
 
@@ -402,6 +421,11 @@ def _check(value: Any, text: str | None, least: float = 1e-12) -> None:
     )
 
 
+def hash_costs(batch: PlannedBatch, before: int) -> int:
+    """Return a hash of what the samples of a batch cost, and those of the batches before it."""
+    return _CHECKED | crc32(array("d", map(COST, batch)).tobytes(), before & (_CHECKED - 1))
+
+
 def pass_over(batch: PlannedBatch) -> bool:
     """Count the samples of a batch that is skipped; return whether any of them can be decoded."""
     is_there = False
@@ -446,8 +470,43 @@ class Measurement(Part[Candidate]):
                 yield found
 
 
+class Window:
+    """The samples of a window, which are read when they are needed, or some ahead.
+
+    Args:
+        samples: the samples of a block of the part below; None for one that was left out.
+        start: the state of that part before them.
+        begun: how the window began.
+    """
+
+    def __init__(self, samples: Iterator[Candidate | None], start: bytes, begun: Begun | None) -> None:
+        self.start, self.begun = start, begun
+        self._samples, self._ahead = samples, deque[Candidate]()
+        self._failure: Exception | None = None
+        self.is_read = False
+        """Whether all of its samples were read."""
+
+    def read_ahead(self, count: int) -> None:
+        """Read some samples. An error is raised when they are needed."""
+        if self._failure is None:
+            try:
+                self._ahead.extend(filter(None, islice(self._samples, count)))
+            except Exception as error:
+                self._failure = error
+
+    def __iter__(self) -> Iterator[Candidate]:
+        while self._ahead:
+            yield self._ahead.popleft()
+        if self._failure is not None:
+            raise self._failure
+        yield from filter(None, self._samples)
+        self.is_read = True
+
+
 class Windows(Part[Sample]):
     """Batches that are planned from windows: a `Slot`.
+
+    While the batches of a window are given, the next one is read if its samples have to be decoded to be measured.
 
     Args:
         below: the samples, measured; a window is a block of them.
@@ -455,7 +514,10 @@ class Windows(Part[Sample]):
         planner: how windows become batches.
         keys: decide the order of batches (another one in each slot), and which group comes at a turn (the same in all
             slots of a step).
-        draws: chooses the draws of a window; None if a part below does, or nothing is drawn.
+        draws: draws the samples; None in a pass.
+        reopen: returns the part below from its state, and how what was read before it began.
+        is_staged: whether a stage below draws the samples itself. Then no window is read ahead.
+        decodes_first: whether samples have to be decoded to be measured.
         find: in a pass, returns where the m-th batch is; None if the slot has run dry.
     """
 
@@ -466,20 +528,32 @@ class Windows(Part[Sample]):
         planner: WindowPlanner,
         keys: tuple[int, int],
         draws: SectionDraws | None = None,
+        reopen: Callable[[bytes, Begun], Slot[Candidate]] | None = None,
+        is_staged: bool = False,
+        decodes_first: bool = False,
         find: Callable[[int], WindowPlace | None] | None = None,
     ) -> None:
         super().__init__(below)
+        self._planner, self._keys, self._find = planner, keys, find
+        self._draws, self._reopen, self._is_staged = draws, reopen, is_staged
+        self._decodes_first = decodes_first
         self._start = bytes(below.pack())
         """The state of the part below before the window."""
-        self._planner, self._keys, self._draws, self._find = planner, keys, draws, find
-        self._window, self._given, self._turn = place.turn, place.ordinal, place.last
-        """The number of the window, how many of its batches were given, and the turn at which it was begun."""
+        self._number, self._given, self._check = place.turn, place.ordinal, 0
+        """The number of the window, how many of its batches were given, and a hash of what these cost."""
         self._resumed = place if place.ordinal else None
         """The place in a window that has to be read again."""
-        self._batches: Iterator[PlannedBatch] | None = None
-        """The batches of the window that were not given; None if it is not open."""
-        self._left = -1
-        """The number of these batches; below 0 if it is unknown."""
+        self._begun: Begun | None = None
+        self._window: Window | None = None
+        """The window that is open; None if it has to be read first."""
+        self._following: Window | None = None
+        """The next window, which is read ahead."""
+        self._batches: Iterator[PlannedBatch] = iter(())
+        """The batches of the window that were not given."""
+        self._left = self._unread = 0.0
+        """The number of these batches, infinite if it is unknown; and of samples of the next window to read by now."""
+        self._pace = 1.0
+        """The number of samples to read for each sample that is given."""
         self._next = -1
         """The next batch, in a pass."""
         self._packed = planner.batch.pack.fields[0] if planner.batch.pack else None
@@ -489,9 +563,11 @@ class Windows(Part[Sample]):
 
         In a pass, it may have none.
         """
-        while not (samples := give(self._find_batch(m), self._packed)) and self._find is None:
-            pass
-        return samples
+        while True:
+            batch = self._next_batch(m) if self._find is None else self._find_batch(m, self._find(m))
+            samples = give(batch, self._packed)
+            if samples or self._find is not None:
+                return samples
 
     def skip(self, m: int) -> None:
         """Move past the m-th batch of the slot, without decoding its samples unless they may be dropped."""
@@ -504,77 +580,164 @@ class Windows(Part[Sample]):
             return b""
         if self._resumed is not None:
             return self._start + self._resumed.pack()
-        if self._draws is None:
-            return (
-                self._start + StreamState(self._window, self._given, self._turn if self._given else -1).pack()
-            )
-        return self._start + self._draws.place(self._window, self._given, has_turn=True).pack()
+        begun = self._begun if self._given else None
+        place = (
+            StreamState(self._number)
+            if begun is None
+            else begun.place(self._number, self._given, self._check)
+        )
+        return self._start + place.pack()
 
     def close(self) -> None:
         """Close all open shards."""
         super().close()
-        self._batches, self._next = None, -1
+        self._window, self._following, self._next = None, None, -1
 
     def measure(self) -> list[tuple[list[float], float]]:
         """Return the costs of the samples of each batch of the first window, and its weight for `balance`."""
         place = None if self._find is None else self._find(0)
-        batches = self._open(0) if place is None else self._read_window(place)
+        batches = self._open(0) if place is None else self._read_planned(place)
         return [weigh(batch) for batch in batches if batch]
-
-    def _find_batch(self, m: int) -> PlannedBatch:
-        """Return the m-th batch of the slot; it is empty where a slot of a pass has run dry."""
-        if self._find is None:
-            return self._next_batch(m)
-        place = self._find(m)
-        if place is None:
-            return []
-        if m != self._next or self._batches is None:
-            self._batches = self._read_window(place)
-            for _ in islice(self._batches, m - place.first):
-                pass
-        self._next = m + 1
-        batch = next(self._batches)
-        if self._next == place.end:
-            next(self._batches, None)  # checks that there are no more
-            self._batches = None
-        return batch
 
     def _next_batch(self, m: int) -> PlannedBatch:
         """Return the next batch, the slot's m-th."""
         for _ in range(_BARREN):
-            if self._batches is None:
+            if self._window is None:
                 planned = self._open(m)
-                self._left = len(planned) - self._given if isinstance(planned, list) else -1
-                self._batches = islice(planned, self._given, None)
+                self._batches = iter(planned)
+                self._left = len(planned) if isinstance(planned, list) else inf
+                if not self._pass_given():
+                    continue
             batch = next(self._batches, None)
-            self._given += 1
-            self._left -= 1
+            if batch is not None:
+                self._given += 1
+                self._left -= 1
+                self._check = hash_costs(batch, self._check)
+                if self._left:  # otherwise the rest of the next window is read when it is opened
+                    self._read_ahead(m, len(batch))
             if batch is None or not self._left:
-                self._window, self._given, self._start = self._window + 1, 0, bytes(self.below.pack())
-                self._batches = None
+                self._start = bytes(self.below.pack()) if self._following is None else self._following.start
+                self._number, self._given, self._check, self._window = self._number + 1, 0, 0, None
             if batch is not None:
                 return batch
         raise UsageError(
             f"{_BARREN} windows of samples have made no batch; check `overlong`, `incomplete`, and `batch.cost`"
         )
 
-    def _open(self, m: int) -> Iterable[PlannedBatch]:
-        """Read the window, and return its batches. It is begun at turn m, unless it was begun before."""
-        self._turn = m if self._resumed is None else self._resumed.last
-        if self._draws is not None:
-            self._draws.begin(m, self._resumed)
-        self._resumed = None
-        read = self.below.take if self._planner.batch.group_by is None else self.below.samples
-        samples: Iterable[Candidate] = filter(None, read(self._window))
-        return self._planner.batches(samples, self._window, self._turn, *self._keys)
+    def _find_batch(self, m: int, place: WindowPlace | None) -> PlannedBatch:
+        """Return the m-th batch of the slot in a pass; it is empty where the slot has run dry."""
+        if place is None:
+            return []
+        if m != self._next or self._window is None:
+            if m != self._next:
+                self._following = None
+            self._batches = self._read_planned(place)
+            for _ in islice(self._batches, m - place.first):
+                pass
+        self._next = m + 1
+        batch = next(self._batches)
+        if self._next == place.end:
+            next(self._batches, None)  # checks that there are no more
+            self._window = None
+        return batch
 
-    def _read_window(self, place: WindowPlace) -> Iterator[PlannedBatch]:
+    def _open(self, m: int) -> Iterable[PlannedBatch]:
+        """Return the batches of the window. It begins at turn m, unless it began before."""
+        window = self._following
+        if self._draws is not None:
+            before, self._begun = self._begun, self._draws.begin(m, self._resumed)
+            if window is not None and before is not None and not self._begun.is_like(window.begun):
+                self._rewind(window.start, before)  # other shares were set since: read it by these
+                window = None
+        if window is None:
+            window = self._read(self._number, self._begun)
+        self._window, self._following, self._unread = window, None, 0.0
+        samples: Iterable[Candidate] = window
+        if self._planner.batch.group_by is None:
+            samples = self._read_whole(window)
+        turn = m if self._begun is None else self._begun.turn
+        planned = self._planner.batches(samples, self._number, turn, *self._keys)
+        if isinstance(planned, list):
+            self._pace = self._planner.batch.window / max(1, sum(map(len, planned)))
+        return planned
+
+    def _read(self, number: int, begun: Begun | None) -> Window:
+        """Start to read a window."""
+        start = bytes(self.below.pack())
+        if self._draws is not None and begun is not None and not self._is_staged:
+            self._draws.draw(begun)
+        return Window(self.below.samples(number), start, begun)
+
+    def _rewind(self, start: bytes, before: Begun) -> None:
+        """Return to the start of a window."""
+        assert self._reopen is not None, "only a pass cannot be reopened, which has no draws"
+        self.below.close()
+        self.below = self._reopen(start, before)
+        self._window = self._following = None
+
+    def _read_whole(self, window: Window) -> list[Candidate]:
+        """Return all samples of a window. The first time that this takes long, it is logged."""
+        start = time.perf_counter()
+        samples = list(window)
+        seconds = time.perf_counter() - start
+        if seconds > _LONG and self._decodes_first and not _logged:
+            _logged.append(seconds)
+            log.info(
+                "the first batch waited %.0f s until a window of %d samples was decoded and measured; the next windows "
+                "are read while batches are given",
+                seconds,
+                len(samples),
+            )
+        return samples
+
+    def _read_ahead(self, m: int, count: int) -> None:
+        """Read samples of the next window, after `count` of this one were given at turn m.
+
+        Only if they have to be decoded to be measured: otherwise, this is as fast as it can be.
+        """
+        window = self._window
+        if not self._decodes_first or self._is_staged or window is None or not window.is_read:
+            return
+        if self._following is None:
+            begun = None if self._draws is None else self._draws.foresee(m)
+            self._following = self._read(self._number + 1, begun)
+        self._unread += count * self._pace
+        self._following.read_ahead(int(self._unread))
+        self._unread %= 1
+
+    def _pass_given(self) -> bool:
+        """Move past the batches that were given before the run resumed; return whether the window is the same.
+
+        Raises:
+            UsageError: it is not, and must not be given again.
+        """
+        resumed, self._resumed = self._resumed, None
+        if resumed is None:
+            return True
+        for batch in islice(self._batches, resumed.ordinal):
+            self._check = hash_costs(batch, self._check)
+            self._left -= 1
+        if not resumed.end or self._check == resumed.end & ~MAY_REPEAT:
+            return True
+        if not resumed.end & MAY_REPEAT or self._begun is None:
+            raise UsageError(
+                "the samples of an open window have other costs than when the state was saved: its shards have "
+                "changed, or a function of `map` gives other results, such as another tokenizer, or random numbers "
+                "that are not from `wdspec.sample_rng`; undo the change, or load the state with allow_changed=True to "
+                "give the window again"
+            )
+        log.warning("an open window has other costs than when the state was saved, so it is given again")
+        self._rewind(self._start, self._begun)
+        self._given = self._check = 0
+        return False
+
+    def _read_planned(self, place: WindowPlace) -> Iterator[PlannedBatch]:
         """Yield as many batches of a window of a pass as were planned; empty ones for samples that are lost.
 
         Raises:
             ShardError: there are more.
         """
-        self._window, turn = place.window, place.first
+        self._number, turn = place.window, place.first
         for batch in self._open(place.first):
             if turn == place.end:
                 raise ShardError(
@@ -583,4 +746,6 @@ class Windows(Part[Sample]):
                 )
             turn += 1
             yield batch
+            if turn < place.end:
+                self._read_ahead(turn, len(batch))
         yield from repeat([], place.end - turn)

@@ -11,13 +11,14 @@ from itertools import chain
 from typing import Any
 
 from wdspec.planning.digest import describe_order, describe_samples, digest, digest_windows
+from wdspec.planning.past import Changes
 from wdspec.planning.plan import Plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
 from wdspec.planning.topology import Seat
 from wdspec.read.batch import as_tuple, build_collate
 from wdspec.read.packing import build_window_collate
 from wdspec.read.reader import Reader, SlotTable
-from wdspec.read.slot import shares_of_section
+from wdspec.read.sections import shares_of, tops_of
 from wdspec.read.source import StreamState, unpack_slot
 from wdspec.read.transform import Sample, SourceParts
 from wdspec.shards.shards import Shards
@@ -78,42 +79,40 @@ class Run:
         names = [source.name for source in self.plan.sources]
         return live_segments(self.spec, names, live, lambda source: len(self.shards.lists[source.name]))
 
-    def shares_at(
-        self, step: int, segments: tuple[ScheduleSegment, ...], slots: Mapping[int, bytes]
-    ) -> dict[str, float]:
+    def shares_at(self, step: int, changes: Changes, slots: Mapping[int, bytes]) -> dict[str, float]:
         """Return the share of every source in global batch J: with windows or a stage, of those that it is from.
 
         Args:
             step: J.
-            segments: the segments set at run time.
+            changes: the shares set at run time, and earlier specs.
             slots: slot -> packed state before this step.
         """
-        sources, planned = self.plan.sources, self.plan.with_shares(segments).segments
+        sources, planned = self.plan.sources, self.plan.with_shares(changes.segments).segments
         if len(self.state_names) == len(sources):
             found = [[each for each in planned if each.start <= step][-1].shares]
         else:
             worker, turn = self.plan.slot_of_step(step)
             numbers = [self.plan.topology.slot(rank, worker) for rank in self.canonical_ranks]
-            found = [
-                self._shares_of_section(slots.get(each, b""), worker, turn, segments) for each in numbers
-            ]
+            found = [self._shares_of_section(slots.get(each, b""), worker, turn, changes) for each in numbers]
         means = [float(sum(each) / len(found)) for each in zip(*found, strict=True)]
         return {source.name: mean for source, mean in zip(sources, means, strict=True)}
 
     def _shares_of_section(
-        self, state: bytes, worker: int, turn: int, segments: tuple[ScheduleSegment, ...]
+        self, state: bytes, worker: int, turn: int, changes: Changes
     ) -> tuple[Fraction, ...]:
         """Return the shares by which the section is drawn from which a slot gives its next batch."""
         count, workers = len(self.plan.sources), self.plan.topology.workers
         place = (unpack_slot(state) if state else [StreamState()] * (count + 1))[count]
-        live = shares_of_section(place, sorted(source.name for source in self.spec.dataset))
-        set_later = [each for each in segments if each.start <= turn * workers + worker and not place.ordinal]
+        begun = (place.last if place.ordinal else turn) * workers + worker
+        past = next((past for past in changes.past if begun < past.until), None)
+        plan, live = self.plan if past is None else past.plan(self.plan), shares_of(place, tops_of(self.plan))
+        set_later = [each for each in changes.segments if each.start <= begun and not place.ordinal]
         if live is not None:
-            return self.segments([live])[0].shares
+            return (self.segments([live])[0] if past is None else past.segment(plan, live)).shares
         if set_later:
             return set_later[-1].shares
         block = place.turn * workers + worker
-        return [each for each in self.plan.segments if each.start <= block][-1].shares
+        return [each for each in plan.segments if each.start <= block][-1].shares
 
     def reader(self, table: SlotTable | None = None) -> Reader:
         """Return a reader of this rank's part of each global batch, which resumes from the states of slots."""

@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 
 from wdspec.base.errors import UsageError
 from wdspec.planning.digest import differences, digest
+from wdspec.planning.past import past_as_text, past_from_text
 from wdspec.planning.shares import shares_as_text, shares_from_text
 from wdspec.read.source import StreamState
 from wdspec.spec.language.steps import StepRanges
@@ -356,6 +357,8 @@ def stamp(state: Mapping[str, Any]) -> str:
     settings = {"shares": state["shares"]} if state["shares"] != NO_SHARES else {}
     if state.get("skip", _NO_STEPS) != _NO_STEPS:
         settings["skip"] = state["skip"]
+    if "past" in state:
+        settings["past"] = state["past"]
     if settings:
         text = digest({"order": text, **settings})
     return f"{state['batch']}.{state['given']}.{state['items']}.{text[:8]}:"
@@ -451,6 +454,13 @@ def _are_shares(value: Any) -> bool:
         return False
 
 
+def _are_past(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and past_as_text(past_from_text(value)) == value
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "batch": _is_count,
     "given": _is_count,
@@ -462,12 +472,13 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "sources": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
     "shares": _are_shares,
     "skip": _are_steps,
+    "past": _are_past,
     "shared": lambda value: _is_count(value) and value > 0,
     "ranks": lambda value: isinstance(value, Mapping) and len(value) > 0,
 }
 _SECTIONS: tuple[list[str], ...] = ([], ["stage"], ["windows"], ["stage", "windows"])
 """The kinds of places after those of the sources."""
-_OPTIONAL = ("skip",)
+_OPTIONAL = ("skip", "past")
 """Keys that older states do not have."""
 
 
@@ -491,6 +502,11 @@ _MUST_AGREE: tuple[tuple[str, Callable[[Mapping[str, Any]], str], str], ...] = (
         "the ranks skip different steps",
         lambda state: str(skipped_steps(state) or "none"),
         "skip the same on all ranks, after the same batch",
+    ),
+    (
+        "the states are of runs whose specs were changed differently",
+        lambda state: digest({"past": state.get("past", "")}),
+        "save the states of one run",
     ),
 )
 """What must be the same in states to merge: the problem, the value as text, and the remedy."""

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import count, islice
 from typing import Any, NamedTuple, Protocol
 
-from wdspec.planning.shares import ScheduleSegment
+from wdspec.planning.past import Changes
 from wdspec.read.batch import as_tuple
 from wdspec.read.reader import Reader
 from wdspec.run.run import Run
@@ -35,8 +35,8 @@ class Work(NamedTuple):
     """Distance from one step to the next."""
     slot_states: Callable[[], Mapping[int, bytes]]
     """Returns slot -> packed state before the first step; called only where it is needed."""
-    segments: tuple[ScheduleSegment, ...]
-    """The shares set at run time."""
+    changes: Changes
+    """The shares set at run time, and earlier specs."""
     skipped: StepRanges
     """Steps to skip: they yield no items."""
 
@@ -68,7 +68,7 @@ class Steps(Protocol):
         """Return slot -> packed state, given the states that came with the steps so far."""
         return from_steps
 
-    def draw_by(self, segments: tuple[ScheduleSegment, ...]) -> None:
+    def draw_by(self, changes: Changes) -> None:
         """Draw later steps by these shares."""
         ...
 
@@ -177,8 +177,8 @@ class Here:
             else:
                 self._reader.restore(slots)
             self._must_restore, self._last_slots = False, None
-        if work.segments != self._reader.segments:
-            self._reader.draw_by(work.segments)
+        if work.changes != self._reader.changes:
+            self._reader.draw_by(work.changes)
         return self._reader
 
     def slot_states(self, from_steps: Mapping[int, bytes]) -> Mapping[int, bytes]:
@@ -189,10 +189,10 @@ class Here:
             return self._reader.table()
         return from_steps if self._last_slots is None else self._last_slots
 
-    def draw_by(self, segments: tuple[ScheduleSegment, ...]) -> None:
+    def draw_by(self, changes: Changes) -> None:
         """Draw later steps by these shares."""
         if self._reader is not None:
-            self._reader.draw_by(segments)
+            self._reader.draw_by(changes)
 
     def forget(self) -> None:
         """Drop steps that were read ahead: the next work starts elsewhere."""

@@ -29,6 +29,7 @@ from typing import Any
 
 from wdspec.base.errors import UsageError
 from wdspec.base.process import PerProcess
+from wdspec.planning.past import Changes
 from wdspec.planning.plan import Plan
 from wdspec.planning.shares import LiveShares, checked_shares, current_shares
 from wdspec.planning.topology import initialised_distributed
@@ -96,7 +97,7 @@ class Stream:
         skipped = self.skipped
         if skipped.ranges:  # of later steps only those that the training loop, not the spec, has set
             skipped = skipped.within(0, self.step) | self._to_skip.within(self.step)
-        return Position(self.step, self.items_given, self.slot_states, self.live_shares, skipped)
+        return Position(self.step, self.items_given, self.slot_states, self.live_shares, skipped, self._past)
 
     @property
     def slot_states(self) -> Mapping[int, bytes]:
@@ -121,6 +122,7 @@ class Stream:
     def _set_position(self, position: Position) -> None:
         self.step, self.items_given = position.step, position.items_given
         self._slot_states = dict(position.slot_states)
+        self._past = position.past
         self._set_live(position.shares)
         skipped, spec = position.skipped, self.run.spec
         self._to_skip = skipped.within(position.step) if skipped.ranges else skipped
@@ -130,8 +132,8 @@ class Stream:
 
     def _set_live(self, live: tuple[LiveShares, ...]) -> None:
         self._live = live
-        self.segments = self.run.segments(live) if live else ()
-        """The schedule segments of the shares set at run time."""
+        self.changes = Changes(self.run.segments(live) if live else (), self._past)
+        """The shares set at run time, and earlier specs."""
 
     def move_to(self, position: Position) -> None:
         """Move to a position. Slots that are there already keep their open shards."""
@@ -181,7 +183,7 @@ class Stream:
         while True:
             self._is_outdated = False
             skipped = self.skipped.within(self.step) if self.skipped.ranges else self.skipped
-            work = Work(self.step, end, stride, lambda: self.slot_states, self.segments, skipped)
+            work = Work(self.step, end, stride, lambda: self.slot_states, self.changes, skipped)
             samples = self.steps.samples(work)
             if samples is None:
                 yield from self._move_by_steps(work, iteration, process)
@@ -261,7 +263,7 @@ class Stream:
         """Draw global batches from J = `start` on by these shares, replacing what was set for them."""
         before = (each for each in self.live_shares if each.start < start)
         self._set_live((*before, LiveShares(start, shares)))
-        self.steps.draw_by(self.segments)
+        self.steps.draw_by(self.changes)
         self._is_outdated |= start < self.steps.requested
 
     def restore(self, position: Position) -> None:
@@ -345,7 +347,7 @@ class Resumable(ABC):
     @property
     def shares(self) -> dict[str, float]:
         """The share of every source in the next global batch, by name; by cost, in the window that it is from."""
-        return self.run.shares_at(self.stream.next_step, self.stream.segments, self.stream.slot_states)
+        return self.run.shares_at(self.stream.next_step, self.stream.changes, self.stream.slot_states)
 
     def set_shares(self, shares: Mapping[str, float], *, after: int = 0) -> int:
         """Set the shares of the top-level sources from the next global batch on, like a step of `mix.schedule`.

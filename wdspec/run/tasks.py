@@ -29,7 +29,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from wdspec.base.errors import WdspecError
 from wdspec.base.process import memory_peak
 from wdspec.fields.deferred import decode_item
-from wdspec.planning.shares import ScheduleSegment
+from wdspec.planning.past import Changes
 from wdspec.read.reader import Reader
 from wdspec.run.parcels import Bundle, Parcel, ring, unbundle
 from wdspec.run.run import Run
@@ -60,8 +60,8 @@ class Task(NamedTuple):
     """The global batches."""
     slot_states: dict[int, bytes] | None
     """The states of the worker's slots, in its first task of an iteration."""
-    segments: tuple[ScheduleSegment, ...]
-    """The shares set at run time."""
+    changes: Changes
+    """The shares set at run time, and earlier specs."""
     skipped: tuple[int, ...]
     """The batches to skip."""
     is_last: bool = False
@@ -154,7 +154,7 @@ class Tasks:
         self.pace = Pace()
         self.requested = 0
         """J of the first batch that has not been requested yet."""
-        self.segments: tuple[ScheduleSegment, ...] = ()
+        self.changes = Changes()
         """The shares set at run time, for later tasks."""
         self._slots_per_rank = run.plan.topology.workers
         self._first, self._skipped = 0, StepRanges()
@@ -170,7 +170,7 @@ class Tasks:
             work.skipped,
             work.slot_states(),
         )
-        self.segments, self.requested = work.segments, work.first
+        self.changes, self.requested = work.changes, work.first
 
     def __iter__(self) -> Iterator[Task]:
         first, end, skipped, slots = self._first, self._end, self._skipped, self._slots
@@ -192,7 +192,7 @@ class Tasks:
                 self.requested = max(self.requested, numbers[-1] + 1)
                 skips = tuple(each for each in numbers if each in skipped) if skipped else ()
                 is_last = end is not None and numbers[-1] + workers >= end
-                yield Task(numbers, own, self.segments, skips, is_last)
+                yield Task(numbers, own, self.changes, skips, is_last)
             number += steps * workers
 
 
@@ -258,8 +258,8 @@ class TaskReader(Dataset[Any]):
                 self._reader.rows.pool, self._reader.rows.is_sent = ring.value, True
         if task.slot_states is not None:
             self._reader.restore(task.slot_states)
-        if task.segments != self._reader.segments:
-            self._reader.draw_by(task.segments)
+        if task.changes != self._reader.changes:
+            self._reader.draw_by(task.changes)
         return self._reader
 
     def __getstate__(self) -> dict[str, Any]:
