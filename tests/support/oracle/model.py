@@ -180,9 +180,12 @@ class Model:
     def _step(self, step):
         for called, shares, after in self._live_calls:
             if called == step:
+                self._check_shares()
                 start = step + after
                 self._live = [each for each in self._live if each[0] < start] + [(start, shares)]
         for called, first, last in self._skip_calls:
+            if called == step and self._pass is not None:
+                raise RunError("steps of a pass cannot be skipped")
             if called == step:
                 self._skipped |= set(range(first, last + 1))
         if self.stop_at is not None and step >= self.stop_at:
@@ -205,6 +208,17 @@ class Model:
     def slot_kind(self):
         """The class of its slots."""
         return WindowSlot if self.is_windowed else StagedSlot if self.spec.stage is not None else Slot
+
+    def _check_shares(self):
+        """Raise RunError if shares cannot be set (docs/training.md)."""
+        has_limits = any(source.max_passes is not None for source in self.spec.sources)
+        if (
+            self._pass is not None
+            or self.spec.mix.draw == "round_robin"
+            or has_limits
+            or self.spec.stage is not None
+        ):
+            raise RunError("shares cannot be set")
 
     def slot(self, rank, worker):
         """Return slot (c, k)."""
