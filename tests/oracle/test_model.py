@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 
 import oracle
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from oracle.data import SHARDS, TOKENS, write_data
 from oracle.model import Model, replay
@@ -34,9 +36,26 @@ def data(tmp_path_factory):
     sizes = [5, 5, 5, 9, 9, 9, 1, 1, 9, 2, 9, 9, 3, 9, 9]
     lines = [json.dumps({"__key__": f"{n:03d}", "txt": "x" * sizes[n % 15]}) + "\n" for n in range(45)]
     (folder / "steep-0.jsonl").write_text("".join(lines), encoding="utf-8")
+    write_damaged_partners(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         yield folder
+
+
+def write_damaged_partners(folder):
+    """Partners of `steep`: lines, one of which is cut short, and a table with a damaged group of rows."""
+    rows = [{"__key__": f"{n:03d}", "more": n * 10**9} for n in range(45)]
+    lines = [json.dumps(row) for row in rows]
+    lines[7] = lines[7][:12]
+    (folder / "torn-0.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path = folder / "torn-0.parquet"
+    table = pa.Table.from_pylist(rows)
+    options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(table, path, row_group_size=5, **options)
+    column = pq.read_metadata(path).row_group(2).column(1)
+    data = bytearray(path.read_bytes())
+    data[column.data_page_offset + column.total_compressed_size - 2] ^= 0xFF
+    path.write_bytes(data)
 
 
 def source(name, **keys):
@@ -619,6 +638,19 @@ def test_windows_with_other_features(name):
     compare(MORE_WINDOWS[name])
 
 
+def torn(partner, missing, **keys):
+    """A spec with a partner that has damaged samples."""
+    join = [{"shards": partner, "missing": missing, "fields": "more"}]
+    steep = {
+        "name": "steep",
+        "shards": "steep-{0..0}.jsonl",
+        "shuffle": 0,
+        "order": "sequential",
+        "join": join,
+    }
+    return {"batch": 3, "errors": "skip", "dataset": [steep], **keys}
+
+
 STOP = {
     "batch": 4,
     "dataset": [*only("a", samples=30, max_passes=1.5, on_exhausted="stop"), *only("e")],
@@ -659,6 +691,31 @@ WRONG = {
             },
             "epoch": "pass",
             "dataset": only("e"),
+        },
+    ),
+    "a damaged line of a partner with `missing: none`": (
+        "the list of issue 40, no. 12",
+        torn("torn-{0..0}.jsonl", "none", batch={"size": 3, "ragged": "list"}),
+    ),
+    "a damaged group of rows of a partner": (
+        "the list of issue 40, no. 12",
+        torn("torn-{0..0}.parquet", "error"),
+    ),
+    "a damaged group of rows of a partner in a pass": (
+        "the list of issue 40, no. 12",
+        torn("torn-{0..0}.parquet", "error", epoch="pass"),
+    ),
+    "a partner that does not exist, in a pass by cost": (
+        "the list of issue 40, no. 12",
+        {
+            "batch": {"cost": "1", "max_cost": 4},
+            "errors": "skip",
+            "epoch": "pass",
+            "dataset": [
+                source("a", extensions="txt", join=[{"shards": "b-full-{000..004}x.tar"}]),
+                *only("c"),
+            ],
+            "fields": "txt",
         },
     ),
     "a random `select` in a pass by cost": (
@@ -756,6 +813,40 @@ def test_runs_after_a_change(change, cut):
         assert text_of(found.get(step, [])) == text_of([plain(item) for item in model.items(step)]), (
             f"step {step}"
         )
+
+
+KINDS = {
+    "cost": {"batch": {"cost": "txt.length", "max_cost": 100, "window": 24}},
+    "groups": {"batch": {"size": 3, "group_by": "json.lang", "group_wait": 24, "window": 8}},
+    "stage": {"batch": 4, "stage": {"call": "oracle_functions:by_length", "every": 24}},
+}
+
+
+@pytest.mark.parametrize("shuffle", [0, 16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_open_at_a_change_is_finished_and_nothing_is_lost(kind, shuffle):
+    sources = [
+        source("e", extensions="txt json", shuffle=shuffle),
+        source("a", extensions="txt json", shuffle=shuffle),
+    ]
+    first, second, third = (
+        {**KINDS[kind], "dataset": [{**sources[0], "weight": weight}, {**sources[1], "weight": 1}]}
+        for weight in (1, 4, 2)
+    )
+    changed = replay([(first, 0), (second, 2), (third, 3), (second, 5)])
+    step, found = 0, []
+    while len(found) < 140:
+        found += [key for item in changed.items(step) for key in item["__key__"]]
+        step += 1
+    held = 24 + 3 * shuffle * (shuffle > 1) + 16
+    for name, total in (("e", 80), ("a", 30)):
+        of_source = [key for key in found if key.startswith(name)]
+        passes = [of_source.count(key) for key in set(of_source)]
+        most = -(-(len(of_source) + held) // total)
+        assert max(passes) <= most
+        assert len(set(of_source)) >= min(total, len(of_source) - held)
+    assert changed.items(1) == Model(first).items(1)
+    assert changed.items(2) == Model(first).items(2)  # the open window or section
 
 
 def test_the_model_imports_no_code_that_reads_or_plans_windows():
