@@ -1,16 +1,22 @@
 """The reference model gives the batches that the loader gives, field by field."""
 
 import ast
+import io
 import json
+import sqlite3
 from pathlib import Path
 
+import numpy as np
 import oracle
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commandline import within
 from oracle.data import SHARDS, TOKENS, write_data
 from oracle.model import Model, replay
 from oracle.plain import plain
+from PIL import Image
+from shardmaking import write_shard
 
 import wdspec
 
@@ -813,6 +819,87 @@ def test_runs_after_a_change(change, cut):
         assert text_of(found.get(step, [])) == text_of([plain(item) for item in model.items(step)]), (
             f"step {step}"
         )
+
+
+@pytest.mark.parametrize("batch", [4, None, COST, PACK], ids=["plain", "single", "cost", "pack"])
+def test_two_ranks_without_elastic(batch):
+    spec = {"dataset": TEXTS if batch is PACK else only("a", "e"), **({} if batch is None else {"batch": batch})}
+    ranks = [wdspec.loader(spec, num_workers=0, rank=rank, world_size=2) for rank in range(2)]
+    model = Model(spec, ranks=2)
+    for step, parts in zip(range(20), zip(*ranks, strict=False), strict=False):
+        right = [plain(item) for item in model.items(step)]
+        if batch == 4:  # one batch of both ranks
+            assert [key for part in parts for key in part["__key__"]] == right[0]["__key__"]
+        else:
+            assert text_of([plain(part) for part in parts]) == text_of(right)
+    for loader in ranks:
+        loader.close()
+
+
+def measure(spec, path):
+    """Write a spec to a file, and what `wdspec stats` measures next to it; return the file."""
+    path.write_text(json.dumps({**spec, "stats": f"{path.stem}.stats.json"}), encoding="utf-8")
+    within("stats", path)
+    return path
+
+
+@pytest.mark.parametrize("batch", [4, SUM], ids=["plain", "cost"])
+def test_passes_with_measured_selections(batch, data):
+    sources = [
+        *only("a", where="json.score >= 3", repeat=1.5),
+        *only("e", subset={"of": "json.user", "part": "60%"}),
+    ]
+    spec = {**ELASTIC, "batch": batch, "epoch": "pass", "dataset": sources}
+    compare(measure(spec, data / f"pass-{type(batch).__name__}.json"))
+
+
+def test_shares_by_measured_sizes_and_costs(data):
+    mix = {"by": "samples", "temperature": 2, "shares_in": "cost"}
+    compare(
+        measure({**ELASTIC, "batch": SUM, "mix": mix, "dataset": only("a", "e", "b")}, data / "sizes.json")
+    )
+
+
+@pytest.mark.parametrize("kind", ["npz", "sqlite", "jsonl", "parquet"])
+def test_lookups_in_every_format(kind, data):
+    keys = [f"a{shard:03d}{n:04d}" for shard in range(5) for n in range(9)]
+    rows = [{"key": key, "mark": n * 3, "vector": [n, n + 1]} for n, key in enumerate(keys)]
+    path, fields = data / f"marks.{kind}", ["mark", "vector"]
+    if kind == "npz":
+        np.savez(path, key=keys, mark=[row["mark"] for row in rows], vector=[row["vector"] for row in rows])
+    elif kind == "sqlite":
+        fields = ["mark"]
+        with sqlite3.connect(path) as base:
+            base.execute("create table marks (key text, mark integer)")
+            base.executemany("insert into marks values (?, ?)", [(row["key"], row["mark"]) for row in rows])
+        base.close()
+    elif kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    lookup = [{"table": path.name, "fields": fields, "rename": {"score": "mark"}}]
+    batch = {"size": 3, "ragged": "list"}
+    compare({"batch": batch, "dataset": [source("a", extensions="txt", lookup=lookup, where="score < 60")]})
+
+
+@pytest.mark.parametrize("decode", ["rgb8", "torchrgb8", None])
+def test_images(decode, data):
+    samples = []
+    for n in range(20):
+        buffer = io.BytesIO()
+        Image.new("RGB", (8 + n % 5, 8 + n % 3), (n, 2 * n, 3 * n)).save(buffer, "png")
+        samples.append((f"{n:03d}", {"png": buffer.getvalue()}))
+    write_shard(data / "pictures-0.tar", samples)
+    keys = {} if decode is None else {"decode": decode}
+    pictures = {"name": "pictures", "shards": "pictures-{0..0}.tar", "rename": {"image": "png"}, **keys}
+    spec = {
+        "batch": {"cost": "image.pixels", "max_cost": 300, "window": 12, "ragged": "list"},
+        "dataset": [pictures],
+    }
+    compare(spec)
+    compare(
+        {**spec, "batch": {"size": 3, "group_by": "image.aspect > 1", "group_wait": 12, "ragged": "list"}}
+    )
 
 
 KINDS = {
