@@ -823,7 +823,10 @@ def test_runs_after_a_change(change, cut):
 
 @pytest.mark.parametrize("batch", [4, None, COST, PACK], ids=["plain", "single", "cost", "pack"])
 def test_two_ranks_without_elastic(batch):
-    spec = {"dataset": TEXTS if batch is PACK else only("a", "e"), **({} if batch is None else {"batch": batch})}
+    spec = {
+        "dataset": TEXTS if batch is PACK else only("a", "e"),
+        **({} if batch is None else {"batch": batch}),
+    }
     ranks = [wdspec.loader(spec, num_workers=0, rank=rank, world_size=2) for rank in range(2)]
     model = Model(spec, ranks=2)
     for step, parts in zip(range(20), zip(*ranks, strict=False), strict=False):

@@ -1,4 +1,4 @@
-"""The samples of one source: parts merged by key, the selection, values of expressions, and the steps to a sample."""
+"""The samples of one source: parts that are merged by key, the selection, values of expressions, and the steps."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SourceReader:
         self._keys = _read_keys(source.only_keys, source.base)
         self._exclude = _read_keys(source.exclude, source.base)
         self._own: dict[int, list[Any]] = {}
-        self._merged: dict[int, list[Any]] = {}
+        self._parts: dict[int, list[Any]] = {}
         self._find_needed()
 
     def _find_needed(self):
@@ -113,13 +113,13 @@ class SourceReader:
 
     def parts(self, shard):
         """Return a `Part` or a `Damage` for each entry of a shard; what damage ends comes last."""
-        if shard not in self._merged:
-            self._merged[shard] = self._merge(shard)
-        return self._merged[shard]
+        if shard not in self._parts:
+            self._parts[shard] = self._merge(shard)
+        return self._parts[shard]
 
     def _merge(self, shard):
         name, _ = self.shards[shard]
-        merged: list[Any] = []
+        parts: list[Any] = []
         partners = []
         for join, shards in zip(self.source.join, self._partners, strict=True):
             partner_name, path = shards[shard]
@@ -132,10 +132,10 @@ class SourceReader:
         is_over = False
         for raw in self.own(shard):
             if isinstance(raw, Damage):
-                merged.append(raw)
+                parts.append(raw)
                 continue
             if is_over:
-                merged.append(Damage(raw.key))
+                parts.append(Damage(raw.key))
                 continue
             part = Part(raw.key, name, dict(raw.files))
             try:
@@ -146,12 +146,12 @@ class SourceReader:
                         self._look_up(part, lookup, table)
             except _FatalError:
                 is_over = True
-                merged.append(Damage(raw.key))
+                parts.append(Damage(raw.key))
             except SampleError:
-                merged.append(Damage(raw.key))
+                parts.append(Damage(raw.key))
             else:
-                merged.append(part)
-        return merged
+                parts.append(part)
+        return parts
 
     def _join(self, part, partner):
         other, join = partner.find(part.key), partner.join
