@@ -514,7 +514,8 @@ class Stream:
 
     def next_with(self, use):
         """Return the next sample for which `use(raw, number)` is not None; numbers count from 1."""
-        for _ in range(100_000):
+        most = 1000 + 20 * sum(len(self.reader.own(shard)) for shard in range(len(self.reader.shards)))
+        for _ in range(most):
             raw, ordinal = self.next_raw()
             try:
                 found = use(self.reader, raw, self.number_key, ordinal + 1)

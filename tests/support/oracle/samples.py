@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import importlib
 import io
 import json
 import lzma
@@ -20,6 +19,7 @@ from unittest import mock
 from zlib import crc32
 
 import numpy as np
+import torch
 
 import wdspec
 from oracle.files import Damage, format_of, list_shards, read_lookup, read_shard
@@ -733,8 +733,7 @@ def provide_sample_rng(number, url):
 def lend_generators(number):
     """Seed the global generators of torch, numpy and `random` with a 64-bit number, and restore them at the end."""
     saved = random.getstate(), np.random.get_bit_generator(), np.random.get_state(legacy=False)
-    torch = importlib.import_module("torch")
-    before = torch.get_rng_state()
+    before = torch.default_generator.get_state()
     seed_generators(number)
     try:
         yield
@@ -742,13 +741,12 @@ def lend_generators(number):
         random.setstate(saved[0])
         np.random.set_bit_generator(saved[1])
         np.random.set_state(saved[2])
-        torch.set_rng_state(before)
+        torch.default_generator.set_state(before)
 
 
 def seed_generators(number):
     """Seed the global generators (docs/transforms.md)."""
-    torch = importlib.import_module("torch")
-    torch.manual_seed(number)
+    torch.default_generator.manual_seed(number)
     bits = np.random.SFC64(0)
     words = np.array([number, random64(number, 1), number ^ GOLDEN, 1], np.uint64)
     bits.state = {"bit_generator": "SFC64", "state": {"state": words}, "has_uint32": 0, "uinteger": 0}
