@@ -342,7 +342,9 @@ class Lanes:
 
     def next(self):
         """Return the next raw sample; None at the end of a pass of the slot."""
-        while self._open:
+        for _ in range(1000 + 20 * self._order.per_pass):
+            if not self._open:
+                return None
             turn, shard = self._open[0]
             if shard:
                 self._open = [*self._open[1:], (turn, shard[1:])]
@@ -351,7 +353,7 @@ class Lanes:
                 self._open[0] = self._next_shard()
             else:
                 self._open = self._open[1:]
-        return None
+        raise RunError("the shards of a source have no sample")  # resampled ones never end
 
 
 class Piece(NamedTuple):
