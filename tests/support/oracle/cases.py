@@ -199,7 +199,7 @@ _REPLANNED |= {
     "order",
     "subset",
 }
-_REPLANNED |= {"seed"}
+_REPLANNED |= {"seed", "batch", "window"}
 
 
 def _legs(
