@@ -160,13 +160,6 @@ def test_every_feature_and_every_pair_has_a_case():
         assert any(features >= set(pair) for features in together), pair
 
 
-def test_a_pair_is_refused_only_by_the_rules(folder):
-    """The cases of pairs are real: only these are refused, and each by a rule or a message."""
-    refused = {name for name, written in RECORDS.items() if name.startswith("pair ") and "refused" in written}
-    assert all(isinstance(RECORDS[name]["refused"], (list, str)) for name in refused)
-    assert len(refused) <= 25
-
-
 def test_every_key_that_affects_the_order_is_in_three_specs(folder):
     counts = collections.Counter(
         key for case in CASES if "refused" not in RECORDS[case.name] for key in keys_used(case.spec)
