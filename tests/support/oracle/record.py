@@ -13,6 +13,7 @@ The record of a case, by its name:
     returned, error    what the calls returned, and what ended the run
     states, made_at    the state after each cut, and the commit whose code made it
     wrong, right       the number of the fault that `steps` show, and the steps of the reference model
+    right_len          the lengths by the model, where `len` is wrong
     resumes_wrong      the number of the fault that runs show that resume from one of the states
     legs               what runs give that resume with a changed spec: `cut`, `spec`, and as above
 
@@ -396,11 +397,27 @@ def model_steps(model: Any, steps: int, first: int = 0) -> list[Any]:
     return plain_json(found)
 
 
+def model_lengths(case: Any, ends: Sequence[int]) -> list[int]:
+    """Return the `len` that the reference model gives before each epoch; `ends` are the steps read after each."""
+    model, skipped = model_of(case), skipped_steps(case.spec)
+    given = [step for step in range(200) if step not in skipped]
+    step, found = 0, []
+    for before, done in itertools.pairwise([0, *ends]):
+        found.append(model.length(step))
+        if done > before:
+            step = given[done - 1] + 1
+        elif model.end() is None or step < model.end():
+            step = (step // model.epoch + 1) * model.epoch
+    return found
+
+
 def fill_right(cases: Sequence[Any], records: dict[str, Json]) -> None:
     """Fill in what the reference model gives where results are wrong; remove the mark of those that it confirms."""
     for case in cases:
         written = records[case.name]
         _fill(written, lambda case=case: model_steps(model_of(case), STEPS))
+        if written.get("wrong") == "11":
+            written["right_len"] = model_lengths(case, written["ends"])
         for leg in case.legs:
             if leg.name in written.get("legs", {}):
                 step = written["states"][str(leg.cut)]["batch"]
@@ -411,14 +428,14 @@ def fill_right(cases: Sequence[Any], records: dict[str, Json]) -> None:
 
 
 def _fill(written: Json, compute: Any) -> None:
-    if "wrong" not in written or "refused" in written or "right" in written:
+    if "wrong" not in written or "right" in written:
         return
     try:
         right = compute()
     except Exception as error:
         print(f"the model: {describe_error(error)}")
         return
-    if right != written["steps"]:
+    if right != written.get("steps"):
         written["right"] = right
     elif written["wrong"] != "11":  # which is about lengths
         del written["wrong"]
