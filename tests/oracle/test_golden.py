@@ -18,6 +18,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 RECORDS = record.load_records()
 BY_NAME = {case.name: case for case in CASES}
 UNMODELLED = ("expect", "expect, type", "expect, broken", "expect, window")
+DIFFERENT = {
+    "broken, pack": "the model decodes an array to measure it, the program reads its header",
+    "where of an array": "neither the model nor the program refuses it",
+}
+"""Name of a case -> why the model gives something else than the program."""
 FAST = ("plain", *FEATURES)
 OBSERVED = ("steps", "len", "ends", "states", "returned", "error", "refused")
 NEVER_STATED = frozenset(
@@ -111,6 +116,8 @@ def test_the_model_gives_what_was_recorded(name, folder):
     case, written = BY_NAME[name], RECORDS[name]
     if "refused" in written or name in UNMODELLED:
         pytest.skip("refused, or not in the model")
+    if name in DIFFERENT:
+        pytest.xfail(DIFFERENT[name])
     try:
         found = record.model_steps(record.model_of(case), record.STEPS)
     except RunError:
