@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from oracle.samples import RunError, build_function, lend_generators
 
+from oracle.samples import RunError, build_function, lend_generators
 from wdspec.planning.keys import key64, random64
 
 _NUMBERS = "biufc"

@@ -12,7 +12,7 @@ _SLACK = 1 + 1e-9
 
 
 @dataclass
-class Measured:
+class Candidate:
     """A sample of a window: its cost, further costs, weight for `balance` and value of `group_by`."""
 
     cost: float
@@ -57,11 +57,11 @@ class Rules:
 
 
 def plan_window(samples, batch, key, turn):
-    """Return the batches of a window of costs, in the order in which they are given."""
+    """Return the batches of a window of costs, in the order in which they are yielded."""
     rules = Rules(batch)
     batches = _make_batches(samples, rules)
     if batch.balance:
-        order = _balance([sum(each.weight for each in made) for made in batches], turn)
+        order = _balance([sum(each.weight for each in members) for members in batches], turn)
     else:
         order = sorted(range(len(batches)), key=lambda number: (random64(key, number), number))
     return [batches[number] for number in order]
@@ -163,8 +163,8 @@ def _fill_best(samples, rules):
         best = None
         for number, free in enumerate(room):
             members = [samples[each] for each in batches[number]] + [samples[at]]
-            limits_only = replace_limits(rules, members)
-            if free >= costs[at] and limits_only and (best is None or free < room[best]):
+            is_within = is_within_limits(rules, members)
+            if free >= costs[at] and is_within and (best is None or free < room[best]):
                 best = number
         if best is None:
             best = len(room)
@@ -175,7 +175,7 @@ def _fill_best(samples, rules):
     return [[samples[at] for at in sorted(batch)] for batch in batches]
 
 
-def replace_limits(rules, members):
+def is_within_limits(rules, members):
     """Whether samples are within `max_size` and `limits`, whatever they cost."""
     if rules.max_size is not None and len(members) > rules.max_size:
         return False
@@ -189,63 +189,63 @@ def _balance(weights, turn):
         wanted = ranked[int((0.5 + 0.6180339887498949 * t) % 1 * len(ranked))]
         above = [pair for pair in left if pair[0] >= wanted]
         below = [pair for pair in left if pair[0] < wanted]
-        if above and (not below or wanted - below[-1][0] > above[0][0] - wanted):
-            chosen = above[0]
-        else:
-            chosen = below[-1]
+        is_above = above and (not below or wanted - below[-1][0] > above[0][0] - wanted)
+        chosen = above[0] if is_above else below[-1]
         left.remove(chosen)
         order.append(chosen[1])
     return order
 
 
 def plan_groups(samples, batch, key, turn):
-    """Return the batches of a section of groups, in the order in which they are given."""
+    """Return the batches of a section of groups, in the order in which they are yielded."""
     rules, ahead = Rules(batch), batch.window
     is_by_size = rules.most is None and not batch.limits
-    full: dict[Any, list[Any]] = {}
-    open_: dict[Any, list[Any]] = {}
+    closed: dict[Any, list[Any]] = {}
+    open_batches: dict[Any, list[Any]] = {}
     weights: dict[Any, float] = {}
-    given: list[Any] = []
+    batches: list[Any] = []
 
-    def held():
-        return sum(map(len, open_.values())) + sum(len(made) for each in full.values() for made in each)
+    def count_samples():
+        return sum(map(len, open_batches.values())) + sum(
+            len(members) for each in closed.values() for members in each
+        )
 
     def close(value):
-        size = rules.whole(open_[value])
-        full.setdefault(value, []).append(open_[value][:size])
-        open_[value] = open_[value][size:]
+        size = rules.whole(open_batches[value])
+        closed.setdefault(value, []).append(open_batches[value][:size])
+        open_batches[value] = open_batches[value][size:]
 
     def give():
         def wait(value):
-            number = uniform(key64(key, *map(str, _rank(value))), turn + len(given))
+            number = uniform(key64(key, *map(str, _rank(value))), turn + len(batches))
             return -math.log1p(-number) / weights[value]
 
-        ready = [value for value in full if full[value]]
-        given.append(full[min(ready, key=wait)].pop(0))
+        ready = [value for value in closed if closed[value]]
+        batches.append(closed[min(ready, key=wait)].pop(0))
 
     left = list(samples)
     while left:
-        for _ in range(min(len(left), max(1, ahead - held()))):
+        for _ in range(min(len(left), max(1, ahead - count_samples()))):
             each = left.pop(0)
             value = each.value
-            open_.setdefault(value, [])
+            open_batches.setdefault(value, [])
             weights[value] = weights.get(value, 0.0) + each.cost
-            while not is_by_size and open_[value] and not rules.fits([*open_[value], each]):
+            while not is_by_size and open_batches[value] and not rules.fits([*open_batches[value], each]):
                 close(value)
-            open_[value].append(each)
-            if len(open_[value]) == rules.max_size:
+            open_batches[value].append(each)
+            if len(open_batches[value]) == rules.max_size:
                 close(value)
-        if any(full.values()) and held() >= ahead:
+        if any(closed.values()) and count_samples() >= ahead:
             give()
-    while any(full.values()):
+    while any(closed.values()):
         give()
-    rest = [open_[value] for value in sorted(open_, key=_rank) if open_[value]]
+    rest = [open_batches[value] for value in sorted(open_batches, key=_rank) if open_batches[value]]
     if batch.incomplete == "keep":
         for members in rest:
-            given += _split_whole(members, rules)
+            batches += _split_whole(members, rules)
     elif batch.incomplete == "merge":
-        given += _fill_in_order([each for members in rest for each in members], rules)
-    return given
+        batches += _fill_in_order([each for members in rest for each in members], rules)
+    return batches
 
 
 def _split_whole(members, rules):

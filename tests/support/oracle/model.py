@@ -13,9 +13,10 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
+import wdspec
 from oracle.batching import as_tuple, collate, pack_row
 from oracle.files import Damage
-from oracle.grouping import Measured, Rules, plan_groups, plan_window
+from oracle.grouping import Candidate, Rules, plan_groups, plan_window
 from oracle.samples import (
     RunError,
     SampleError,
@@ -24,8 +25,6 @@ from oracle.samples import (
     lend_generators,
     seed_generators,
 )
-
-import wdspec
 from wdspec.planning.draws import Draws
 from wdspec.planning.keys import key64, random64
 from wdspec.planning.order import Delays, ShardOrder, lanes_of, shuffle_size
@@ -59,7 +58,7 @@ class Model:
         self.topology = Topology.of(self.spec, ranks, workers)
         self._live_calls, self._skip_calls = list(live), list(skips)
         self._live = []
-        self._skipped = set()
+        self._skips = set()
         self._spec_skips = {step for each in self.spec.skip for step in range(each.first, each.last + 1)}
         self._items = []
         self._older = {}
@@ -181,16 +180,19 @@ class Model:
     def _step(self, step):
         for called, shares, after in self._live_calls:
             if called == step:
+                self._check_shares()
                 start = step + after
                 self._live = [each for each in self._live if each[0] < start] + [(start, shares)]
         for called, first, last in self._skip_calls:
+            if called == step and self._pass is not None:
+                raise RunError("steps of a pass cannot be skipped")
             if called == step:
-                self._skipped |= set(range(first, last + 1))
+                self._skips |= set(range(first, last + 1))
         if self.stop_at is not None and step >= self.stop_at:
             return []
         if self.fail_at is not None and step >= self.fail_at:
             raise RunError(f"step {step} would exceed `max_passes`")
-        is_skipped = step in self._spec_skips or step in self._skipped
+        is_skipped = step in self._spec_skips or step in self._skips
         parts = []
         for rank in range(self.topology.ranks):
             if self._pass is not None:
@@ -206,6 +208,17 @@ class Model:
     def slot_kind(self):
         """The class of its slots."""
         return WindowSlot if self.is_windowed else StagedSlot if self.spec.stage is not None else Slot
+
+    def _check_shares(self):
+        """Raise RunError if shares cannot be set (docs/training.md)."""
+        has_limits = any(source.max_passes is not None for source in self.spec.sources)
+        if (
+            self._pass is not None
+            or self.spec.mix.draw == "round_robin"
+            or has_limits
+            or self.spec.stage is not None
+        ):
+            raise RunError("shares cannot be set")
 
     def slot(self, rank, worker):
         """Return slot (c, k)."""
@@ -228,7 +241,7 @@ class Model:
         if self.slot_kind is not old.slot_kind:
             raise NotImplementedError("a change between plain batches, windows and stages")
         self._older = {**old._older, **old._slots}
-        self._skipped = set(old._skipped)
+        self._skips = set(old._skips)
         if self.constant_shares == old.constant_shares:
             self._live = list(old._live)
 
@@ -247,14 +260,14 @@ class Model:
     def _assemble_window(self, given, place):
         spec, (samples, costs) = self.spec, given
         pack = spec.batch.pack
-        made = collate(samples, spec, place) if pack is None else pack_row(samples, pack)
-        if isinstance(made, dict):
-            made["__size__"] = len(costs)
+        item = collate(samples, spec, place) if pack is None else pack_row(samples, pack)
+        if isinstance(item, dict):
+            item["__size__"] = len(costs)
             is_sum = pack is not None or not spec.batch.padded
-            made["__cost__"] = sum(costs) if is_sum else len(costs) * max(costs, default=0)
+            item["__cost__"] = sum(costs) if is_sum else len(costs) * max(costs, default=0)
         if pack is not None and spec.to_tuple is not None:
-            return tuple(made[entry] for entry in spec.to_tuple)
-        return made
+            return tuple(item[entry] for entry in spec.to_tuple)
+        return item
 
 
 def replay(phases, *, ranks=1, workers=0, live=(), skips=()):
@@ -358,17 +371,17 @@ class Stream:
     Args:
         turn, ordinal: where the pass of the slot starts.
         pieces: its samples that keep other sizes than those of the plan.
-        yielded: the ordinals of those that were yielded already.
+        out: the ordinals of those that were yielded already.
         origin: the ordinal from which a run that was resumed reads.
     """
 
-    def __init__(self, model, source, slot, turn=0, ordinal=0, pieces=(), yielded=(), origin=None):
+    def __init__(self, model, source, slot, turn=0, ordinal=0, pieces=(), out=(), origin=None):
         self.reader, self.source, self.slot = model.readers[source.name], source, slot
         self._seed, slots = model.spec.seed, model.topology.slots
         self.order = ShardOrder(self._seed, source.name, len(self.reader.shards), slots, source.order)
         self.size, self.width = model.sizes[source.name]
         self.number_key = key64(self._seed, "transform", source.name, slot)
-        self.pieces, self.yielded = list(pieces), dict.fromkeys(yielded)
+        self.pieces, self.out = list(pieces), dict.fromkeys(out)
         self._begin(turn, ordinal)
         self._origin = ordinal if origin is None else origin
 
@@ -376,7 +389,7 @@ class Stream:
         self._turn, self._start, self._read, self._origin = turn, ordinal, ordinal, ordinal
         _, width = self._sizes_of(ordinal)
         self.lanes = Lanes(self.reader, self.order, self.slot, turn, width)
-        self._held = []
+        self._buffer = []
 
     def _sizes_of(self, ordinal):
         """Return N and the width of a sample of this pass."""
@@ -402,7 +415,7 @@ class Stream:
                 self.lanes.widen(width)
             raw = self.lanes.next()
             if raw is not None:
-                heappush(self._held, (self.release(self._read), self._read, raw))
+                heappush(self._buffer, (self.release(self._read), self._read, raw))
                 self._read += 1
                 continue
             due = self._pop_until(None)  # at the end of a pass, everything
@@ -411,15 +424,15 @@ class Stream:
             barren += self._read == self._start
             if barren > 64:
                 raise RunError(f"{self.reader.name} yields nothing")
-            self.pieces, self.yielded = [], {}
+            self.pieces, self.out = [], {}
             self._begin(self.lanes.next_turn, self._read)
 
     def _pop_until(self, release):
         """Return the next sample that is due and was not yielded before; None if there is none."""
-        while self._held and (release is None or self._held[0][0] < release):
-            _, ordinal, raw = heappop(self._held)
-            if ordinal not in self.yielded:
-                self.yielded[ordinal] = None
+        while self._buffer and (release is None or self._buffer[0][0] < release):
+            _, ordinal, raw = heappop(self._buffer)
+            if ordinal not in self.out:
+                self.out[ordinal] = None
                 return raw, ordinal
         return None
 
@@ -429,18 +442,18 @@ class Stream:
         Args:
             is_alike: whether raw samples are read in the same order.
         """
-        if is_alike and not self.yielded:
+        if is_alike and not self.out:
             return Stream(model, source, self.slot, self._turn, self._start)
         restart, turn = self._find_restart()
         if is_alike:
-            until = (self.release(next(reversed(self.yielded))) >> 20) + 1
+            until = (self.release(next(reversed(self.out))) >> 20) + 1
             kept = [piece for piece in self.pieces if piece.until < until]
             current = (
                 self.pieces[len(kept)] if len(kept) < len(self.pieces) else Piece(0, self.size, self.width)
             )
             pieces = [*kept, current._replace(until=until)]
-            return Stream(model, source, self.slot, self._turn, self._start, pieces, self.yielded, restart)
-        last = next(reversed(self.yielded), -1)
+            return Stream(model, source, self.slot, self._turn, self._start, pieces, self.out, restart)
+        last = next(reversed(self.out), -1)
         return Stream(model, source, self.slot, turn, max(restart, last + 1))
 
     def _find_restart(self):
@@ -448,9 +461,9 @@ class Stream:
 
         A run reads blocks, and may start again at the start of a block before which all samples were yielded.
         """
-        if not self.yielded:
+        if not self.out:
             return self._origin, self._turn_at(self._origin)
-        last = next(reversed(self.yielded))
+        last = next(reversed(self.out))
         if self.size == 1 and not self.pieces:
             return last + 1, self._turn_at(last + 1)
         block, points, at = (
@@ -468,7 +481,7 @@ class Stream:
             wanted = min([wanted, *(piece.until - at for piece in self.pieces if at < piece.until)])
             has_ended = end is not None and at + wanted > end
             at = end if has_ended else at + wanted
-        oldest = next((each for each in range(self._start, at) if each not in self.yielded), at)
+        oldest = next((each for each in range(self._start, at) if each not in self.out), at)
         if has_ended and oldest == at:
             return at, self._turn_at(at, ends=True)
         restart = max(point for point in points if point <= oldest)
@@ -619,13 +632,13 @@ def make_chooser(model):
         if found is None:
             return None
         take = lambda: dict(sample) if is_decoded else reader.finish(raw, number_key, number)  # noqa: E731
-        measured = Measured(*found, take, reader)
-        is_long = not batch.cuts_samples and not Rules(batch).fits([measured])
+        candidate = Candidate(*found, take, reader)
+        is_long = not batch.cuts_samples and not Rules(batch).fits([candidate])
         if is_long and batch.overlong in ("error", "drop"):
             if batch.overlong == "drop":
                 return None
-            raise SampleError("decode", f"{raw.key} costs {measured.cost}")
-        return measured
+            raise SampleError("decode", f"{raw.key} costs {candidate.cost}")
+        return candidate
 
     return choose
 
@@ -775,8 +788,8 @@ class PlainPass:
             return ""
         if spec.stats is not None:
             with open(spec.stats, encoding="utf-8") as file:
-                measured = json.load(file)["sources"].get(reader.name, {})
-            if measured.get("keeping"):
+                measurements = json.load(file)["sources"].get(reader.name, {})
+            if measurements.get("keeping"):
                 return "all"
         return "keys" if reader.is_kept_by_key else ""
 
@@ -840,7 +853,7 @@ class WindowedPass(PlainPass):
     def _plan(self):
         model, topology = self.model, self.model.topology
         is_cut = model.spec.epoch.remainder == "drop"
-        self._planned, steps = {}, []
+        self._batches, steps = {}, []
         choose = make_chooser(model)
         for rank in range(topology.ranks):
             for worker in range(topology.workers):
@@ -851,7 +864,7 @@ class WindowedPass(PlainPass):
                 for window, at in enumerate(range(0, len(found), model.per_slot)):
                     samples = [each for each in found[at : at + model.per_slot] if each is not None]
                     batches += plan_batches(samples, model.spec, keys, window, len(batches))
-                self._planned[rank, worker] = batches
+                self._batches[rank, worker] = batches
                 if is_cut:
                     steps.append(len(batches) * topology.workers + worker)
                 else:
@@ -862,7 +875,7 @@ class WindowedPass(PlainPass):
 
     def take(self, rank, worker, m):
         """Return the samples of the m-th batch of a slot, and what each of them costs."""
-        batches, pack = self._planned[rank, worker], self.model.spec.batch.pack
+        batches, pack = self._batches[rank, worker], self.model.spec.batch.pack
         samples, costs = give(batches[m], pack) if m < len(batches) else ([], [])
         if samples:
             return [{**sample, "__mask__": True} for sample in samples], costs

@@ -1,4 +1,4 @@
-"""The samples of one source: parts merged by key, the selection, what expressions read, and the steps up to a sample."""
+"""The samples of one source: parts that are merged by key, the selection, values of expressions, and the steps."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from unittest import mock
 from zlib import crc32
 
 import numpy as np
-from oracle.files import Damage, format_of, list_shards, read_lookup, read_shard
 
 import wdspec
+from oracle.files import Damage, format_of, list_shards, read_lookup, read_shard
 from wdspec.planning.keys import GOLDEN, MASK, key64, random64
 from wdspec.spec.language.expressions import MISSING, parse_expression
 
@@ -70,7 +70,7 @@ class SourceReader:
         self._keys = _read_keys(source.only_keys, source.base)
         self._exclude = _read_keys(source.exclude, source.base)
         self._own: dict[int, list[Any]] = {}
-        self._merged: dict[int, list[Any]] = {}
+        self._parts: dict[int, list[Any]] = {}
         self._find_needed()
 
     def _find_needed(self):
@@ -82,7 +82,8 @@ class SourceReader:
         self._early, self._late = ([], required) if may_be_added else (required, [])
         self._only = None
         delivered = spec.to_tuple or spec.fields
-        if delivered and not may_be_added and source.select is None and source.expect is None:
+        checks = source.expect is not None and source.expect.fields
+        if delivered and not may_be_added and source.select is None and not checks:
             measured = [*spec.measured_fields, *source.selecting_fields(spec.costs)]
             self._only = {name for entry in [*delivered, *measured] for name in entry.split(";")}
 
@@ -112,13 +113,13 @@ class SourceReader:
 
     def parts(self, shard):
         """Return a `Part` or a `Damage` for each entry of a shard; what damage ends comes last."""
-        if shard not in self._merged:
-            self._merged[shard] = self._merge(shard)
-        return self._merged[shard]
+        if shard not in self._parts:
+            self._parts[shard] = self._merge(shard)
+        return self._parts[shard]
 
     def _merge(self, shard):
         name, _ = self.shards[shard]
-        merged: list[Any] = []
+        parts: list[Any] = []
         partners = []
         for join, shards in zip(self.source.join, self._partners, strict=True):
             partner_name, path = shards[shard]
@@ -131,10 +132,10 @@ class SourceReader:
         is_over = False
         for raw in self.own(shard):
             if isinstance(raw, Damage):
-                merged.append(raw)
+                parts.append(raw)
                 continue
             if is_over:
-                merged.append(Damage(raw.key))
+                parts.append(Damage(raw.key))
                 continue
             part = Part(raw.key, name, dict(raw.files))
             try:
@@ -145,12 +146,12 @@ class SourceReader:
                         self._look_up(part, lookup, table)
             except _FatalError:
                 is_over = True
-                merged.append(Damage(raw.key))
+                parts.append(Damage(raw.key))
             except SampleError:
-                merged.append(Damage(raw.key))
+                parts.append(Damage(raw.key))
             else:
-                merged.append(part)
-        return merged
+                parts.append(part)
+        return parts
 
     def _join(self, part, partner):
         other, join = partner.find(part.key), partner.join
@@ -240,7 +241,10 @@ class SourceReader:
                 if text is not None and not is_in_subset(text, source.subset.part, source.subset.seed):
                     return False
             if source.where is not None and by_value:
-                return bool(self._evaluate(part, [source.where], in_selection=True, absent=(True,))[0])
+                found = self._evaluate(part, [source.where], in_selection=True, absent=(True,))[0]
+                if isinstance(found, np.ndarray):
+                    raise SampleError("decode", "`where` is an array")
+                return bool(found)
         except SampleError as error:
             self.skip_or_raise(error)
             return False
@@ -362,6 +366,8 @@ class SourceReader:
             return {"width": width, "height": height, "pixels": width * height, "aspect": width / height}[
                 rest[0]
             ]
+        if ending == "npy" and rest == ("length",) and isinstance(data, bytes):
+            return _npy_length(data)
         if rest in (("seconds",), ("bucket",)):
             raise NotImplementedError(f"`{rest[0]}` in an expression")
         return _walk(self._decode(name, suffix, data), rest, optional)
@@ -457,8 +463,8 @@ class SourceReader:
         for name, stored in fields.items():
             suffix = part.suffixes.get(stored, stored)
             sample[name] = None if stored is None else self._decode(name, suffix, part.files[stored])
-        if self.source.expect is not None or self.source.scale is not None:
-            raise NotImplementedError("`expect` and `scale`")
+        if self.source.scale is not None:
+            raise NotImplementedError("`scale`")
         source, spec = self.source, self.spec
         number = random64(number_key, ordinal)
         with lend_generators(number ^ _GLOBALS), provide_sample_rng(number, part.url):
@@ -468,11 +474,20 @@ class SourceReader:
                 for call in source.map:
                     sample = self._call(call, sample)
                 sample = {**sample, **deepcopy(source.tags)}
+                self._check_expectations(sample)
                 for call in spec.map:
                     sample = self._call(call, sample)
+            except SampleError:
+                raise
             except Exception as error:
                 raise SampleError("map", str(error)) from error
         return self._project(sample)
+
+    def _check_expectations(self, sample):
+        expected = {} if self.source.expect is None else self.source.expect.fields
+        for name, each in expected.items():
+            if name not in sample or not _is_as_expected(sample[name], each):
+                raise SampleError("decode", f"`{name}` of {sample['__key__']} is not as `expect` says")
 
     def _call(self, call, sample):
         function = build_function(call, self.spec.folder)
@@ -607,6 +622,43 @@ def _image_size(data):
         raise SampleError("decode", str(error)) from error
 
 
+def _npy_length(data):
+    file = io.BytesIO(data)
+    try:
+        np.lib.format.read_magic(file)
+        return np.lib.format.read_array_header_1_0(file)[0][0]
+    except ValueError as error:
+        raise SampleError("decode", str(error)) from error
+
+
+def _is_as_expected(value, expected):
+    kinds = {"int": int, "float": float, "bool": bool, "str": str, "bytes": bytes, "dict": dict, "list": list}
+    if expected.type is not None:
+        kind = str(value.dtype).removeprefix("torch.") if hasattr(value, "dtype") else None
+        is_plain = isinstance(value, kinds.get(expected.type, ())) and (
+            expected.type == "bool"
+        ) >= isinstance(value, bool)
+        if kind != expected.type and not is_plain:
+            return False
+    if expected.shape is not None:
+        shape = getattr(value, "shape", None)
+        if shape is None or len(shape) != len(expected.shape):
+            return False
+        if not all(bounds.hold(side) for bounds, side in zip(expected.shape, shape, strict=True)):
+            return False
+    if expected.length is not None and not (hasattr(value, "__len__") and expected.length.hold(len(value))):
+        return False
+    if expected.classes is not None:
+        allowed = range(expected.classes) if isinstance(expected.classes, int) else expected.classes
+        if isinstance(value, bool) or not isinstance(value, (int, str)) or value not in allowed:
+            return False
+    if expected.range is not None:
+        if isinstance(value, (str, bytes)) or not np.size(value):
+            return not isinstance(value, (str, bytes))
+        return expected.range.hold(float(np.min(value))) and expected.range.hold(float(np.max(value)))
+    return True
+
+
 def _takes(name, ending):
     if name == "raw" or ":" in name:
         return True
@@ -637,7 +689,9 @@ def _decode_as(chosen, data):
 
         array = np.asarray(Image.open(io.BytesIO(data)).convert(_IMAGE_MODES[chosen])).copy()
         return array.transpose(2, 0, 1).copy() if chosen.startswith("torch") else array
-    known = {*"mp msg msgpack cbor pth safetensors torch_safetensors pickle pkl pyd tb ten tenbin".split()}
+    known = {
+        *("mp", "msg", "msgpack", "cbor", "pth", "safetensors", "torch_safetensors", "pickle", "pkl", "pyd")
+    }
     if chosen in known or "+" in chosen or chosen in ("pil", "rgb", "torchrgb", "audio", "video"):
         raise NotImplementedError(f"the decoder {chosen}")
     return data
