@@ -17,12 +17,6 @@ import wdspec
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 RECORDS = record.load_records()
 BY_NAME = {case.name: case for case in CASES}
-UNMODELLED = ("expect", "expect, type", "expect, broken", "expect, window")
-DIFFERENT = {
-    "broken, pack": "the model decodes an array to measure it, the program reads its header",
-    "where of an array": "neither the model nor the program refuses it",
-}
-"""Name of a case -> why the model gives something else than the program."""
 FAST = ("plain", *FEATURES)
 OBSERVED = ("steps", "len", "ends", "states", "returned", "error", "refused")
 NEVER_STATED = frozenset(
@@ -114,10 +108,8 @@ def test_a_run_resumes_exactly_on_every_topology(name, folder):
 @pytest.mark.parametrize("name", cases_and_speed(BY_NAME))
 def test_the_model_gives_what_was_recorded(name, folder):
     case, written = BY_NAME[name], RECORDS[name]
-    if "refused" in written or name in UNMODELLED:
-        pytest.skip("refused, or not in the model")
-    if name in DIFFERENT:
-        pytest.xfail(DIFFERENT[name])
+    if "refused" in written:
+        pytest.skip("refused")
     try:
         found = record.model_steps(record.model_of(case), record.STEPS)
     except RunError:
@@ -130,8 +122,6 @@ def test_the_model_gives_what_was_recorded(name, folder):
 @pytest.mark.parametrize("name", [case.name for case in CASES if case.legs])
 def test_the_model_gives_what_was_recorded_after_each_change(name, folder):
     case, written = BY_NAME[name], RECORDS[name]
-    if name in UNMODELLED:
-        pytest.skip("not in the model")
     for leg in case.legs:
         after = written.get("legs", {}).get(leg.name)
         if after is None or "refused" in after or "error" in after:
