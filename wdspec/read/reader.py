@@ -12,6 +12,7 @@ from typing import Any
 
 from wdspec.base.errors import UsageError
 from wdspec.fields import memory
+from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.keys import key64
 from wdspec.planning.passes import WindowedPass, WindowPlace
 from wdspec.planning.past import Changes, Past
@@ -78,6 +79,8 @@ class Reader:
         """The shares that were set, by which batches are drawn, and earlier specs."""
         tables = (each for each in self._sources if each.plan.shards[0].text.endswith(TABLE_SUFFIXES))
         is_plain = plan.batching.batched and not self._needs_samples and plan.finite is None
+        if plan.finite is None:
+            self._usual: Draws | ScheduledDraws = plan.draws()
         self._stream = RowStream if is_plain and any(map(may_keep_rows, tables)) else SourceStream
         self._table = dict(table or {})
         """The states of slots that are not open."""
@@ -236,21 +239,26 @@ class Reader:
             self._table = table
             self.__dict__.pop("_readings", None)
         self.changes = changes
-        self._readings.segments = changes.segments
-        if self._stage is None and self._planner is None:  # sections choose their draws themselves
-            draws = self.plan.with_shares(changes.segments).draws()
-            self._readings.now = self._readings.now._replace(draws=draws)
-            for mixture in self._mixtures.values():
-                mixture.draw_by(draws)
+        if self._has_sections:
+            self._readings.segments = changes.segments
+            return
+        self._usual = self.plan.with_shares(changes.segments).draws()
+        for mixture in self._mixtures.values():
+            mixture.draw_by(self._usual)
 
     def close(self) -> None:
         """Close all open shards, forget the slots, and return the memory of batches."""
         self.restore({})
         self.rows.pool.clear()
 
+    @property
+    def _has_sections(self) -> bool:
+        """Whether slots read sections that are drawn as they began: windows, and inputs of a stage."""
+        return self._stage is not None or self._planner is not None
+
     @cached_property
     def _readings(self) -> Readings:
-        """By which plans the mix is read."""
+        """By which plans sections are read."""
         spec, plan = self._spec, self.plan
         names, counts = (
             [source.name for source in plan.sources],
@@ -260,7 +268,7 @@ class Reader:
         def segment(live: LiveShares) -> ScheduleSegment:
             return live_segments(spec, names, [live], lambda source: counts.get(source.name, 0))[0]
 
-        now = Reading(math.inf, plan, self._sources, plan.draws(), segment)
+        now = Reading(math.inf, plan, self._sources, self._usual, segment)
         return Readings([self._reading_of(past) for past in self.changes.past], now)
 
     def _reading_of(self, past: Past) -> Reading:
@@ -297,19 +305,35 @@ class Reader:
                 )
             size = 1 if planner is not None else finite.per_slot
             return Padding(slot, size, finite.last_batch(rank, worker), first, self._sources)
+        if not self._has_sections:
+            slot = self._open_mixture(rank, worker, state, self._sources, self._usual)
+            return Columns(slot) if self._stream is RowStream else slot
         inner, places = split_places(state, (stage is not None) + (planner is not None))
         begun = self._readings.resume(worker, next((each for each in places if each.ordinal), StreamState()))
         slot, draws = self._draw(rank, worker, inner, places, begun)
-        if planner is not None:
+        if planner is None:
+            return slot
 
-            def reopen(state: bytes, begun: Begun) -> Slot[Any]:
-                inner, places = split_places(state, stage is not None)
-                reopened, drawing = self._draw(rank, worker, inner, places, begun)
-                draws.mixture = drawing.mixture
-                return reopened
+        def reopen(state: bytes, begun: Begun) -> Slot[Any]:
+            inner, places = split_places(state, stage is not None)
+            reopened, drawing = self._draw(rank, worker, inner, places, begun)
+            draws.mixture = drawing.mixture
+            return reopened
 
-            slot = self._plan_windows(slot, places[-1], rank, worker, draws, reopen)
-        return Columns(slot) if self._stream is RowStream else slot
+        return self._plan_windows(slot, places[-1], rank, worker, draws, reopen)
+
+    def _open_mixture(
+        self,
+        rank: int,
+        worker: int,
+        state: bytes | None,
+        sources: Sequence[LiveSource],
+        draws: Draws | ScheduledDraws,
+    ) -> Mixture[Any]:
+        """Return the endless samples of slot (c, k)."""
+        mixture: Mixture[Any] = Mixture(self.plan, sources, draws, rank, worker, state, self._stream)
+        self._mixtures[self.plan.topology.slot(rank, worker)] = mixture
+        return mixture
 
     def _draw(
         self, rank: int, worker: int, state: bytes | None, places: Sequence[StreamState], begun: Begun
@@ -317,10 +341,7 @@ class Reader:
         """Return the samples of slot (c, k), after a stage if there is one, and what draws them."""
         plan, stage, planner = self.plan, self._stage, self._planner
         number, reading = plan.topology.slot(rank, worker), begun.reading
-        mixture: Mixture[Any] = Mixture(
-            plan, reading.sources, reading.draws, rank, worker, state, self._stream
-        )
-        self._mixtures[number] = mixture
+        mixture = self._open_mixture(rank, worker, state, reading.sources, reading.draws)
         draws = SectionDraws(self._readings, mixture, worker)
         if stage is None:
             return mixture, draws
