@@ -191,7 +191,9 @@ class _Reader:
             case ast.Compare(left=left, ops=ops, comparators=others) if all(
                 isinstance(op, _COMPARISONS) for op in ops
             ):
-                rest = (f" {_sign(op)} {self.read_node(other)}" for op, other in zip(ops, others, strict=True))
+                rest = (
+                    f" {_sign(op)} {self.read_node(other)}" for op, other in zip(ops, others, strict=True)
+                )
                 return f"({self.read_node(left)}{''.join(rest)})"
             case ast.List(elts=elements) | ast.Tuple(elts=elements):
                 if not all(isinstance(each, (ast.Constant, ast.Name, ast.UnaryOp)) for each in elements):
