@@ -1,10 +1,11 @@
 """`Windows`, a part of a slot: batches that are planned from windows of samples, by what these cost or have in common.
 
 The part reads a window of raw samples, measures them by their headers, and plans batches of them
-(`planning/windows.py`). It decodes the samples of a batch when the batch is requested, or all samples of a window before
-that if they are measured by fields that `map` sets. A window starts where the last one ended, so a state is the state of the part below before the window, the number of the window, the turn at which it
-was begun, and how many of its batches were given. A resumed run reads and measures the window again, and decodes only
-the samples of the batches that remain.
+(`planning/windows.py`). It decodes the samples of a batch when the batch is requested. Samples that are measured by
+fields that `map` sets are decoded and mapped before, so a window of finished samples is kept. A window starts where the
+last one ended, so a state is the state of the part below before the window, the number of the window, the turn at which
+it was begun, and how many of its batches were given. A resumed run reads and measures the window again, and decodes
+only the samples of the batches that remain, or again all of them.
 """
 
 from __future__ import annotations

@@ -297,6 +297,10 @@ def find_scaled(text: str, named: Mapping[str, str]) -> Iterator[ScaledValue]:
     nodes: list[ast.AST] = [_parse(text).body]
     while nodes:
         node = nodes.pop()
+        if isinstance(node, ast.Name) and node.id in named:
+            others = {name: other for name, other in named.items() if name != node.id}
+            yield from find_scaled(named[node.id], others)
+            continue
         if not isinstance(node, ast.BinOp) or not isinstance(node.op, (ast.Mult, ast.Div)):
             nodes += ast.iter_child_nodes(node)
             continue
