@@ -493,6 +493,7 @@ def held_media(composition: Composition) -> Findings:
     "dataset:\n  - {shards: a.tar, extensions: txt}\n",
     good="batch: {cost: txt.length, max_cost: 4096, collate: {txt: pad}}\nmap: {txt: 'mylib.text:encode'}\n"
     "dataset:\n  - {shards: a.tar, extensions: txt}\n",
+    warns_at_load=True,
 )
 def scaled_measures(composition: Composition) -> Findings:
     """Products and quotients of fields that `map` sets and numbers, which were estimates before."""
