@@ -104,7 +104,8 @@ def needs_samples(spec: Spec, source: Source) -> bool:
     """Whether samples must be read and decoded to know which of them are dropped."""
     batch = spec.batch
     is_by_function = batch is not None and batch.is_by_function
-    return spec.stage is not None or is_by_function or source.drops_samples
+    is_after_map = bool(spec.fields_after_map(source))
+    return spec.stage is not None or is_by_function or is_after_map or source.drops_samples
 
 
 class TracedSample(NamedTuple):

@@ -1,10 +1,11 @@
 """`Windows`, a part of a slot: batches that are planned from windows of samples, by what these cost or have in common.
 
 The part reads a window of raw samples, measures them by their headers, and plans batches of them
-(`planning/windows.py`). It decodes the samples of a batch when the batch is requested. A window starts where the last
-one ended, so a state is the state of the part below before the window, the number of the window, the turn at which it
-was begun, and how many of its batches were given. A resumed run reads and measures the window again, and decodes only
-the samples of the batches that remain.
+(`planning/windows.py`). It decodes the samples of a batch when the batch is requested. Samples that are measured by
+fields that `map` sets are decoded and mapped before, so a window of finished samples is kept. A window starts where the
+last one ended, so a state is the state of the part below before the window, the number of the window, the turn at which
+it was begun, and how many of its batches were given. A resumed run reads and measures the window again, and decodes
+only the samples of the batches that remain, or again all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 from wdspec.base.errors import FieldError, ShardError, UsageError, WdspecError
 from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.decode import one_line
-from wdspec.fields.measures import Measures, Reader
+from wdspec.fields.measures import FINISHED, Measures, Reader
 from wdspec.fields.samples import MAX_LAYOUTS
 from wdspec.planning import windows
 from wdspec.planning.keys import key64
@@ -36,8 +37,9 @@ from wdspec.read.sections import Begun, SectionDraws
 from wdspec.read.slot import Part, Slot
 from wdspec.read.source import StreamState
 from wdspec.read.transform import LiveSource, Process, Sample, SourceParts
+from wdspec.spec.language.after_map import describe_held_media
 from wdspec.spec.language.batch import Batch, Packing
-from wdspec.spec.language.expressions import parse_expression, parse_together
+from wdspec.spec.language.expressions import PathBeforeMap, parse_expression, parse_together
 from wdspec.spec.spec import Spec
 
 log = logging.getLogger("wdspec")
@@ -99,7 +101,7 @@ class _Meter:
 
     def __init__(self, planner: WindowPlanner, parts: SourceParts, is_finished: bool = False) -> None:
         batch, pack, self._text = planner.batch, planner.batch.pack, planner.cost
-        self._parts, self._is_finished = parts, is_finished
+        self._parts, self._is_finished, transform = parts, is_finished, parts.transform
         self.function = None
         if self._text is not None and batch.is_by_function:
             self.function = import_function(self._text, "batch.cost", planner.folder)
@@ -113,13 +115,16 @@ class _Meter:
             texts += [batch.balance or "0", batch.group_by or "none"]
             expression = parse_together(texts, planner.costs)
         self._evaluate = None if expression.source == "v0" else expression.evaluate
+        read = frozenset(str(path[0]) for path in expression.paths if not isinstance(path, PathBeforeMap))
+        self.after_map = read & transform.set_fields
+        """The fields that are read from samples after `map`, if these are not finished anyway."""
         self._measure = Measures(
-            parts.transform.fields,
+            transform.fields,
             expression.paths,
             expression.optional,
-            parts.transform.tags,
+            transform.tags,
             not batch.cuts_samples,
-            is_finished,
+            None if is_finished else self.after_map,
         )
         self._limits, self._balance = tuple(batch.limits), batch.balance
         self._multiple = pack.pad_to_multiple_of if pack else 1
@@ -128,6 +133,11 @@ class _Meter:
         needs_more = batch.limits or batch.balance is not None or self._multiple > 1
         self._quick = 0 if needs_more else min(self._rules.capacity, _LIMIT)
         """An integer cost up to this needs no further check."""
+
+    @property
+    def decodes_first(self) -> bool:
+        """Whether samples are decoded before they are measured."""
+        return self.function is not None or self._parts.transform.select is not None or bool(self.after_map)
 
     def chooser(self, budget: Budget, process: Process) -> Callable[..., Any]:
         """Return the function from raw samples (and, with `_keep`, decoded ones) to `Candidate`s.
@@ -139,9 +149,13 @@ class _Meter:
         later = Finish(None if process is _keep else process, budget, drops, self._is_finished)
         done = Finish(None, budget, is_counted=self._is_finished)
         is_plain, function = self._is_plain, self.function
-        most = self._quick
+        most, needs_finished = self._quick, self._is_finished or bool(self.after_map)
 
-        def study(names: tuple[str, ...]) -> tuple[Reader, Finish]:
+        def study(names: tuple[str, ...], sample: Sample | None) -> tuple[Reader, Finish]:
+            held = self._parts.transform.fields.media.intersection(sample or ()) if needs_finished else ()
+            if held:
+                problem = describe_held_media(min(held), self._parts.open.source, self._is_finished)
+                raise UsageError("; ".join(problem))
             if len(layouts) > MAX_LAYOUTS:
                 layouts.clear()
             read, is_whole = self._measure.study(names, self._evaluate, _ABSENT)
@@ -150,8 +164,8 @@ class _Meter:
 
         def weigh(raw: Sample, ordinal: int, sample: Sample | None) -> Candidate | None:
             names = tuple(raw)
-            read, finish = layouts.get(names) or study(names)
-            found = read(raw)
+            read, finish = layouts.get(names) or study(names, sample)
+            found = read({**raw, FINISHED: sample} if needs_finished else raw)
             if found is _ABSENT:
                 budget.dropped["missing"] += 1
                 return None
@@ -246,12 +260,12 @@ class WindowPlanner:
 
     def decodes_first(self, parts: SourceParts) -> bool:
         """Whether the samples of a source are decoded before they are measured."""
-        return self.batch.is_by_function or parts.transform.select is not None
+        return _Meter(self, parts).decodes_first
 
     def choose(self, parts: SourceParts, budget: Budget, process: Process) -> Process:
         """Return the function from raw samples of a source to `Candidate`s, in place of decoding them."""
         meter = _Meter(self, parts)
-        if not self.decodes_first(parts):
+        if not meter.decodes_first:
             return meter.chooser(budget, process)
         choose = meter.chooser(budget, _keep)
 
@@ -339,6 +353,8 @@ def _cutting(finish: Finish, length: int, start: int, stop: int, pack: Packing) 
         sample = raw if finish.process is None else finish.process(raw, ordinal)
         if sample is None:
             return None
+        if finish.process is None and not finish.is_counted:
+            budget.delivered += 1
         cut = dict(sample)
         for name in pack.fields:
             if name in sample and len(sample[name]) != length:
@@ -415,7 +431,8 @@ def _check(value: Any, text: str | None, least: float = 1e-12) -> None:
     """Raise FieldError for a cost that is not a number of the right size."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= _LIMIT:
         return
-    what = f"{value!r:.40}" if isinstance(value, (int, float)) else f"a {type(value).__name__}, {value!r:.40}"
+    written = f"{' '.join(repr(value).split()):.40}"
+    what = written if isinstance(value, (int, float)) else f"a {type(value).__name__}, {written}"
     raise FieldError(
         f"`{text}` is {what}; it must be a finite number {'above 0' if least else 'of at least 0'}"
     )

@@ -25,7 +25,7 @@ from wdspec.spec.language.effects import (
     declared_keys,
 )
 from wdspec.spec.language.expect import Expectations
-from wdspec.spec.language.expressions import parse_expression
+from wdspec.spec.language.expressions import PathBeforeMap, parse_expression
 from wdspec.spec.language.joins import Joins, Lookups
 from wdspec.spec.language.locations import (
     AIStoreOrNone,
@@ -57,6 +57,7 @@ from wdspec.spec.language.samples import (
     RenameTargets,
     Scale,
     StageOrNone,
+    fields_set_by,
 )
 from wdspec.spec.language.selection import Repeat, SubsetOrNone
 from wdspec.spec.language.steps import SkippedSteps, StepRanges
@@ -526,11 +527,18 @@ class Spec(Discreet):
         batch = self.batch
         if batch is None or not batch.has_windows:
             return ()
-        texts = [*batch.limits, *filter(None, (batch.balance, batch.group_by))]
-        if batch.cost is not None and not batch.is_by_function:
-            texts.append(batch.cost)
         packed = () if batch.pack is None else batch.pack.fields
+        texts = batch.expressions
         return (*packed, *(field for text in texts for field in parse_expression(text, self.costs).fields))
+
+    def fields_after_map(self, source: Source) -> frozenset[str]:
+        """The fields that `batch` measures after `map` in a source: those that it sets, or all with a `stage`."""
+        batch = self.batch
+        if batch is None or not batch.has_windows:
+            return frozenset()
+        paths = (path for text in batch.expressions for path in parse_expression(text, self.costs).paths)
+        read = frozenset(str(path[0]) for path in paths if not isinstance(path, PathBeforeMap))
+        return read if self.stage is not None else read & fields_set_by(source.map, source.tags, self.map)
 
     def etl_of(self, source: Source) -> Etl | None:
         """The ETL of AIStore through which a source is read: its own, or that of the spec unless the source turns it

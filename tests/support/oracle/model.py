@@ -625,7 +625,7 @@ def make_chooser(model):
     batch = model.spec.batch
 
     def choose(reader, raw, number_key, number):
-        is_decoded = batch.is_by_function or reader.source.select is not None
+        is_decoded = batch.is_by_function or reader.source.select is not None or reader.measures_after_map
         sample = None
         if is_decoded:
             sample = reader.finish(raw, number_key, number)

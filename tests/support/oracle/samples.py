@@ -24,7 +24,7 @@ import torch
 import wdspec
 from oracle.files import Damage, format_of, list_shards, read_lookup, read_shard
 from wdspec.planning.keys import GOLDEN, MASK, key64, random64
-from wdspec.spec.language.expressions import MISSING, parse_expression
+from wdspec.spec.language.expressions import MISSING, PathBeforeMap, parse_expression
 
 
 class RunError(Exception):
@@ -331,15 +331,41 @@ class SourceReader:
             fields = {name: file for name, file in fields.items() if name in needed}
         return fields
 
-    def _evaluate(self, part, texts, *, in_selection=False, absent, named=True):
-        """Return the values of expressions over a raw sample; `absent` if `missing: skip` leaves the sample out."""
+    @property
+    def measures_after_map(self):
+        """Whether an expression of `batch` reads a field that `map` sets, outside of `before_map(…)`."""
+        texts = [text for text in _measures(self.spec.batch) if text is not None]
+        paths = {path for text in texts for path in parse_expression(text, self.spec.costs).paths}
+        return any(self._is_after_map(path) for path in paths)
+
+    def _is_after_map(self, path):
+        own = {name for call in self.source.map for name in _sets(call)} - set(self.source.tags)
+        later = {name for call in self.spec.map for name in _sets(call)}
+        return path[0] in own | later and not isinstance(path, PathBeforeMap)
+
+    def _evaluate(self, part, texts, *, in_selection=False, absent, named=True, sample=None):
+        """Return the values of expressions over a raw sample; `absent` if `missing: skip` leaves the sample out.
+
+        Args:
+            sample: the finished sample, from which fields are read that `map` sets.
+        """
         fields = self.arrange(part, in_selection)
         if fields is None:
             return absent
         values = []
         for text in texts:
             expression = parse_expression(text, self.spec.costs if named else {})
-            read = [self._value(part, fields, path, path in expression.optional) for path in expression.paths]
+            read = []
+            for path in expression.paths:
+                optional = path in expression.optional
+                if sample is None or not self._is_after_map(path):
+                    read.append(self._value(part, fields, path, optional))
+                elif path[0] in sample:
+                    read.append(_walk(sample[path[0]], path[1:], optional))
+                elif optional:
+                    read.append(MISSING)
+                else:
+                    raise SampleError("decode", f"{part.key} has no `{path[0]}` after `map`")
             try:
                 values.append(expression.evaluate(*read))
             except Exception as error:
@@ -417,16 +443,9 @@ class SourceReader:
             sample: the sample itself, if it was decoded for the cost.
         """
         pack = batch.pack
-        text = batch.cost
-        if text is None:
-            text = "1" if pack is None else f"fields[{pack.fields[0]!r}].length"
-        texts = [
-            "1" if batch.is_by_function else text,
-            *batch.limits,
-            batch.balance or "0",
-            batch.group_by or "none",
-        ]
-        found = self._evaluate(part, texts, absent=None)
+        cost, *limits, balance, group_by = _measures(batch)
+        texts = [cost or "1", *limits, balance or "0", group_by or "none"]
+        found = self._evaluate(part, texts, absent=None, sample=sample)
         if found is None:
             return None
         cost, *sums, weight, value = found
@@ -521,6 +540,20 @@ class SourceReader:
                     raise SampleError("decode", f"the sample has no `{entry}`")
                 kept[entry.split(";")[0]] = None
         return kept
+
+
+def _sets(call):
+    return [call.field] if call.field is not None else call.sets or ()
+
+
+def _measures(batch):
+    """The expressions of `cost`, `limits`, `balance` and `group_by`; None where there is none."""
+    cost = batch.cost
+    if batch.is_by_function:
+        cost = None
+    elif cost is None and batch.pack is not None:
+        cost = f"fields[{batch.pack.fields[0]!r}].length"
+    return [cost, *batch.limits, batch.balance, batch.group_by]
 
 
 class _FatalError(SampleError):
