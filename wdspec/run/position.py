@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,9 +13,12 @@ from wdspec.planning.plan import SourcePlan
 from wdspec.planning.shares import LiveShares, shares_as_text, shares_from_text
 from wdspec.read.slot import with_shares
 from wdspec.read.source import StreamState, pack_slot, unpack_slot
+from wdspec.run.received import Received, resume_received
+from wdspec.run.received import encode as encode_amounts
 from wdspec.run.run import Run
 from wdspec.run.state import (
     FORMAT,
+    TOTALS,
     VERSION,
     State,
     check_undamaged,
@@ -43,12 +46,19 @@ class Position:
     """The shares set at run time: the current ones, and later ones."""
     skipped: StepRanges = field(default_factory=StepRanges)
     """Earlier steps that were skipped, and later ones that the training loop (not the spec) has set to be skipped."""
+    received: Received | None = None
+    """What was received before that step; None if it follows from the position."""
 
-    def to_state(self, run: Run) -> State:
-        """Return the state of a rank, as JSON values."""
+    def to_state(self, run: Run, removed: Sequence[str] = ()) -> State:
+        """Return the state of a rank, as JSON values.
+
+        Args:
+            run: what the rank reads.
+            removed: sources that were received and are not in the spec any more.
+        """
         state = {
             "format": FORMAT,
-            "version": version_of(run.state_names),
+            "version": version_of(run.state_names, self.received is not None),
             "batch": self.step,
             "given": self.items_given,
             "items": run.items_per_step,
@@ -61,7 +71,15 @@ class Position:
             "shares": shares_as_text(self.shares),
             "skip": self.skipped.as_text(),
         }
-        return {**state, "ranks": entries_of(run, self.slot_states, stamp(state))}
+        if removed and self.received is not None:
+            state["removed"] = [*removed]
+        entries = entries_of(run, self.slot_states, stamp(state))
+        names = [*(source.name for source in run.plan.sources), *removed]
+        for rank, amounts in (self.received or {}).items():
+            if amounts is not None:
+                known = {name: run.nothing_of(name) for name in names} | amounts
+                entries[str(rank)] += TOTALS + encode_amounts(names, known)
+        return {**state, "ranks": entries}
 
     @classmethod
     def from_state(
@@ -91,7 +109,8 @@ class Position:
         _check_fits(state, run, before, now, allow_changed)
         shares = _live_shares(state, run, before, now)
         slots = _resume_slots(state, run, before, now, reads, shares)
-        return cls(state["batch"], state["given"], slots, shares, skipped_steps(state))
+        received = resume_received(state, run, before)
+        return cls(state["batch"], state["given"], slots, shares, skipped_steps(state), received)
 
 
 def entries_of(run: Run, table: Mapping[int, bytes], stamped: str) -> dict[str, str]:
