@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import click
@@ -170,14 +171,14 @@ def _find_states(value: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any
 
 def _blocks(title: str, state: dict[str, Any]) -> Iterator[Block]:
     yield Table((), list(_summary(state)), title)
-    columns = {
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
         "source": lambda each: each["source"],
         "share": lambda each: each["share"],
-        "samples received>": lambda each: number(each["samples"]),
+        "samples received>": partial(_amount, "samples"),
     }
     for key in ("cost", "tokens"):
         if any(each[key] is not None for each in state["sources"]):
-            columns[f"{key}>"] = lambda each, key=key: number(each[key])
+            columns[f"{key}>"] = partial(_amount, key)
     if not state["is_pass"]:
         columns |= {
             "read or dropped in a slot, least>": lambda each: number(each["least"]),
@@ -187,6 +188,10 @@ def _blocks(title: str, state: dict[str, Any]) -> Iterator[Block]:
     yield table_of(state["sources"], columns, "sources")
     if state["is_pass"]:
         yield "Slots of a pass have no state: their positions follow from the batch."
+
+
+def _amount(key: str, source: dict[str, Any]) -> str:
+    return "unknown" if source[key] is None else number(source[key])
 
 
 def _summary(state: dict[str, Any]) -> Iterator[Row]:
@@ -205,10 +210,9 @@ def _summary(state: dict[str, Any]) -> Iterator[Row]:
         f"`elastic: {{ranks: {all_ranks}, workers: {state['elastic']['workers']}}}` in the spec",
     )
     yield "version", str(state["version"])
-    yield "batch", f"{state['batch'] - skipped:,} global batches yielded"
-    of_ranks = f"of canonical ranks {describe_ranks(held, all_ranks)}" if not has_all else "of all ranks"
-    samples = "unknown" if state["samples"] is None else f"{pluralize(state['samples'], 'sample')} {of_ranks}"
-    yield "received", samples
+    samples = "" if state["samples"] is None else f", {pluralize(state['samples'], 'sample')}"
+    of_ranks = "" if has_all or not samples else f" by canonical ranks {describe_ranks(held, all_ranks)}"
+    yield "batch", f"{state['batch'] - skipped:,} global batches yielded{samples}{of_ranks}"
     if skipped:
         yield "skipped", f"{skipped:,} more: {_steps(state['skipped'])}"
     if state["to_skip"]:
