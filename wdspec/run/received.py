@@ -21,6 +21,7 @@ import struct
 from array import array
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 from wdspec.planning.draws import Draws, ScheduledDraws
@@ -263,10 +264,11 @@ def received_in(state: Mapping[str, Any]) -> Received:
     live = json.loads(state["shares"])
     for rank in ranks_of(state):
         found[rank] = read_totals(state, rank)
-        if found[rank] is None and state["batch"] == 0:
+        if found[rank] is None and not state["batch"] and not state["given"]:
             found[rank] = {}
         elif found[rank] is None and all(start > state["batch"] for start, _ in live):
-            found[rank] = follow(order, sections, rank, state["batch"], skipped)
+            is_given = rank % state["items"] < state["given"]
+            found[rank] = follow(order, sections, rank, state["batch"] + is_given, skipped)
     return found
 
 
@@ -287,7 +289,8 @@ def resume_received(state: Mapping[str, Any], run: Run, before: Mapping[str, Any
         return None
     held = {str(rank): state["ranks"][str(rank)] for rank in run.canonical_ranks}
     found = received_in({**state, "ranks": held})
-    if "pass" in before and not is_stored and state["batch"] and not run.follows_position:
+    is_begun = state["batch"] or state["given"]
+    if "pass" in before and not is_stored and is_begun and not run.follows_position:
         return dict.fromkeys(run.canonical_ranks)
     names = {source.name for source in run.plan.sources}
     return {
@@ -302,15 +305,18 @@ class Receipts:
     Args:
         run: what it receives.
         step: J of the step to start with.
+        given: its items that were yielded already.
         received: what was received before; None if it follows from the position.
         is_stored: whether a state has to say it, even where it would follow from the position.
     """
 
-    def __init__(self, run: Run, step: int, received: Received | None, is_stored: bool = False) -> None:
+    def __init__(
+        self, run: Run, step: int, given: int, received: Received | None, is_stored: bool = False
+    ) -> None:
         self._run = run
         self._is_stored = is_stored or received is not None
-        if received is None and run.counts_steps and step:
-            received = {rank: self._follow(rank, step) for rank in run.canonical_ranks}
+        if received is None and run.counts_steps and (step or given):
+            received = self._follow(step, given)
         elif received is None:
             step, received = 0, {rank: {} for rank in run.canonical_ranks}
         nothing = {source.name: run.nothing_of(source.name) for source in run.plan.sources}
@@ -321,57 +327,76 @@ class Receipts:
         """What was received up to a step; replaced at once, where steps do not say it."""
         self._draws: tuple[tuple[ScheduleSegment, ...], Draws | ScheduledDraws] | None = None
 
-    def add(self, counts: StepCounts) -> None:
-        """Count a step whose items were all yielded."""
+    def add(self, counts: StepCounts, first: int, stop: int | None = None) -> None:
+        """Count a part of a step: that of the canonical ranks at places first..stop-1 of this rank."""
         _, totals = self._known
-        for (rank, total), step in zip(totals.items(), counts, strict=True):
+        for rank, step in islice(zip(list(totals), counts, strict=True), first, stop):
+            total = totals[rank]
             if total is None or step is None:
                 totals[rank] = None
                 continue
             for name, amount in step.items():
                 total[name] = total[name].plus(amount)
 
-    def upto(self, step: int, skipped: StepRanges, segments: tuple[ScheduleSegment, ...]) -> Received:
-        """Return what was received up to a step.
+    def upto(
+        self, step: int, given: int, skipped: StepRanges, segments: tuple[ScheduleSegment, ...]
+    ) -> Received:
+        """Return what was received up to a position.
 
         Args:
             step: J of the next step.
+            given: its items that were yielded already; each is of one canonical rank.
             skipped: the steps that were skipped.
             segments: the shares set at run time that hold for the steps since the last call.
         """
         first, totals = self._known
-        run = self._run
-        if run.counts_steps or first >= step:
+        if self._run.counts_steps:
             return totals
+        if first < step:
+            totals = self._draw(totals, first, step, skipped, segments)
+            self._known = step, totals
+        if given:
+            begun = {rank: totals[rank] for rank in [*totals][:given]}
+            return {**totals, **self._draw(begun, step, step + 1, skipped, segments)}
+        return totals
+
+    def _draw(
+        self,
+        totals: Received,
+        first: int,
+        stop: int,
+        skipped: StepRanges,
+        segments: tuple[ScheduleSegment, ...],
+    ) -> Received:
+        """Return totals with what the steps first..stop-1 add to them by their draws."""
+        run = self._run
         draws = self._draws
         if draws is None or draws[0] != segments:
             draws = self._draws = segments, run.plan.with_shares(segments).draws()
         names, lengths = [source.name for source in run.plan.sources], run.tokens_of_samples or {}
         found = Received()
         for rank, total in totals.items():
-            more = as_amounts(count_drawn(draws[1], names, rank, first, step, skipped), lengths)
+            more = as_amounts(count_drawn(draws[1], names, rank, first, stop, skipped), lengths)
             found[rank] = total and {**total, **{name: total[name].plus(each) for name, each in more.items()}}
-        self._known = step, found
         return found
 
     def to_store(
-        self, step: int, skipped: StepRanges, segments: tuple[ScheduleSegment, ...]
+        self, step: int, given: int, skipped: StepRanges, segments: tuple[ScheduleSegment, ...]
     ) -> Received | None:
-        """Return what a state has to say of what was received up to a step; None if it follows from the position."""
+        """Return what a state has to say of what was received; None if it follows from the position."""
         run = self._run
         if not run.counts_steps and not self._is_stored:
             return None
-        totals = self.upto(step, skipped, segments)
+        totals = self.upto(step, given, skipped, segments)
         if all(total is None for total in totals.values()):
             return None
-        follows = run.counts_steps and run.follows_position
-        if follows and all(total == self._follow(rank, step) for rank, total in totals.items()):
+        if run.counts_steps and run.follows_position and totals == self._follow(step, given):
             return None
         return totals
 
-    def keep(self, step: int, skipped: StepRanges, segments: tuple[ScheduleSegment, ...]) -> None:
-        """Count up to a step by the shares until now: later ones follow, so states have to say what was received."""
-        self.upto(step, skipped, segments)
+    def keep(self, step: int, given: int, skipped: StepRanges, segments: tuple[ScheduleSegment, ...]) -> None:
+        """Count up to a position by the shares until now: states have to say it, as later shares are others."""
+        self.upto(step, given, skipped, segments)
         self._is_stored = True
 
     @property
@@ -383,14 +408,18 @@ class Receipts:
     def copy(self) -> Receipts:
         """Return an independent copy."""
         step, totals = self._known
-        copy = Receipts(self._run, step, totals)
+        copy = Receipts(self._run, step, 0, totals)
         copy._is_stored = self._is_stored
         return copy
 
-    def _follow(self, rank: int, step: int) -> Amounts | None:
-        """Return what follows from the position in a pass."""
-        run = self._run
-        if not run.follows_position:
-            return None
-        found = follow(json.loads(run.order_text), (), rank, step, StepRanges())
-        return found and {name: run.nothing_of(name).plus(each) for name, each in found.items()}
+    def _follow(self, step: int, given: int) -> Received:
+        """Return what follows from a position in passes; None for each canonical rank if it does not."""
+        run, found = self._run, Received()
+        for at, rank in enumerate(run.canonical_ranks):
+            amounts = None
+            if run.follows_position:
+                amounts = follow(json.loads(run.order_text), (), rank, step + (at < given), StepRanges())
+            found[rank] = amounts and {
+                name: run.nothing_of(name).plus(each) for name, each in amounts.items()
+            }
+        return found

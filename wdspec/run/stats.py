@@ -112,8 +112,8 @@ class SourceStats:
 class RunStats:
     """Counts of this rank: what its training loop received since the run began, and what its readers have read.
 
-    `received`, `received_cost` and `tokens` of each source are exact at every step and after every resume. They
-    count steps whose items were all yielded, for all of the canonical ranks of this rank (`of_ranks`).
+    `received`, `received_cost` and `tokens` of each source are exact at every step and after every resume. They count
+    all of the canonical ranks of this rank (`of_ranks`), which several ranks may share.
 
     All other counts start when the loader or dataset is created, and count what was read. Workers read ahead, so these
     counts are ahead of the training loop. They are reported about 20 times a second, and at the end of an epoch.

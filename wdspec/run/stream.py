@@ -139,16 +139,16 @@ class Stream:
 
     def _set_received(self, position: Position) -> None:
         is_stored = bool(position.shares) and not self.run.counts_steps
-        self._receipts = Receipts(self.run, position.step, position.received, is_stored)
+        self._receipts = Receipts(self.run, position.step, position.items_given, position.received, is_stored)
 
     @property
     def received(self) -> Received:
-        """What was received of the canonical ranks of this rank up to the last step whose items were all yielded."""
-        return self._receipts.upto(self.step, self.skipped, self.segments)
+        """What was received of each canonical rank of this rank."""
+        return self._receipts.upto(self.step, self.items_given, self.skipped, self.segments)
 
     def to_state(self) -> State:
         """Return the state after the last item yielded."""
-        received = self._receipts.to_store(self.step, self.skipped, self.segments)
+        received = self._receipts.to_store(self.step, self.items_given, self.skipped, self.segments)
         removed = [] if received is None else self._receipts.removed
         return replace(self.position, received=received).to_state(self.run, removed)
 
@@ -231,14 +231,16 @@ class Stream:
             for call in self.on_step.values():
                 call(self)
             for item in items[self.items_given : -1]:
+                if counts is not None:
+                    self._receipts.add(counts, self.items_given, self.items_given + 1)
                 self.items_given += 1
                 yield item
                 self._check_newest(iteration, process)
             self._slot_states.update(states)
+            if counts is not None:
+                self._receipts.add(counts, self.items_given)
             self.step += self._stride
             self.items_given = 0
-            if counts is not None:
-                self._receipts.add(counts)
             if items:
                 tally.batches += 1
                 yield items[-1]
@@ -289,7 +291,7 @@ class Stream:
     def set_shares(self, shares: Mapping[str, float], start: int) -> None:
         """Draw global batches from J = `start` on by these shares, replacing what was set for them."""
         if not self.run.counts_steps:
-            self._receipts.keep(self.step, self.skipped, self.segments)
+            self._receipts.keep(self.step, self.items_given, self.skipped, self.segments)
         before = (each for each in self.live_shares if each.start < start)
         self._set_live((*before, LiveShares(start, shares)))
         self.steps.draw_by(self.segments)
