@@ -57,7 +57,7 @@ class Rotating:
     def samples(self, work):
         return None
 
-    def slots(self, noted):
+    def slot_states(self, noted):
         return noted
 
     def draw_by(self, segments):
