@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from wdspec.read.transform import Sample
 from wdspec.spec.language.values import MASK
 from wdspec.spec.spec import Source, Spec
 
+_SOURCE, _MASK = itemgetter("__source__"), itemgetter(MASK)
 TOKENS = "tokens"
 """The field of a sample of a token file."""
 
@@ -136,19 +138,20 @@ def count_samples(samples: Sequence[Sample], fields: Mapping[str, tuple[str, ...
             TableRows({name: values for name, values in samples.columns.items() if name in needed})
         )
     try:
-        sources = [sample["__source__"] for sample in samples if sample.get(MASK, True) is not False]
+        if samples and MASK in samples[0] and False in map(_MASK, samples):
+            samples = [sample for sample in samples if sample[MASK]]
+        sources = list(map(_SOURCE, samples))
     except KeyError:
         return None
-    numbers = Counter(sources)
+    is_one = bool(sources) and sources.count(sources[0]) == len(sources)  # faster than to count all
+    numbers = {sources[0]: len(sources)} if is_one else Counter(sources)
     if not fields.keys() >= numbers.keys():
         return None
     counts: Counts = {}
     for source, number in numbers.items():
         tokens = None
         if fields[source]:
-            own = [
-                each for each in samples if each["__source__"] == source and each.get(MASK, True) is not False
-            ]
+            own = [sample for sample in samples if sample["__source__"] == source]
             tokens = sum_tokens(own, fields[source])
         counts[source] = number, None, tokens
     return counts
