@@ -280,14 +280,15 @@ class DiffReport:
         if fate.sources:
             yield Table(("source", "with `allow_changed=True`"), list(fate.sources.items()))
         if fate.state is not None:
-            given = [(each["source"], report.number(each["samples"])) for each in fate.state["sources"]]
+            given = [
+                (each["source"], "unknown" if each["samples"] is None else report.number(each["samples"]))
+                for each in fate.state["sources"]
+            ]
             batches = report.pluralize(fate.state["batch"], "global batch", "global batches")
             title = f"the state: after {batches}"
-            column = "samples before its windows>"
             if (samples := fate.state["samples"]) is not None:
                 title += f", {samples:,} samples"
-                column = "samples yielded or dropped>"
-            yield Table(("source", column), given, title)
+            yield Table(("source", "samples received>"), given, title)
 
     def as_json(self) -> dict[str, Any]:
         diff, fate = self.diff, self.fate

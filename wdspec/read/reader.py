@@ -291,6 +291,12 @@ class Reader:
         packed = () if pack is None else pack.fields
         return PassReading(finite, self._sources), FirstSample(finite, self._sources, packed)
 
+    @cached_property
+    def _decodes_first(self) -> bool:
+        """Whether samples are decoded before they are measured."""
+        planner = self._planner
+        return planner is not None and any(planner.decodes_first(source.parts) for source in self._sources)
+
     def _open_slot(self, rank: int, worker: int, state: bytes | None) -> Slot[Sample]:
         """Return slot (c, k), stacked up from the parts that the spec asks for."""
         plan, finite, stage, planner = self.plan, self.plan.finite, self._stage, self._planner
@@ -364,10 +370,8 @@ class Reader:
         assert planner is not None, "batches are planned from windows"
         number = plan.topology.slot(rank, worker)
         keys = key64(plan.seed, "window", number), key64(plan.seed, "groups", worker)
-        decodes_first = any(planner.decodes_first(source.parts) for source in self._sources)
-        return Windows(
-            below, place, planner, keys, draws, reopen, self._stage is not None, decodes_first, find
-        )
+        is_staged = self._stage is not None
+        return Windows(below, place, planner, keys, draws, reopen, is_staged, self._decodes_first, find)
 
     def _row(self, worker: int) -> dict[int, Slot[Sample]]:
         """Return the slots of a canonical worker by number, one per rank, and open them if necessary."""

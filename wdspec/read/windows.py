@@ -15,7 +15,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, repeat
 from math import inf
 from operator import itemgetter
@@ -33,6 +33,7 @@ from wdspec.planning import windows
 from wdspec.planning.keys import key64
 from wdspec.planning.passes import WindowPlace
 from wdspec.read.budget import Budget
+from wdspec.read.counts import CountedSamples, sum_tokens, token_fields
 from wdspec.read.sections import Begun, SectionDraws
 from wdspec.read.slot import Part, Slot
 from wdspec.read.source import StreamState
@@ -69,6 +70,8 @@ class Finish:
     """Whether `process` may leave out samples."""
     is_counted: bool = False
     """Whether the sample was counted as delivered before it was measured."""
+    is_rest: bool = False
+    """Whether it is a part of a sample without its start, with which the sample counts."""
 
 
 Candidate = tuple[float, Sequence[float], float, Hashable, Sample, Finish, int]
@@ -90,7 +93,7 @@ def _keep(sample: Sample, ordinal: int) -> Sample:
     return sample
 
 
-class CostedSamples(list[Sample]):
+class CostedSamples(CountedSamples):
     """The samples of a batch, and what each of them costs."""
 
     costs: list[float]
@@ -242,13 +245,16 @@ class WindowPlanner:
     """The folder of the spec, which is searched for user functions first."""
     notes_costs: bool = False
     """Whether to count what samples cost, by source, to find drifts of `mix: {shares_in: cost}`."""
+    token_fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The fields in which tokens are counted, by source."""
 
     @classmethod
     def of(cls, spec: Spec) -> WindowPlanner:
         """Return the planner of a spec whose batches are planned from windows."""
         assert spec.batch is not None, "the spec has a batch"
         mixes = (spec.mix, *(mix.mix for source in spec.dataset for mix in source.mixes))
-        return cls(spec.batch, spec.costs, spec.folder, any(mix.shares_in == "cost" for mix in mixes))
+        in_cost = any(mix.shares_in == "cost" for mix in mixes)
+        return cls(spec.batch, spec.costs, spec.folder, in_cost, token_fields(spec))
 
     @property
     def cost(self) -> str | None:
@@ -342,7 +348,8 @@ def _cut(whole: Candidate, piece: windows.Piece, pack: Packing) -> Candidate:
         process = finish.process
     else:
         process = _cutting(finish, int(cost), start, stop, pack)
-    return float(stop - start), sums, weight, value, raw, replace(finish, process=process), ordinal
+    part = replace(finish, process=process, is_rest=start > 0)
+    return float(stop - start), sums, weight, value, raw, part, ordinal
 
 
 def _cutting(finish: Finish, length: int, start: int, stop: int, pack: Packing) -> Process:
@@ -377,45 +384,48 @@ def weigh(batch: PlannedBatch) -> tuple[list[float], float]:
     return list(map(COST, batch)), sum(each[2] for each in batch)
 
 
-def give(batch: PlannedBatch, packed: str | None) -> CostedSamples:
-    """Return the samples of a batch, decoded. Those that cannot be decoded are left out.
-
-    Args:
-        packed: the field whose elements are counted; None without packing.
-    """
+def give(batch: PlannedBatch, planner: WindowPlanner) -> CostedSamples:
+    """Return the samples of a batch, decoded and counted. Those that cannot be decoded are left out."""
     samples, costs = CostedSamples(), []
+    samples.amounts = {}
     finish, process, start = None, None, 0
     for cost, _, _, _, raw, own, ordinal in batch:  # faster than columns, as most samples need no more
         if own is not finish:
             if finish is not None:
-                _count(finish, samples[start:], costs[start:], packed)
+                _count(finish, samples, costs, start, planner)
             finish, process, start = own, own.process, len(samples)
         sample = raw if process is None else process(raw, ordinal)
         if sample is not None:
             samples.append(sample)
             costs.append(cost)
     if finish is not None:
-        _count(finish, samples[start:], costs[start:], packed)
+        _count(finish, samples, costs, start, planner)
     samples.costs = costs
     return samples
 
 
-def _count(finish: Finish, samples: Sequence[Sample], costs: Sequence[float], packed: str | None) -> None:
-    """Count samples of a batch that are decoded."""
-    budget = finish.budget
-    budget.cost += sum(costs)
+def _count(
+    finish: Finish,
+    samples: CostedSamples,
+    costs: Sequence[float],
+    start: int,
+    planner: WindowPlanner,
+) -> None:
+    """Count the samples of a batch from a place on, which are decoded and of one source."""
+    budget, number, cost = finish.budget, len(samples) - start, sum(costs[start:])
+    budget.cost += cost
     if finish.process is None and not finish.is_counted:  # otherwise, it counts them
-        budget.delivered += len(costs)
-    if packed is not None:
-        budget.tokens += sum(_length(sample.get(packed)) for sample in samples)
-
-
-def _length(value: Any) -> int:
-    """Return the length of a packed field; 0 if it has none, which is an error when the row is joined."""
-    try:
-        return len(value)
-    except TypeError:
-        return 0
+        budget.delivered += number
+    if finish.is_rest:
+        budget.delivered -= number
+        number = 0
+    found = sum_tokens(samples[start:], planner.token_fields[budget.source], planner.batch.pack is not None)
+    count, before, tokens = samples.amounts.get(budget.source, (0, 0, 0))
+    samples.amounts[budget.source] = (
+        count + number,
+        None if planner.cost is None or before is None else before + cost,
+        None if tokens is None or found is None else tokens + found,
+    )
 
 
 def _name(error: Exception) -> WdspecError:
@@ -573,7 +583,6 @@ class Windows(Part[Sample]):
         """The number of samples to read for each sample that is given."""
         self._next = -1
         """The next batch, in a pass."""
-        self._packed = planner.batch.pack.fields[0] if planner.batch.pack else None
 
     def take(self, m: int) -> list[Sample]:
         """Return the samples of the next batch, the slot's m-th. Those that cannot be decoded are left out.
@@ -582,7 +591,7 @@ class Windows(Part[Sample]):
         """
         while True:
             batch = self._next_batch(m) if self._find is None else self._find_batch(m, self._find(m))
-            samples = give(batch, self._packed)
+            samples = give(batch, self._planner)
             if samples or self._find is not None:
                 return samples
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +12,13 @@ from wdspec.planning.digest import differences, with_reads
 from wdspec.planning.past import Past, past_as_text
 from wdspec.planning.shares import LiveShares, shares_as_text
 from wdspec.read.source import unpack_slot
+from wdspec.run.received import Received, resume_received
+from wdspec.run.received import encode as encode_amounts
 from wdspec.run.resume import Resume, live_shares
 from wdspec.run.run import Run
 from wdspec.run.state import (
     FORMAT,
+    TOTALS,
     State,
     check_undamaged,
     encode,
@@ -43,12 +46,19 @@ class Position:
     """Earlier steps that were skipped, and later ones that the training loop (not the spec) has set to be skipped."""
     past: tuple[Past, ...] = ()
     """Earlier specs by which sections of slots may have begun, in order."""
+    received: Received | None = None
+    """What was received before that step; None if it follows from the position."""
 
-    def to_state(self, run: Run) -> State:
-        """Return the state of a rank, as JSON values."""
+    def to_state(self, run: Run, removed: Sequence[str] = ()) -> State:
+        """Return the state of a rank, as JSON values.
+
+        Args:
+            run: what the rank reads.
+            removed: sources that were received and are not in the spec any more.
+        """
         state = {
             "format": FORMAT,
-            "version": version_of(run.state_names),
+            "version": version_of(run.state_names, self.received is not None),
             "batch": self.step,
             "given": self.items_given,
             "items": run.items_per_step,
@@ -62,7 +72,15 @@ class Position:
             "skip": self.skipped.as_text(),
             **({"past": past_as_text(self.past)} if self.past else {}),
         }
-        return {**state, "ranks": entries_of(run, self.slot_states, stamp(state))}
+        if removed and self.received is not None:
+            state["removed"] = [*removed]
+        entries = entries_of(run, self.slot_states, stamp(state))
+        names = [*(source.name for source in run.plan.sources), *removed]
+        for rank, amounts in (self.received or {}).items():
+            if amounts is not None:
+                known = {name: run.nothing_of(name) for name in names} | amounts
+                entries[str(rank)] += TOTALS + encode_amounts(names, known)
+        return {**state, "ranks": entries}
 
     @classmethod
     def from_state(
@@ -93,7 +111,8 @@ class Position:
         shares = live_shares(state, run, before, now)
         resume = Resume(state, run, before, now, allow_changed)
         slots = resume.slots(reads)
-        return cls(state["batch"], state["given"], slots, shares, skipped_steps(state), resume.past)
+        received = resume_received(state, run, before)
+        return cls(state["batch"], state["given"], slots, shares, skipped_steps(state), resume.past, received)
 
 
 def entries_of(run: Run, table: Mapping[int, bytes], stamped: str) -> dict[str, str]:

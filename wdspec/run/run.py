@@ -16,6 +16,7 @@ from wdspec.planning.plan import Plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
 from wdspec.planning.topology import Seat
 from wdspec.read.batch import as_tuple, build_collate
+from wdspec.read.counts import Amount, Counts, count_samples, token_fields, tokens_of_samples
 from wdspec.read.packing import build_window_collate
 from wdspec.read.reader import Reader, SlotTable
 from wdspec.read.sections import shares_of, tops_of
@@ -113,6 +114,44 @@ class Run:
             return set_later[-1].shares
         block = place.turn * workers + worker
         return [each for each in plan.segments if each.start <= block][-1].shares
+
+    @cached_property
+    def token_fields(self) -> Mapping[str, tuple[str, ...]]:
+        """The fields in which tokens are counted, by source."""
+        return token_fields(self.spec)
+
+    @cached_property
+    def tokens_of_samples(self) -> Mapping[str, int] | None:
+        """How many tokens each sample of a source has; None if that has to be counted."""
+        return tokens_of_samples(self.spec)
+
+    @cached_property
+    def counts_steps(self) -> bool:
+        """Whether steps say what they have of each source, as it does not follow from the draws."""
+        is_drawn = self.plan.finite is None and len(self.state_names) == len(self.plan.sources)
+        return not is_drawn or self.tokens_of_samples is None
+
+    @cached_property
+    def follows_position(self) -> bool:
+        """Whether a state that does not say what was received implies it by its position."""
+        if self.plan.finite is None:
+            return not self.counts_steps
+        spec, parts = self.spec, self.parts.values()
+        loses = any(each.drops_decoded or each.errors.skip or each.selection is not None for each in parts)
+        has_rest = loses or spec.limit is not None or self.tokens_of_samples is None
+        return not (has_rest or self.plan.batching.windowed)
+
+    def nothing_of(self, source: str) -> Amount:
+        """Return the amount of a source of which nothing was received yet."""
+        batch = self.spec.batch if self.plan.batching.windowed else None
+        has_cost = batch is not None and (batch.cost is not None or batch.pack is not None)
+        return Amount(0, 0 if has_cost else None, 0 if self.token_fields.get(source) else None)
+
+    def count(self, parts: Sequence[Sequence[Sample]]) -> tuple[Counts | None, ...] | None:
+        """Return how much of each source a step has, for each canonical rank; None if it follows from the draws."""
+        if not self.counts_steps:
+            return None
+        return tuple(count_samples(part, self.token_fields) for part in parts)
 
     def reader(self, table: SlotTable | None = None) -> Reader:
         """Return a reader of this rank's part of each global batch, which resumes from the states of slots."""

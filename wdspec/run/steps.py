@@ -16,12 +16,14 @@ from typing import Any, NamedTuple, Protocol
 from wdspec.planning.past import Changes
 from wdspec.read.batch import as_tuple
 from wdspec.read.reader import Reader
+from wdspec.run.received import StepCounts
 from wdspec.run.run import Run
 from wdspec.run.stats import Tally
 from wdspec.spec.language.steps import StepRanges
 
-Step = tuple[list[Any], Mapping[int, bytes]]
-"""The items of one global batch (none if it is skipped), and the states after it of the slots it was taken from."""
+Step = tuple[list[Any], Mapping[int, bytes], StepCounts | None]
+"""The items of one global batch (none if it is skipped), the states after it of the slots it was taken from, and how
+much of each source it has (None if it is skipped, or if that follows from the draws)."""
 
 
 class Work(NamedTuple):
@@ -128,6 +130,7 @@ class Here:
         for number in count(first, stride) if end is None else range(first, end, stride):
             self.requested = number + 1
             items: list[Any] = []
+            counts: StepCounts | None = None
             if skipped and number in skipped:
                 reader.skip(number)
             else:
@@ -135,13 +138,14 @@ class Here:
                 parts = read(number)
                 try:
                     items = assemble(number, parts)
+                    counts = self._run.count(parts)
                 except BaseException as error:
                     reader.fail(error)
                     raise
                 if self._pin is not None:
                     items = self._pin(items)
                 self.tally.waited += time.perf_counter() - start
-            step = items, reader.states(number) if self._notes_states or not self._is_single else {}
+            step = items, reader.states(number) if self._notes_states or not self._is_single else {}, counts
             if not self._is_single:
                 self._unfinished = number, step
             yield step

@@ -25,6 +25,7 @@ import os
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from wdspec.base.errors import UsageError
@@ -33,11 +34,13 @@ from wdspec.planning.past import Changes
 from wdspec.planning.plan import Plan
 from wdspec.planning.shares import LiveShares, checked_shares, current_shares
 from wdspec.planning.topology import initialised_distributed
+from wdspec.read.counts import Amount
 from wdspec.run.position import Position
 from wdspec.run.ranks import check_shares_agree, check_skips_agree
+from wdspec.run.received import Receipts, Received, add_up
 from wdspec.run.run import Run
 from wdspec.run.state import State
-from wdspec.run.stats import RunStats, Tally
+from wdspec.run.stats import RunStats, Tally, describe_ranks
 from wdspec.run.steps import Steps, Work
 from wdspec.spec.language.steps import StepRanges
 
@@ -88,6 +91,7 @@ class Stream:
         self._is_outdated = False
         """Whether steps were requested by other shares, and have to be read again from here."""
         self._set_position(position)
+        self._set_received(position)
 
     # Where it is
 
@@ -134,6 +138,21 @@ class Stream:
         self._live = live
         self.changes = Changes(self.run.segments(live) if live else (), self._past)
         """The shares set at run time, and earlier specs."""
+
+    def _set_received(self, position: Position) -> None:
+        is_stored = bool(position.shares) and not self.run.counts_steps
+        self._receipts = Receipts(self.run, position.step, position.items_given, position.received, is_stored)
+
+    @property
+    def received(self) -> Received:
+        """What was received of each canonical rank of this rank."""
+        return self._receipts.upto(self.step, self.items_given, self.skipped, self.changes.segments)
+
+    def to_state(self) -> State:
+        """Return the state after the last item yielded."""
+        received = self._receipts.to_store(self.step, self.items_given, self.skipped, self.changes.segments)
+        removed = [] if received is None else self._receipts.removed
+        return replace(self.position, received=received).to_state(self.run, removed)
 
     def move_to(self, position: Position) -> None:
         """Move to a position. Slots that are there already keep their open shards."""
@@ -210,14 +229,18 @@ class Stream:
 
     def _move_by_steps(self, work: Work, iteration: int, process: int) -> Iterator[Any]:
         tally = self.steps.tally
-        for items, states in self.steps.read(work):
+        for items, states, counts in self.steps.read(work):
             for call in self.on_step.values():
                 call(self)
             for item in items[self.items_given : -1]:
+                if counts is not None:
+                    self._receipts.add(counts, self.items_given, self.items_given + 1)
                 self.items_given += 1
                 yield item
                 self._check_newest(iteration, process)
             self._slot_states.update(states)
+            if counts is not None:
+                self._receipts.add(counts, self.items_given)
             self.step += self._stride
             self.items_given = 0
             if items:
@@ -243,8 +266,16 @@ class Stream:
         """Return the counts so far."""
         self._count_samples()
         ahead = max(0, self.steps.requested - self.next_step)
-        names = [source.name for source in self.run.plan.sources]
-        return self.tally().stats(names, ahead, self.run.mean_costs)
+        names, received = [source.name for source in self.run.plan.sources], self.received
+        stats = self.tally().stats(names, ahead, self.run.mean_costs)
+        total, unknown = add_up(list(received.values())), Amount(None, None, None)
+        sources = {
+            name: replace(source, received=amount.samples, received_cost=amount.cost, tokens=amount.tokens)
+            for name, source in stats.sources.items()
+            for amount in [unknown if total is None else total[name]]
+        }
+        ranks, topology = self.run.canonical_ranks, self.run.plan.topology
+        return replace(stats, sources=sources, of_ranks=describe_ranks(ranks, topology.ranks))
 
     def tally(self) -> Tally:
         """Return the tally, up to date."""
@@ -261,6 +292,8 @@ class Stream:
 
     def set_shares(self, shares: Mapping[str, float], start: int) -> None:
         """Draw global batches from J = `start` on by these shares, replacing what was set for them."""
+        if not self.run.counts_steps:
+            self._receipts.keep(self.step, self.items_given, self.skipped, self.changes.segments)
         before = (each for each in self.live_shares if each.start < start)
         self._set_live((*before, LiveShares(start, shares)))
         self.steps.draw_by(self.changes)
@@ -269,6 +302,7 @@ class Stream:
     def restore(self, position: Position) -> None:
         """Move to the position of a loaded state; an iteration in progress ends."""
         self.move_to(position)
+        self._set_received(position)
         self.iterations += 1
         self._is_restored = True
 
@@ -279,7 +313,8 @@ class Stream:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy starts here, with its own open shards and counts.
-        return {**self.__dict__, "_slot_states": dict(self.slot_states), "on_step": {}}
+        own = {"_slot_states": dict(self.slot_states), "on_step": {}, "_receipts": self._receipts.copy()}
+        return {**self.__dict__, **own}
 
 
 class Resumable(ABC):
@@ -435,8 +470,7 @@ class Resumable(ABC):
         all ranks (`wdspec.merge_states`), or let `torch.distributed.checkpoint` save the loader. In a worker of
         torchdata's `StatefulDataLoader`, it is the state of that worker alone. `wdspec state` shows a saved state.
         """
-        stream = self.stream
-        return stream.position.to_state(stream.run)
+        return self.stream.to_state()
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
         """Resume after the last item of a state, whatever was read before. An iteration in progress ends.

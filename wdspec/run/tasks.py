@@ -73,7 +73,7 @@ class Delivery:
     """What a worker returns for a task."""
 
     parcels: Sequence[Parcel | Step]
-    """For each batch its items (none if skipped) and the states after it; not pickled within one process."""
+    """For each batch its items (none if skipped), the states after it, and counts; not pickled within one process."""
     failure: Failure | None = None
     """Why later batches of the task are missing."""
     seconds: float = 0.0
@@ -113,15 +113,15 @@ class Delivery:
 
 
 def open_parcel(parcel: Parcel | Step) -> Step:
-    """Return the items of a batch, with all images decoded, and the states after it."""
+    """Return a step, with all images of its items decoded."""
     if not isinstance(parcel, Parcel):
         return parcel
-    items, states = parcel.open()
-    return [decode_item(item) for item in items] if parcel.is_encoded else items, states
+    items, states, counts = parcel.open()
+    return [decode_item(item) for item in items] if parcel.is_encoded else items, states, counts
 
 
 def _pin_step(step: Step) -> Step:
-    return pin_memory(step[0]), step[1]
+    return pin_memory(step[0]), *step[1:]
 
 
 class Pace:
@@ -219,11 +219,13 @@ class TaskReader(Dataset[Any]):
             reader = self._prepare(task)
             for number in task.numbers:
                 items: list[Any] = []
+                found = None
                 if number in task.skipped:
                     reader.skip(number)
                 else:
-                    items = self.run.assemble(number, reader.micro_batches(number))
-                step = items, reader.states(number)
+                    parts = reader.micro_batches(number)
+                    items, found = self.run.assemble(number, parts), self.run.count(parts)
+                step = items, reader.states(number), found
                 parcels.append(step if bundle is None else Parcel(step, bundle))
         except WdspecError as error:
             # Sent whole to the training process; torch would put its traceback into another error.
