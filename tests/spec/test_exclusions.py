@@ -9,10 +9,10 @@ import yaml
 
 import wdspec
 from wdspec.planning.shares import checked_shares
+from wdspec.spec.exclusions import list_exclusions
 from wdspec.spec.load import load
 from wdspec.spec.reference import with_tables
 from wdspec.spec.rules import batches
-from wdspec.spec.rules.exclusions import list_exclusions
 
 REPOSITORY = Path(__file__).parents[2]
 EXCLUSIONS = list_exclusions()

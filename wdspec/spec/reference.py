@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from wdspec.spec.exclusions import list_exclusions
 from wdspec.spec.format import documented_keys
 from wdspec.spec.language.decoders import BASIC, FORMAT_OF, IMAGES, MEDIA, DecoderRow
 from wdspec.spec.language.effects import affects_of
 from wdspec.spec.language.values import Model
 from wdspec.spec.rules import all_codes
-from wdspec.spec.rules.exclusions import list_exclusions
 from wdspec.spec.schema import Document, SourceEntry, json_schema
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.validation import maps_of

@@ -1,6 +1,6 @@
 """Features that cannot be combined, each with its reason: the table in docs/batches.md.
 
-The rules of the other modules find them in specs, and `planning/shares.py` in calls of `set_shares`. A test checks that
+The rules in `rules/` find them in specs, and `planning/shares.py` in calls of `set_shares`. A test checks that
 each example has the problem and nothing else, and that no key that excludes another one is missing.
 """
 
