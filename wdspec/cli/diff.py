@@ -279,6 +279,12 @@ class DiffReport:
         yield f"{_RESUMES[fate.resumes]}: {fate.why}."
         if fate.sources:
             yield Table(("source", "with `allow_changed=True`"), list(fate.sources.items()))
+        if fate.sections:
+            slots = [
+                ("" if each.slots is None else f"{each.slots:,}", each.name, each.fate)
+                for each in fate.sections
+            ]
+            yield Table(("slots>", "inside", "with `allow_changed=True`"), slots)
         if fate.state is not None:
             given = [
                 (each["source"], "unknown" if each["samples"] is None else report.number(each["samples"]))
@@ -314,7 +320,16 @@ class DiffReport:
             "renamed": [{"old": old, "new": new} for old, new in diff.renamed()],
             "order": {"same": not diff.order_changes, "changes": diff.order_changes},
             "samples": {"same": not diff.samples_change},
-            "state": {"goes_on": fate.resumes, "why": fate.why, "sources": fate.sources, "saved": fate.state},
+            "state": {
+                "goes_on": fate.resumes,
+                "why": fate.why,
+                "sources": fate.sources,
+                "sections": [
+                    {"inside": each.name, "slots": each.slots, "is_finished": not each.why, "why": each.why}
+                    for each in fate.sections
+                ],
+                "saved": fate.state,
+            },
         }
 
 

@@ -93,6 +93,31 @@ class Changes(NamedTuple):
 
 _PLANNED = {"sources", "mix", "unit", "schedule"}
 """The entries of a description from which `Past` plans."""
+_READ = "costs.read"
+"""The entry of what `cost` and other expressions read, by source."""
+
+
+_KINDS = {"stage": "stage.call", "windows": "batch.size"}
+"""Kind of section -> an entry that the descriptions of specs with it have."""
+
+
+def kinds_of_sections(order: Mapping[str, Any]) -> list[str]:
+    """Return the kinds of sections that a spec has, `stage` and `windows`, from the description of its order."""
+    return [kind for kind, entry in _KINDS.items() if entry in order]
+
+
+def name_of_section(order: Mapping[str, Any]) -> str:
+    """Return what a slot may be inside of between two batches, in words; empty in a plain mix and in a pass.
+
+    Args:
+        order: the description of the order of its spec.
+    """
+    kinds = [] if "pass" in order else kinds_of_sections(order)
+    if "stage" in kinds:
+        return "a window of what a stage yields" if "windows" in kinds else "the input of a stage"
+    if not kinds:
+        return ""
+    return "a section of groups" if "batch.group_by" in order else "a window"
 
 
 def why_not_finished(old: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
@@ -101,7 +126,11 @@ def why_not_finished(old: Mapping[str, Any], now: Mapping[str, Any]) -> str | No
     Args:
         old, now: the descriptions of their orders.
     """
-    for name in sorted((old.keys() | now.keys()) - _PLANNED):
+    if "pass" in now:
+        return "a pass is read from positions"
+    if kinds_of_sections(old) != kinds_of_sections(now):
+        return "the spec has other kinds of batches now"
+    for name in sorted((old.keys() | now.keys()) - _PLANNED - {_READ}):
         if any(differences({name: old.get(name)}, {name: now.get(name)})):
             return f"`{name}` has changed"
     for name in old["sources"]:
@@ -111,6 +140,8 @@ def why_not_finished(old: Mapping[str, Any], now: Mapping[str, Any]) -> str | No
             return f"the source `{name}` has other shards, or is read in another order"
         if not drops_alike(name, old, now):
             return f"the source `{name}` leaves out other samples"
+        if old.get(_READ, {}).get(name) != now.get(_READ, {}).get(name):
+            return f"`rename`, `tags` or `decode` of the source `{name}` make other fields of those that are measured"
     return None
 
 

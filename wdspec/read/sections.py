@@ -125,8 +125,19 @@ class SectionDraws:
         """Return how the section of a place began."""
         return self._readings.resume(self._worker, place)
 
+    def end(self) -> None:
+        """Read what follows by the spec of now, since no later section begins by an earlier one.
+
+        So the state of the sources between two sections is that of the spec of now.
+        """
+        if self.current.reading is not self._readings.now:
+            self.draw(Begun(-1, self._readings.now, None))
+
     def draw(self, begun: Begun) -> None:
-        """Draw what follows as a section that began like this."""
+        """Draw what follows as a section that began like this.
+
+        The state of the sources at the start of a section is taken after this, so that it fits how the section is read.
+        """
         reading, segment = begun.reading, begun.segment
         draws = reading.draws if segment is None else reading.plan.draws_of(segment)
         self.mixture.read_by(reading.sources, draws)

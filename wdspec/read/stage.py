@@ -113,8 +113,8 @@ class Stage(Part[Sample]):
     def _run(self) -> Iterator[Sample]:
         barren = 0
         while True:
-            self._point, self._yielded = (bytes(self.below.pack()), self._next), 0
             self._begin()
+            self._point, self._yielded = (bytes(self.below.pack()), self._next), 0
             until = self._next + self._batches
             self._seed_output()
             for sample in self._check_outputs(self._stage(self._input(until))):

@@ -542,7 +542,7 @@ class Windows(Part[Sample]):
         keys: decide the order of batches (another one in each slot), and which group comes at a turn (the same in all
             slots of a step).
         draws: draws the samples; None in a pass.
-        reopen: returns the part below from its state, and how what was read before it began.
+        reopen: returns the part below from its state at the start of a window, and how this began.
         is_staged: whether a stage below draws the samples itself. Then no window is read ahead.
         decodes_first: whether samples have to be decoded to be measured.
         find: in a pass, returns where the m-th batch is; None if the slot has run dry.
@@ -642,7 +642,12 @@ class Windows(Part[Sample]):
                 if self._left:  # otherwise the rest of the next window is read when it is opened
                     self._read_ahead(m, len(batch))
             if batch is None or not self._left:
-                self._start = bytes(self.below.pack()) if self._following is None else self._following.start
+                if self._following is None:
+                    if self._draws is not None and not self._is_staged:
+                        self._draws.end()
+                    self._start = bytes(self.below.pack())
+                else:
+                    self._start = self._following.start
                 self._number, self._given, self._check, self._window = self._number + 1, 0, 0, None
             if batch is not None:
                 return batch
@@ -671,9 +676,9 @@ class Windows(Part[Sample]):
         """Return the batches of the window. It begins at turn m, unless it began before."""
         window = self._following
         if self._draws is not None:
-            before, self._begun = self._begun, self._draws.begin(m, self._resumed)
-            if window is not None and before is not None and not self._begun.is_like(window.begun):
-                self._rewind(window.start, before)  # other shares were set since: read it by these
+            self._begun = self._draws.begin(m, self._resumed)
+            if window is not None and window.begun is not None and not self._begun.is_like(window.begun):
+                self._rewind(window.start, window.begun)  # other shares were set since: read it by these
                 window = None
         if window is None:
             window = self._read(self._number, self._begun)
@@ -689,16 +694,16 @@ class Windows(Part[Sample]):
 
     def _read(self, number: int, begun: Begun | None) -> Window:
         """Start to read a window."""
-        start = bytes(self.below.pack())
         if self._draws is not None and begun is not None and not self._is_staged:
             self._draws.draw(begun)
+        start = bytes(self.below.pack())
         return Window(self.below.samples(number), start, begun)
 
-    def _rewind(self, start: bytes, before: Begun) -> None:
-        """Return to the start of a window."""
+    def _rewind(self, start: bytes, begun: Begun) -> None:
+        """Return to the start of a window that began like this."""
         assert self._reopen is not None, "only a pass cannot be reopened, which has no draws"
         self.below.close()
-        self.below = self._reopen(start, before)
+        self.below = self._reopen(start, begun)
         self._window = self._following = None
 
     def _read_whole(self, window: Window) -> list[Candidate]:

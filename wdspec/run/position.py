@@ -151,10 +151,11 @@ def _check_fits(
             + "\nundo the change, or load the state with allow_changed=True to resume as closely as possible"
         )
     if state["samples"] != run.samples_digest:
-        warn_user(
-            "decode, scale, rename, map or tags have changed since the state was saved: the order is the same, but "
-            "the samples may differ"
-        )
+        what = "decode, scale, rename, map or tags"
+        if before["sources"].keys() != now["sources"].keys():
+            what = f"the sources, or their {what},"
+        same = "" if changed else "the order is the same, but "
+        warn_user(f"{what} have changed since the state was saved: {same}the samples may differ")
     if any(str(rank) not in state["ranks"] for rank in run.canonical_ranks):
         raise UsageError(
             f"the state holds the canonical ranks {ranks_of(state)}, but this rank reads {list(run.canonical_ranks)}; "

@@ -9,6 +9,7 @@ are reported.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from wdspec.base.errors import warn_user
 from wdspec.planning.digest import reads_alike
 from wdspec.planning.order import Stretch
-from wdspec.planning.past import Past, past_from_text, why_not_finished
+from wdspec.planning.past import Past, name_of_section, past_from_text, why_not_finished
 from wdspec.planning.plan import SourcePlan
 from wdspec.planning.shares import LiveShares, shares_from_text
 from wdspec.read.sections import tops_of, with_shares
@@ -55,7 +56,7 @@ class Resume:
             name.partition(" ")[0]: number for number, name in enumerate(names) if is_section(name)
         }
         """Kind of section -> its number in the states of a slot."""
-        self._new_kinds = [name.partition(" ")[0] for name in run.state_names if is_section(name)]
+        self._new_kinds = [name for name in run.state_names if is_section(name)]
         self._is_planned_alike = {*names[len(self._old) :]} == {*filter(is_section, run.state_names)}
         earlier = past_from_text(state["past"]) if "past" in state else ()
         has_changed = before != now
@@ -63,7 +64,7 @@ class Resume:
         """Earlier specs by which sections may have begun."""
         self._before, self._has_changed = before, has_changed
         self._live = shares_from_text(state["shares"]) if state["version"] < VERSION else ()
-        self._reasons: dict[str, int] = {}
+        self._reasons: Counter[str] = Counter()
         """Why sections are given again, and in how many slots."""
 
     def slots(self, reads: Callable[[int], bool]) -> dict[int, bytes]:
@@ -72,7 +73,15 @@ class Resume:
         Args:
             reads: whether a slot is read here; the state may lack the others.
         """
+        if "pass" in self._now and self._has_changed:
+            warn_user(
+                "the pass has changed since the state was saved: it continues with global batch "
+                f"{self._state['batch']:,}, and samples may be left out or repeated"
+            )
+            if "pass" not in self._before:
+                return {}
         if "pass" in self._before and "pass" not in self._now:
+            warn_user("the state is of a pass, and this is none: all sources start at their first samples")
             fresh, read = pack_slot([StreamState()] * len(self._run.state_names)), self._state["batch"]
             numbers = range(min(read, self._workers))
             return {rank * self._workers + k: fresh for rank in self._run.canonical_ranks for k in numbers}
@@ -85,14 +94,33 @@ class Resume:
         self._forget_past()
         for reason, count in self._reasons.items():
             warn_user(
-                f"{count:,} open windows or inputs of a stage cannot be finished as they began, as {reason}: their "
-                "samples are given again from the start, so some are repeated, and none is lost"
+                f"{count:,} of {len(slots):,} slots were inside {name_of_section(self._before)}, which cannot be "
+                f"finished as it began, because {reason}: they resume at its start, so samples are repeated"
             )
         return slots
 
+    def count_open(self) -> Counter[str]:
+        """Return the number of slots with an open section, by why it cannot be finished as it began; empty if it can.
+
+        Only slots of which the state says something are counted.
+        """
+        counts: Counter[str] = Counter()
+        for rank in ranks_of(self._state) if self._kinds and "pass" not in self._before else ():
+            for worker, states in enumerate(read_entry(self._state, rank, self._workers)):
+                if states is not None:
+                    slot = rank * self._workers + worker
+                    places = self._places(slot, states)
+                    if any(place.ordinal for place in places):
+                        counts[self._why_not(slot, places) or ""] += 1
+        return counts
+
+    def _places(self, slot: int, states: Sequence[StreamState]) -> list[StreamState]:
+        """Return the places of a slot in its sections."""
+        return [self._modernize(slot, states[number]) for number in self._kinds.values()]
+
     def _resume(self, slot: int, states: Sequence[StreamState]) -> list[StreamState]:
         """Return the states of a slot to resume with."""
-        places = [self._modernize(slot, states[number]) for number in self._kinds.values()]
+        places = self._places(slot, states)
         begun = next((place for place in places if place.ordinal), None)
         past = None if begun is None else self._past_of(slot, begun)
         if begun is not None and not self._has_changed:
@@ -101,7 +129,7 @@ class Resume:
             reason = self._why_not(slot, places)
             if reason is None:
                 return [*self._by_name(states), *(self._mark(self._renumber(place)) for place in places)]
-            self._reasons[reason] = self._reasons.get(reason, 0) + 1
+            self._reasons[reason] += 1
         described = self._before if past is None else json.loads(past.order)
         sources = [
             self._source(source, described)(slot, states[self._old[source.name]])
@@ -145,8 +173,6 @@ class Resume:
 
     def _why_not(self, slot: int, places: Sequence[StreamState]) -> str | None:
         """Return why the open sections of a slot cannot be finished as they began; None if they can."""
-        if [*self._kinds] != self._new_kinds:
-            return "the spec has other kinds of batches now"
         for place in places:
             past = self._past_of(slot, place) if place.ordinal else None
             if past is None:
@@ -183,11 +209,7 @@ class Resume:
             entries = read_entry(self._state, rank, self._workers, lambda slot: True)
             for worker, states in enumerate(entries):
                 slot = rank * self._workers + worker
-                places = (
-                    [self._modernize(slot, states[number]) for number in self._kinds.values()]
-                    if states
-                    else []
-                )
+                places = self._places(slot, states) if states else []
                 used.update(self._past_of(slot, place) for place in places if place.ordinal)
         self.past = tuple(past for past in self.past if past in used)
 

@@ -388,9 +388,10 @@ class Resumable(ABC):
         """Set the shares of the top-level sources from the next global batch on, like a step of `mix.schedule`.
 
         The next global batch is the next one that the training loop receives: batches that workers have read ahead are
-        read again with the new shares. From then on, a schedule in the spec has no effect. States include the new
-        shares, and a run resumes from them exactly, on any topology. The shuffle buffer and the interleave of a source
-        stay as planned.
+        read again with the new shares. If batches are planned from windows, or with a `stage`, each slot finishes its
+        open window or the input of the stage first. From then on, a schedule in the spec has no effect. States include
+        the new shares, and a run resumes from them exactly, on any topology. The shuffle buffer and the interleave of a
+        source stay as planned.
 
         Args:
             shares: source name -> share; wdspec normalizes them, and sources without an entry get a share of zero.
@@ -399,7 +400,8 @@ class Resumable(ABC):
                 ahead than that, no batch has to be read again.
 
         Returns:
-            J of the first global batch with these shares, counted like `state_dict()["batch"]`.
+            J of the first global batch with these shares, counted like `state_dict()["batch"]`; with windows or a
+            `stage`, of the first step at which a slot that starts a window or a section uses them.
 
         Raises:
             UsageError: a source is unknown, a share is not a number, the spec does not draw by shares, or another rank

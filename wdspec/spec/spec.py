@@ -381,7 +381,7 @@ class Spec(Discreet):
     name: AffectsNeither[Text | None] = Field(None, description="Name of the spec.")
     description: AffectsNeither[Text | None] = Field(None, description="What the spec is for.")
     dataset: tuple[Source, ...] = Field(description="The sources.")
-    mix: Annotated[MixOptions, NotInAPass()] = Field(
+    mix: Annotated[MixOptions, NotInAPass("a pass reads the sources one after the other")] = Field(
         default_factory=share_default(MixOptions), description="How the sources are mixed."
     )
     seed: AffectsOrder[Seed] = Field(0, description="Seed of the order and of all randomness.")
@@ -395,9 +395,12 @@ class Spec(Discreet):
     to_tuple: AsksForFields[FieldPatterns | None] = Field(
         None, description="Return tuples of these fields instead of dicts: `image;jpg text`, or a list."
     )
-    stage: Annotated[StageOrNone, NotInAPass()] = Field(
-        None, description="A function that takes an iterator of samples and returns another one."
-    )
+    stage: Annotated[
+        StageOrNone,
+        NotInAPass(
+            "the length of a pass is known before it starts, but how many samples a stage yields only afterwards"
+        ),
+    ] = Field(None, description="A function that takes an iterator of samples and returns another one.")
     batch: Annotated[Batch, BeforeValidator(read_batch)] | None = Field(
         None, description="Samples per batch of each rank, or `{global_size: n}` over all ranks."
     )
@@ -410,7 +413,7 @@ class Spec(Discreet):
         description="Samples per epoch across all ranks, or `{batches: n}` global batches, or `pass` for every "
         "sample once. By default an epoch is endless.",
     )
-    skip: Annotated[SkippedSteps, NotInAPass()] = Field(
+    skip: Annotated[SkippedSteps, NotInAPass("a pass yields every sample once")] = Field(
         (), description="Steps to leave out, numbered as in `wdspec batch`: `1200..1260`, or a list."
     )
     elastic: Elastic | None = Field(

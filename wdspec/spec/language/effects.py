@@ -59,6 +59,9 @@ class Drops(NamedTuple):
 class NotInAPass(NamedTuple):
     """That a key of the top level cannot be combined with `epoch: pass`; a mark in the annotation of its field."""
 
+    why: str
+    """The reason."""
+
 
 class DeclaredKey(NamedTuple):
     """A key with a value, not a map of other keys."""
