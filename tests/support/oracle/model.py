@@ -8,6 +8,7 @@ and the arithmetic of `planning/` that has proofs of its own.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from heapq import heappop, heappush
 from itertools import count
@@ -635,7 +636,7 @@ def make_chooser(model):
         if found is None:
             return None
         take = lambda: dict(sample) if is_decoded else reader.finish(raw, number_key, number)  # noqa: E731
-        candidate = Candidate(*found, take, reader)
+        candidate = Candidate(*found, take, reader, name=(raw.url, raw.key))
         is_long = not batch.cuts_samples and not Rules(batch).fits([candidate])
         if is_long and batch.overlong in ("error", "drop"):
             if batch.overlong == "drop":
@@ -852,6 +853,13 @@ class PlainPass:
 
 class WindowedPass(PlainPass):
     """`epoch: pass` in batches that are planned from windows."""
+
+    def _read_position(self, reader, position, use):
+        found = super()._read_position(reader, position, use)
+        if isinstance(found, Candidate):
+            shard, index = self.positions[reader.name][position]
+            found = replace(found, name=(reader.shards[shard][0], index))
+        return found
 
     def _plan(self):
         model, topology = self.model, self.model.topology
