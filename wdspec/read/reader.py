@@ -13,7 +13,7 @@ from typing import Any
 from wdspec.base.errors import UsageError
 from wdspec.fields import memory
 from wdspec.planning.keys import key64
-from wdspec.planning.passes import WindowedPass, WindowPlace
+from wdspec.planning.passes import PositionNames, WindowedPass, WindowPlace
 from wdspec.planning.past import Changes, Past
 from wdspec.planning.plan import Batching, Plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
@@ -25,7 +25,7 @@ from wdspec.read.slot import Mixture, Slot
 from wdspec.read.source import SourceStream, StreamState, split_places
 from wdspec.read.stage import Stage
 from wdspec.read.transform import LiveSource, Sample, SourceParts, UserFunctions
-from wdspec.read.windows import Measurement, WindowPlanner, Windows
+from wdspec.read.windows import Candidate, Measurement, WindowPlanner, Windows, name_sample
 from wdspec.spec.spec import Spec
 
 SlotTable = Mapping[int, bytes]
@@ -283,6 +283,14 @@ class Reader:
         packed = () if pack is None else pack.fields
         return PassReading(finite, self._sources), FirstSample(finite, self._sources, packed)
 
+    @cached_property
+    def _position_names(self) -> tuple[PositionNames, Mapping[str, int]]:
+        """What names the positions of a pass by cost, and the numbers of its sources."""
+        finite = self.plan.finite
+        assert isinstance(finite, WindowedPass), "the plan is a pass by cost"
+        numbers = {source.name: number for number, source in enumerate(self.plan.sources)}
+        return PositionNames(finite.counts, finite.shards), numbers
+
     def _open_slot(self, rank: int, worker: int, state: bytes | None) -> Slot[Sample]:
         """Return slot (c, k), stacked up from the parts that the spec asks for."""
         plan, finite, stage, planner = self.plan, self.plan.finite, self._stage, self._planner
@@ -344,9 +352,17 @@ class Reader:
         number = plan.topology.slot(rank, worker)
         keys = key64(plan.seed, "window", number), key64(plan.seed, "groups", worker)
         decodes_first = any(planner.decodes_first(source.parts) for source in self._sources)
-        return Windows(
-            below, place, planner, keys, draws, reopen, self._stage is not None, decodes_first, find
-        )
+        is_staged, name_of = self._stage is not None, None if self._stage is not None else name_sample
+        if plan.finite is not None:
+            name_of = (
+                self._name_position if isinstance(plan.finite, WindowedPass) and plan.finite.shards else None
+            )
+        return Windows(below, place, planner, keys, draws, reopen, is_staged, decodes_first, find, name_of)
+
+    def _name_position(self, candidate: Candidate) -> int:
+        """Return a number of a sample of a pass, the same for its copies."""
+        names, numbers = self._position_names
+        return names.name(numbers[candidate[5].budget.source], candidate[6])
 
     def _row(self, worker: int) -> dict[int, Slot[Sample]]:
         """Return the slots of a canonical worker by number, one per rank, and open them if necessary."""
