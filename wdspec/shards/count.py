@@ -179,8 +179,8 @@ def _count_shards(
         if costs is not None:
             count = count._replace(costs=costs)
             if keeping is not None:
-                again = costs.take(keeping.again)
-                count = count._replace(costs_again=again, bits_again=keeping.bits_again(count))
+                taken = costs.take(keeping.again)
+                count = count._replace(costs_again=taken, bits_again=keeping.bits_again(count))
         # A `limit` ends the pass within the first copy, if that has so many samples.
         total += count.positions if source.copies >= 1 else count.again.samples if count.again else 0
         yield count

@@ -138,7 +138,7 @@ def _fill_parts(parts, rules):
 
     for number, part in enumerate(parts):
         if rules.method != "in_order":
-            part = sorted(part, key=lambda each: each.cost if number % 2 else -each.cost)  # noqa: B023
+            part = sorted(part, key=lambda each: each.cost if number % 2 else -each.cost)
         left = [*left, *part]
         while True:
             first = first if current else number
