@@ -55,9 +55,16 @@ def folder(data, monkeypatch):
     return data
 
 
+def versions_of(found):
+    """The versions of the states in a record."""
+    return {state["version"] for state in found.get("states", {}).values()}
+
+
 def compare(found, written):
     """Compare with a record. A result that is known to be wrong may become the one that the model gives."""
     expected = {name: value for name, value in written.items() if name in OBSERVED}
+    if versions_of(found) != versions_of(expected):  # states with windows or a stage have a newer format
+        found, expected = ({**each, "states": None} for each in (found, expected))
     if "wrong" not in written:
         assert found == expected
     elif found == expected:
@@ -103,6 +110,19 @@ def test_a_run_resumes_exactly_on_every_topology(name, folder):
     if difference and "resumes_wrong" in written:
         pytest.xfail(f"fault {written['resumes_wrong']}")
     assert not difference
+
+
+@pytest.mark.parametrize(
+    "name", cases_and_speed(name for name, written in RECORDS.items() if "states" in written)
+)
+def test_a_run_resumes_exactly_from_states_of_the_newest_format(name, folder):
+    case, written = BY_NAME[name], RECORDS[name]
+    if "error" in written or "wrong" in written:
+        pytest.skip("the run ends with an error, or its record is wrong")
+    found = record.plain_json(record.observe(case.spec, calls=case.calls, cuts=record.CUTS))
+    if versions_of(found) == versions_of(written):
+        return
+    assert not record.compare_resumed({**written, "states": found["states"]})
 
 
 @pytest.mark.parametrize("name", cases_and_speed(BY_NAME))

@@ -661,90 +661,59 @@ STOP = {
     "batch": 4,
     "dataset": [*only("a", samples=30, max_passes=1.5, on_exhausted="stop"), *only("e")],
 }
-WRONG = {
-    "a stop with skipped steps": (
-        "the list of issue 40, no. 11",
-        {**STOP, "epoch": {"batches": 50}, "skip": "3..6"},
-    ),
-    "a stop within an epoch": ("the list of issue 40, no. 11", {**STOP, "epoch": {"batches": 4}}),
-    "a batch that cannot be decoded is skipped": (
-        "the list of issue 40, no. 3",
-        {
-            "batch": {**COST, "max_size": 1},
-            "errors": "skip",
-            "skip": "3..12",
-            "dataset": [source("broken", extensions="txt json", shuffle=0)],
+REPAIRED = {
+    "a stop with skipped steps": {**STOP, "epoch": {"batches": 50}, "skip": "3..6"},
+    "a stop within an epoch": {**STOP, "epoch": {"batches": 4}},
+    "a batch that cannot be decoded is skipped": {
+        "batch": {**COST, "max_size": 1},
+        "errors": "skip",
+        "skip": "3..12",
+        "dataset": [source("broken", extensions="txt json", shuffle=0)],
+    },
+    "a group is closed below `size_multiple` and above `max_cost`": {
+        "batch": {**COST, "max_cost": 16, "group_by": "__source__", "group_wait": 45, "size_multiple": 2},
+        "epoch": "pass",
+        "dataset": [{"name": "steep", "shards": "steep-{0..0}.jsonl"}],
+    },
+    "the end of a section is not cut to `size_multiple`": {
+        "batch": {
+            "cost": "txt.length",
+            "max_cost": 400,
+            "group_by": "json.lang",
+            "group_wait": 60,
+            "max_size": 4,
+            "size_multiple": 2,
         },
+        "epoch": "pass",
+        "dataset": only("e"),
+    },
+    "a damaged line of a partner with `missing: none`": torn(
+        "torn-{0..0}.jsonl", "none", batch={"size": 3, "ragged": "list"}
     ),
-    "a group is closed below `size_multiple` and above `max_cost`": (
-        "the list of issue 40, no. 4",
-        {
-            "batch": {**COST, "max_cost": 16, "group_by": "__source__", "group_wait": 45, "size_multiple": 2},
-            "epoch": "pass",
-            "dataset": [{"name": "steep", "shards": "steep-{0..0}.jsonl"}],
-        },
-    ),
-    "the end of a section is not cut to `size_multiple`": (
-        "docs/batches.md: sizes above `size_multiple` are rounded down",
-        {
-            "batch": {
-                "cost": "txt.length",
-                "max_cost": 400,
-                "group_by": "json.lang",
-                "group_wait": 60,
-                "max_size": 4,
-                "size_multiple": 2,
-            },
-            "epoch": "pass",
-            "dataset": only("e"),
-        },
-    ),
-    "a damaged line of a partner with `missing: none`": (
-        "the list of issue 40, no. 12",
-        torn("torn-{0..0}.jsonl", "none", batch={"size": 3, "ragged": "list"}),
-    ),
-    "a damaged group of rows of a partner": (
-        "the list of issue 40, no. 12",
-        torn("torn-{0..0}.parquet", "error"),
-    ),
-    "a damaged group of rows of a partner in a pass": (
-        "the list of issue 40, no. 12",
-        torn("torn-{0..0}.parquet", "error", epoch="pass"),
-    ),
-    "a partner that does not exist, in a pass by cost": (
-        "the list of issue 40, no. 12",
-        {
-            "batch": {"cost": "1", "max_cost": 4},
-            "errors": "skip",
-            "epoch": "pass",
-            "dataset": [
-                source("a", extensions="txt", join=[{"shards": "b-full-{000..004}x.tar"}]),
-                *only("c"),
-            ],
-            "fields": "txt",
-        },
-    ),
-    "a random `select` in a pass by cost": (
-        "the list of issue 40, no. 5",
-        {
-            **ELASTIC,
-            "batch": SUM,
-            "epoch": "pass",
-            "dataset": only("a", "e", select="oracle_functions:is_heads"),
-        },
-    ),
+    "a damaged group of rows of a partner": torn("torn-{0..0}.parquet", "error"),
+    "a damaged group of rows of a partner in a pass": torn("torn-{0..0}.parquet", "error", epoch="pass"),
+    "a partner that does not exist, in a pass by cost": {
+        "batch": {"cost": "1", "max_cost": 4},
+        "errors": "skip",
+        "epoch": "pass",
+        "dataset": [
+            source("a", extensions="txt", join=[{"shards": "b-full-{000..004}x.tar"}]),
+            *only("c"),
+        ],
+        "fields": "txt",
+    },
+    "a random `select` in a pass by cost": {
+        **ELASTIC,
+        "batch": SUM,
+        "epoch": "pass",
+        "dataset": only("a", "e", select="oracle_functions:is_heads"),
+    },
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=why))
-        for name, (why, _) in WRONG.items()
-    ],
-)
-def test_what_is_wrong_today(name):
-    compare(WRONG[name][1])
+@pytest.mark.parametrize("name", REPAIRED)
+def test_what_was_once_wrong_is_right(name):
+    compare(REPAIRED[name])
 
 
 LIVE = [(3, {"a": 1, "e": 4}, 0), (11, {"e": 1}, 3), (12, {"a": 5, "e": 1}, 0)]
