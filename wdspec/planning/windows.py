@@ -23,7 +23,7 @@ If a window has copies of samples, it is divided into parts without copies, whic
 
 Sorting puts copies side by side, so batches of a whole window would have many of them. Batches that end with their part
 would be up to 12 points less full for five passes in a window of 1,000 samples, and up to 27 points for a source of 50
-samples in a mix; those that continue are up to 3 and 8 points less full where padded, and as full as before elsewhere.
+samples in a mix; those that continue are up to 4 and 6 points less full where padded, and as full as before elsewhere.
 """
 
 from __future__ import annotations
