@@ -8,6 +8,7 @@ and the arithmetic of `planning/` that has proofs of its own.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from heapq import heappop, heappush
 from itertools import count
@@ -49,9 +50,11 @@ class Model:
         ranks, workers: those of the first run, which are canonical without `elastic`.
         live: (step before which `set_shares` is called, shares, `after`).
         skips: (step before which `skip_steps` is called, first, last).
+        is_older: whether an older release runs it, with copies of a sample in batches.
     """
 
-    def __init__(self, spec, *, ranks=1, workers=0, live=(), skips=()):
+    def __init__(self, spec, *, ranks=1, workers=0, live=(), skips=(), is_older=False):
+        self.is_older = is_older
         self.spec = (
             wdspec.load(spec) if isinstance(spec, (dict, str)) or hasattr(spec, "__fspath__") else spec
         )
@@ -270,7 +273,7 @@ class Model:
         return item
 
 
-def replay(phases, *, ranks=1, workers=0, live=(), skips=()):
+def replay(phases, *, ranks=1, workers=0, live=(), skips=(), is_older=False):
     """Return the model of a run that was saved and loaded with other specs.
 
     Plain mixes follow docs/order.md. A window, a section of groups or a section of a stage that is open at a change is
@@ -279,10 +282,12 @@ def replay(phases, *, ranks=1, workers=0, live=(), skips=()):
     Args:
         phases: (spec, first step) of each part of the run.
         live, skips: as of `Model`, for all parts.
+        is_older: whether an older release runs the first part.
     """
     model = None
     for spec, first in phases:
-        following = Model(spec, ranks=ranks, workers=workers, live=live, skips=skips)
+        by_older = is_older and model is None
+        following = Model(spec, ranks=ranks, workers=workers, live=live, skips=skips, is_older=by_older)
         if model is not None:
             following.follow(model, first)
         model = following
@@ -635,7 +640,7 @@ def make_chooser(model):
         if found is None:
             return None
         take = lambda: dict(sample) if is_decoded else reader.finish(raw, number_key, number)  # noqa: E731
-        candidate = Candidate(*found, take, reader)
+        candidate = Candidate(*found, take, reader, name=None if model.is_older else (raw.url, raw.key))
         is_long = not batch.cuts_samples and not Rules(batch).fits([candidate])
         if is_long and batch.overlong in ("error", "drop"):
             if batch.overlong == "drop":
@@ -852,6 +857,13 @@ class PlainPass:
 
 class WindowedPass(PlainPass):
     """`epoch: pass` in batches that are planned from windows."""
+
+    def _read_position(self, reader, position, use):
+        found = super()._read_position(reader, position, use)
+        if isinstance(found, Candidate) and not self.model.is_older:
+            shard, index = self.positions[reader.name][position]
+            found = replace(found, name=(reader.shards[shard][0], index))
+        return found
 
     def _plan(self):
         model, topology = self.model, self.model.topology
