@@ -260,10 +260,8 @@ class Reader:
     def _readings(self) -> Readings:
         """By which plans sections are read."""
         spec, plan = self._spec, self.plan
-        names, counts = (
-            [source.name for source in plan.sources],
-            {s.name: len(s.shards) for s in plan.sources},
-        )
+        names = [source.name for source in plan.sources]
+        counts = {source.name: len(source.shards) for source in plan.sources}
 
         def segment(live: LiveShares) -> ScheduleSegment:
             return live_segments(spec, names, [live], lambda source: counts.get(source.name, 0))[0]
@@ -322,17 +320,16 @@ class Reader:
         if not self._has_sections:
             slot = self._open_mixture(rank, worker, state, self._sources, self._usual)
             return Columns(slot) if self._stream is RowStream else slot
+        draws = SectionDraws(self._readings, worker)
         inner, places = split_places(state, (stage is not None) + (planner is not None))
         begun = self._readings.resume(worker, next((each for each in places if each.ordinal), StreamState()))
-        slot, draws = self._draw(rank, worker, inner, places, begun)
+        slot = self._draw(rank, worker, inner, places, draws, begun)
         if planner is None:
             return slot
 
         def reopen(state: bytes, begun: Begun) -> Slot[Any]:
             inner, places = split_places(state, stage is not None)
-            reopened, drawing = self._draw(rank, worker, inner, places, begun)
-            draws.mixture = drawing.mixture
-            return reopened
+            return self._draw(rank, worker, inner, places, draws, begun)
 
         return self._plan_windows(slot, places[-1], rank, worker, draws, reopen)
 
@@ -350,18 +347,24 @@ class Reader:
         return mixture
 
     def _draw(
-        self, rank: int, worker: int, state: bytes | None, places: Sequence[StreamState], begun: Begun
-    ) -> tuple[Slot[Any], SectionDraws]:
-        """Return the samples of slot (c, k), after a stage if there is one, and what draws them."""
+        self,
+        rank: int,
+        worker: int,
+        state: bytes | None,
+        places: Sequence[StreamState],
+        draws: SectionDraws,
+        begun: Begun,
+    ) -> Slot[Any]:
+        """Return the samples of slot (c, k), after a stage if there is one; they are read on from a section's start."""
         plan, stage, planner = self.plan, self._stage, self._planner
-        number, reading = plan.topology.slot(rank, worker), begun.reading
-        mixture = self._open_mixture(rank, worker, state, reading.sources, reading.draws)
-        draws = SectionDraws(self._readings, mixture, worker)
+        mixture = self._open_mixture(rank, worker, state, begun.reading.sources, begun.reading.draws)
+        draws.mixture = mixture
         if stage is None:
-            return mixture, draws
-        generators, folder = self._functions.generators, self._spec.folder
+            return mixture
+        number, folder = plan.topology.slot(rank, worker), self._spec.folder
+        generators = self._functions.generators
         slot = Stage(mixture, places[0], draws, planner is None, stage, folder, plan, number, generators)
-        return slot if planner is None else Measurement(slot, planner, self._sources), draws
+        return slot if planner is None else Measurement(slot, planner, self._sources)
 
     def _plan_windows(
         self,

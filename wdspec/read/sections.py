@@ -98,12 +98,13 @@ class SectionDraws:
 
     Args:
         readings: what they are read by.
-        mixture: what is drawn.
         worker: k of the slot.
     """
 
-    def __init__(self, readings: Readings, mixture: Mixture[Any], worker: int) -> None:
-        self.mixture = mixture
+    mixture: Mixture[Any]
+    """What is drawn; another one after the slot returns to the start of a section."""
+
+    def __init__(self, readings: Readings, worker: int) -> None:
         self._readings, self._worker = readings, worker
         self.current = Begun(-1, readings.now, None)
         """How the section that is being read began."""
