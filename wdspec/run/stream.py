@@ -26,6 +26,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from wdspec.base.errors import UsageError
@@ -140,8 +141,15 @@ class Stream:
         """The shares set at run time, and earlier specs."""
 
     def _set_received(self, position: Position) -> None:
+        self._counted_from = position
+        self.__dict__.pop("_receipts", None)
+
+    @cached_property
+    def _receipts(self) -> Receipts:
+        """What was received; built when it is first needed, which in plain mixes is when someone asks for it."""
+        position = self._counted_from
         is_stored = bool(position.shares) and not self.run.counts_steps
-        self._receipts = Receipts(self.run, position.step, position.items_given, position.received, is_stored)
+        return Receipts(self.run, position.step, position.items_given, position.received, is_stored)
 
     @property
     def received(self) -> Received:
@@ -150,6 +158,9 @@ class Stream:
 
     def to_state(self) -> State:
         """Return the state after the last item yielded."""
+        before = self._counted_from
+        if not (self.run.counts_steps or "_receipts" in self.__dict__ or before.shares or before.received):
+            return self.position.to_state(self.run)  # what was received follows from the position
         received = self._receipts.to_store(self.step, self.items_given, self.skipped, self.changes.segments)
         removed = [] if received is None else self._receipts.removed
         return replace(self.position, received=received).to_state(self.run, removed)
@@ -228,19 +239,19 @@ class Stream:
             return
 
     def _move_by_steps(self, work: Work, iteration: int, process: int) -> Iterator[Any]:
-        tally = self.steps.tally
+        tally, receipts = self.steps.tally, self._receipts if self.run.counts_steps else None
         for items, states, counts in self.steps.read(work):
             for call in self.on_step.values():
                 call(self)
             for item in items[self.items_given : -1]:
-                if counts is not None:
-                    self._receipts.add(counts, self.items_given, self.items_given + 1)
+                if counts is not None and receipts is not None:
+                    receipts.add(counts, self.items_given, self.items_given + 1)
                 self.items_given += 1
                 yield item
                 self._check_newest(iteration, process)
             self._slot_states.update(states)
-            if counts is not None:
-                self._receipts.add(counts, self.items_given)
+            if counts is not None and receipts is not None:
+                receipts.add(counts, self.items_given)
             self.step += self._stride
             self.items_given = 0
             if items:
@@ -313,7 +324,9 @@ class Stream:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy starts here, with its own open shards and counts.
-        own = {"_slot_states": dict(self.slot_states), "on_step": {}, "_receipts": self._receipts.copy()}
+        own: dict[str, Any] = {"_slot_states": dict(self.slot_states), "on_step": {}}
+        if "_receipts" in self.__dict__:
+            own["_receipts"] = self._receipts.copy()
         return {**self.__dict__, **own}
 
 
