@@ -244,7 +244,7 @@ def compare_resumed(written: Json) -> str:
     states = {"0": None, **written.get("states", {})}
     for cut, state in states.items():
         after = written.get("resumed", {}).get(cut, {})
-        if "error" in after:
+        if "error" in after or "refused" in after:
             continue
         expected = after.get("steps", written["steps"][int(cut) :])
         later = [[step - int(cut), *call] for step, *call in written.get("calls", ()) if step >= int(cut)]
@@ -470,12 +470,14 @@ def _reorder(case: Any, old: Json, reason: str) -> Json:
     if not gives_parts(old["spec"]) or "refused" in old:
         return old
     seen = observe(case.spec, calls=case.calls, cuts=CUTS)
+    if "refused" in seen:
+        return old
     seen.pop("states", None)
     names = ("steps", "len", "ends", "returned", "error")
     found: Json = plain_json({**{name: value for name, value in old.items() if name not in names}, **seen})
     states = old.get("states", {})
     resumed = {cut: record_resumed(case, old, cut) for cut in states}
-    resumed = {cut: each for cut, each in resumed.items() if each["steps"] != found["steps"][int(cut) :]}
+    resumed = {cut: each for cut, each in resumed.items() if each.get("steps") != found["steps"][int(cut) :]}
     legs = {
         leg.name: plain_json(record_leg(leg, states[str(leg.cut)]))
         for leg in case.legs
@@ -500,7 +502,7 @@ def record_resumed(case: Any, written: Json, cut: str) -> Json:
     """Return what a run gives that resumes from a state that was made by an older order."""
     later = [[step - int(cut), *call] for step, *call in case.calls if step >= int(cut)]
     found = observe(case.spec, STEPS - int(cut), calls=later, state=written["states"][cut])
-    return {name: found[name] for name in ("steps", "error") if name in found}
+    return {name: found[name] for name in ("steps", "error", "refused") if name in found}
 
 
 def _renew(case: Any, old: Json | None, is_kept: bool) -> Json:
