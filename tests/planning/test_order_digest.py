@@ -18,6 +18,7 @@ from wdspec.planning.digest import (
     differences,
     digest,
     digest_windows,
+    with_reads,
 )
 from wdspec.shards.shards import list_shards
 from wdspec.spec.language.effects import Affects, AffectsOrder, AffectsSamples, declared_keys
@@ -483,7 +484,10 @@ def windowed(batch, **more):
         ({"ids": {"call": "m:C", "method": "f"}}, {"ids": {"call": "m:C", "method": "g"}}),
         ({"call": "m:f", "sets": "ids"}, {"call": "m:g", "sets": "ids"}),
         ([{"call": "m:f"}, {"ids": "m:f"}], [{"call": "m:g"}, {"ids": "m:f"}]),
-        ([{"json": "m:f"}, {"call": "m:f", "sets": "ids"}], [{"json": "m:g"}, {"call": "m:f", "sets": "ids"}]),
+        (
+            [{"json": "m:f"}, {"call": "m:f", "sets": "ids"}],
+            [{"json": "m:g"}, {"call": "m:f", "sets": "ids"}],
+        ),
         (None, {"ids": "m:f"}),
     ],
 )
@@ -508,7 +512,9 @@ def test_functions_of_map_that_decide_what_is_measured_change_the_order(name, ol
         ({"cost": "1", "max_cost": 6}, {"ids": "m:f"}, {"call": "m:g", "sets": "ids"}),
     ],
 )
-def test_functions_of_map_that_decide_no_measure_change_only_the_samples(batch, old, new, folder, monkeypatch):
+def test_functions_of_map_that_decide_no_measure_change_only_the_samples(
+    batch, old, new, folder, monkeypatch
+):
     monkeypatch.chdir(folder)
     before, after = windowed(batch, map=old), windowed(batch, map=new)
     assert before[:2] == after[:2]
@@ -649,3 +655,14 @@ def test_an_unused_key_leaves_the_digests_unchanged():
     plan = wdspec.plan(plain)
     assert describe_order(with_new_keys(), plan) == describe_order(plain, plan)
     assert describe_samples(with_new_keys()) == describe_samples(plain)
+
+
+def test_earlier_versions_measured_before_map(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    now, _, _ = windowed(MEASURES["cost"], map={"ids": "m:f"})
+    before = {key: value for key, value in now.items() if key != "costs.read"}
+    lines = list(differences(with_reads(before, now), now))
+    assert lines == ["costs.read: added"]
+    plain, _, _ = windowed(MEASURES["cost"])
+    before = {key: value for key, value in plain.items() if key != "costs.read"}
+    assert with_reads(before, plain) == plain
