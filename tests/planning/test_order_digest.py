@@ -18,6 +18,7 @@ from wdspec.planning.digest import (
     differences,
     digest,
     digest_windows,
+    with_reads,
 )
 from wdspec.shards.shards import list_shards
 from wdspec.spec.language.effects import Affects, AffectsOrder, AffectsSamples, declared_keys
@@ -654,3 +655,14 @@ def test_an_unused_key_leaves_the_digests_unchanged():
     plan = wdspec.plan(plain)
     assert describe_order(with_new_keys(), plan) == describe_order(plain, plan)
     assert describe_samples(with_new_keys()) == describe_samples(plain)
+
+
+def test_earlier_versions_measured_before_map(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    now, _, _ = windowed(MEASURES["cost"], map={"ids": "m:f"})
+    before = {key: value for key, value in now.items() if key != "costs.read"}
+    lines = list(differences(with_reads(before, now), now))
+    assert lines == ["costs.read: added"]
+    plain, _, _ = windowed(MEASURES["cost"])
+    before = {key: value for key, value in plain.items() if key != "costs.read"}
+    assert with_reads(before, plain) == plain

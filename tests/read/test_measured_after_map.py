@@ -255,6 +255,26 @@ def test_random_functions_give_the_same_windows_after_resuming():
         assert [batch["__key__"] for batch in loader] == whole[5:]
 
 
+def test_a_state_is_refused_if_another_function_makes_what_is_measured():
+    spec = spec_of(MEASURES["pack"], **MAPS["field"])
+    with loader_of(spec) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    other = spec | {"map": {"ids": "aftermap:breaks"}}
+    with loader_of(other) as loader, pytest.raises(wdspec.UsageError, match=r"costs\.read\.a\.ids\.map"):
+        loader.load_state_dict(state)
+
+
+def test_a_state_loads_with_another_function_that_decides_no_measure():
+    estimate = {**MEASURES["pack"], "cost": "before_map(ids.length)"}
+    with loader_of(spec_of(estimate, **MAPS["field"])) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    other = spec_of(estimate, map={"ids": "aftermap:breaks"})
+    with loader_of(other) as loader, pytest.warns(UserWarning, match="the order is the same"):
+        loader.load_state_dict(state)
+
+
 def test_ranks_read_the_same_global_batches():
     spec = spec_of(MEASURES["pack"], **MAPS["field"])
     whole = keys(spec)
@@ -399,7 +419,7 @@ def test_a_function_of_samples_that_does_not_say_what_it_sets_gets_a_hint():
         spec["dataset"] = [
             {key: value for key, value in each.items() if key != "extensions"} for each in spec["dataset"]
         ]
-        with pytest.raises(wdspec.FieldError, match="`sets: ids` at a function of `map`"):
+        with pytest.raises(wdspec.FieldError, match="`sets: ids` next to the `call`"):
             read(spec)
 
 

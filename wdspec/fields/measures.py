@@ -41,6 +41,7 @@ class Measures:
         keeps_decoded: whether values that have to be decoded replace the bytes in the raw samples, so that they are not
             decoded again.
         after_map: the fields that are read from the finished sample; None for all.
+        may_be_set: whether a function of `map` may set other fields without saying so, for the hint.
     """
 
     def __init__(
@@ -51,10 +52,11 @@ class Measures:
         constants: Mapping[str, Any] | None = None,
         keeps_decoded: bool = False,
         after_map: frozenset[str] | None = frozenset(),
+        may_be_set: bool = False,
     ) -> None:
         self._fields, self._paths, self._optional = fields, tuple(paths), frozenset(optional)
         self._constants = constants or {}
-        self._keeps_decoded, self._after_map = keeps_decoded, after_map
+        self._keeps_decoded, self._after_map, self._may_be_set = keeps_decoded, after_map, may_be_set
         self._layouts: dict[tuple[str, ...], list[Reader] | None] = {}
 
     def __call__(self, raw: dict[str, Any]) -> list[Any] | None:
@@ -144,8 +146,12 @@ class Measures:
                 return lambda raw: MISSING
             raise FieldError(
                 f"`{describe_path(path)}` needs the field `{name}`, which the sample does not have before `map`; it "
-                f"has {listed_fields(names)}. Write `default({describe_path(path)}, 0)` if samples may lack it, or "
-                f"`sets: {name}` at a function of `map` that adds it",
+                f"has {listed_fields(names)}. Write `default({describe_path(path)}, 0)` if samples may lack it"
+                + (
+                    f", or `sets: {name}` next to the `call` in `map` that adds it"
+                    if self._may_be_set
+                    else ""
+                ),
                 code="D201",
                 field=name,
             )

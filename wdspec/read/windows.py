@@ -138,6 +138,7 @@ class _Meter:
             transform.tags,
             not batch.cuts_samples,
             None if is_finished else self.after_map,
+            any(call.field is None and not call.sets for call in transform.maps),
         )
         self._limits, self._balance = tuple(batch.limits), batch.balance
         self._multiple = pack.pad_to_multiple_of if pack else 1

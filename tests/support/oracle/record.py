@@ -364,7 +364,8 @@ def model_of(case: Any, leg: Any = None, step: int = 0) -> Any:
     """Return the reference model of a case; with a leg, of the run that resumes with it at a step."""
     from oracle.model import Model, replay
 
-    made = [call for call in case.calls if leg is None or call[0] < leg.cut]
+    is_same = leg is None or leg.spec == case.spec  # then the calls after the cut are made, too
+    made = [call for call in case.calls if is_same or call[0] < leg.cut]
     skipped = skipped_steps(case.spec)
     for _, name, arguments, _ in made:
         if name == "skip_steps":

@@ -297,6 +297,8 @@ def find_scaled(text: str, named: Mapping[str, str]) -> Iterator[ScaledValue]:
     nodes: list[ast.AST] = [_parse(text).body]
     while nodes:
         node = nodes.pop()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == BEFORE_MAP:
+            continue
         if isinstance(node, ast.Name) and node.id in named:
             others = {name: other for name, other in named.items() if name != node.id}
             yield from find_scaled(named[node.id], others)

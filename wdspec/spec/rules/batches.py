@@ -497,7 +497,7 @@ def held_media(composition: Composition) -> Findings:
 )
 def scaled_measures(composition: Composition) -> Findings:
     """Products and quotients of fields that `map` sets and numbers, which were estimates before."""
-    if composition.spec.stage is not None:
+    if composition.spec.stage is not None or any(True for _ in held_media(composition)):
         return
     set_by = set().union(*_fields_set(composition).values())
     for at, text in _list_measures(composition):
