@@ -60,7 +60,7 @@ class Model:
         self._live = []
         self._skipped = set()
         self._spec_skips = {step for each in self.spec.skip for step in range(each.first, each.last + 1)}
-        self._items = []
+        self._items, self._parts = [], []
         self._older = {}
         self._plan()
 
@@ -156,6 +156,19 @@ class Model:
             self._items.append(self._step(len(self._items)))
         return self._items[step]
 
+    def items_of(self, step, rank, ranks):
+        """Return the items of global batch J that one of R ranks gets."""
+        self.items(step)
+        parts = self._parts[step]
+        if parts is None:
+            return []
+        each = self.global_size // ranks
+        if self.is_split:
+            each = len(parts) // ranks
+            return self._assemble(step, parts[rank * each : (rank + 1) * each], rank * each)
+        samples = [sample for part in parts for sample in part][rank * each : (rank + 1) * each]
+        return [collate(samples, self.spec, step * self.global_size + rank * each)]
+
     def length(self, step=0):
         """Return `len(loader)` before a step: that of its epoch, None without `epoch`."""
         if self.epoch is None:
@@ -185,6 +198,7 @@ class Model:
         for called, first, last in self._skip_calls:
             if called == step:
                 self._skipped |= set(range(first, last + 1))
+        self._parts.append(None)
         if self.stop_at is not None and step >= self.stop_at:
             return []
         if self.fail_at is not None and step >= self.fail_at:
@@ -199,6 +213,7 @@ class Model:
             else:
                 m, worker = divmod(step, self.topology.workers)
                 parts.append(self.slot(rank, worker).take(m, is_skipped))
+        self._parts[step] = None if is_skipped else parts
         return [] if is_skipped else self._assemble(step, parts)
 
     @property
@@ -219,7 +234,7 @@ class Model:
         """Continue a run of another spec before a step."""
         if step:
             old.items(step - 1)
-        self._items = old._items[:step]
+        self._items, self._parts = old._items[:step], old._parts[:step]
         if self.topology != old.topology:
             raise RunError("the topology has changed")
         if self._pass is not None or old._pass is not None:
@@ -231,8 +246,9 @@ class Model:
         if self.constant_shares == old.constant_shares:
             self._live = list(old._live)
 
-    def _assemble(self, step, parts):
-        spec, place = self.spec, step * self.global_size
+    def _assemble(self, step, parts, first=0):
+        """Return the items of parts of global batch J, of which the first belongs to canonical rank `first`."""
+        spec, place = self.spec, step * self.global_size + first * self.per_slot
         if spec.batch is None:
             samples = [sample for part in parts for sample in part]
             return samples if spec.to_tuple is None else [as_tuple(each, spec.to_tuple) for each in samples]
