@@ -12,6 +12,7 @@ import argparse
 import collections
 import copy
 import json
+import math
 import os
 import random
 import subprocess
@@ -201,8 +202,7 @@ class Right:
 
     def items(self, step: int, leg: Leg, rank: int) -> list[Any]:
         """Return the items of a step on a rank of a leg, as plain values."""
-        items = self.model.items(step) if leg.ranks == 1 else self.model.items_of(step, rank, leg.ranks)
-        return [plain(item) for item in items]
+        return [plain(item) for item in self.model.items_of(step, rank, leg.ranks)]
 
     def length(self, step: int, leg: Leg) -> int | None:
         """Return `len` of the loader before a step."""
@@ -244,7 +244,7 @@ def _check(trial: Trial) -> Failure | None:
             right = rights[key]
         except NotImplementedError as error:
             raise NotModelled(str(error)) from error
-        except RunError as error:
+        except (RunError, wdspec.WdspecError) as error:
             reading = read(trial, leg, 0, state, ())
             if reading.error is None or reading.found:
                 return Failure("no error", number, f"the model: {error}; the loader gives {list(reading.found)}")
@@ -364,7 +364,7 @@ def _check_pass(trial: Trial, readings: list[Reading], right: Right) -> Failure 
     repeat = {leaf.name: leaf.copies for leaf in right.model.spec.sources}
     for (key, source), count in seen.items():
         copies = repeat[source]
-        if count > -(-copies // 1):
+        if count > math.ceil(copies):
             return Failure("pass", 0, f"{key} of {source} came {count} times, with `repeat: {copies}`")
     return None
 
@@ -464,7 +464,7 @@ def add_legs(rng: random.Random, trial: Trial) -> Trial:
         return found
 
     first, second = sorted(rng.sample(range(1, trial.steps - 4), 2))
-    legs = [base, Leg(**topology()), Leg(**topology(), origin=0, cut=first)]
+    legs = [base, Leg(**topology()) if elastic else copy.copy(base), Leg(**topology(), origin=0, cut=first)]
     legs.append(Leg(**topology(), origin=2, cut=second))
     is_plain = not is_windowed and not is_pass(spec) and "stage" not in spec
     if is_plain and base == Leg() and rng.random() < 0.6:

@@ -972,7 +972,8 @@ def draw_calls(seed: object, spec: Json, steps: int) -> tuple[list[Any], list[An
     epoch = spec.get("epoch")
     if epoch == "pass" or isinstance(epoch, dict) and "pass" in epoch:
         return live, skips
-    if len(names) > 1 and mix.get("draw") != "round_robin" and rng.random() < 0.35:
+    can_set = mix.get("draw") != "round_robin" and "max_passes" not in json.dumps(spec)
+    if len(names) > 1 and can_set and rng.random() < 0.35:
         for step in sorted(rng.sample(range(steps), rng.choice((1, 1, 2, 3)))):
             shares = {name: rng.choice((0, 1, 2, 4)) for name in names}
             if not any(shares.values()):

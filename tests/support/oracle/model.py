@@ -60,7 +60,7 @@ class Model:
         self._live = []
         self._skipped = set()
         self._spec_skips = {step for each in self.spec.skip for step in range(each.first, each.last + 1)}
-        self._items, self._parts = [], []
+        self._parts = []
         self._older = {}
         self._plan()
 
@@ -152,20 +152,19 @@ class Model:
         Raises:
             RunError: the run ends with an error before or at this step.
         """
-        while len(self._items) <= step:
-            self._items.append(self._step(len(self._items)))
-        return self._items[step]
+        return self.items_of(step, 0, 1)
 
     def items_of(self, step, rank, ranks):
         """Return the items of global batch J that one of R ranks gets."""
-        self.items(step)
+        while len(self._parts) <= step:
+            self._parts.append(self._take(len(self._parts)))
         parts = self._parts[step]
         if parts is None:
             return []
-        each = self.global_size // ranks
         if self.is_split:
             each = len(parts) // ranks
             return self._assemble(step, parts[rank * each : (rank + 1) * each], rank * each)
+        each = self.global_size // ranks
         samples = [sample for part in parts for sample in part][rank * each : (rank + 1) * each]
         return [collate(samples, self.spec, step * self.global_size + rank * each)]
 
@@ -190,7 +189,8 @@ class Model:
         """Return J after the last step of the run; None if it does not end."""
         return self.stop_at
 
-    def _step(self, step):
+    def _take(self, step):
+        """Return the samples of each slot of a step; None if it is skipped, or after the end of the run."""
         for called, shares, after in self._live_calls:
             if called == step:
                 start = step + after
@@ -198,9 +198,8 @@ class Model:
         for called, first, last in self._skip_calls:
             if called == step:
                 self._skipped |= set(range(first, last + 1))
-        self._parts.append(None)
         if self.stop_at is not None and step >= self.stop_at:
-            return []
+            return None
         if self.fail_at is not None and step >= self.fail_at:
             raise RunError(f"step {step} would exceed `max_passes`")
         is_skipped = step in self._spec_skips or step in self._skipped
@@ -213,8 +212,7 @@ class Model:
             else:
                 m, worker = divmod(step, self.topology.workers)
                 parts.append(self.slot(rank, worker).take(m, is_skipped))
-        self._parts[step] = None if is_skipped else parts
-        return [] if is_skipped else self._assemble(step, parts)
+        return None if is_skipped else parts
 
     @property
     def slot_kind(self):
@@ -234,7 +232,7 @@ class Model:
         """Continue a run of another spec before a step."""
         if step:
             old.items(step - 1)
-        self._items, self._parts = old._items[:step], old._parts[:step]
+        self._parts = old._parts[:step]
         if self.topology != old.topology:
             raise RunError("the topology has changed")
         if self._pass is not None or old._pass is not None:
@@ -252,8 +250,6 @@ class Model:
         if spec.batch is None:
             samples = [sample for part in parts for sample in part]
             return samples if spec.to_tuple is None else [as_tuple(each, spec.to_tuple) for each in samples]
-        if not self.is_split:
-            return [collate([sample for part in parts for sample in part], spec, place)]
         places = [place + rank * self.per_slot for rank in range(len(parts))]
         if self.is_windowed:
             return [self._assemble_window(part, at) for part, at in zip(parts, places, strict=True)]
