@@ -95,7 +95,7 @@ def measure(ranks: int, workers: int, sources: int, shards: int, batches: int) -
         for rank in range(ranks):
             run = replace(first, seat=Seat(rank, ranks), ranks=range(rank, rank + 1))
             table = {rank * workers + k: a_slot(first, batches, rng) for k in range(workers)}
-            position = Position(batches * workers, slots=table)
+            position = Position(batches * workers, slot_states=table)
             began = time.process_time()
             state = position.to_state(run)
             own = Path(folder, f"{rank}.json")
@@ -117,7 +117,7 @@ def measure(ranks: int, workers: int, sources: int, shards: int, batches: int) -
     position = Position.from_state(json.load(io.StringIO(text)), half)
     reading = time.process_time() - began
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert len(position.slots) == 2 * workers
+    assert len(position.slot_states) == 2 * workers
     print(
         f"| {batches:,} | {hashed:.2f} | {statistics.median(times) * 1e3:.1f} | {max(times) * 1e3:.1f} | "
         f"{(parts + header) / 1e6:.1f} | {merging:.2f} | {writing:.2f} | {len(text) / 1e6:.1f} | {reading:.2f} | "

@@ -52,7 +52,7 @@ def without_state(loader: Loader) -> Iterator[Any]:
     """The batches of an epoch, with nothing noted."""
     processes: Any = loader.stream.steps
     processes._loader.dataset.__class__ = StatelessDataset  # before the workers start
-    for items, _ in processes.begin(Work(0, loader.run.plan.timeline.end(0), 1, dict, (), StepRanges())):
+    for items, _ in processes.read(Work(0, loader.run.plan.timeline.end(0), 1, dict, (), StepRanges())):
         yield items[-1]
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import subprocess
 import xml.etree.ElementTree as ElementTree
 
@@ -254,3 +255,26 @@ def test_a_state_of_neither_spec_is_compared_as_saved(saved):
     assert report["state"]["goes_on"] == "exactly"  # the state is of the second one
     _, said = within("diff", "new.json", "old.json", "--state", "old.json", folder=folder, code=1)
     assert "old.json contains no state of wdspec" in said
+
+
+def test_a_state_inside_a_window_is_described_without_a_number_of_samples(saved):
+    spec, folder = saved
+    spec = {**spec, "batch": {"cost": "txt.length", "max_cost": 60, "window": 30}}
+    (folder / "old.json").write_text(json.dumps(spec))
+    (folder / "new.json").write_text(json.dumps({**spec, "name": "other"}))
+    with wdspec.loader(spec) as loader:
+        next(iter(loader))
+        (folder / "state.json").write_text(json.dumps(loader.state_dict()))
+    shown, _ = within("diff", "old.json", "new.json", "--state", "state.json", folder=folder)
+    assert re.search(r"the state: after 1 global batch$", shown, re.MULTILINE)
+    assert "samples before its windows" in shown
+
+
+def test_diff_says_that_a_field_which_where_reads_changes_the_order(saved):
+    spec, folder = saved
+    for name, file in (("old", "cls"), ("new", "txt")):
+        first = spec["dataset"][0] | {"rename": {"m": file}, "where": "default(m, 0) != 3"}
+        (folder / f"{name}.json").write_text(json.dumps({**spec, "dataset": [first, spec["dataset"][1]]}))
+    report = compared(folder, "old.json", "new.json")
+    assert report["order"]["changes"] == ['sources.a.reads.m.rename.m: was ["cls"], now ["txt"]']
+    assert report["state"]["goes_on"] == "if allowed"

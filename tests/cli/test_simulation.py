@@ -29,7 +29,7 @@ def slowly(plan, batches):
     """The sources of every global batch, one after the other, as lists of (slot, sources)."""
     draws, topology = plan.draws(), plan.topology
     for batch in range(batches):
-        k, m = plan.slot_of_batch(batch)
+        k, m = plan.slot_of_step(batch)
         yield [(topology.slot(c, k), draws.batches(c, k, m, 1)[0].tolist()) for c in range(topology.ranks)]
 
 

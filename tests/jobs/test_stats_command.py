@@ -676,3 +676,64 @@ def test_unmatched_partner_samples_are_counted_while_reading(tmp_path, ranks):
             passes += stats.passes
     assert passes == ranks
     assert total == 20  # the odd ones
+
+
+@pytest.mark.parametrize("is_rewritten", [False, True])
+@pytest.mark.parametrize("more", [{"where": "txt.length > 3"}, {"subset": "50%"}, {"exclude": ["1-00"]}])
+@pytest.mark.parametrize("repeat", [{}, {"repeat": 1.5}])
+@pytest.mark.parametrize("batch", [4, {"cost": "txt.length", "max_cost": 20}])
+def test_a_pass_reads_the_samples_of_shards_that_changed_after_they_were_measured(
+    tmp_path, is_rewritten, more, repeat, batch
+):
+    def write(shard, count):
+        samples = [(f"{shard}-{n:02}", {"txt": b"x" * (1 + n % 7)}) for n in range(count)]
+        write_shard(tmp_path / f"a-{shard}.tar", samples)
+
+    for shard in range(3):
+        write(shard, 30)
+    source = {"name": "a", "shards": f"{tmp_path}/a-{{0..2}}.tar", **more, **repeat}
+    spec = {"epoch": "pass", "batch": batch, "elastic": {"ranks": 1, "workers": 1}, "dataset": [source]}
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(spec | {"stats": f"{tmp_path}/s.stats.json"}))
+    measure(spec=str(path))
+    if is_rewritten:
+        write(1, 41)
+    change(tmp_path / "a-1.tar")
+
+    def keys_of(spec):
+        with wdspec.loader(spec, num_workers=0) as loader:
+            pairs = [zip(each["__key__"], each["__mask__"], strict=True) for each in loader]
+        return sorted(key for batch in pairs for key, is_sample in batch if is_sample)
+
+    expected = keys_of(spec)
+    with pytest.warns(UserWarning, match="1 of 3 shards of `a` have changed"):
+        found = keys_of(path)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"join": [{"shards": "b-{0..0}.tar"}]},
+        {"lookup": {"table": "t.csv", "fields": "q"}},
+    ],
+)
+def test_measurements_of_joined_sources_hold_in_a_moved_folder(tmp_path, more):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    keys = [f"{n:03}" for n in range(40)]
+    write_shard(here / "a-0.tar", [(key, {"txt": b"x" * (1 + n % 7)}) for n, key in enumerate(keys)])
+    write_shard(here / "b-0.tar", [(key, {"cap.txt": b"y"}) for key in keys])
+    (here / "t.csv").write_text("key,q\n" + "".join(f"{key},{n}\n" for n, key in enumerate(keys)))
+    source = {"name": "a", "shards": "a-{0..0}.tar", "where": "txt.length > 3", **more}
+    spec = {"epoch": "pass", "batch": 4, "stats": "s.stats.json", "dataset": [source]}
+    (here / "s.json").write_text(json.dumps(spec))
+    measure(spec=str(here / "s.json"))
+    shutil.copytree(here, there, copy_function=shutil.copy2)
+    with wdspec.loader(here / "s.json", num_workers=0, rank=0, world_size=1) as loader:
+        assert len(loader) == 6
+        next(iter(loader))
+        state = loader.state_dict()
+    with wdspec.loader(there / "s.json", num_workers=0, rank=0, world_size=1) as loader:
+        assert len(loader) == 6
+        loader.load_state_dict(state)

@@ -188,6 +188,21 @@ def test_shares_cannot_be_set_and_all_sources_cannot_be_dropped(folder):
         wdspec.plan(spec)
 
 
+@pytest.mark.parametrize("then", ["error", "stop", "drop"])
+def test_a_limit_below_the_first_batch_is_reported_at_the_start(folder, then):
+    spec = run_of(folder, then, batch=400)
+    says = r"`max_passes: 2` of 80 samples is less than the first global batch would take, 200 samples"
+    if then == "drop":
+        with pytest.warns(UserWarning, match=says + ", so `a` is never read"):
+            batches, _ = read_ranks(spec, 1, 2)
+        assert {key[0] for batch in batches for key in batch} == {"b"}
+    else:
+        with pytest.raises(wdspec.UsageError, match=says):
+            wdspec.plan(spec)
+        with pytest.raises(wdspec.UsageError, match=says):
+            wdspec.loader(spec, num_workers=0, rank=0, world_size=1)
+
+
 def test_explain_and_states_show_the_limit(folder, tmp_path):
     from commandline import wdspec as program
 

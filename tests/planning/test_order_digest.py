@@ -10,7 +10,15 @@ from pydantic import Field
 from shardmaking import write_shard
 
 import wdspec
-from wdspec.planning.digest import IN_PLAN, IN_SOURCE, describe_order, describe_samples, differences, digest
+from wdspec.planning.digest import (
+    IN_PLAN,
+    IN_SOURCE,
+    describe_order,
+    describe_samples,
+    differences,
+    digest,
+    digest_windows,
+)
 from wdspec.shards.shards import list_shards
 from wdspec.spec.language.effects import Affects, AffectsOrder, AffectsSamples, declared_keys
 from wdspec.spec.language.values import Model
@@ -399,6 +407,76 @@ def test_if_samples_without_fields_are_skipped_other_fields_change_the_order(nam
     before, after = (described({**made(name, change), **skipping}) for change in EXAMPLES[name])
     assert KEYS[name].affects.order_if_skipping
     assert before[0] != after[0]
+
+
+WHERE = {"where": "m.v == 1 and txt.length > default(t, 0)"}
+READS = {
+    "rename": ({"rename": {"m": "x.json"}}, {"rename": {"m": "y.json"}}),
+    "rename to other files": ({"rename": {"m": "x.json"}}, {"rename": {"m": ["x.json", "y.json"]}}),
+    "rename of another field from it": ({"rename": {"m": "x.json"}}, {"rename": {"m": "x.json", "n": "txt"}}),
+    "tag": ({"tags": {"m": {"v": 1}}}, {"tags": {"m": {"v": 2}}}),
+    "added tag": ({}, {"tags": {"t": 1}}),
+    "decoder": ({}, {"decode": {"txt": "m:f"}}),
+    "decoder of all": ({}, {"decode": "raw"}),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_keys_that_decide_what_an_expression_reads_change_the_order(name, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    of_source = [described(made("source", change | WHERE)) for change in READS[name]]
+    assert of_source[0][0] != of_source[1][0]
+    apart = [described(made("source", change)) for change in READS[name]]
+    assert apart[0][0] == apart[1][0]
+    assert apart[0][1] != apart[1][1]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"cost": "m.v + 1", "max_cost": 6},
+        {"cost": "1", "max_cost": 6, "limits": {"m.v": 9}},
+        {"cost": "1", "max_cost": 6, "balance": "m.v"},
+        {"size": 4, "group_by": "m.v"},
+        {"cost": "named", "max_cost": 6},
+        {"pack": {"fields": ["m"], "length": 9}},
+    ],
+)
+def test_keys_that_decide_what_samples_cost_change_the_order_and_the_windows(batch, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    costs = {"costs": {"named": "m.v"}} if batch.get("cost") == "named" else {}
+    orders = []
+    for old in ("x.json", "y.json"):
+        spec = made("source", {"rename": {"m": old}}) | {"batch": batch, **costs}
+        orders.append(describe_order(wdspec.load(spec), wdspec.plan(spec)))
+    assert list(differences(*orders)) == ['costs.read.a.m.rename.m: was ["x.json"], now ["y.json"]']
+    assert len({digest_windows(order) for order in orders}) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "more"),
+    [
+        ({"rename": {"n": "y.json"}}, {"where": "x.v == 1"}),
+        ({"tags": {"n": 1}}, {"where": "json.v == 1"}),
+        ({"decode": "rgb8"}, {"where": "json.v == 1 and jpg.width > 2"}),
+        ({"decode": {"ids": "raw"}}, {"where": "npy.length > 2"}),
+        ({"tags": {"n": 1}}, {"keys": ["a"], "keys_of": "json.uid"}),
+    ],
+)
+def test_keys_that_no_expression_needs_do_not_change_the_order(change, more, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    before, after = (described(made("source", each)) for each in (more, more | change))
+    assert before[0] == after[0]
+    assert before[1] != after[1]
+
+
+def test_the_decoder_of_a_bucket_changes_the_order(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    orders = []
+    for size in (512, 1024):
+        change = {"decode": {"jpg": f"rgb8+bucket={size}+step=64"}}
+        orders.append(described(made("source", change) | {"batch": {"size": 4, "group_by": "jpg.bucket"}})[0])
+    assert orders[0] != orders[1]
 
 
 def test_inputs_of_the_plan_are_declared_to_affect_the_order():

@@ -144,4 +144,4 @@ def test_adding_a_source_keeps_the_shard_order_of_the_others():
 
 def test_batches_rotate_through_the_canonical_workers_across_epochs():
     plan = planned(Spec(dataset=(source("a"),)), workers=3)
-    assert [plan.slot_of_batch(j) for j in range(5)] == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)]
+    assert [plan.slot_of_step(j) for j in range(5)] == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)]

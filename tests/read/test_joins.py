@@ -11,7 +11,7 @@ import threading
 
 import pytest
 from commandline import within
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from shardmaking import write_shard
 
@@ -427,3 +427,168 @@ def test_partners_in_tables_with_gaps_are_matched_by_key(tmp_path, suffix):
     with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
         found = [(each["__key__"], each["caption"]) for each in loader if each["__mask__"]]
     assert sorted(found) == sorted((row["__key__"], row["caption"]) for row in rows)
+
+
+@st.composite
+def damaged_pairs(draw):
+    """Keys of a shard and of its partner, some only in one of them, and the numbers of damaged rows."""
+    keys = [f"{number:02}" for number in range(draw(st.integers(3, 14)))]
+    places = st.sampled_from(("both", "both", "both", "shard", "partner"))
+    parts = draw(st.lists(places, min_size=len(keys), max_size=len(keys)))
+    first = [key for key, part in zip(keys, parts, strict=True) if part != "partner"]
+    second = [key for key, part in zip(keys, parts, strict=True) if part != "shard"]
+    lost = draw(st.sets(st.integers(0, max(0, len(second) - 1)), max_size=2)) if second else set()
+    return first or ["00"], second or ["00"], lost
+
+
+def write_damaged_partner(folder, kind, keys, lost):
+    """Write a partner with damage; returns the keys that it may have, or None for a damaged one, in order."""
+    path = folder / f"b-0.{kind}"
+    if kind == "jsonl":
+        lines = [json.dumps({"__key__": key, "y": f"of {key}"}) for key in keys]
+        path.write_text("".join(f"{line[:9] if n in lost else line}\n" for n, line in enumerate(lines)))
+        return [None if number in lost else key for number, key in enumerate(keys)]
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    column = "__key__" if kind == "key.parquet" else "y"
+    table = pa.table({"__key__": keys, "y": [f"of {key}" for key in keys]})
+    pq.write_table(
+        table, path, row_group_size=3, write_page_checksum=True, compression="none", use_dictionary=False
+    )
+    data, groups = bytearray(path.read_bytes()), {number // 3 for number in lost}
+    for group in groups:
+        chunk = pq.read_metadata(path).row_group(group).column(0 if column == "__key__" else 1)
+        data[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 0xFF
+    path.write_bytes(bytes(data))
+    return [None if number // 3 in groups else key for number, key in enumerate(keys)]
+
+
+def find_joined(first, second, seen, missing, knows_keys):
+    """What a run delivers of a damaged pair: key → the value of `y`."""
+    found = {}
+    for at, key in enumerate(first):
+        if key in seen:
+            found[key] = f"of {key}"
+            continue
+        if knows_keys and key in second:
+            continue
+        before = max((seen.index(each) for each in first[:at] if each in seen), default=-1)
+        after = min((seen.index(each) for each in first[at:] if each in seen), default=len(seen))
+        if not knows_keys and None in seen[before + 1 : after]:
+            continue
+        if missing == "none":
+            found[key] = None
+    return found
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "key.parquet"])
+@given(
+    pair=damaged_pairs(), missing=st.sampled_from(("error", "skip", "none")), slots=st.sampled_from((1, 2))
+)
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damage_in_a_partner_costs_its_own_samples_also_after_a_resume(
+    tmp_path_factory, kind, pair, missing, slots
+):
+    folder = tmp_path_factory.mktemp("damaged")
+    first, second, lost = pair
+    (folder / "a-0.jsonl").write_text("".join(json.dumps({"__key__": key, "x": 1}) + "\n" for key in first))
+    seen = write_damaged_partner(folder, kind, second, lost)
+    expected = find_joined(first, second, seen, missing, kind == "parquet")
+    assume(expected)
+    join = {"shards": f"{folder}/b-0.{kind}", "missing": missing, "fields": "y"}
+    source = {"shards": f"{folder}/a-0.jsonl", "shuffle": 0, "order": "sequential", "join": [join]}
+    spec = {"dataset": [source], "errors": "skip", "batch": 1, "elastic": {"ranks": 1, "workers": slots}}
+    if slots > 1 and any(not set(first[slot::slots]) & expected.keys() for slot in range(slots)):
+        return  # a slot without a sample is an error
+
+    def run_on(state, count):
+        read, states = [], []
+        with wdspec.loader(spec, num_workers=0) as loader:
+            if state is not None:
+                loader.load_state_dict(state)
+            for batch in itertools.islice(itertools.chain.from_iterable(itertools.repeat(loader)), count):
+                read.append((batch["__key__"][0], batch["y"][0]))
+                states.append(loader.state_dict())
+        return read, states
+
+    if slots == 1:
+        order = [(key, expected[key]) for key in first if key in expected]
+        total = 2 * len(order)
+        whole, states = run_on(None, total)
+        assert whole == order * 2
+    else:
+        total = 2 * len(first)
+        whole, states = run_on(None, total)
+        assert dict(whole) == expected
+    for at, state in enumerate(states[: len(first)]):
+        assert run_on(state, total - at - 1)[0] == whole[at + 1 :]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "key.parquet"])
+def test_a_damaged_sample_of_a_partner_is_one_error_with_its_key(tmp_path, kind):
+    keys = [f"k{number}" for number in range(9)]
+    source = write_pair(tmp_path, keys, keys)
+    seen = write_damaged_partner(tmp_path, kind, keys, {4})
+    join = {"shards": f"{tmp_path}/b-0.{kind}", "missing": "none", "fields": "y"}
+    source |= {"join": [join]}
+    with pytest.raises(wdspec.ShardError, match=r"k4|k3") as caught:
+        read(source)
+    assert caught.value.place["partner"] == f"{tmp_path}/a-0.tar"
+    assert caught.value.code == ("D120" if kind == "jsonl" else "D121")
+    spec = {"dataset": [source | {"errors": "skip"}], "epoch": "pass", "batch": 2}
+    with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+        read_keys = [
+            key
+            for batch in loader
+            for key, is_one in zip(batch["__key__"], batch["__mask__"], strict=True)
+            if is_one
+        ]
+        assert sorted(read_keys) == [key for key in seen if key]
+        assert sum(loader.stats().sources["s"].skipped.values()) == seen.count(None)
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"epoch": "pass"}, {"epoch": "pass", "batch": {"cost": "1", "max_cost": 4}}]
+)
+@pytest.mark.parametrize("where", [{}, {"where": "cls == 1"}])
+def test_a_partner_shard_that_does_not_exist_is_skipped_in_every_kind_of_run(tmp_path, more, where):
+    keys = [[f"{shard}-{number:02}" for number in range(10)] for shard in range(3)]
+    for shard in range(3):
+        write_shard(tmp_path / f"a-{shard}.tar", [(key, {"cls": b"1"}) for key in keys[shard]])
+    for shard in (0, 2):
+        write_shard(tmp_path / f"b-{shard}.tar", [(key, {"txt": b"of"}) for key in keys[shard]])
+    source = {
+        "name": "s",
+        "shards": f"{tmp_path}/a-{{0..2}}.tar",
+        "join": f"{tmp_path}/b-{{0..2}}.tar",
+        **where,
+    }
+    spec = {"errors": "skip", "batch": 4, "elastic": {"ranks": 1, "workers": 1}, "dataset": [source], **more}
+    with wdspec.loader(spec, num_workers=0) as loader:
+        batches = list(itertools.islice(loader, 5 if not more else 8))
+        assert {key for batch in batches for key in batch["__key__"] if key} == {*keys[0], *keys[2]}
+        assert loader.stats().sources["s"].skipped == {"D101": 1}
+    with pytest.raises(wdspec.MissingShardError, match=r"b-1\.tar"):
+        run_once(spec | {"errors": "raise"})
+
+
+def run_once(spec):
+    """Read a few batches."""
+    with wdspec.loader(spec, num_workers=0) as loader:
+        list(itertools.islice(loader, 10))
+
+
+@pytest.mark.parametrize("topology", [(1, 1), (1, 3), (2, 2)])
+def test_a_pass_counts_the_same_samples_without_a_partner_on_any_topology(tmp_path, topology):
+    write_shard(tmp_path / "a-0.tar", [(f"{n:02}", {"cls": b"1"}) for n in range(1, 40, 2)])
+    write_shard(tmp_path / "b-0.tar", [(f"{n:02}", {"txt": b"x"}) for n in range(40)])
+    source = {"name": "s", "shards": f"{tmp_path}/a-0.tar", "join": f"{tmp_path}/b-0.tar"}
+    ranks, workers = topology
+    spec = {"dataset": [source], "epoch": "pass", "batch": 2, "elastic": {"ranks": ranks, "workers": workers}}
+    with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+        states = [loader.state_dict() for _ in loader]
+        counted = loader.stats().sources["s"].unjoined
+    assert counted == 20
+    with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+        loader.load_state_dict(states[2])
+        list(loader)
+        assert loader.stats().sources["s"].unjoined == 20

@@ -500,3 +500,72 @@ def test_a_part_above_one_is_rejected_with_the_valid_forms():
     assert [(each.code, each.hint.partition(",")[0]) for each in problems if each.is_error] == [
         ("E210", "write a fraction such as `10%`")
     ]
+
+
+def test_a_state_that_does_not_say_what_expressions_read_loads_if_the_spec_is_the_same(tmp_path, monkeypatch):
+    write_shard(tmp_path / "a-0.tar", [(f"{n:03}", {"x.json": b'{"v": %d}' % (n % 2)}) for n in range(60)])
+    source = {"name": "a", "shards": f"{tmp_path}/a-0.tar", "rename": {"m": "x.json"}, "where": "m.v == 1"}
+    spec = {"dataset": [source], "batch": 4, "elastic": {"ranks": 1, "workers": 1}}
+    with monkeypatch.context() as older:
+        older.setattr("wdspec.planning.digest.describe_selection", lambda source, costs: {})
+        with wdspec.loader(spec, num_workers=0) as loader:
+            batches = iter(loader)
+            next(batches)
+            state = json.loads(json.dumps(loader.state_dict()))
+            expected = next(batches)["__key__"]
+    with wdspec.loader(spec, num_workers=0) as loader:
+        loader.load_state_dict(state)
+        assert next(iter(loader))["__key__"] == expected
+    changed = spec | {"dataset": [source | {"rename": {"m": "y.json"}}]}
+    with wdspec.loader(changed, num_workers=0) as loader, pytest.raises(wdspec.UsageError, match="reads"):
+        loader.load_state_dict(state)
+
+
+def test_a_state_of_another_rename_is_refused_where_an_expression_reads_it(tmp_path):
+    samples = [
+        (f"{n:03}", {"x.json": b'{"v": %d}' % (n % 2), "y.json": b'{"v": %d}' % (n % 3)}) for n in range(60)
+    ]
+    write_shard(tmp_path / "a-0.tar", samples)
+
+    def spec_with(**more):
+        source = {"name": "a", "shards": f"{tmp_path}/a-0.tar", **more}
+        return {"dataset": [source], "batch": 4, "elastic": {"ranks": 1, "workers": 1}}
+
+    for where, old, new in (
+        ("m.v == 1", {"rename": {"m": "x.json"}}, {"rename": {"m": "y.json"}}),
+        ("fields['x.json'].v == t", {"tags": {"t": 1}}, {"tags": {"t": 0}}),
+    ):
+        with wdspec.loader(spec_with(where=where, **old), num_workers=0) as loader:
+            next(iter(loader))
+            state = loader.state_dict()
+        refuses = pytest.raises(wdspec.UsageError, match=r"sources\.a\.reads\.[mt]")
+        with wdspec.loader(spec_with(where=where, **new), num_workers=0) as loader, refuses:
+            loader.load_state_dict(state)
+
+
+def test_a_state_loads_if_a_part_is_written_in_another_way(tmp_path):
+    write_shard(tmp_path / "a-0.tar", [(f"{n:03}", {"cls": b"1"}) for n in range(60)])
+
+    def spec_with(subset):
+        source = {"name": "a", "shards": f"{tmp_path}/a-0.tar", "subset": subset}
+        return {"dataset": [source], "batch": 4, "elastic": {"ranks": 1, "workers": 1}}
+
+    with wdspec.loader(spec_with("50%"), num_workers=0) as loader:
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        expected = next(batches)["__key__"]
+    for subset in (["0%", "50%"], [0, 0.5], "50.00%"):
+        with wdspec.loader(spec_with(subset), num_workers=0) as loader:
+            loader.load_state_dict(state)
+            assert next(iter(loader))["__key__"] == expected
+
+
+@pytest.mark.parametrize("where", ["npy", "not npy", "npy and cls == 1"])
+def test_an_array_as_a_condition_is_a_field_error(tmp_path, where):
+    array = io.BytesIO()
+    np.save(array, np.arange(3))
+    write_shard(tmp_path / "a-0.tar", [("k", {"npy": array.getvalue(), "cls": b"1"})])
+    source = {"name": "a", "shards": f"{tmp_path}/a-0.tar", "where": where}
+    with pytest.raises(wdspec.FieldError, match="an array is neither true nor false"):
+        next(iter(wdspec.compile({"dataset": [source]})))

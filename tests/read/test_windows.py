@@ -302,6 +302,47 @@ def test_a_packed_row_has_the_positions_and_bounds_of_its_samples(folder):
     assert row["__cost__"] == sum(-(-size // 8) * 8 for size in sizes)
 
 
+@pytest.mark.parametrize("key", ["position_ids", "cu_seqlens", "max_seqlen", "segment_ids"])
+def test_a_field_that_pack_adds_never_replaces_another_one(folder, key):
+    pack = {"fields": "npy", "length": 320, key: "txt"}
+    with pytest.raises(wdspec.FieldError, match="the samples have a field `txt`, which `pack` would replace"):
+        global_batches(spec_of(folder, {"pack": pack}, 1, 1))
+    other = "cu_seqlens" if key != "cu_seqlens" else "position_ids"
+    for more in ({key: "npy"}, {key: "__size__"}, {key: "x", other: "x"}):
+        with pytest.raises(wdspec.SpecError, match="E356"):
+            wdspec.load(spec_of(folder, {"pack": {"fields": "npy", "length": 320, **more}}, 1, 1))
+
+
+def test_padding_of_fields_that_are_not_packed_is_an_error(folder):
+    pack = {"fields": "npy", "length": 320, "pad": {"npy": 1, "txt": 2}}
+    with pytest.raises(wdspec.SpecError, match="`pad` of `txt` has no effect"):
+        wdspec.load(spec_of(folder, {"pack": pack}, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill", "message"),
+    [
+        ("int64", 1e30, r"`pad` fills with 1e\+30, which int64 cannot hold"),
+        ("int64", 0.5, "`pad` fills with 0.5, but the values are int64"),
+        ("uint8", -1, "`pad` fills with -1, which uint8 cannot hold"),
+        ("uint8", 256, "`pad` fills with 256, which uint8 cannot hold"),
+        ("bool", 2, "`pad` fills with 2, which bool cannot hold"),
+        ("float16", 1e6, r"`pad` fills with 1e\+06, which float16 cannot hold"),
+    ],
+)
+@pytest.mark.parametrize("way", ["pack", "collate"])
+def test_padding_that_the_type_cannot_hold_is_a_field_error(tmp_path, way, dtype, fill, message):
+    out = BytesIO()
+    np.save(out, np.ones(3, dtype=dtype))
+    write_shard(tmp_path / "a.tar", [("k", {"npy": out.getvalue()})])
+    batch = {"pack": {"fields": "npy", "length": 8, "pad": {"npy": fill}}}
+    if way == "collate":
+        batch = {"size": 1, "collate": {"npy": {"pad": {"value": fill, "multiple": 8}}}}
+    spec = {"dataset": [{"shards": f"{tmp_path}/a.tar"}], "batch": batch}
+    with wdspec.loader(spec, num_workers=0) as loader, pytest.raises(wdspec.FieldError, match=message):
+        next(iter(loader))
+
+
 CODE = """
 def length(sample):
     return len(sample["txt"])

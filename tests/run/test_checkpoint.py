@@ -466,7 +466,7 @@ def test_a_state_of_another_version_is_rejected(shards, version):
         state = {**loader.state_dict(), "version": version}
         with pytest.raises(
             wdspec.UsageError,
-            match=rf"format version {version}, this wdspec reads versions 4 to 5; finish the run",
+            match=rf"format version {version}, this wdspec reads versions 4 to 6; finish the run",
         ):
             loader.load_state_dict(state)
 

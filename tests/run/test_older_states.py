@@ -11,6 +11,8 @@ from wdspec.run.state import READABLE, VERSION, merge_states
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "tests" / "support" / "states").glob("version-*.json"))
+PLAIN = VERSION - 1
+"""The version of states without windows or a stage. States with them are in the records of the oracle."""
 ELASTIC = ["elastic={ranks: 2, workers: 2}"]
 
 
@@ -25,7 +27,7 @@ def expected():
 
 
 def test_each_readable_version_has_a_recorded_state():
-    assert [json.loads(path.read_text())["version"] for path in FILES] == list(READABLE)
+    assert [json.loads(path.read_text())["version"] for path in FILES] == [version for version in READABLE if version <= PLAIN]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -33,7 +35,7 @@ def test_a_run_resumes_from_it(path, expected):
     with loader(num_workers=0) as resumed:
         resumed.load_state_dict(json.loads(path.read_text()))
         assert [batch["__key__"] for batch in resumed] == expected
-        assert resumed.state_dict()["version"] == VERSION
+        assert resumed.state_dict()["version"] == PLAIN
 
 
 def test_all_versions_describe_the_same_position():
@@ -52,6 +54,6 @@ def test_parts_of_several_versions_merge():
     for rank, part in enumerate(parts):
         part["ranks"] = {str(rank): part["ranks"][str(rank)]}
     merged = merge_states(parts)
-    assert (merged["version"], sorted(merged["ranks"])) == (VERSION, ["0", "1"])
+    assert (merged["version"], sorted(merged["ranks"])) == (PLAIN, ["0", "1"])
     with loader(num_workers=0) as resumed:
         resumed.load_state_dict(merged)

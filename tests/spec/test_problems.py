@@ -265,8 +265,14 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A + "    on_exhausted: drop\n", [("E206", 3, 5)]),
     ("epoch: pass\n" + A + "    max_passes: 2\n    samples: 9\n", [("E207", 4, 5)]),
     (
-        "batch: {cost: txt.length, max_cost: 9}\n" + A + "    max_passes: 2\n    samples: 9\n",
-        [("E207", 4, 5)],
+        "batch: {cost: txt.length, max_cost: 9}\n"
+        + A
+        + "    max_passes: 2\n    samples: 9\n    on_exhausted: stop\n",
+        [("E207", 6, 19)],
+    ),
+    (
+        "batch: {cost: jpg.width, max_cost: 9}\nstage: a:b\n" + A,
+        [("E331", 2, 8)],
     ),
     (A + "    subset: [90%, 10%]\n", [("E210", 3, 13)]),
     (A + "    subset: {of: a.b}\n", [("E206", 3, 13)]),
@@ -375,6 +381,10 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("batch: {size: 4, collate: {txt: pad}}\n" + A + "    extensions: txt\n", [("E319", 1, 33)]),
     ("batch: {size: 64, group_by: cls, group_wait: 50}\n" + A, [("E355", 1, 46)]),
     ("batch: {size: 20_000, group_by: cls}\n" + A, [("E355", 1, 8)]),
+    ("batch: {pack: {fields: npy, length: 9, cu_seqlens: npy}}\n" + A, [("E356", 1, 52)]),
+    ("batch: {pack: {fields: npy, length: 9, cu_seqlens: n, max_seqlen: n}}\n" + A, [("E356", 1, 67)]),
+    ("batch: {pack: {fields: npy, length: 9, segment_ids: __cost__}}\n" + A, [("E356", 1, 53)]),
+    ("batch: {pack: {fields: npy, length: 9, pad: {txt: 1}}}\n" + A, [("E206", 1, 46)]),
     (
         A + "    extensions: jpg cls\n    decode: {jpg: rgb8+resize=32x32+device=cuda}\n",
         [("E360", 4, 13)],

@@ -26,7 +26,7 @@ class Rotating:
     """
 
     def __init__(self, run, workers, prefetch, persistent):
-        self.tally = Tally(run.slots)
+        self.tally = Tally(run.slot_count)
         self.tasks = Tasks(run, workers)
         self.prefetch, self.persistent = prefetch, persistent
         self.copies = [pickle.dumps(TaskReader(run)) for _ in range(workers)]
@@ -36,7 +36,7 @@ class Rotating:
     def requested(self):
         return self.tasks.requested
 
-    def begin(self, work):
+    def read(self, work):
         if self.workers is None or not self.persistent:
             self.workers = [pickle.loads(copy) for copy in self.copies]
         self.tasks.start(work)

@@ -189,7 +189,7 @@ def trace_step(
     reader = replace(run, parts=scouting).reader()
     try:
         reader.draw_by(segments)
-        reader.restore(position.slots)
+        reader.restore(position.slot_states)
         _read_up_to(number, reader, run, position.step)
         if decoded:
             reader, scout = run.reader(), reader

@@ -282,8 +282,12 @@ class DiffReport:
         if fate.state is not None:
             given = [(each["source"], report.number(each["samples"])) for each in fate.state["sources"]]
             batches = report.pluralize(fate.state["batch"], "global batch", "global batches")
-            title = f"the state: after {batches}, {fate.state['samples']:,} samples"
-            yield Table(("source", "samples yielded or dropped>"), given, title)
+            title = f"the state: after {batches}"
+            column = "samples before its windows>"
+            if (samples := fate.state["samples"]) is not None:
+                title += f", {samples:,} samples"
+                column = "samples yielded or dropped>"
+            yield Table(("source", column), given, title)
 
     def as_json(self) -> dict[str, Any]:
         diff, fate = self.diff, self.fate

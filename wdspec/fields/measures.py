@@ -17,7 +17,7 @@ from wdspec.fields.codecs.image_decoder import image_size
 from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import is_reserved, listed_fields
 from wdspec.fields.samples import MAX_LAYOUTS, SampleFields
-from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF, IMAGE_MEASURES, choose_decoder, split_packing
+from wdspec.spec.language.decoders import choose_decoder, is_in_header
 from wdspec.spec.language.expressions import MISSING, Path, describe_path
 
 _TEXTS = frozenset({"txt", "json", "cls"})
@@ -263,19 +263,15 @@ def _has(value: Any, part: str | int) -> bool:
 
 def _measure_of(rest: Path, stored: str) -> Callable[[bytes], Any] | None:
     """Return what reads a value from the header of a file; None if it has to be decoded."""
-    plain, layers = split_packing(stored.lower())
-    ending = plain.rpartition(".")[2]
-    if layers or len(rest) != 1:
+    if not is_in_header(stored, rest):
         return None
-    part = rest[0]
-    if ending in FORMAT_OF and part in IMAGE_MEASURES:
-        of_size = _OF_SIZE[str(part)]
-        return lambda data: of_size(*image_size(data, ending))
-    if ending == "npy" and part == "length":
-        return lambda data: npy_shape(data)[0]
-    if part == "seconds" and any(ending in BY_NAME[kind].extensions for kind in ("audio", "video")):
+    part, ending = str(rest[0]), stored.lower().rpartition(".")[2]
+    if part == "seconds":
         return read_seconds
-    return None
+    if part == "length":
+        return lambda data: npy_shape(data)[0]
+    of_size = _OF_SIZE[part]
+    return lambda data: of_size(*image_size(data, ending))
 
 
 _OF_SIZE: Mapping[str, Callable[[int, int], float]] = {

@@ -79,6 +79,10 @@ class RawSamples(ABC):
         """
         return None
 
+    def count_unjoined(self) -> int:
+        """Return `unjoined` of the whole shard, even if only its end was read. Its headers may be read for this."""
+        return self.unjoined
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()

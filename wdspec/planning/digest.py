@@ -3,7 +3,8 @@
 It covers every key whose definition declares that it affects the order (`spec.language.effects`). Most keys are
 described by their effect on the plan; `IN_PLAN` and `IN_SOURCE` list them. The others are included by name if their
 value is not the default, so a new key does not change the digests of specs that do not use it. Keys that affect only
-the samples (`decode`, `map`, …) have a separate digest: if it changes, wdspec warns.
+the samples (`decode`, `map`, …) have a separate digest: if it changes, wdspec warns. Where an expression reads a field
+that `rename`, `tags` or `decode` concern, these are included for this field (`expressions.py`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
+from wdspec.planning.expressions import describe_costs, describe_selection
 from wdspec.planning.passes import Pass
 from wdspec.planning.plan import Plan
 from wdspec.spec.language.effects import declared_keys, plain_value, stated_values
@@ -85,6 +88,12 @@ def describe_order(
 ) -> dict[str, Any]:
     """Describe everything that the order depends on as plain JSON values; `files` has digests, as `Shards.files`."""
     options = {source.name: source for source in spec.sources}
+    reads = {
+        source.name: {"reads": read}
+        for source in options.values()
+        if (source.where or source.subset or source.keys_of)
+        and (read := describe_selection(source, spec.costs))
+    }
     return {
         **({} if plan.finite is None else {"pass": _finite(plan.finite)}),
         "seed": spec.seed,
@@ -95,6 +104,7 @@ def describe_order(
         **_mixing(plan),
         **stated_values(spec, "order", frozenset(IN_PLAN)),
         **_mixes(spec),
+        **(_costs_read(spec, plan) if plan.batching.windowed else {}),
         "sources": {
             source.name: {
                 "share": str(source.share),
@@ -104,6 +114,7 @@ def describe_order(
                 "interleave": source.interleave,
                 **_choice_of_samples(options[source.name], spec),
                 **stated_values(options[source.name], "order", frozenset(IN_SOURCE)),
+                **reads.get(source.name, {}),
                 **({"files": dict(files[source.name])} if source.name in files else {}),
             }
             for source in plan.sources
@@ -150,7 +161,10 @@ def digest_shards(shards: Sequence[ShardUrl]) -> str:
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """Yield one line for each difference between two descriptions: the place, the old value and the new value."""
+    """Yield one line for each difference between two descriptions: the place, the old value and the new value.
+
+    Parts of a source that are written in two ways, such as `50%` and `[0%, 50%]`, are the same.
+    """
     if isinstance(old, dict) and isinstance(new, dict):
         for name in [*old, *(name for name in new if name not in old)]:
             place = f"{path}.{name}" if path else name
@@ -160,7 +174,7 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
                 yield f"{place}: added"
             else:
                 yield from differences(old[name], new[name], place)
-    elif old != new:
+    elif old != new and not (path.endswith(".subset.part") and [*map(Decimal, old)] == [*map(Decimal, new)]):
         if path.endswith(".shards"):
             was, now = str(old).partition(":")[0], str(new).partition(":")[0]
             yield f"{path}: " + (
@@ -190,7 +204,21 @@ def reads_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bo
         {key: value for key, value in described["sources"].get(name, {}).items() if key not in _not_read()}
         for described in (old, new)
     )
-    return old["seed"] == new["seed"] and before == now
+    return old["seed"] == new["seed"] and not any(differences(before, now, name))
+
+
+def with_reads(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an older description with what expressions read, of which states of earlier versions say nothing.
+
+    It is taken from the description of the run that resumes, whose `rename`, `tags` and `decode` must be the same.
+    """
+    sources = {
+        name: ({"reads": new["sources"][name]["reads"]} if "reads" in new["sources"].get(name, {}) else {})
+        | of
+        for name, of in old["sources"].items()
+    }
+    costs = {"costs.read": new["costs.read"]} if "costs.read" in new else {}
+    return {**costs, **old, "sources": sources}
 
 
 def _finite(finite: Pass) -> dict[str, Any]:
@@ -223,6 +251,19 @@ def _choice_of_samples(source: Source, spec: Spec) -> dict[str, Any]:
                 if key.affects is not None and key.affects.order_if_skipping:
                     described[key.name] = plain_value(getattr(holder, key.name))
     return described
+
+
+def _costs_read(spec: Spec, plan: Plan) -> dict[str, Any]:
+    """The effect of `rename`, `tags` and `decode` on what the expressions of `batch` read, by source."""
+    assert spec.batch is not None, "windows are planned by the keys of `batch`"
+    active = {source.name for source in plan.sources}
+    read = {
+        source.name: describe_costs(source, spec.batch, spec.costs)
+        for source in spec.sources
+        if source.name in active
+    }
+    said = {name: each for name, each in read.items() if each}
+    return {"costs.read": said} if said else {}
 
 
 def _mixes(spec: Spec) -> dict[str, Any]:

@@ -189,13 +189,13 @@ class Plan:
             ]
         return read
 
-    def slot_of_batch(self, batch: int) -> tuple[int, int]:
+    def slot_of_step(self, step: int) -> tuple[int, int]:
         """Return (k, m) for global batch J: canonical worker k = J mod K serves it as its m-th batch, m = ⌊J/K⌋.
 
         J counts across epochs and is never reset, so every slot is read even if K does not divide an epoch's batches.
         With `epoch: pass`, k and m are equal in every pass.
         """
-        m, k = divmod(batch if self.finite is None else batch % self.finite.batches, self.topology.workers)
+        m, k = divmod(step if self.finite is None else step % self.finite.batches, self.topology.workers)
         return k, m
 
 

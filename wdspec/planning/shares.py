@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
-from wdspec.base.errors import UsageError, did_you_mean
+from wdspec.base.errors import UsageError, did_you_mean, warn_user
 from wdspec.planning.keys import key64
 from wdspec.spec.language.options import MixOptions
 from wdspec.spec.spec import Source, Spec
@@ -284,7 +284,8 @@ def limit_passes(
         source, there are no more.
 
     Raises:
-        UsageError: every source is exhausted, and none says what to do then.
+        UsageError: every source is exhausted, and none says what to do then; or the first batch would exceed
+            `max_passes` of a source that is not dropped.
     """
     limited = {each.name: each for each in spec.sources if each.max_passes is not None and each.samples}
     left = {name: Fraction(str(each.max_passes)) * (each.samples or 0) for name, each in limited.items()}
@@ -320,10 +321,24 @@ def limit_passes(
             at = end
             for name in sorted(name for name, last in ends.items() if last == end and end != stop):
                 exhausted.append(Exhaustion(end, name, limited[name].on_exhausted))
+                if not end:
+                    _report_unread(limited[name], shares[name] * global_size)
                 if exhausted[-1].then != "drop":
                     return limits, tuple(exhausted)
                 out.add(name)
     return limits, tuple(exhausted)
+
+
+def _report_unread(source: Source, needed: Fraction) -> None:
+    """Report a source of which the first global batch would already take too many samples."""
+    message = (
+        f"`max_passes: {source.max_passes:g}` of {source.samples:,} samples is less than the first global batch would "
+        f"take, {float(needed):,.5g} samples"
+    )
+    hint = "raise `max_passes`, or use smaller batches or a smaller share"
+    if source.on_exhausted != "drop":
+        raise UsageError(f"{message}; {hint}", source=source.name)
+    warn_user(f"{message}, so `{source.name}` is never read; {hint}")
 
 
 def checked_shares(spec: Spec, shares: Any) -> dict[str, float]:

@@ -13,9 +13,9 @@ offset in the state, the partner at the place of the first key that it has. Memo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import chain, islice, zip_longest
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from wdspec.base.errors import ShardError, WdspecError
 from wdspec.fields.extensions import is_reserved
@@ -43,6 +43,25 @@ class OpenPart(Protocol):
         """Open the samples from an offset on; see `RawSamples`. Raises ShardError."""
 
 
+class Place(NamedTuple):
+    """Where a sample of a partner is."""
+
+    offset: int
+    """Byte offset at which reading can start: the end of the readable sample before it."""
+    start: int
+    """Index of the sample there. It is another one if samples between them are damaged."""
+    at: int
+    """Index of the sample itself."""
+
+
+class Loss(NamedTuple):
+    """Samples of a partner that cannot be read, and whose keys are not known."""
+
+    at: int
+    """Index of the first one. The last one is before the next readable sample, or the next loss."""
+    error: ShardError
+
+
 class Partner:
     """The samples of one partner shard, found by the keys of the shard that it belongs to.
 
@@ -50,6 +69,7 @@ class Partner:
         options: the entry of `join`.
         url: of the partner.
         open_part: opens it.
+        read_keys: reads the keys of the shard that it belongs to, from start to end.
         is_start: whether the shard is read from its start.
         stride, residue: which samples of the shard are read.
         finds_repeats: whether the reader reports keys that occur again.
@@ -63,6 +83,7 @@ class Partner:
         options: JoinOptions,
         url: str,
         open_part: OpenPart,
+        read_keys: Callable[[], list[str]],
         *,
         is_start: bool,
         stride: int,
@@ -71,32 +92,38 @@ class Partner:
     ) -> None:
         self.options, self.url = options, url
         self.required = frozenset(options.names if options.fields is not None else ())
-        self._open_part, self._stride, self._residue = open_part, stride, residue
+        self._open_part, self._read_keys = open_part, read_keys
+        self._stride, self._residue = stride, residue
         self._is_start = is_start
         self.is_aligned = is_start
         """Whether each sample so far was at the same place as its partner."""
-        self.faults: dict[str, ShardError] = {}
-        """By key: why a sample cannot be read."""
+        self._faults: dict[str, ShardError] = {}
+        """By key: why the partner of a sample cannot be read."""
         self.loose: list[ShardError] = []
-        """Errors of samples without a key, which are not reported yet."""
+        """Errors that concern no sample of the shard, which are not reported yet."""
         self.fatal: ShardError | None = None
         """Why the rest cannot be read."""
         self.extra = 0
         """The number of samples that the shard lacks, if that was read from start to end. If others read parts of the
         shard, their sum is the number."""
         self._rest: dict[str, ShardError] = {}
-        """The ones of `faults` that no other slot reports, and that were not reported yet."""
+        """The ones of `_faults` that no other slot reports, and that were not reported yet."""
+        self._loose_before: dict[str, list[ShardError]] = {}
+        """By key of the shard: errors to add to `loose` with its partner; by "": those at the end."""
+        self._losses: list[Loss] = []
+        """What the current reader could not read."""
+        self._known_offsets: set[Any] = set()
+        """Offsets of the losses that were reported, or that are reported with a sample."""
         self._is_dead = False
         """Whether reading has reached the damage after which nothing can be read."""
-        self._known_offsets: set[Any] = set()
-        self._places: dict[str, tuple[int, int]] | None = None
-        """Key → offset and index; known once it is not aligned."""
+        self._places: dict[str, Place] | None = None
+        """By key; known once it is not aligned."""
         self._found = -1
         """The index of the last sample that was found by its key."""
         self.last_key = ""
         self._matches = 0
-        self._held: Sample | None = None
-        """The sample that ended the alignment."""
+        self._held: tuple[int, Sample] | None = None
+        """A sample that was read, but not asked for yet, and its index."""
         self.keys: set[str] | None = None if finds_repeats else set()
         """The keys so far, if the reader does not report repeated ones."""
         self._reader: RawSamples | None = None
@@ -116,10 +143,11 @@ class Partner:
                 self.keys.add(key)
             return sample
         self.is_aligned = False
+        self.loose = []  # they are found again, with the keys around them
         if sample is None:
             self._note_end()
-        elif self._stride == 1:
-            self._held = sample
+        elif self._stride == 1 and self._reader is not None:
+            self._held = self._reader.next_index - 1, sample
         if self._stride > 1 and self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -132,42 +160,42 @@ class Partner:
             ShardError: its key has another order, or occurs twice; or the partner changed meanwhile.
         """
         places = self._read_places() if self._places is None else self._places
+        self.loose += self._loose_before.pop(key, ())
         place = places.get(key)
         if place is None:
             return None
-        offset, index = place
-        if index <= self._found:
+        if place.at <= self._found:
             raise self.error(
                 f"the parts of a join have their keys in different orders, or a key occurs twice; {SORTED}",
                 code="D221",
-                partner_offset=offset,
+                partner_offset=place.offset,
                 partner_key=key,
             )
-        self._found = index
-        sample = self._take(offset, index)
-        while sample is not None and sample["__key__"] != key:
-            sample = self._take(offset, index)
-        if sample is None and key not in self.faults and not self._is_dead:
+        self._found = place.at
+        self._matches += 1
+        sample = self._seek(place)
+        if sample is not None and sample["__key__"] == key:
+            return sample
+        if sample is None and key not in self._faults:
+            if self._is_dead and self.fatal is not None:
+                self._faults[key] = self.fatal
+            elif (loss := self._loss_at(place.at)) is not None:
+                self._known_offsets.add(loss.error.place.get("offset"))
+                self._faults[key] = _copy(loss.error, key)
+        if sample is not None or key not in self._faults:
             raise self.error(
                 "the shard of a join changed while it was read; do not change shards while they are read, and resume "
                 "from a saved state",
                 code="D223",
-                partner_offset=offset,
+                partner_offset=place.offset,
             )
-        self._matches += 1
-        return sample
-
-    @property
-    def has_more(self) -> bool:
-        """Whether it has readable samples after the last one that was found."""
-        places = (self._places or {}).values()
-        return not self._is_dead and any(index > self._found for _, index in places)
+        return None
 
     @property
     def next_place(self) -> dict[str, Any]:
         """Where it is, for errors: the offset and the key of its next sample."""
         places = (self._places or {}).items()
-        following = [(index, offset, key) for key, (offset, index) in places if index > self._found]
+        following = [(place.at, place.offset, key) for key, place in places if place.at > self._found]
         if not following:
             return {}
         _, offset, key = min(following)
@@ -178,23 +206,36 @@ class Partner:
         if self.is_aligned:
             self.extra = sum(1 for _ in self.samples)
             self._note_end()
-        elif self._is_start and self._places is not None:
-            mine = (index % self._stride == self._residue for _, index in self._places.values())
-            self.extra = sum(mine) - self._matches
+        else:
+            self._report_passed(None)
+            if self._is_start and self._places is not None:
+                self.extra = sum(map(self._is_mine, self._places.values())) - self._matches
+        if self._stride == 1 or self._residue == 0:
+            yield from self._loose_before.pop("", ())
         yield from self.take_loose()
         yield from self._rest.values()
         if self.is_aligned and self.fatal is not None:
             yield self.fatal
 
+    def count_extra(self) -> int:
+        """Return the number of samples that the shard lacks, after it was read to its end from any sample on."""
+        if self._is_start or self._stride > 1:
+            return self.extra
+        with suppress(ShardError):  # the samples themselves were read
+            places = self._read_places() if self._places is None else self._places
+            return len(places.keys() - set(self._read_keys()))
+        return 0
+
     def take_loose(self) -> list[ShardError]:
-        """Return the errors of samples without a key, once."""
+        """Return the errors that concern no sample of the shard, once."""
         loose, self.loose = self.loose, []
+        self._known_offsets.update(error.place.get("offset") for error in loose)
         return loose
 
     def take_fault(self, key: str) -> ShardError | None:
-        """Return why the sample of a key cannot be read."""
+        """Return why the partner of a sample cannot be read."""
         self._rest.pop(key, None)
-        return self.faults.get(key)
+        return self._faults.get(key)
 
     def error(self, message: str, *, code: str, **place: Any) -> ShardError:
         """Return an error of the join; the caller adds the place in the shard."""
@@ -205,52 +246,68 @@ class Partner:
         if self._reader is not None:
             self._reader.close()
 
-    def _take(self, offset: int, index: int) -> Sample | None:
-        """Return the next sample up to an index; None if there is none."""
-        held, self._held = self._held, None
-        if held is not None:
-            return held
+    def _seek(self, place: Place) -> Sample | None:
+        """Return the sample at a place after those that were read; None if it cannot be read."""
         if self._reader is None:
             try:
-                self._start(offset, index, 1, 0)
+                self._start(place.offset, place.start, 1, 0)
             except ShardError as error:
                 self._is_dead = True
                 self._note_fatal(error.at(url=self.url))
                 return None
-        assert self._reader is not None
-        if self._reader.next_index > index:
-            return None
-        sample = next(self.samples, None)
-        if sample is None:
-            self._note_end()
-        return sample
+        while True:
+            if self._held is None:
+                assert self._reader is not None
+                sample = next(self.samples, None)
+                if sample is None:
+                    self._note_end()
+                    return None
+                self._held = self._reader.next_index - 1, sample
+            index, sample = self._held
+            if index > place.at:
+                return None
+            self._held = None
+            self._report_passed(index)
+            if index == place.at:
+                return sample
 
     def _start(self, offset: int, index: int, stride: int, residue: int) -> None:
         def note(error: ShardError) -> None:
-            self._note_error(error)
+            reader = self._reader
+            self._note_error(error, index if reader is None else reader.next_index)
             if (key := error.place.get("key")) is not None and (self.is_aligned or self._stride == 1):
                 self._rest.setdefault(str(key), error)
 
+        self._losses = []
         self._reader = self._open_part(offset, index, stride, residue, note)
         self.samples = iter(self._reader)
 
-    def _read_places(self) -> dict[str, tuple[int, int]]:
+    def _read_places(self) -> dict[str, Place]:
         """Read the headers of the whole partner."""
         places = self._places = {}
+        losses: list[Loss] = []
+
+        def note(error: ShardError) -> None:
+            error.at(url=self.url)
+            if (key := error.place.get("key")) is not None:
+                self._faults.setdefault(str(key), error)
+            else:
+                losses.append(Loss(len(places), error))
+
         try:
-            with closing(self._open_part(0, 0, 1, 0, self._note_error, only_keys=True)) as reader:
-                following = 0
+            with closing(self._open_part(0, 0, 1, 0, note, only_keys=True)) as reader:
+                offset, start = 0, 0
                 for sample in reader:
                     key = sample["__key__"]
                     if key in places:
                         raise self.error(
                             f"a key occurs twice in a shard of a join; {SORTED}, and keep one of the samples",
                             code="D222",
-                            partner_offset=following,
+                            partner_offset=offset,
                             partner_key=key,
                         )
-                    places[key] = following, reader.next_index - 1
-                    following = reader.next_offset
+                    places[key] = Place(offset, start, reader.next_index - 1)
+                    offset, start = reader.next_offset, reader.next_index
                 if reader.broken is not None:
                     self._note_fatal(reader.broken)
         except ShardError as error:
@@ -258,9 +315,59 @@ class Partner:
                 raise
             self._note_fatal(error.at(url=self.url))
         if self.last_key in places:
-            self._found = places[self.last_key][1]
-            self._matches = (self._found - self._residue) // self._stride + 1
+            self._found = places[self.last_key].at
+            earlier = (place for place in places.values() if place.at <= self._found)
+            self._matches = sum(map(self._is_mine, earlier))
+        losses = [loss for loss in losses if loss.error is not self.fatal]
+        if self.fatal is not None:
+            losses.append(Loss(len(places), self.fatal))
+        if losses:
+            self._assign(losses, places)
         return places
+
+    def _assign(self, losses: list[Loss], places: Mapping[str, Place]) -> None:
+        """Find out which samples of the shard may have their partners among the losses.
+
+        These are the samples without a readable partner between those that surround a loss. It depends neither on where
+        reading started, nor on which samples are read here.
+
+        Args:
+            losses: in order; `at` is the number of readable samples before each.
+            places: of the readable samples, in order.
+        """
+        ordinals = {key: ordinal for ordinal, key in enumerate(places)}
+        self._known_offsets.update(loss.error.place.get("offset") for loss in losses)
+        left, alone = list(losses), list[str]()
+        for key in [*self._read_keys(), ""]:
+            if key in self._faults:
+                continue
+            if key and key not in ordinals:
+                alone.append(key)
+                continue
+            stop = ordinals[key] if key else len(places)
+            here = [loss.error for loss in left if loss.at <= stop]
+            left = left[len(here) :]
+            for number, each in enumerate(alone[: len(alone) if here else 0]):
+                error = here[min(number, len(here) - 1)]
+                self._faults[each] = error if error is self.fatal else _copy(error, each)
+            if more := here[len(alone) :]:
+                self._loose_before.setdefault(key, []).extend(more)
+            alone = []
+
+    def _loss_at(self, index: int) -> Loss | None:
+        """Return the loss of the current reader that has a sample which it passed without yielding it."""
+        return next((loss for loss in reversed(self._losses) if loss.at <= index), None)
+
+    def _report_passed(self, index: int | None) -> None:
+        """Add the losses before a sample (None: all) to `loose` if they concern no sample of the shard."""
+        while self._losses and (index is None or self._losses[0].at <= index):
+            error = self._losses.pop(0).error
+            is_known = error.place.get("offset") in self._known_offsets
+            if not is_known and (self._stride == 1 or self._residue == 0):
+                self.loose.append(error)
+
+    def _is_mine(self, place: Place) -> bool:
+        return place.at % self._stride == self._residue
 
     def _note_end(self) -> None:
         """Note whether the reader ended because of damage."""
@@ -268,14 +375,18 @@ class Partner:
             self._is_dead = True
             self._note_fatal(self._reader.broken)
 
-    def _note_error(self, error: ShardError) -> None:
-        """Note an error of the partner, until the sample that it concerns is reached."""
+    def _note_error(self, error: ShardError, index: int) -> None:
+        """Note an error of the current reader, until the sample that it concerns is reached.
+
+        Args:
+            index: of the sample after the last one that was read.
+        """
         error.at(url=self.url)
-        key, offset = error.place.get("key"), error.place.get("offset")
-        if key is not None:
-            self.faults.setdefault(str(key), error)
-        elif offset not in self._known_offsets:
-            self._known_offsets.add(offset)
+        if (key := error.place.get("key")) is not None:
+            self._faults.setdefault(str(key), error)
+            return
+        self._losses.append(Loss(index, error))
+        if self.is_aligned:
             self.loose.append(error)
 
     def _note_fatal(self, error: WdspecError) -> None:
@@ -283,8 +394,14 @@ class Partner:
         assert isinstance(error, ShardError)
         self.fatal = self.fatal or error
         self.loose = [each for each in self.loose if each is not error]
-        self.faults = {key: each for key, each in self.faults.items() if each is not error}
+        self._losses = [each for each in self._losses if each.error is not error]
+        self._faults = {key: each for key, each in self._faults.items() if each is not error}
         self._rest = {key: each for key, each in self._rest.items() if each is not error}
+
+
+def _copy(error: ShardError, key: str) -> ShardError:
+    """Return the error for one of the samples that it concerns."""
+    return type(error)(error.message, code=error.code, **{**error.place, "key": key})
 
 
 class JoinedSamples(RawSamples):
@@ -315,6 +432,7 @@ class JoinedSamples(RawSamples):
         self._raws: Iterator[Sample] = iter(())
         self._place = shard.next_offset, shard.next_index
         """Where the shard was before the sample that is merged."""
+        self._has_ended = False
 
     def __iter__(self) -> Iterator[Sample]:
         self._raws = iter(self._shard)
@@ -424,6 +542,10 @@ class JoinedSamples(RawSamples):
         for partner in partners:
             self._report_all(partner.finish())
         self.unjoined = sum(partner.extra for partner in partners)
+        self._has_ended = True
+
+    def count_unjoined(self) -> int:
+        return sum(partner.count_extra() for partner in self._partners) if self._has_ended else 0
 
     @property
     def compression(self) -> Compression | None:
@@ -450,8 +572,6 @@ class JoinedSamples(RawSamples):
         """
         if (fault := partner.take_fault(raw["__key__"])) is not None:
             raise fault
-        if other is None and partner.fatal is not None and not partner.has_more:
-            raise partner.fatal
         if partner.options.missing == "skip" or UNJOINED in raw:
             raw[UNJOINED] = None
         elif partner.options.missing == "none":

@@ -16,6 +16,7 @@ import torch
 
 from wdspec.base.errors import FieldError
 from wdspec.read.batch import Collate, build_collate
+from wdspec.read.padding import fill_value
 from wdspec.read.transform import Sample
 from wdspec.read.windows import CostedSamples
 from wdspec.spec.language.batch import Batch, Packing
@@ -65,7 +66,8 @@ def join_samples(samples: Sequence[Sample], pack: Packing) -> dict[str, Any]:
         The packed fields as tensors of shape (1, L, …), the added fields, all other fields as lists, and `__tokens__`.
 
     Raises:
-        FieldError: a sample lacks a packed field, their lengths differ, or the row is longer than `length`.
+        FieldError: a sample lacks a packed field, their lengths differ, the row is longer than `length`, the padding
+            does not fit the type of a field, or the samples have a field that is to be added.
     """
     parts = {name: [_as_tensor(name, sample) for sample in samples] for name in pack.fields}
     sizes = [len(values) for values in next(iter(parts.values()))]
@@ -90,8 +92,20 @@ def join_samples(samples: Sequence[Sample], pack: Packing) -> dict[str, Any]:
     row: dict[str, Any] = {
         name: values for name, values in stack_lists(samples).items() if name not in pack.fields
     }
+    for name in pack.added:
+        if name in row or name in parts:
+            raise _error(
+                f"the samples have a field `{name}`, which `pack` would replace; give the field that `pack` adds "
+                "another name",
+                name,
+                samples[0],
+            )
     for name, values in parts.items():
-        whole = torch.full((1, length, *values[0].shape[1:]), pack.pad.get(name, 0), dtype=values[0].dtype)
+        try:
+            fill = fill_value(pack.pad.get(name, 0), values[0].dtype)
+        except FieldError as error:
+            raise _error(error.message, name, samples[0]) from None
+        whole = torch.full((1, length, *values[0].shape[1:]), fill, dtype=values[0].dtype)
         for start, value in zip(starts.tolist(), values, strict=False):
             whole[0, start : start + len(value)] = value
         row[name] = whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,7 +54,7 @@ def pad(values: Sequence[Any], options: Padding) -> Padded:
     for axis, size in zip(axes, sizes, strict=True):
         shape[axis] = size
     dtype = tensors[0].dtype
-    values_out = torch.full((len(tensors), *shape), _fill(options.value, dtype), dtype=dtype)
+    values_out = torch.full((len(tensors), *shape), fill_value(options.value, dtype), dtype=dtype)
     mask = torch.zeros((len(tensors), *sizes), dtype=torch.bool)
     lengths = torch.empty((len(tensors), len(axes)), dtype=torch.int64)
     for row, tensor in enumerate(tensors):
@@ -76,6 +77,21 @@ def padded_length(longest: int, options: Padding) -> int:
     if options.multiple is not None:
         longest = -(-longest // options.multiple) * options.multiple
     return longest if options.limit is None else min(longest, options.limit)
+
+
+def fill_value(value: float, dtype: torch.dtype) -> float | int:
+    """Return the number that fills a tensor of a type. Raises FieldError if the type cannot hold it."""
+    kind = str(dtype).removeprefix("torch.")
+    if dtype.is_floating_point or dtype.is_complex:
+        if isfinite(value) and abs(value) > torch.finfo(dtype).max:
+            raise FieldError(f"`pad` fills with {value:g}, which {kind} cannot hold")
+        return value
+    if not isfinite(value) or value != int(value):
+        raise FieldError(f"`pad` fills with {value:g}, but the values are {kind}")
+    low, high = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    if not low <= value <= high:
+        raise FieldError(f"`pad` fills with {value:g}, which {kind} cannot hold")
+    return int(value)
 
 
 def as_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
@@ -149,17 +165,6 @@ def describe(value: Any) -> str:
 def listed_numbers(numbers: Sequence[int]) -> str:
     """`0`, or `0 and 1`."""
     return " and ".join(map(str, numbers))
-
-
-def _fill(value: float, dtype: torch.dtype) -> float | int:
-    whole = not (dtype.is_floating_point or dtype.is_complex)
-    if whole and value != int(value):
-        raise FieldError(f"`pad` fills with {value:g}, but the values are {str(dtype)[6:]}")
-    if whole and dtype != torch.bool:
-        limits = torch.iinfo(dtype)
-        if not limits.min <= value <= limits.max:
-            raise FieldError(f"`pad` fills with {value:g}, which {str(dtype)[6:]} cannot hold")
-    return int(value) if whole else value
 
 
 def _is_list(value: Any) -> bool:

@@ -213,14 +213,17 @@ class PassReading:
         plan, budget = live.plan, live.budget
         shard = plan.shards[plan.order.entry(0, count.place(turn)).shard]
         opened: RawSamples | None = None
+        is_counted = False
 
         def report() -> None:
+            nonlocal is_counted
             for error in errors:
                 budget(error, "shard", url=shard.text)
             errors.clear()
-            if opened is not None and not first:
-                budget.unjoined += opened.unjoined
-                opened.unjoined = 0  # they are counted once
+            if opened is not None and not is_counted:
+                found = opened.count_unjoined()
+                is_counted = found > 0
+                budget.unjoined += found
 
         try:
             opened = live.parts.selecting(

@@ -89,11 +89,11 @@ class Reader:
         """The memory of batches."""
         self._reported: dict[int, PackedCounts] = {}
 
-    def batch(self, number: int) -> list[Sample]:
+    def batch(self, step: int) -> list[Sample]:
         """Return the samples of global batch J in the order of the canonical ranks. Raises as `micro_batches`."""
-        return [*chain.from_iterable(self.micro_batches(number))]
+        return [*chain.from_iterable(self.micro_batches(step))]
 
-    def micro_batches(self, number: int) -> list[Sequence[Sample]]:
+    def micro_batches(self, step: int) -> list[Sequence[Sample]]:
         """Return the samples of global batch J, a list for each canonical rank.
 
         Raises:
@@ -104,13 +104,13 @@ class Reader:
             raise self._failure
         try:
             with self.rows, self._lent:
-                k, m = self.plan.slot_of_batch(number)
+                k, m = self.plan.slot_of_step(step)
                 return [slot.take(m) for slot in self._row(k).values()]
         except BaseException as error:
             self.fail(error)
             raise
 
-    def skip(self, number: int) -> None:
+    def skip(self, step: int) -> None:
         """Move past global batch J without returning it. Its samples are decoded only if some may be dropped.
 
         Raises:
@@ -120,7 +120,7 @@ class Reader:
             raise self._failure
         try:
             with self._lent:
-                k, m = self.plan.slot_of_batch(number)
+                k, m = self.plan.slot_of_step(step)
                 for slot in self._row(k).values():
                     slot.skip(m)
         except BaseException as error:
@@ -139,7 +139,7 @@ class Reader:
             and isinstance(self._lent, nullcontext)
         )
 
-    def one_by_one(self, number: int, stride: int) -> Iterator[Sample]:
+    def one_by_one(self, step: int, stride: int) -> Iterator[Sample]:
         """Yield the samples of global batches J, J + stride, …, if `is_one_by_one`. After each, the slot is past it.
 
         The caller reports errors to `fail`, unlike for `batch`.
@@ -149,18 +149,18 @@ class Reader:
         workers = self.plan.topology.workers
         count = workers // math.gcd(workers, stride)
         if count == 1:
-            return self._samples_of_slot(number)
-        return map(next, cycle([self._open_later(number + n * stride) for n in range(count)]))
+            return self._samples_of_slot(step)
+        return map(next, cycle([self._open_later(step + n * stride) for n in range(count)]))
 
-    def _open_later(self, number: int) -> Iterator[Sample]:
+    def _open_later(self, step: int) -> Iterator[Sample]:
         """Yield `_samples_of_slot`, and open the slot when the first sample is requested."""
         # Not `yield from`, which would close the stream of the slot together with this generator.
-        for sample in self._samples_of_slot(number):  # noqa: UP028
+        for sample in self._samples_of_slot(step):  # noqa: UP028
             yield sample
 
-    def _samples_of_slot(self, number: int) -> Iterator[Sample]:
+    def _samples_of_slot(self, step: int) -> Iterator[Sample]:
         """Return the samples of the slot of global batch J, from that batch on."""
-        k, m = self.plan.slot_of_batch(number)
+        k, m = self.plan.slot_of_step(step)
         [slot] = self._row(k).values()
         assert isinstance(slot, Mixture), "passes and stages are not read one by one"
         return slot.one_by_one(m)
@@ -193,9 +193,9 @@ class Reader:
         """Whether a batch is lost and nothing has been restored since."""
         return self._failure is not None
 
-    def states(self, number: int) -> dict[int, bytes]:
+    def states(self, step: int) -> dict[int, bytes]:
         """Return the states, after batch J, of its slots."""
-        k, _ = self.plan.slot_of_batch(number)
+        k, _ = self.plan.slot_of_step(step)
         return {slot: opened.pack() for slot, opened in self._rows.get(k, {}).items()}
 
     def table(self) -> dict[int, bytes]:

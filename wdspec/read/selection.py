@@ -80,12 +80,15 @@ class Selection:
 
         def name_error(error: Exception, cause: str, raw: RawSample) -> WdspecError:
             if not isinstance(error, WdspecError):
-                error = FieldError(f"`{cause}` cannot be evaluated: {one_line(error)}")
+                why = one_line(error)
+                if "ambiguous" in why:  # what numpy and torch say of `bool(array)`
+                    why = "an array is neither true nor false; use its `length`, or one of its values"
+                error = FieldError(f"`{cause}` cannot be evaluated: {why}")
             return error.at(url=raw["__url__"], key=raw["__key__"])
 
         def recover(error: Exception, cause: str, keeps: Choose, raw: RawSample) -> bool:
             def replace_raw(stored: RawSample) -> None:
-                keeps(stored)
+                bool(keeps(stored))  # an array has no truth value
                 raw.clear()
                 raw.update(stored)
 
@@ -105,13 +108,12 @@ class Selection:
 
             def choose(raw: RawSample) -> bool:
                 try:
-                    kept = keeps(raw)
+                    if not keeps(raw):
+                        tally[0] += 1
+                        return False
                 except Exception as error:
                     return recover(error, cause, keeps, raw)
-                if kept:
-                    return True if rest is None else rest(raw)
-                tally[0] += 1
-                return False
+                return True if rest is None else rest(raw)
 
             return choose
 

@@ -206,6 +206,7 @@ class ShardOpener:
                         options,
                         partner.text,
                         partial(self._open_partner, piece.shard, options, partner, field_of, ahead, on_read),
+                        partial(self._keys_of, piece.shard, ahead),
                         is_start=not piece.index,
                         stride=piece.stride,
                         residue=piece.residue,
@@ -220,6 +221,12 @@ class ShardOpener:
                 error.at(partner=url)
             raise
         return JoinedSamples(shard, partners, tables, url, self.source, on_error)
+
+    def _keys_of(self, shard: ShardUrl, ahead: Ahead | LocalFiles) -> list[str]:
+        """Read the keys of the readable samples of a shard from its headers. Raises ShardError."""
+        opener = replace(self.headers, leaves_out=None)
+        with closing(opener.samples(Piece(shard), only_key, lambda error: None, ahead)) as samples:
+            return [sample["__key__"] for sample in samples]
 
     def _open_partner(
         self,

@@ -135,7 +135,7 @@ class SingleProcessIteration(Iterator[Any]):
         stream = self._stream
         is_between = stream.step > self._first and not stream.items_given
         end = stream.timeline.end(stream.step - 1) if is_between else None
-        return {"at_end": self._at_end or (end is not None and end <= stream.start)}
+        return {"at_end": self._at_end or (end is not None and end <= stream.first_step)}
 
     def load_state_dict(self, state: Mapping[str, bool]) -> None:
         """Resume from a state; the dataset has already loaded its own."""
@@ -184,7 +184,7 @@ class DataLoaderWorker:
         refusal = self._refusal()
         self._starts[self._own] += 1
         self._times += 1
-        iteration = self.stream.begin()
+        iteration = self.stream.start_iteration()
         self._in_progress = True
         if self._ended is not None:
             self._first = self._ended
@@ -195,7 +195,7 @@ class DataLoaderWorker:
     def _read(self, iteration: int, refusal: str | None) -> Iterator[Any]:
         if refusal is not None:
             raise UsageError(refusal)
-        yield from self.stream.read(self.stream.enter(iteration), self._end())
+        yield from self.stream.read(self.stream.enter_iteration(iteration), self._end())
         self._in_progress, self._ended = False, self._end()
 
     def _end(self) -> int | None:
@@ -252,19 +252,19 @@ class DataLoaderWorker:
     def _described(self) -> str:
         # One constant value: torchdata compares and copies every value for every batch.
         run = self.stream.run
-        return json.dumps([run.order, run.digest, run.samples, run.sources])
+        return json.dumps([run.order_text, run.order_digest, run.samples_digest, run.state_names])
 
     def state_dict(self) -> State:
         """Return the state of this worker as JSON values; the DataLoader saves one for each worker."""
         run, position = self.stream.run, self.stream.position
-        own = {slot: state for slot, state in position.slots.items() if self._reads(slot)}
+        own = {slot: state for slot, state in position.slot_states.items() if self._reads(slot)}
         where = {
             "batch": position.step,
             "given": position.items_given,
             "shares": shares_as_text(position.shares),
             "skip": position.skipped.as_text(),
         }
-        stamped = stamp({**where, "items": run.items_per_step, "digest": run.digest})
+        stamped = stamp({**where, "items": run.items_per_step, "digest": run.order_digest})
         return {
             "format": WORKER_FORMAT,
             "version": VERSION,

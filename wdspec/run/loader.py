@@ -73,7 +73,7 @@ class Loader(Resumable):
         return self._stream
 
     def __iter__(self) -> Iterator[Any]:
-        return self._stream.items(self._stream.begin())
+        return self._stream.items(self._stream.start_iteration())
 
     def __getitem__(self, index: object) -> NoReturn:
         """Raise UsageError: a loader takes the place of a DataLoader, and not of a dataset."""

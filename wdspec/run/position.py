@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wdspec.base.errors import UsageError, warn_user
-from wdspec.planning.digest import differences, reads_alike
+from wdspec.planning.digest import differences, reads_alike, with_reads
 from wdspec.planning.plan import SourcePlan
 from wdspec.planning.shares import LiveShares, shares_as_text, shares_from_text
 from wdspec.read.slot import with_shares
@@ -37,7 +37,7 @@ class Position:
     """J of the step to resume with."""
     items_given: int = 0
     """Items of that step that were yielded already."""
-    slots: Mapping[int, bytes] = field(default_factory=dict)
+    slot_states: Mapping[int, bytes] = field(default_factory=dict)
     """Slot -> packed state before that step."""
     shares: tuple[LiveShares, ...] = ()
     """The shares set at run time: the current ones, and later ones."""
@@ -48,20 +48,20 @@ class Position:
         """Return the state of a rank, as JSON values."""
         state = {
             "format": FORMAT,
-            "version": version_of(run.sources),
+            "version": version_of(run.state_names),
             "batch": self.step,
             "given": self.items_given,
             "items": run.items_per_step,
             "epoch_batches": run.plan.timeline.epoch_steps,
             "shared": run.plan.batching.shared,
-            "digest": run.digest,
-            "order": run.order,
-            "samples": run.samples,
-            "sources": list(run.sources),
+            "digest": run.order_digest,
+            "order": run.order_text,
+            "samples": run.samples_digest,
+            "sources": list(run.state_names),
             "shares": shares_as_text(self.shares),
             "skip": self.skipped.as_text(),
         }
-        return {**state, "ranks": entries_of(run, self.slots, stamp(state))}
+        return {**state, "ranks": entries_of(run, self.slot_states, stamp(state))}
 
     @classmethod
     def from_state(
@@ -85,7 +85,9 @@ class Position:
                 ranks shared, or of a spec with another order; the message lists the changes.
         """
         check_undamaged(state)
-        before, now = json.loads(state["order"]), json.loads(run.order)
+        before, now = json.loads(state["order"]), json.loads(run.order_text)
+        if state["samples"] == run.samples_digest:
+            before = with_reads(before, now)
         _check_fits(state, run, before, now, allow_changed)
         shares = _live_shares(state, run, before, now)
         slots = _resume_slots(state, run, before, now, reads, shares)
@@ -97,7 +99,7 @@ def entries_of(run: Run, table: Mapping[int, bytes], stamped: str) -> dict[str, 
     workers = run.plan.topology.workers
     return {
         str(rank): stamped + encode([unpack_slot(table.get(rank * workers + k, b"")) for k in range(workers)])
-        for rank in run.ranks
+        for rank in run.canonical_ranks
     }
 
 
@@ -177,16 +179,16 @@ def _check_fits(
             + "\n  ".join(changed)
             + "\nundo the change, or load the state with allow_changed=True to resume as closely as possible"
         )
-    if state["samples"] != run.samples:
+    if state["samples"] != run.samples_digest:
         warn_user(
             "decode, scale, rename, map or tags have changed since the state was saved: the order is the same, but "
             "the samples may differ"
         )
-    if any(str(rank) not in state["ranks"] for rank in run.ranks):
+    if any(str(rank) not in state["ranks"] for rank in run.canonical_ranks):
         raise UsageError(
-            f"the state holds the canonical ranks {ranks_of(state)}, but this rank reads {list(run.ranks)}; save "
-            "wdspec.gather_state(loader), which has those of all ranks (frameworks that save the loader itself get "
-            "wdspec.integrations.loaders.WholeJob(loader)), or merge saved states with wdspec.merge_states"
+            f"the state holds the canonical ranks {ranks_of(state)}, but this rank reads {list(run.canonical_ranks)}; "
+            "save wdspec.gather_state(loader), which has those of all ranks (frameworks that save the loader itself "
+            "get wdspec.integrations.loaders.WholeJob(loader)), or merge saved states with wdspec.merge_states"
         )
     items = state["items"]
     if state["given"] and items != run.items_per_step:
@@ -212,19 +214,21 @@ def _resume_slots(
     """
     old = {name: index for index, name in enumerate(state["sources"])}
     resume = [_resume_source(source, before, now) for source in run.plan.sources]
-    resume += [_resume_section(state, run, live)] * (len(run.sources) - len(resume))
+    resume += [_resume_section(state, run, live)] * (len(run.state_names) - len(resume))
     workers = run.plan.topology.workers
     slots = {}
-    for rank in run.ranks:
+    for rank in run.canonical_ranks:
         for worker, states in enumerate(read_entry(state, rank, workers, reads)):
             if states is not None:
                 slot = rank * workers + worker
                 resumed = [
                     resume_state(slot, states[old[name]]) if name in old else StreamState()
-                    for name, resume_state in zip(run.sources, resume, strict=True)
+                    for name, resume_state in zip(run.state_names, resume, strict=True)
                 ]
                 slots[slot] = pack_slot(resumed)
     if "pass" in before and "pass" not in now:
-        fresh = pack_slot([StreamState()] * len(run.sources))
-        return {r * workers + k: fresh for r in run.ranks for k in range(min(state["batch"], workers))}
+        fresh = pack_slot([StreamState()] * len(run.state_names))
+        return {
+            r * workers + k: fresh for r in run.canonical_ranks for k in range(min(state["batch"], workers))
+        }
     return slots

@@ -71,7 +71,7 @@ class Processes(Steps):
     """
 
     def __init__(self, run: Run, workers: int, arguments: dict[str, Any]) -> None:
-        self.tally = Tally(run.slots)
+        self.tally = Tally(run.slot_count)
         self._tasks = Tasks(run, workers)
         self._running: Callable[[], Any] = lambda: None
         """Weak reference to the DataLoader's iterator."""
@@ -97,7 +97,7 @@ class Processes(Steps):
         """J of the first step that has not been requested yet."""
         return self._tasks.requested
 
-    def begin(self, work: Work) -> Iterator[Step]:
+    def read(self, work: Work) -> Iterator[Step]:
         """Yield the steps in order.
 
         If a worker dies or times out, all workers are ended, since torch would wait for the dead one. The next work

@@ -49,7 +49,7 @@ def check_ranks_agree(run: Run) -> None:
     """
     shards = {source.name: _texts(source.shards) for source in run.plan.sources}
     skipped = {"skip": str(run.spec.skipped_steps)} if run.spec.skip else {}
-    _compare_ranks(run, "", {**json.loads(run.order), **skipped}, shards)
+    _compare_ranks(run, "", {**json.loads(run.order_text), **skipped}, shards)
 
 
 def check_shares_agree(run: Run, start: int, shares: Mapping[str, float]) -> None:

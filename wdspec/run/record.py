@@ -67,7 +67,7 @@ def make_record(reading: Resumable, state: Mapping[str, Any] | None = None) -> d
     run, spec = reading.run, reading.run.spec
     saved = reading.state_dict() if state is None else state
     check_undamaged(saved)
-    if saved["digest"] != run.digest:
+    if saved["digest"] != run.order_digest:
         raise UsageError("`state` is of another run: its order has another digest; pass gather_state(loader)")
     topology = run.plan.topology
     return {
@@ -77,9 +77,9 @@ def make_record(reading: Resumable, state: Mapping[str, Any] | None = None) -> d
         "file": spec.file,
         "split": spec.split,
         "spec": without_secrets(spec.model_dump(mode="json", exclude_defaults=True, exclude=_excluded(spec))),
-        "digest": run.digest,
-        "order": json.loads(run.order),
-        "samples": run.samples,
+        "digest": run.order_digest,
+        "order": json.loads(run.order_text),
+        "samples": run.samples_digest,
         "lock": _describe_lock(run),
         "topology": {"ranks": topology.ranks, "workers": topology.workers, "world_size": run.seat.world_size},
         "versions": dict(_versions()),

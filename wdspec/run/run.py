@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain
@@ -34,17 +34,17 @@ class Run:
     seat: Seat
     parts: Mapping[str, SourceParts]
     """How every source is read."""
-    ranks: range
+    canonical_ranks: range
     """The canonical ranks that this rank reads, completely or in part."""
     own: slice
     """This rank's samples among those of its canonical ranks in a batch."""
-    order: str
+    order_text: str
     """Everything that the order depends on (`planning.digest.describe_order`), as JSON text."""
-    digest: str
-    """A digest of `order`; a state of another digest does not fit."""
-    samples: str
+    order_digest: str
+    """A digest of `order_text`; a state of another digest does not fit."""
+    samples_digest: str
     """A digest of what changes the samples but not their order."""
-    sources: tuple[str, ...]
+    state_names: tuple[str, ...]
     """The names of the sources in the order of a slot's state; then the stage and the windows."""
 
     @cached_property
@@ -54,13 +54,13 @@ class Run:
         1 with `batch`; one per canonical rank without it, or with `batch: {accumulate: true}`.
         """
         batching = self.plan.batching
-        return 1 if batching.batched and not batching.accumulated else len(self.ranks)
+        return 1 if batching.batched and not batching.accumulated else len(self.canonical_ranks)
 
     @property
-    def slots(self) -> int:
+    def slot_count(self) -> int:
         """Number of slots that this rank reads; in a short pass, only those that get a batch."""
         finite, slots = self.plan.finite, self.plan.topology.workers
-        return len(self.ranks) * (slots if finite is None else min(slots, finite.batches))
+        return len(self.canonical_ranks) * (slots if finite is None else min(slots, finite.batches))
 
     @property
     def mean_costs(self) -> tuple[float, ...]:
@@ -89,11 +89,11 @@ class Run:
             slots: slot -> packed state before this step.
         """
         sources, planned = self.plan.sources, self.plan.with_shares(segments).segments
-        if len(self.sources) == len(sources):
+        if len(self.state_names) == len(sources):
             found = [[each for each in planned if each.start <= step][-1].shares]
         else:
-            worker, turn = self.plan.slot_of_batch(step)
-            numbers = [self.plan.topology.slot(rank, worker) for rank in self.ranks]
+            worker, turn = self.plan.slot_of_step(step)
+            numbers = [self.plan.topology.slot(rank, worker) for rank in self.canonical_ranks]
             found = [
                 self._shares_of_section(slots.get(each, b""), worker, turn, segments) for each in numbers
             ]
@@ -117,7 +117,7 @@ class Run:
 
     def reader(self, table: SlotTable | None = None) -> Reader:
         """Return a reader of this rank's part of each global batch, which resumes from the states of slots."""
-        return Reader(self.plan, self.parts, self.ranks, self.spec, table)
+        return Reader(self.plan, self.parts, self.canonical_ranks, self.spec, table)
 
     @cached_property
     def assemble(self) -> Callable[[int, Sequence[Sequence[Sample]]], list[Any]]:
@@ -129,26 +129,25 @@ class Run:
         entries, batch = self.spec.to_tuple, self.spec.batch
         if batch is None:
             if entries is None:
-                return lambda number, parts: list(chain.from_iterable(parts))
-            return lambda number, parts: [as_tuple(sample, entries) for part in parts for sample in part]
+                return lambda step, parts: list(chain.from_iterable(parts))
+            return lambda step, parts: [as_tuple(sample, entries) for part in parts for sample in part]
         build = build_window_collate if self.plan.batching.windowed else build_collate
         collate = build(batch, entries, self.spec.folder, self.plan.seed)
         size, of_all = self.plan.batching.per_slot, self.plan.batching.global_size
-        first, own = self.ranks.start * size, self.own
+        first, own = self.canonical_ranks.start * size, self.own
         if self.plan.batching.accumulated:
-            return lambda number, parts: [
-                collate(part, number * of_all + first + at * size) for at, part in enumerate(parts)
+            return lambda step, parts: [
+                collate(part, step * of_all + first + at * size) for at, part in enumerate(parts)
             ]
-        if len(self.ranks) == 1 and own == slice(0, size):
-            return lambda number, parts: [collate(parts[0], number * of_all + first)]
-        return lambda number, parts: [
-            collate([*chain.from_iterable(parts)][own], number * of_all + first + own.start)
+        if len(self.canonical_ranks) == 1 and own == slice(0, size):
+            return lambda step, parts: [collate(parts[0], step * of_all + first)]
+        return lambda step, parts: [
+            collate([*chain.from_iterable(parts)][own], step * of_all + first + own.start)
         ]
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> dict[str, Any]:
         # Leave out the cached properties.
-        fields = (self.spec, self.shards, self.plan, self.seat, self.parts, self.ranks, self.own)
-        return Run, (*fields, self.order, self.digest, self.samples, self.sources)
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 def make_run(plan: Plan, spec: Spec, shards: Shards, seat: Seat, workers: int = 0) -> Run:
@@ -174,15 +173,15 @@ def make_run(plan: Plan, spec: Spec, shards: Shards, seat: Seat, workers: int = 
     if plan.batching.windowed:
         sections.append(f"windows {digest_windows(order)}")
     return Run(
-        spec,
-        shards,
-        plan,
-        seat,
-        shards.parts(spec),
-        ranks,
-        slice(places.start - first, places.stop - first),
-        json.dumps(order),
-        digest(order),
-        describe_samples(spec),
-        (*(source.name for source in plan.sources), *sections),
+        spec=spec,
+        shards=shards,
+        plan=plan,
+        seat=seat,
+        parts=shards.parts(spec),
+        canonical_ranks=ranks,
+        own=slice(places.start - first, places.stop - first),
+        order_text=json.dumps(order),
+        order_digest=digest(order),
+        samples_digest=describe_samples(spec),
+        state_names=(*(source.name for source in plan.sources), *sections),
     )

@@ -33,7 +33,7 @@ class Work(NamedTuple):
     """J of the step after the last one; None for an endless stream."""
     stride: int
     """Distance from one step to the next."""
-    slots: Callable[[], Mapping[int, bytes]]
+    slot_states: Callable[[], Mapping[int, bytes]]
     """Returns slot -> packed state before the first step; called only where it is needed."""
     segments: tuple[ScheduleSegment, ...]
     """The shares set at run time."""
@@ -52,7 +52,7 @@ class Steps(Protocol):
         """J of the first step that has not been requested yet."""
         ...
 
-    def begin(self, work: Work) -> Iterator[Step]:
+    def read(self, work: Work) -> Iterator[Step]:
         """Yield the steps in order."""
         ...
 
@@ -64,7 +64,7 @@ class Steps(Protocol):
         """Record that reading one of the `samples` failed."""
         return
 
-    def slots(self, from_steps: Mapping[int, bytes]) -> Mapping[int, bytes]:
+    def slot_states(self, from_steps: Mapping[int, bytes]) -> Mapping[int, bytes]:
         """Return slot -> packed state, given the states that came with the steps so far."""
         return from_steps
 
@@ -81,7 +81,7 @@ class Steps(Protocol):
         return
 
     def close(self) -> None:
-        """End workers and close open shards; `begin` starts them again."""
+        """End workers and close open shards; `read` starts them again."""
         ...
 
 
@@ -104,7 +104,7 @@ class Here:
         self._run, self._pin = run, pin
         self._notes_states = notes_states
         self._is_single = run.items_per_step == 1
-        self.tally = Tally(run.slots)
+        self.tally = Tally(run.slot_count)
         self.requested = 0
         self._reader: Reader | None = None
         self._process = os.getpid()
@@ -116,7 +116,7 @@ class Here:
         self._last_slots: Mapping[int, bytes] | None = None
         """State of the reader that was closed, or that belongs to the parent process."""
 
-    def begin(self, work: Work) -> Iterator[Step]:
+    def read(self, work: Work) -> Iterator[Step]:
         """Yield the steps in order."""
         reader, unfinished = self._prepare(work), self._unfinished
         if unfinished is not None and unfinished[0] == work.first:
@@ -171,7 +171,7 @@ class Here:
         self.tally.begin()
         is_unfinished = self._unfinished is not None and self._unfinished[0] == work.first
         if self._reader is None or self._must_restore or (self._notes_states and not is_unfinished):
-            slots = work.slots()
+            slots = work.slot_states()
             if self._reader is None:
                 self._reader, self._process = self._run.reader(slots), os.getpid()
             else:
@@ -181,7 +181,7 @@ class Here:
             self._reader.draw_by(work.segments)
         return self._reader
 
-    def slots(self, from_steps: Mapping[int, bytes]) -> Mapping[int, bytes]:
+    def slot_states(self, from_steps: Mapping[int, bytes]) -> Mapping[int, bytes]:
         """Return slot -> packed state: from the steps, or else from the reader."""
         if self._must_restore or self._notes_states or not self._is_single:
             return from_steps
@@ -221,7 +221,7 @@ class Here:
         """In a forked child, leave the open shards and the counts of the reader to the parent."""
         assert self._reader is not None, "there is a reader to leave"
         self._save_slots(self._reader)
-        self._reader, self.tally = None, Tally(self._run.slots)
+        self._reader, self.tally = None, Tally(self._run.slot_count)
 
     def _save_slots(self, reader: Reader) -> None:
         """Keep the state of a reader that is about to go, if no step carries it."""
@@ -230,5 +230,10 @@ class Here:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy reads and counts by itself.
-        fresh = {"_reader": None, "_unfinished": None, "_last_slots": None, "tally": Tally(self._run.slots)}
+        fresh = {
+            "_reader": None,
+            "_unfinished": None,
+            "_last_slots": None,
+            "tally": Tally(self._run.slot_count),
+        }
         return {**self.__dict__, **fresh}

@@ -96,12 +96,12 @@ class Stream:
         skipped = self.skipped
         if skipped.ranges:  # of later steps only those that the training loop, not the spec, has set
             skipped = skipped.within(0, self.step) | self._to_skip.within(self.step)
-        return Position(self.step, self.items_given, self.slots, self.live_shares, skipped)
+        return Position(self.step, self.items_given, self.slot_states, self.live_shares, skipped)
 
     @property
-    def slots(self) -> Mapping[int, bytes]:
+    def slot_states(self) -> Mapping[int, bytes]:
         """Slot -> packed state before the next step."""
-        return self.steps.slots(self._slots)
+        return self.steps.slot_states(self._slot_states)
 
     @property
     def live_shares(self) -> tuple[LiveShares, ...]:
@@ -114,13 +114,13 @@ class Stream:
         return self.step + bool(self.items_given)
 
     @property
-    def start(self) -> int:
+    def first_step(self) -> int:
         """J of the step that the next iteration starts with."""
         return self.timeline.iteration(self.step, self.skipped)[0]
 
     def _set_position(self, position: Position) -> None:
         self.step, self.items_given = position.step, position.items_given
-        self._slots = dict(position.slots)
+        self._slot_states = dict(position.slot_states)
         self._set_live(position.shares)
         skipped, spec = position.skipped, self.run.spec
         self._to_skip = skipped.within(position.step) if skipped.ranges else skipped
@@ -133,14 +133,14 @@ class Stream:
         self.segments = self.run.segments(live) if live else ()
         """The schedule segments of the shares set at run time."""
 
-    def go_to(self, position: Position) -> None:
+    def move_to(self, position: Position) -> None:
         """Move to a position. Slots that are there already keep their open shards."""
         self.steps.forget()
         self._set_position(position)
 
     # Iterations
 
-    def begin(self) -> int:
+    def start_iteration(self) -> int:
         """Start an iteration, which ends all older ones; return its number."""
         self.iterations += 1
         _started.value.add(self)
@@ -155,13 +155,13 @@ class Stream:
         Raises:
             UsageError: a newer iteration has started, or another process started this one before a fork.
         """
-        iteration, is_restored = self.enter(iteration), self._is_restored
+        iteration, is_restored = self.enter_iteration(iteration), self._is_restored
         self._is_restored = False
         if self.timeline.is_pass and not is_restored:
-            self.go_to(Position(self.timeline.next(self.step)))
+            self.move_to(Position(self.timeline.next(self.step)))
         yield from self.read(iteration, self.timeline.iteration(self.step, self.skipped)[1])
 
-    def enter(self, iteration: int | None) -> int:
+    def enter_iteration(self, iteration: int | None) -> int:
         """Return the number of an iteration whose first item is requested; None starts a new one.
 
         Raises:
@@ -170,7 +170,7 @@ class Stream:
         if self.run.seat.is_assumed and (job := initialised_distributed()) and job.get_world_size() > 1:
             raise UsageError(EARLY)
         if iteration is None:
-            return self.begin()
+            return self.start_iteration()
         if iteration != self.iterations:
             raise UsageError(OLDER)
         return iteration
@@ -181,7 +181,7 @@ class Stream:
         while True:
             self._is_outdated = False
             skipped = self.skipped.within(self.step) if self.skipped.ranges else self.skipped
-            work = Work(self.step, end, stride, lambda: self.slots, self.segments, skipped)
+            work = Work(self.step, end, stride, lambda: self.slot_states, self.segments, skipped)
             samples = self.steps.samples(work)
             if samples is None:
                 yield from self._move_by_steps(work, iteration, process)
@@ -208,14 +208,14 @@ class Stream:
 
     def _move_by_steps(self, work: Work, iteration: int, process: int) -> Iterator[Any]:
         tally = self.steps.tally
-        for items, states in self.steps.begin(work):
+        for items, states in self.steps.read(work):
             for call in self.on_step.values():
                 call(self)
             for item in items[self.items_given : -1]:
                 self.items_given += 1
                 yield item
                 self._check_newest(iteration, process)
-            self._slots.update(states)
+            self._slot_states.update(states)
             self.step += self._stride
             self.items_given = 0
             if items:
@@ -266,7 +266,7 @@ class Stream:
 
     def restore(self, position: Position) -> None:
         """Move to the position of a loaded state; an iteration in progress ends."""
-        self.go_to(position)
+        self.move_to(position)
         self.iterations += 1
         self._is_restored = True
 
@@ -277,7 +277,7 @@ class Stream:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy starts here, with its own open shards and counts.
-        return {**self.__dict__, "_slots": dict(self.slots), "on_step": {}}
+        return {**self.__dict__, "_slot_states": dict(self.slot_states), "on_step": {}}
 
 
 class Resumable(ABC):
@@ -311,12 +311,12 @@ class Resumable(ABC):
             TypeError: the spec has no `epoch:`.
         """
         stream = self.stream
-        return stream.timeline.length(stream.start, stream.skipped) * self.run.items_per_step
+        return stream.timeline.length(stream.first_step, stream.skipped) * self.run.items_per_step
 
     @property
     def epoch(self) -> int:
         """The epoch of the next batch, from 0."""
-        return self.stream.timeline.epoch(self.stream.start)
+        return self.stream.timeline.epoch(self.stream.first_step)
 
     def set_epoch(self, epoch: int) -> None:
         """Check that the next iteration reads this epoch, or the rest of it. This never seeks.
@@ -328,7 +328,7 @@ class Resumable(ABC):
         Raises:
             UsageError: the next iteration is in another epoch, or the stream is endless.
         """
-        timeline, start = self.stream.timeline, self.stream.start
+        timeline, start = self.stream.timeline, self.stream.first_step
         current, length = timeline.epoch(start), timeline.epoch_steps
         if timeline.is_pass or current == epoch or (timeline.is_over(start) and epoch > current):
             return
@@ -345,7 +345,7 @@ class Resumable(ABC):
     @property
     def shares(self) -> dict[str, float]:
         """The share of every source in the next global batch, by name; by cost, in the window that it is from."""
-        return self.run.shares_at(self.stream.next_step, self.stream.segments, self.stream.slots)
+        return self.run.shares_at(self.stream.next_step, self.stream.segments, self.stream.slot_states)
 
     def set_shares(self, shares: Mapping[str, float], *, after: int = 0) -> int:
         """Set the shares of the top-level sources from the next global batch on, like a step of `mix.schedule`.

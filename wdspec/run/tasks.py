@@ -58,7 +58,7 @@ class Task(NamedTuple):
 
     numbers: range
     """The global batches."""
-    slots: dict[int, bytes] | None
+    slot_states: dict[int, bytes] | None
     """The states of the worker's slots, in its first task of an iteration."""
     segments: tuple[ScheduleSegment, ...]
     """The shares set at run time."""
@@ -164,7 +164,12 @@ class Tasks:
     def start(self, work: Work) -> None:
         """Set the work whose tasks the next iteration yields."""
         # Don't keep the work itself: it refers to the stream, and so to the loader that holds this.
-        self._first, self._end, self._skipped, self._slots = work.first, work.end, work.skipped, work.slots()
+        self._first, self._end, self._skipped, self._slots = (
+            work.first,
+            work.end,
+            work.skipped,
+            work.slot_states(),
+        )
         self.segments, self.requested = work.segments, work.first
 
     def __iter__(self) -> Iterator[Task]:
@@ -251,8 +256,8 @@ class TaskReader(Dataset[Any]):
             self._reader, self._number = self.run.reader(), secrets.randbits(64)
             if get_worker_info() is not None:
                 self._reader.rows.pool, self._reader.rows.is_sent = ring.value, True
-        if task.slots is not None:
-            self._reader.restore(task.slots)
+        if task.slot_states is not None:
+            self._reader.restore(task.slot_states)
         if task.segments != self._reader.segments:
             self._reader.draw_by(task.segments)
         return self._reader

@@ -49,7 +49,7 @@ class Threads(Steps):
             raise UsageError(f"`prefetch_factor` is a number of deliveries, at least 1, not {ahead!r}")
         if not isinstance(timeout, (int, float)) or not 0 <= timeout <= threading.TIMEOUT_MAX:
             raise UsageError(f"`timeout` is a number of seconds, at least 0, not {timeout!r}")
-        self.tally = Tally(run.slots)
+        self.tally = Tally(run.slot_count)
         self._tasks = Tasks(run, workers)
         self._run = pickle.dumps(run)
         self._readers = [self._new_reader() for _ in range(workers)]
@@ -61,7 +61,7 @@ class Threads(Steps):
         """J of the first step that has not been requested yet."""
         return self._tasks.requested
 
-    def begin(self, work: Work) -> Iterator[Step]:
+    def read(self, work: Work) -> Iterator[Step]:
         """Yield the steps in order; one work at a time.
 
         Raises:

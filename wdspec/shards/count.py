@@ -148,7 +148,8 @@ def _count_shards(
     budget = Budget(parts.errors, source.name).without_log()  # readers count and log these errors
     turns: Iterable[ShardUrl] = (listed[order.entry(0, turn).shard] for turn in range(len(listed)))
     measured: Iterator[MeasuredShard | None] = repeat(None)
-    needs_keys = counting.selection is not None or counting.again is not None
+    counts_kept = counting.selection is not None or counting.again is not None
+    needs_values = counting.selection is not None and counting.selection.by_value is not None
     if measurements is not None:
         turns = list(turns)
         measured = find_measured(measurements, spec, source, parts.open.storage, turns)
@@ -157,10 +158,10 @@ def _count_shards(
         if most is not None and total >= most:
             break
         costs = known.costs if known is not None and has_costs else None
-        keeping = KeepingCount(counting) if needs_keys and not has_kept else None
+        keeping = KeepingCount(counting) if counts_kept and not (has_kept and known) else None
         if known is None or not known.samples or (planner and costs is None):
             # It is empty, has errors, which are not measured, or is measured in another way.
-            count = count_shard(parts.open, shard, budget, keeping=keeping)
+            count = count_shard(parts.open, shard, budget, keeping=None if needs_values else keeping)
             changed += known is None
             if planner is not None and count.samples:
                 process = parts.transform.build(budget, spec.seed, 0, functions, parts.open)
@@ -203,7 +204,7 @@ def measure_costs(
     lent: AbstractContextManager[object] | None = None,
     start: int = 0,
 ) -> SampleCosts:
-    """Return what each of the `count` samples of a shard costs.
+    """Return what each of the `count` samples of a shard costs. None has a cost if the shard cannot be opened.
 
     Args:
         lent: lends the random generators to user functions.
@@ -216,9 +217,12 @@ def measure_costs(
     is_kept = parts.build_choice(budget)
     costs, *sums = (array("d", [math.nan]) * count for _ in range(1 + len(planner.batch.limits)))
     groups = [None] * count if planner.batch.group_by is not None else []
-    with closing(
-        parts.open(Piece(shard), on_error=lambda error: budget(error, "shard", url=shard.text))
-    ) as samples:
+    try:
+        opened = parts.open(Piece(shard), on_error=lambda error: budget(error, "shard", url=shard.text))
+    except ShardError as error:  # a partner does not exist; the reader reports it, too
+        budget(error, "shard", url=shard.text)
+        return SampleCosts(costs, tuple(sums), groups)
+    with closing(opened) as samples:
         for raw in samples:
             if is_kept(raw):
                 with lent or nullcontext():
@@ -269,11 +273,15 @@ class KeepingCount:
         def on_error(error: ShardError) -> None:
             budget(error, "shard", url=shard.text)
 
-        with closing(
-            parts.selecting(Piece(shard), on_error=on_error)
-            if needs_values
-            else headers.samples(Piece(shard), only_key, on_error, headers.ahead())
-        ) as opened:
+        try:
+            if needs_values:
+                opened = parts.selecting(Piece(shard), on_error=on_error)
+            else:
+                opened = headers.samples(Piece(shard), only_key, on_error, headers.ahead())
+        except ShardError as error:  # a partner does not exist
+            budget(error, "shard", url=shard.text)
+            return ShardCount(0, errors=(error.with_traceback(None),))
+        with closing(opened):
             for raw in opened:
                 self.take(raw, opened.next_index - 1)
         return self.complete(count)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import version
@@ -48,6 +48,12 @@ _LATER = frozenset({"where", "subset", "only_keys", "exclude", "keys_of", "join"
 _DECODING = {"extensions", "rename", "decode", "scale", "scaleprob", "map", "tags"}
 """Keys of a source by which its samples have other decoded values; keys that drop samples belong to them, too."""
 
+_NO_FOLDERS: Mapping[str, Any] = {
+    "join": {"__all__": {"base"}},
+    "lookup": {"__all__": {"base"}},
+}
+"""The absolute folders in the values below. Measurements stay valid if the folder of the spec moves."""
+
 _KEEPING = {
     "where",
     "subset",
@@ -71,6 +77,11 @@ def reading_of(spec: Spec, source: Source) -> str:
         spec.model_dump(mode="json", include={"map", "fields", "to_tuple", "allow", "seed"}),
     ]
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
+
+
+def _values_of(source: Source, keys: Set[str]) -> dict[str, Any]:
+    """The values of some keys of a source as JSON values."""
+    return source.model_dump(mode="json", include=set(keys), exclude=_NO_FOLDERS)
 
 
 def _later_keys(source: Source) -> frozenset[str]:
@@ -124,7 +135,7 @@ def decoding_of(spec: Spec, source: Source) -> str:
     }
     values = [
         reading_of_shards(spec, source),
-        source.model_dump(mode="json", include=_DECODING | (dropping - _LATER) | _later_keys(source)),
+        _values_of(source, _DECODING | (dropping - _LATER) | _later_keys(source)),
         spec.model_dump(mode="json", include={"map", "fields", "to_tuple", "seed"}),
     ]
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
@@ -143,7 +154,7 @@ def keeping_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
         return ""
     values = [
         reading_of_shards(spec, source),
-        source.model_dump(mode="json", include=_KEEPING | ({"lookup"} if source.lookup else set())),
+        _values_of(source, _KEEPING | ({"lookup"} if source.lookup else set())),
         spec.model_dump(mode="json", include={"costs"}),
         str(part),
         dict(files),
@@ -169,7 +180,7 @@ def costing_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
         return ""
     values = [
         reading_of_shards(spec, source),
-        source.model_dump(mode="json", include=_DECODING | _later_keys(source)),
+        _values_of(source, _DECODING | _later_keys(source)),
         spec.model_dump(mode="json", include={"costs"}),
         batch.model_dump(mode="json", include=keys),
         *(

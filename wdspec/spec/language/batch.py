@@ -281,6 +281,12 @@ class Packing(values.Model):
         description="Name of a field to add: for each element, the number of its sample, from 1; 0 for padding.",
     )
 
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The names of the fields to add."""
+        names = (self.position_ids, self.cu_seqlens, self.max_seqlen, self.segment_ids)
+        return tuple(name for name in names if name is not None)
+
 
 def read_packing(value: Any) -> Any:
     """Read the map, or only its fields."""

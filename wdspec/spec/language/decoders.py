@@ -419,6 +419,22 @@ def choose_decoder(names: Sequence[str], fields: Mapping[str, str], name: str, s
     return (first_taking(names, last) if names else None) or default
 
 
+def is_in_header(suffix: str, rest: Sequence[str | int]) -> bool:
+    """Whether the header of a file says what an expression reads of it, so that its decoder does not matter.
+
+    Args:
+        suffix: what follows the key in the name of the file.
+        rest: the path of the value in the field.
+    """
+    plain, layers = split_packing(suffix.lower())
+    ending = plain.rpartition(".")[2]
+    if layers or len(rest) != 1:
+        return False
+    if rest[0] == "seconds":
+        return any(ending in BY_NAME[kind].extensions for kind in ("audio", "video"))
+    return (ending in FORMAT_OF and rest[0] in IMAGE_MEASURES) or (ending == "npy" and rest[0] == "length")
+
+
 def measures_of(suffix: str, decoder: str | None) -> tuple[str, ...] | None:
     """Return what an expression can read of a field besides its value; None if that depends on the data.
 

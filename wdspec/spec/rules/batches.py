@@ -476,6 +476,51 @@ def batches_of_two_kinds(composition: Composition) -> Findings:
             )
 
 
+@rule("E206", keys="pack")
+def padding_of_other_fields(composition: Composition) -> Findings:
+    """`pad` of fields that are not packed."""
+    batch = _read_batch(composition)
+    if batch is None or batch.pack is None:
+        return
+    for name in batch.pack.pad:
+        if name not in batch.pack.fields:
+            at = locate(composition.top.entries["batch"].value, ("pack", "pad"))
+            message = f"`pad` of `{name[:60]}` has no effect, because this field is not packed"
+            yield Finding(at.key_or_self(name), message, "add it to `fields` of `pack`, or remove it")
+
+
+@rule(
+    "E356",
+    "a packed batch with two fields of one name",
+    "`position_ids`, `cu_seqlens`, `max_seqlen` and `segment_ids` are names of fields that `pack` adds to a batch. "
+    "Each needs a name of its own, which no packed field has. Names like `__size__` are reserved for wdspec.",
+    keys="pack",
+    bad="batch:\n  pack: {fields: [input_ids], length: 4096, position_ids: input_ids}\ndataset:\n  - shards: a.tar\n",
+    good="batch:\n  pack: {fields: [input_ids], length: 4096, position_ids: position_ids}\ndataset:\n"
+    "  - shards: a.tar\n",
+)
+def added_fields(composition: Composition) -> Findings:
+    """Fields that `pack` adds under the name of another one."""
+    batch = _read_batch(composition)
+    pack = None if batch is None else batch.pack
+    if pack is None:
+        return
+    node = locate(composition.top.entries["batch"].value, ("pack",))
+    used = dict.fromkeys(pack.fields, "a packed field")
+    for key in ("position_ids", "cu_seqlens", "max_seqlen", "segment_ids"):
+        name = getattr(pack, key)
+        if name is None:
+            continue
+        if name.startswith("__") and name.endswith("__"):
+            message = f"`{name[:60]}` is reserved for fields of wdspec"
+        elif name in used:
+            message = f"`{name[:60]}` is also the name of {used[name]}"
+        else:
+            used[name] = f"the field that `{key}` adds"
+            continue
+        yield Finding(node.value_or_self(key), message, f"choose another name, such as `{key}`")
+
+
 @rule(
     "E355",
     "a window smaller than a batch",

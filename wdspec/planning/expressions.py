@@ -1,0 +1,80 @@
+"""What the expressions of a spec read of a source, as far as `rename`, `tags` and `decode` decide it.
+
+A run whose expressions read other values reads other samples, so these keys affect the order where an expression reads
+a field that they concern. Fields that are read as they are in the shard are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from wdspec.spec.language.batch import Batch
+from wdspec.spec.language.decoders import choose_decoder, is_in_header
+from wdspec.spec.language.expressions import Path, parse_expression
+from wdspec.spec.spec import Source
+
+
+def describe_selection(source: Source, costs: Mapping[str, str]) -> dict[str, Any]:
+    """Describe what `where`, `subset`, `keys` and `exclude` read, by field, as plain JSON values.
+
+    Args:
+        source: the source.
+        costs: the named expressions of the spec.
+    """
+    keys_of = None if source.only_keys is source.exclude is None else source.keys_of
+    subset_of = None if source.subset is None else source.subset.of
+    return _describe(source, (source.where, keys_of, subset_of), costs)
+
+
+def describe_costs(source: Source, batch: Batch, costs: Mapping[str, str]) -> dict[str, Any]:
+    """Describe what the expressions of `batch` read of a source, by field, as plain JSON values."""
+    cost = batch.cost
+    if cost is None and batch.pack is not None:
+        cost = f"fields[{batch.pack.fields[0]!r}].length"
+    texts = (None if batch.is_by_function else cost, *batch.limits, batch.balance, batch.group_by)
+    return _describe(source, texts, costs)
+
+
+def _describe(source: Source, texts: Iterable[str | None], costs: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, dict[str, Any]] = {}
+    paths = {path: None for text in texts if text for path in parse_expression(text, costs).paths}
+    for path in paths:
+        name = str(path[0])
+        entry = found.setdefault(name, {})
+        if name in source.tags:
+            entry["tag"] = json.loads(json.dumps(source.tags[name], default=str))
+            continue
+        if renames := _renames_of(source, name):
+            entry["rename"] = renames
+        if decoders := _decoders_of(source, path):
+            entry["decode"] = entry.get("decode", {}) | decoders
+    return {name: entry for name, entry in sorted(found.items()) if entry}
+
+
+def _renames_of(source: Source, name: str) -> dict[str, list[str]]:
+    """The entries of `rename` that make a field of this name, or use one up."""
+    return {
+        new: list(olds)
+        for new, olds in source.rename.items()
+        if new == name or name.lower() in (old.lower() for old in olds)
+    }
+
+
+def _decoders_of(source: Source, path: Path) -> dict[str, str | None]:
+    """The decoders with which the value at a path is read, by suffix, where they are not those of the suffixes."""
+    if source.decode is None:
+        return {}
+    name = str(path[0])
+    files = {*source.rename.get(name, (name,))}
+    for entry in source.extensions or ():  # the alternatives of a field
+        spellings = entry.split(";")
+        files |= {*spellings} if files & {*spellings} else set()
+    files |= {old for join in source.join for new, old in join.rename.items() if new in files}
+    found = {}
+    for suffix in sorted(file.lower() for file in files):
+        chosen = choose_decoder(source.decode.names, source.decode.fields, name, suffix)
+        if not is_in_header(suffix, path[1:]) and chosen != choose_decoder((), {}, name, suffix):
+            found[suffix] = chosen
+    return found
