@@ -565,7 +565,9 @@ class Windows(Part[Sample]):
             self._draws.begin(m, self._resumed)
         self._resumed = None
         read = self.below.take if self._planner.batch.group_by is None else self.below.samples
-        samples: Iterable[Candidate] = filter(None, read(self._window))
+        # A stage yields what comes next, and draws its input by the shares of the turn at which it needs more.
+        block = self._turn if self._draws is None and self._find is None else self._window
+        samples: Iterable[Candidate] = filter(None, read(block))
         return self._planner.batches(samples, self._window, self._turn, *self._keys)
 
     def _read_window(self, place: WindowPlace) -> Iterator[PlannedBatch]:

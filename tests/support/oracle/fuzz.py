@@ -454,6 +454,8 @@ def add_legs(rng: random.Random, trial: Trial) -> Trial:
         places = ranks * size
 
     def topology() -> Json:
+        if elastic is None:  # the first topology is the canonical one
+            return {key: getattr(base, key) for key in ("ranks", "workers", "threads")}
         worlds = [each for each in range(1, 5) if places % each == 0]
         found: Json = {"ranks": rng.choice(worlds), "workers": 0}
         counts = [each for each in range(1, workers + 1) if workers % each == 0]
@@ -464,7 +466,7 @@ def add_legs(rng: random.Random, trial: Trial) -> Trial:
         return found
 
     first, second = sorted(rng.sample(range(1, trial.steps - 4), 2))
-    legs = [base, Leg(**topology()) if elastic else copy.copy(base), Leg(**topology(), origin=0, cut=first)]
+    legs = [base, Leg(**topology()), Leg(**topology(), origin=0, cut=first)]
     legs.append(Leg(**topology(), origin=2, cut=second))
     is_plain = not is_windowed and not is_pass(spec) and "stage" not in spec
     if is_plain and base == Leg() and rng.random() < 0.6:

@@ -132,7 +132,8 @@ class Model:
         if live:
             start, shares = live[-1]
             found = effective_shares(self.spec.dataset, self.spec.mix, self.count_shards, shares)
-            return self._draws(found, "shares set", start, 0 if self.is_windowed else None)
+            has_sections = self.is_windowed or self.spec.stage is not None
+            return self._draws(found, "shares set", start, 0 if has_sections else None)
         return [draws for start, draws in self.segments if start <= batch][-1]
 
     def _plan_epoch(self):
@@ -567,42 +568,42 @@ class Slot:
         return [stream.next_with(use) for stream in self.draw(step, m)]
 
 
-class StagedSlot(Slot):
-    """A slot after a stage."""
+class StagedInput:
+    """What a stage yields for a slot, in sections of its input."""
 
-    def __init__(self, model, rank, worker):
-        super().__init__(model, rank, worker)
-        stage = model.spec.stage
+    def __init__(self, slot):
+        model, stage = slot.model, slot.model.spec.stage
+        self._slot = slot
         self._stage = build_function(Call(call=stage.call, args=stage.args), model.spec.folder)
-        self._batches = -(-stage.every // model.per_slot)
-        self._key = key64(model.spec.seed, "stage", self.number)
+        self._blocks = -(-stage.every // model.per_slot)
+        self._key = key64(model.spec.seed, "stage", slot.number)
         self._next, self._outputs = 0, []
 
-    def follow(self, old):
-        """Continue where the slot of an older spec is, with what the stage has yielded there."""
-        super().follow(old)
+    def continue_from(self, old):
+        """Continue with what an older stage has yielded."""
         self._outputs, self._next = old._outputs, old._next
 
-    def take(self, m, is_skipped=False):
-        """Return the next samples that the stage yields."""
+    def take(self, turn):
+        """Return the next b samples; sections that begin now are drawn by the shares of a turn of the slot."""
+        size = self._slot.model.per_slot
         for _ in range(_BARREN):
-            if len(self._outputs) >= self.model.per_slot:
+            if len(self._outputs) >= size:
                 break
-            self._run_once()
-        size = self.model.per_slot
+            self._run_once(turn)
         if len(self._outputs) < size:
             raise RunError("the stage yields nothing")
         taken, self._outputs = self._outputs[:size], self._outputs[size:]
         return taken
 
-    def _run_once(self):
-        """Call the stage with the samples up to its next point."""
-        point = self._next
-        self._next += self._batches
-        inputs = [sample for m in range(point, self._next) for sample in Slot.take(self, m)]
+    def _run_once(self, turn):
+        """Call the stage with the samples of a section."""
+        slot, point = self._slot, self._next
+        self._next += self._blocks
+        step = turn * slot.model.topology.workers + slot.worker
+        inputs = [stream.next_with(finish) for m in range(point, self._next) for stream in slot.draw(step, m)]
 
         def feed():
-            for number, sample in enumerate(inputs, point * self.model.per_slot + 1):
+            for number, sample in enumerate(inputs, point * slot.model.per_slot + 1):
                 seed_generators(random64(self._key, number))
                 yield sample
 
@@ -613,6 +614,23 @@ class StagedSlot(Slot):
                 self._outputs.append(sample)
                 given += 1
                 seed_generators(random64(output_key, given))
+
+
+class StagedSlot(Slot):
+    """A slot after a stage."""
+
+    def __init__(self, model, rank, worker):
+        super().__init__(model, rank, worker)
+        self._input = StagedInput(self)
+
+    def follow(self, old):
+        """Continue where the slot of an older spec is, with what the stage has yielded there."""
+        super().follow(old)
+        self._input.continue_from(old._input)
+
+    def take(self, m, is_skipped=False):
+        """Return the next samples that the stage yields."""
+        return self._input.take(m)
 
 
 def make_chooser(model):
@@ -631,14 +649,18 @@ def make_chooser(model):
             return None
         take = lambda: dict(sample) if is_decoded else reader.finish(raw, number_key, number)  # noqa: E731
         measured = Measured(*found, take, reader)
-        is_long = not batch.cuts_samples and not Rules(batch).fits([measured])
-        if is_long and batch.overlong in ("error", "drop"):
-            if batch.overlong == "drop":
-                return None
-            raise SampleError("decode", f"{raw.key} costs {measured.cost}")
-        return measured
+        return measured if has_room(measured, batch) else None
 
     return choose
+
+
+def has_room(measured, batch):
+    """Whether a sample enters the window. Raises SampleError if it exceeds the limits, which is an error."""
+    if batch.cuts_samples or batch.overlong not in ("error", "drop") or Rules(batch).fits([measured]):
+        return True
+    if batch.overlong == "drop":
+        return False
+    raise SampleError("decode", f"a sample costs {measured.cost}")
 
 
 def give(batch, pack, is_skipped=False):
@@ -700,11 +722,14 @@ class WindowSlot(Slot):
         super().__init__(model, rank, worker)
         self._choose = make_chooser(model)
         self._window, self._batches = 0, []
+        self._input = None if model.spec.stage is None else StagedInput(self)
 
     def follow(self, old):
         """Continue where the slot of an older spec is, with the batches of its open window."""
         super().follow(old)
         self._window, self._batches = old._window, old._batches
+        if self._input is not None:
+            self._input.continue_from(old._input)
 
     def take(self, m, is_skipped=False):
         """Return the samples of the next batch, and what each of them costs."""
@@ -721,11 +746,25 @@ class WindowSlot(Slot):
 
     def _open(self, m):
         step = m * self.model.topology.workers + self.worker
-        streams = self.draw(step, self._window)
-        samples = [stream.next_with(self._choose) for stream in streams]
+        if self._input is not None:
+            found = [self._choose_finished(sample) for sample in self._input.take(m)]
+            samples = [each for each in found if each is not None]
+        else:
+            samples = [stream.next_with(self._choose) for stream in self.draw(step, self._window)]
         keys = window_keys(self.model, self.number, self.worker)
         self._batches = plan_batches(samples, self.model.spec, keys, self._window, m)
         self._window += 1
+
+
+    def _choose_finished(self, sample):
+        """Return the measured sample of a stage; None if it does not enter the window."""
+        reader = self.model.readers[sample["__source__"]]
+        try:
+            measured = Measured(*reader.measure_finished(sample, self.model.spec.batch), lambda: sample, reader)
+            return measured if has_room(measured, self.model.spec.batch) else None
+        except SampleError as error:
+            reader.skip_or_raise(SampleError("map", str(error)))
+            return None
 
 
 class PlainPass:

@@ -362,6 +362,8 @@ class SourceReader:
             return {"width": width, "height": height, "pixels": width * height, "aspect": width / height}[
                 rest[0]
             ]
+        if rest == ("length",) and ending == "npy" and isinstance(data, bytes):
+            return _npy_length(data)
         if rest in (("seconds",), ("bucket",)):
             raise NotImplementedError(f"`{rest[0]}` in an expression")
         return _walk(self._decode(name, suffix, data), rest, optional)
@@ -410,19 +412,32 @@ class SourceReader:
         Args:
             sample: the sample itself, if it was decoded for the cost.
         """
+        found = self._evaluate(part, _measures_of(batch), absent=None)
+        return None if found is None else self._weigh(found, batch, sample)
+
+    def measure_finished(self, sample, batch):
+        """Return the same of a sample that a stage has yielded, whose values are read as they are."""
+        values = []
+        for text in _measures_of(batch):
+            expression = parse_expression(text, self.spec.costs)
+            read = []
+            for path in expression.paths:
+                optional = path in expression.optional
+                if path[0] in sample:
+                    read.append(_walk(sample[path[0]], path[1:], optional))
+                elif optional:
+                    read.append(MISSING)
+                else:
+                    raise SampleError("decode", f"there is no `{path[0]}`")
+            try:
+                values.append(expression.evaluate(*read))
+            except Exception as error:
+                raise SampleError("decode", f"`{text}`: {error}") from error
+        return self._weigh(values, batch, sample)
+
+    def _weigh(self, found, batch, sample):
+        """Return the checked values of the expressions of a batch."""
         pack = batch.pack
-        text = batch.cost
-        if text is None:
-            text = "1" if pack is None else f"fields[{pack.fields[0]!r}].length"
-        texts = [
-            "1" if batch.is_by_function else text,
-            *batch.limits,
-            batch.balance or "0",
-            batch.group_by or "none",
-        ]
-        found = self._evaluate(part, texts, absent=None)
-        if found is None:
-            return None
         cost, *sums, weight, value = found
         try:
             hash(value)
@@ -506,6 +521,15 @@ class SourceReader:
                     raise SampleError("decode", f"the sample has no `{entry}`")
                 kept[entry.split(";")[0]] = None
         return kept
+
+
+def _measures_of(batch):
+    """Return the expressions of a batch: cost, limits, weight and group."""
+    text = batch.cost
+    if text is None:
+        text = "1" if batch.pack is None else f"fields[{batch.pack.fields[0]!r}].length"
+    cost = "1" if batch.is_by_function else text
+    return [cost, *batch.limits, batch.balance or "0", batch.group_by or "none"]
 
 
 class _FatalError(SampleError):
@@ -604,6 +628,17 @@ def _image_size(data):
     try:
         return Image.open(io.BytesIO(data)).size
     except OSError as error:
+        raise SampleError("decode", str(error)) from error
+
+
+def _npy_length(data):
+    """Return the length of the first axis, which the header says, even if numbers are missing."""
+    file = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        return read(file)[0][0]
+    except (ValueError, IndexError) as error:
         raise SampleError("decode", str(error)) from error
 
 
