@@ -272,8 +272,10 @@ class Reader:
             slot, draws = mixture, SectionDraws(self._draws, mixture, worker)
         if stage is not None and draws is not None:
             generators = self._functions.generators
+            of_window = None if planner is None else SectionDraws(self._draws, None, worker)
+            draws.outer = of_window
             slot = Stage(slot, places[0], draws, stage, self._spec.folder, plan, number, generators)
-            draws = None
+            draws = of_window
         if planner is not None:
             measured: Slot[Any] = slot if stage is None else Measurement(slot, planner, self._sources)
             keys = key64(plan.seed, "window", number), key64(plan.seed, "groups", worker)

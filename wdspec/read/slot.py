@@ -251,19 +251,23 @@ class SectionDraws:
 
     Args:
         live: the draws.
-        mixture: what is drawn.
+        mixture: what is drawn; None if a part below draws the sections of its own by these shares.
         worker: k of the slot.
     """
 
-    def __init__(self, live: LiveDraws, mixture: Mixture[Any], worker: int) -> None:
+    def __init__(self, live: LiveDraws, mixture: Mixture[Any] | None, worker: int) -> None:
         self._live, self._mixture, self._worker = live, mixture, worker
+        self.outer: SectionDraws | None = None
+        """Those of the sections of a part above, in which this part begins its own."""
         self._segment: ScheduleSegment | None = None
         self._turn = -1
 
     def begin(self, turn: int, resumed: StreamState | None = None) -> None:
         """Begin a section at a turn of the slot, or read one again that was begun at its place."""
         live, segment = self._live, None
-        if resumed is None:
+        if resumed is None and self.outer is not None:
+            turn, segment = self.outer._turn, self.outer._segment
+        elif resumed is None:
             segment = live.segment(self._worker, turn)
         elif (shares := shares_of_section(resumed, live.names)) is not None:
             segment = live.build(shares)
@@ -272,7 +276,8 @@ class SectionDraws:
         self._turn = turn if resumed is None else resumed.last
         if segment != self._segment:
             self._segment = segment
-            self._mixture.draw_by(live.usual if segment is None else live.plan.draws_of(segment))
+            if self._mixture is not None:
+                self._mixture.draw_by(live.usual if segment is None else live.plan.draws_of(segment))
 
     def place(self, number: int, done: int, has_turn: bool = False) -> StreamState:
         """Return the place in a section.

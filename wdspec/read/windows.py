@@ -455,7 +455,7 @@ class Windows(Part[Sample]):
         planner: how windows become batches.
         keys: decide the order of batches (another one in each slot), and which group comes at a turn (the same in all
             slots of a step).
-        draws: chooses the draws of a window; None if a part below does, or nothing is drawn.
+        draws: chooses the shares by which a window, or the input of a stage for it, is drawn; None in a pass.
         find: in a pass, returns where the m-th batch is; None if the slot has run dry.
     """
 
@@ -500,14 +500,10 @@ class Windows(Part[Sample]):
 
     def pack(self) -> bytes:
         """Return the state after the last batch taken."""
-        if self._find is not None:
+        if self._draws is None:
             return b""
         if self._resumed is not None:
             return self._start + self._resumed.pack()
-        if self._draws is None:
-            return (
-                self._start + StreamState(self._window, self._given, self._turn if self._given else -1).pack()
-            )
         return self._start + self._draws.place(self._window, self._given, has_turn=True).pack()
 
     def close(self) -> None:
@@ -565,9 +561,7 @@ class Windows(Part[Sample]):
             self._draws.begin(m, self._resumed)
         self._resumed = None
         read = self.below.take if self._planner.batch.group_by is None else self.below.samples
-        # A stage yields what comes next, and draws its input by the shares of the turn at which it needs more.
-        block = self._turn if self._draws is None and self._find is None else self._window
-        samples: Iterable[Candidate] = filter(None, read(block))
+        samples: Iterable[Candidate] = filter(None, read(self._window))
         return self._planner.batches(samples, self._window, self._turn, *self._keys)
 
     def _read_window(self, place: WindowPlace) -> Iterator[PlannedBatch]:

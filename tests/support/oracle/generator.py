@@ -386,7 +386,7 @@ def _lookup(at: Context) -> Any:
 def _calls(text: str) -> list[Json]:
     """Functions with arguments, and methods."""
     return [
-        {"call": f"{FUNCTIONS}:add_size"},
+        *([{"call": f"{FUNCTIONS}:add_size"}] if text == "txt" else []),
         {text: {"call": f"{FUNCTIONS}:repeat_text", "args": {"times": 2}}},
         {"call": f"{FUNCTIONS}:add_number", "args": {"name": "number"}},
         {"call": f"{FUNCTIONS}:Counter", "args": {"step": 3}, "method": "count", "with": {"name": "counted"}},
@@ -449,6 +449,13 @@ def _skip(at: Context) -> Any:
         ranges.append(step if last == step else f"{step}..{last}")
         step = last + at.rng.randrange(2, 6)
     return ranges[0] if len(ranges) == 1 else ranges
+
+
+def _limit(at: Context) -> Any:
+    if at.world.is_pass:
+        return at.rng.choice((24, 50, 61))
+    batch = at.siblings.get("batch", {})
+    return at.rng.choice((5, 8)) * batch.get("global_size", at.world.slots * batch.get("size", 1))
 
 
 def _limits(at: Context) -> Any:
@@ -687,7 +694,7 @@ HINTS: dict[str, Hint] = {
     "loader.timeout": Hint(0.3, lambda at: "1m"),
     "loader.pin_memory": Hint(0.1),
     "loader.prefetch": Hint(0.5, _choice(1, 2, 5)),
-    "limit": Hint(_if(lambda at: not at.world.is_windowed, 0.08), _choice(24, 50, 61)),
+    "limit": Hint(_if(lambda at: not at.world.is_windowed, 0.08), _limit),
     "defaults": Hint(1),
     "dataset.name": Hint(1, lambda at: at.source.name if at.source else NOTHING),
     "dataset.shards": Hint(_if(lambda at: at.is_leaf), _shards),
