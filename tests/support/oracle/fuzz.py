@@ -421,6 +421,18 @@ CHANGES = (
 )
 
 
+def known_fault(spec: Json) -> str | None:
+    """Return what is known to be wrong for a spec, so that a difference says nothing new."""
+    batch = spec.get("batch")
+    is_windowed = isinstance(batch, dict) and bool(batch.keys() & {"cost", "pack", "group_by"})
+    leaves = [leaf for each in spec["dataset"] for leaf in each.get("dataset", [each])]
+    if is_pass(spec) and is_windowed:
+        for leaf in leaves:
+            if "repeat" in leaf and leaf.get("select") == "oracle_functions:is_heads":
+                return "a random `select` with `repeat` in a pass by cost is measured by the numbers of the first copy"
+    return None
+
+
 # Drawing trials
 
 
@@ -599,6 +611,10 @@ def run(seeds: Sequence[object], *, stop: bool = False, shrinks: bool = True, ve
         trial = draw_trial(seed)
         if any(problem.is_error for problem in wdspec.validate(trial.spec)):
             counts["not valid"] += 1
+            continue
+        fault = known_fault(trial.spec)
+        if fault is not None:
+            counts[f"known fault: {fault}"] += 1
             continue
         trial.legs = [leg for leg in trial.legs if is_valid(Trial(trial.spec, legs=[leg]))]
         if not trial.legs or trial.legs[0].origin is not None:

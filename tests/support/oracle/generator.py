@@ -649,7 +649,7 @@ HINTS: dict[str, Hint] = {
         lambda at: 0.2 if "cost" in at.siblings and at.world.is_padded and at.world.batching != "pack" else 0.0,
         _choice(2, 3),
     ),
-    "batch.window": Hint(_if(lambda at: at.world.is_windowed, 0.95), _choice(5, 9, 14, 20, 60)),
+    "batch.window": Hint(_if(lambda at: at.world.is_windowed), _choice(5, 9, 14, 20, 40)),
     "batch.overlong": Hint(
         lambda at: 1.0 if at.world.batching == "pack" or "cost" in at.siblings else 0.0, _overlong
     ),

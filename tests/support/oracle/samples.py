@@ -71,6 +71,9 @@ class SourceReader:
         self._exclude = _read_keys(source.exclude, source.base)
         self._own: dict[int, list[Any]] = {}
         self._merged: dict[int, list[Any]] = {}
+        self._kept: dict[tuple[int, bool, bool], bool] = {}
+        self._arranged: dict[Any, Any] = {}
+        self._measured: dict[int, Any] = {}
         self._find_needed()
 
     def _find_needed(self):
@@ -220,6 +223,13 @@ class SourceReader:
         return by_list or self._subset_by_key
 
     def keeps(self, part, *, by_key=True, by_value=True):
+        """Whether the selection keeps a raw sample; worked out once for each."""
+        which = id(part), by_key, by_value
+        if which not in self._kept:
+            self._kept[which] = self._keeps(part, by_key, by_value)
+        return self._kept[which]
+
+    def _keeps(self, part, by_key, by_value):
         """Whether the selection keeps a raw sample.
 
         Raises:
@@ -270,6 +280,19 @@ class SourceReader:
     # Fields and values
 
     def arrange(self, part, in_selection=False):
+        """Return what `_arrange` does, worked out once for samples of the same files."""
+        which = tuple(part.files), part.is_dropped, in_selection
+        if which not in self._arranged:
+            try:
+                self._arranged[which] = self._arrange(part, in_selection)
+            except SampleError as error:
+                self._arranged[which] = error
+        found = self._arranged[which]
+        if isinstance(found, SampleError):
+            raise SampleError(found.cause, f"{part.key}: {found}")
+        return found
+
+    def _arrange(self, part, in_selection):
         """Return field → stored name, None for a field that becomes None; None if `missing: skip` leaves it out."""
         source = self.source
         columns = self._columns | (self._asides if in_selection else set())
@@ -412,7 +435,9 @@ class SourceReader:
         Args:
             sample: the sample itself, if it was decoded for the cost.
         """
-        found = self._evaluate(part, _measures_of(batch), absent=None)
+        if id(part) not in self._measured:
+            self._measured[id(part)] = self._evaluate(part, _measures_of(batch), absent=None)
+        found = self._measured[id(part)]
         return None if found is None else self._weigh(found, batch, sample)
 
     def measure_finished(self, sample, batch):
@@ -731,7 +756,7 @@ def lend_generators(number):
 def seed_generators(number):
     """Seed the global generators (docs/transforms.md)."""
     torch = importlib.import_module("torch")
-    torch.manual_seed(number)
+    torch.default_generator.manual_seed(number)
     bits = np.random.SFC64(0)
     words = np.array([number, random64(number, 1), number ^ GOLDEN, 1], np.uint64)
     bits.state = {"bit_generator": "SFC64", "state": {"state": words}, "has_uint32": 0, "uinteger": 0}
