@@ -201,8 +201,6 @@ class Model:
                 self._skipped |= set(range(first, last + 1))
         if self.stop_at is not None and step >= self.stop_at:
             return None
-        if self.fail_at is not None and step >= self.fail_at:
-            raise RunError(f"step {step} would exceed `max_passes`")
         is_skipped = step in self._spec_skips or step in self._skipped
         parts = []
         for rank in range(self.topology.ranks):
@@ -558,6 +556,8 @@ class Slot:
     def draw(self, step, m):
         """Return the sources of the m-th batch (or window), drawn by the shares of a step."""
         batch = m * self.model.topology.workers + self.worker
+        if self.model.fail_at is not None and batch >= self.model.fail_at:
+            raise RunError(f"batch or window {batch} would exceed `max_passes`")
         draws = self.model.draws_at(step, batch)
         return [self.streams[source] for source in draws.batches(self.rank, self.worker, m, 1)[0].tolist()]
 
