@@ -73,7 +73,10 @@ def test_a_new_key_enters_the_draws_by_itself(monkeypatch):
     schema["$defs"]["SourceEntry"]["properties"]["newer"] = {"type": "integer", "minimum": 3}
     monkeypatch.setattr(generator, "load_schema", lambda: schema)
     specs = [Draw(seed).spec for seed in range(150)]
-    assert {spec["batch"]["newest"] for spec in specs if "newest" in (spec.get("batch") or {})} == {"first", "second"}
+    assert {spec["batch"]["newest"] for spec in specs if "newest" in (spec.get("batch") or {})} == {
+        "first",
+        "second",
+    }
     assert any("newer" in source for spec in specs for source in spec["dataset"])
 
 
@@ -86,7 +89,9 @@ FEATURES = {
     "overlong alone": lambda spec: spec.get("batch", {}).get("overlong") == "alone",
     "groups": lambda spec: "group_by" in spec.get("batch", {}),
     **{
-        f"pack {method}": lambda spec, method=method: spec.get("batch", {}).get("pack", {}).get("method") == method
+        f"pack {method}": lambda spec, method=method: (
+            spec.get("batch", {}).get("pack", {}).get("method") == method
+        )
         for method in ("best_fit", "in_order", "concatenate")
     },
     "truncate": lambda spec: spec.get("batch", {}).get("overlong") == "truncate",
@@ -103,11 +108,25 @@ FEATURES = {
     **{
         key: lambda spec, key=key: f'"{key}"' in json.dumps(spec)
         for key in (
-            *("where", "subset", "keys", "exclude", "select", "missing", "join", "lookup", "repeat", "tokens"),
+            *(
+                "where",
+                "subset",
+                "keys",
+                "exclude",
+                "select",
+                "missing",
+                "join",
+                "lookup",
+                "repeat",
+                "tokens",
+            ),
             *("draw", "unit", "order", "accumulate", "global_size", "to_tuple", "skip", "limit", "shares_in"),
         )
     },
-    **{ending: lambda spec, ending=ending: ending in json.dumps(spec) for ending in ("parquet", "arrow", "jsonl")},
+    **{
+        ending: lambda spec, ending=ending: ending in json.dumps(spec)
+        for ending in ("parquet", "arrow", "jsonl")
+    },
     "damage": lambda spec: '"broken"' in json.dumps(spec),
     "small data": lambda spec: len(spec["dataset"]) == 1 and spec["dataset"][0]["name"] in ("c", "tiny"),
 }
@@ -130,7 +149,10 @@ def test_the_training_loop_sets_shares_and_skips_steps_in_many_trials():
 
 def test_a_trial_that_fails_is_shrunk():
     spec = {
-        "dataset": [{"name": "a", "shards": "a-{000..004}.tar", "weight": 2}, {"name": "c", "shards": "c-000.tar", "weight": 1}],
+        "dataset": [
+            {"name": "a", "shards": "a-{000..004}.tar", "weight": 2},
+            {"name": "c", "shards": "c-000.tar", "weight": 1},
+        ],
         "batch": {"size": 2, "ragged": "error"},
         "elastic": {"ranks": 2, "workers": 2},
     }

@@ -27,13 +27,12 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import wdspec
 from oracle.generator import Draw, draw_calls
 from oracle.model import Model, replay
 from oracle.plain import plain
 from oracle.record import data_folder, quiet
 from oracle.samples import RunError
-
-import wdspec
 
 STEPS = 30
 Json = dict[str, Any]
@@ -183,7 +182,7 @@ def _read_steps(trial: Trial, loader: Any, reading: Reading, step: int, cuts: Se
 def is_pass(spec: Json) -> bool:
     """Whether every epoch of a spec is a pass."""
     epoch = spec.get("epoch")
-    return epoch == "pass" or isinstance(epoch, dict) and "pass" in epoch
+    return epoch == "pass" or (isinstance(epoch, dict) and "pass" in epoch)
 
 
 # What is right
@@ -247,7 +246,9 @@ def _check(trial: Trial) -> Failure | None:
         except (RunError, wdspec.WdspecError) as error:
             reading = read(trial, leg, 0, state, ())
             if reading.error is None or reading.found:
-                return Failure("no error", number, f"the model: {error}; the loader gives {list(reading.found)}")
+                return Failure(
+                    "no error", number, f"the model: {error}; the loader gives {list(reading.found)}"
+                )
             return None
         readings = []
         for rank in range(leg.ranks):
@@ -282,7 +283,7 @@ def _compare(trial: Trial, number: int, rank: int, reading: Reading, right: Righ
                 return Failure("no error", number, f"step {step}, rank {rank}: the model says {error}")
             return None
         if step not in reading.found and reading.error is not None:
-            if reading.failed_at <= step:
+            if expected and reading.failed_at <= step:
                 return Failure("error", number, f"step {step}, rank {rank}: {reading.error}")
         found = reading.found.get(step, [])
         if json.dumps(found, sort_keys=True) != json.dumps(expected, sort_keys=True):
@@ -459,7 +460,7 @@ def add_legs(rng: random.Random, trial: Trial) -> Trial:
             canonical = (1, canonical[1])
         base = Leg(*canonical, threads=bool(canonical[1]))
     ranks, workers = (elastic["ranks"], elastic["workers"]) if elastic else (base.ranks, max(1, base.workers))
-    is_split = batch is None or is_windowed or isinstance(batch, dict) and batch.get("accumulate")
+    is_split = batch is None or is_windowed or (isinstance(batch, dict) and batch.get("accumulate"))
     places = ranks
     if not is_split:
         size = batch if isinstance(batch, int) else batch.get("size") or batch["global_size"] // ranks
@@ -593,7 +594,10 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 def describe(trial: Trial) -> str:
     """Return a trial as a Python dict, without what it need not say."""
-    legs = [{key: value for key, value in asdict(leg).items() if value != getattr(Leg(), key)} for leg in trial.legs]
+    legs = [
+        {key: value for key, value in asdict(leg).items() if value != getattr(Leg(), key)}
+        for leg in trial.legs
+    ]
     found = {"spec": trial.spec, "legs": legs, "steps": trial.steps}
     found |= {name: getattr(trial, name) for name in ("live", "skips") if getattr(trial, name)}
     return repr(found)
@@ -637,7 +641,10 @@ def run(seeds: Sequence[object], *, stop: bool = False, shrinks: bool = True, ve
         failures.append({"seed": seed, "kind": failure.kind, "message": failure.message})
         if verbose:
             print(f"seed {seed!r}: {original.kind} in leg {original.leg}: {original.message}")
-            print(f"  smallest: {failure.kind} in leg {failure.leg}: {failure.message}\n  {describe(trial)}", flush=True)
+            print(
+                f"  smallest: {failure.kind} in leg {failure.leg}: {failure.message}\n  {describe(trial)}",
+                flush=True,
+            )
         if stop:
             break
     return {"counts": dict(counts), "failures": failures}
@@ -666,7 +673,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run_processes(chosen: argparse.Namespace) -> int:
     each = -(-chosen.count // chosen.jobs)
-    options = [name for name, is_set in (("--stop", chosen.stop), ("--no-shrink", chosen.no_shrink)) if is_set]
+    options = [
+        name for name, is_set in (("--stop", chosen.stop), ("--no-shrink", chosen.no_shrink)) if is_set
+    ]
     processes = [
         subprocess.Popen(
             [sys.executable, __file__, "--seed", str(first), "--count", str(count), *options], env=os.environ

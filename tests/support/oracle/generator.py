@@ -318,9 +318,7 @@ def _shards(at: Context) -> Any:
         prefix, ending = re.split(r"-\{?[0-9.]+\}?(?=\.)", pattern)
         names = [f"{prefix}-{shard:03d}{ending}" for shard in source.shards]
     else:
-        names = [
-            f"{source.base}-{shard:03d}.{ENDINGS.get(source.base, 'tar')}" for shard in source.shards
-        ]
+        names = [f"{source.base}-{shard:03d}.{ENDINGS.get(source.base, 'tar')}" for shard in source.shards]
     return _braces(at, names)
 
 
@@ -371,7 +369,12 @@ def _lookup(at: Context) -> Any:
     missing = at.rng.choice(("skip", "none"))
     choices: list[Json] = [
         {"table": "all.parquet", "fields": "grade mark", "rename": {"level": "grade"}},
-        {"table": "scores.csv", "fields": ["grade", "mark"], "rename": {"level": "grade"}, "missing": missing},
+        {
+            "table": "scores.csv",
+            "fields": ["grade", "mark"],
+            "rename": {"level": "grade"},
+            "missing": missing,
+        },
         {"table": "scores.parquet", "fields": "grade mark", "rename": {"level": "grade"}, "missing": missing},
     ]
     if at.world.has_json and at.world.lookup == "value":
@@ -503,7 +506,12 @@ def _collate(at: Context) -> Any:
     found: Json = {}
     if fields is None or ids in fields:
         found[ids] = at.rng.choice(
-            ("list", "pad", {"pad": {"side": "left", "value": -1, "multiple": 8}}, {"pad": {"length": 24, "axis": 0}})
+            (
+                "list",
+                "pad",
+                {"pad": {"side": "left", "value": -1, "multiple": 8}},
+                {"pad": {"length": 24, "axis": 0}},
+            )
         )
         if at.world.labels and fields is not None:
             found[at.world.labels] = at.rng.choice(("list", {"pad": {"limit": 20}}))
@@ -567,7 +575,7 @@ def _in_nested(at: Context) -> bool:
 
 
 def _needs_samples(at: Context) -> bool:
-    return at.is_leaf and (at.world.by == "samples" or at.source is not None and at.source.is_limited)
+    return at.is_leaf and (at.world.by == "samples" or (at.source is not None and at.source.is_limited))
 
 
 _ERRORS = _choice("skip", {"skip": True}, {"skip": "shard decode"})
@@ -601,9 +609,7 @@ HINTS: dict[str, Hint] = {
         lambda at: at.rng.choice(({at.world.text: f"{FUNCTIONS}:shout"}, *_calls(at.world.text))),
     ),
     "fields": Hint(_if(lambda at: at.world.has_text, 0.1), lambda at: list(at.world.names)),
-    "to_tuple": Hint(
-        _if(lambda at: at.world.has_text and at.world.batching != "pack", 0.1), _to_tuple
-    ),
+    "to_tuple": Hint(_if(lambda at: at.world.has_text and at.world.batching != "pack", 0.1), _to_tuple),
     "stage": Hint(_if(lambda at: at.world.has_stage), _stage),
     "batch": Hint(_if(lambda at: at.world.batching != "none")),
     "batch.size": Hint(
@@ -620,15 +626,19 @@ HINTS: dict[str, Hint] = {
     ),
     "batch.collate": Hint(_if(lambda at: at.world.batching != "pack", 0.15), _collate),
     "batch.cost": Hint(
-        lambda at: {"cost": 1.0, "pack": 0.3, "group": 0.4}.get(at.world.batching, 0.0)
-        if "size" not in at.siblings
-        else 0.0,
+        lambda at: (
+            {"cost": 1.0, "pack": 0.3, "group": 0.4}.get(at.world.batching, 0.0)
+            if "size" not in at.siblings
+            else 0.0
+        ),
         _cost,
     ),
     "batch.max_cost": Hint(
-        lambda at: 1.0
-        if at.world.batching == "cost" or "cost" in at.siblings and at.world.batching == "group"
-        else 0.0,
+        lambda at: (
+            1.0
+            if at.world.batching == "cost" or ("cost" in at.siblings and at.world.batching == "group")
+            else 0.0
+        ),
         _max_cost,
     ),
     "batch.padded": Hint(
@@ -636,17 +646,21 @@ HINTS: dict[str, Hint] = {
         lambda at: at.world.is_padded,
     ),
     "batch.max_size": Hint(
-        lambda at: 0.0
-        if "size" in at.siblings
-        else 0.25
-        if "cost" in at.siblings and at.world.batching != "pack"
-        else 1.0
-        if at.world.batching == "group"
-        else 0.0,
+        lambda at: (
+            0.0
+            if "size" in at.siblings
+            else 0.25
+            if "cost" in at.siblings and at.world.batching != "pack"
+            else 1.0
+            if at.world.batching == "group"
+            else 0.0
+        ),
         _choice(3, 5, 6),
     ),
     "batch.size_multiple": Hint(
-        lambda at: 0.2 if "cost" in at.siblings and at.world.is_padded and at.world.batching != "pack" else 0.0,
+        lambda at: (
+            0.2 if "cost" in at.siblings and at.world.is_padded and at.world.batching != "pack" else 0.0
+        ),
         _choice(2, 3),
     ),
     "batch.window": Hint(_if(lambda at: at.world.is_windowed), _choice(5, 9, 14, 20, 40)),
@@ -666,8 +680,12 @@ HINTS: dict[str, Hint] = {
     "batch.incomplete": Hint(_if(lambda at: at.world.batching == "group", 0.6)),
     "batch.pack": Hint(_if(lambda at: at.world.batching == "pack")),
     "batch.pack.fields": Hint(
-        1, lambda at: [each for each in (at.world.ids, at.world.labels) if each] if at.world.happens(0.7)
-        else at.world.ids
+        1,
+        lambda at: (
+            [each for each in (at.world.ids, at.world.labels) if each]
+            if at.world.happens(0.7)
+            else at.world.ids
+        ),
     ),
     "batch.pack.length": Hint(1, _pack_length),
     "batch.pack.pad": Hint(0.4, lambda at: {at.world.ids: at.rng.choice((0, -1, -100))}),
@@ -677,7 +695,10 @@ HINTS: dict[str, Hint] = {
     "batch.pack.segment_ids": Hint(0.3, lambda at: "segments"),
     "batch.pack.cu_seqlens": Hint(0.3, lambda at: "ends"),
     "batch.pack.max_seqlen": Hint(0.2, lambda at: "longest"),
-    "costs": Hint(_if(lambda at: at.world.batching in ("cost", "group")), lambda at: {"length_of": f"{at.world.size} + 1"}),
+    "costs": Hint(
+        _if(lambda at: at.world.batching in ("cost", "group")),
+        lambda at: {"length_of": f"{at.world.size} + 1"},
+    ),
     "epoch": Hint(lambda at: 1.0 if at.world.is_pass else 0.8, _epoch),
     "epoch.samples": Hint(0, None),
     "epoch.batches": Hint(0, None),
@@ -687,9 +708,7 @@ HINTS: dict[str, Hint] = {
     "elastic.ranks": Hint(1, lambda at: at.world.ranks),
     "elastic.workers": Hint(1, lambda at: at.world.workers),
     "rewrite": Hint(0.05, lambda at: [{"from": "a-", "to": "./a-"}]),
-    "errors": Hint(
-        lambda at: 1.0 if at.world.has_damage else 0.05, _ERRORS
-    ),
+    "errors": Hint(lambda at: 1.0 if at.world.has_damage else 0.05, _ERRORS),
     "loader": Hint(0.1),
     "loader.timeout": Hint(0.3, lambda at: "1m"),
     "loader.pin_memory": Hint(0.1),
@@ -702,9 +721,7 @@ HINTS: dict[str, Hint] = {
     "dataset.defaults": Hint(_if(lambda at: at.source is not None and not at.is_leaf, 0.3)),
     "dataset.mix": Hint(_if(lambda at: at.source is not None and not at.is_leaf, 0.6)),
     "dataset.mix.by": Hint(1, lambda at: at.world.by),
-    "dataset.mix.cap": Hint(
-        _if(lambda at: at.world.by == "samples", 0.3), _choice(12, 20)
-    ),
+    "dataset.mix.cap": Hint(_if(lambda at: at.world.by == "samples", 0.3), _choice(12, 20)),
     "dataset.mix.temperature": Hint(0.5, _choice(0.5, 2, 3)),
     "dataset.weight": Hint(
         _if(lambda at: at.world.shares == "weight" and _is_top(at)), lambda at: at.source and at.source.weight
@@ -712,15 +729,21 @@ HINTS: dict[str, Hint] = {
     "dataset.probability": Hint(
         _if(lambda at: at.world.shares == "probability" and _is_top(at)), _probability
     ),
-    "dataset.upsample": Hint(_if(lambda at: at.world.shares == "upsample" and _is_top(at)), _choice(1, 2, 0.5)),
+    "dataset.upsample": Hint(
+        _if(lambda at: at.world.shares == "upsample" and _is_top(at)), _choice(1, 2, 0.5)
+    ),
     "dataset.extensions": Hint(_if(lambda at: at.in_defaults and at.world.has_text), _extensions),
     "dataset.missing": Hint(
-        lambda at: 1.0
-        if at.in_defaults and (at.world.has_join or "cls" in (at.world.fields or ()))
-        else 0.05 * at.in_defaults,
+        lambda at: (
+            1.0
+            if at.in_defaults and (at.world.has_join or "cls" in (at.world.fields or ()))
+            else 0.05 * at.in_defaults
+        ),
         _missing,
     ),
-    "dataset.rename": Hint(_if(lambda at: at.in_defaults and at.world.is_renamed), lambda at: {"text": "txt"}),
+    "dataset.rename": Hint(
+        _if(lambda at: at.in_defaults and at.world.is_renamed), lambda at: {"text": "txt"}
+    ),
     "dataset.lookup": Hint(_if(lambda at: at.world.has_lookup and at.is_leaf), _lookup),
     "dataset.join": Hint(_if(lambda at: at.source is not None and at.source.is_joined), _join),
     "dataset.decode": Hint(0.05, lambda at: "auto"),
@@ -754,7 +777,8 @@ HINTS: dict[str, Hint] = {
     "dataset.revision": Hint(0.02, lambda at: "v1"),
     "dataset.tags": Hint(_if(lambda at: at.in_defaults and at.world.has_tags), lambda at: {"kind": 1}),
     "dataset.samples": Hint(
-        lambda at: 1.0 if _needs_samples(at) else 0.02 * at.is_leaf, lambda at: at.source and at.source.samples
+        lambda at: 1.0 if _needs_samples(at) else 0.02 * at.is_leaf,
+        lambda at: at.source and at.source.samples,
     ),
     "dataset.max_passes": Hint(
         _if(lambda at: at.source is not None and at.source.is_limited), _choice(0.5, 1, 1.5, 2, 3, 10)
@@ -765,12 +789,8 @@ HINTS: dict[str, Hint] = {
     "dataset.repeat": Hint(
         _if(lambda at: at.world.is_pass and at.is_leaf, 0.3), _choice(1, 2, 2.5, 0.6, 0.3, 3)
     ),
-    "dataset.bytes": Hint(
-        _if(lambda at: at.is_leaf and at.world.by == "bytes"), _choice(500, "2 KiB", 4000)
-    ),
-    "dataset.mean_cost": Hint(
-        _if(lambda at: at.is_leaf and at.world.token_shares), _choice(5, 12, 20)
-    ),
+    "dataset.bytes": Hint(_if(lambda at: at.is_leaf and at.world.by == "bytes"), _choice(500, "2 KiB", 4000)),
+    "dataset.mean_cost": Hint(_if(lambda at: at.is_leaf and at.world.token_shares), _choice(5, 12, 20)),
     "dataset.format": Hint(_if(lambda at: at.is_leaf, 0.08), _format),
     "dataset.empty": Hint(0.03),
     "dataset.tar": Hint(_if(lambda at: at.is_file and at.source and at.source.base != "broken", 0.05)),
@@ -889,7 +909,7 @@ class Draw:
             if key not in required and not at.world.happens(chance):
                 continue
             value = hint.value(inner) if hint.value is not None else self._draw(child, mine, inner)
-            if value is NOTHING or value == {} and hint.value is None:
+            if value is NOTHING or (value == {} and hint.value is None):
                 continue
             found[key] = value
             self.paths.add(mine)
@@ -944,8 +964,7 @@ class Draw:
 _OF_NESTED = ("name", "weight", "probability", "upsample", "dataset", "mix", "defaults")
 """Keys of a nested mix."""
 _OF_DEFAULTS = {
-    f"dataset.{key}"
-    for key in ("extensions", "missing", "rename", "tags", "shuffle", "order", "interleave")
+    f"dataset.{key}" for key in ("extensions", "missing", "rename", "tags", "shuffle", "order", "interleave")
 }
 """Keys that are as frequent in `defaults` as their hints say."""
 
@@ -977,7 +996,7 @@ def draw_calls(seed: object, spec: Json, steps: int) -> tuple[list[Any], list[An
     names = [source["name"] for source in spec["dataset"]]
     mix = spec.get("mix", {})
     epoch = spec.get("epoch")
-    if epoch == "pass" or isinstance(epoch, dict) and "pass" in epoch:
+    if epoch == "pass" or (isinstance(epoch, dict) and "pass" in epoch):
         return live, skips
     can_set = mix.get("draw") != "round_robin" and "max_passes" not in json.dumps(spec)
     if len(names) > 1 and can_set and rng.random() < 0.35:

@@ -755,12 +755,13 @@ class WindowSlot(Slot):
         self._batches = plan_batches(samples, self.model.spec, keys, self._window, m)
         self._window += 1
 
-
     def _choose_finished(self, sample):
         """Return the measured sample of a stage; None if it does not enter the window."""
         reader = self.model.readers[sample["__source__"]]
         try:
-            measured = Measured(*reader.measure_finished(sample, self.model.spec.batch), lambda: sample, reader)
+            measured = Measured(
+                *reader.measure_finished(sample, self.model.spec.batch), lambda: sample, reader
+            )
             return measured if has_room(measured, self.model.spec.batch) else None
         except SampleError as error:
             reader.skip_or_raise(SampleError("map", str(error)))

@@ -661,7 +661,9 @@ def _npy_length(data):
     file = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
         return read(file)[0][0]
     except (ValueError, IndexError) as error:
         raise SampleError("decode", str(error)) from error
