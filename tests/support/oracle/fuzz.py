@@ -211,7 +211,7 @@ class Right:
         return whole // self.model.items_per_step * max(1, self.model.items_per_step // leg.ranks)
 
 
-class NotModelled(Exception):
+class NotModelledError(Exception):
     """The reference model does not know something in the spec."""
 
 
@@ -219,7 +219,7 @@ def check(trial: Trial) -> Failure | None:
     """Return the first difference between the loader and the reference model.
 
     Raises:
-        NotModelled: the reference model does not know something in the spec.
+        NotModelledError: the reference model does not know something in the spec.
     """
     with quiet():
         return _check(trial)
@@ -242,7 +242,7 @@ def _check(trial: Trial) -> Failure | None:
                 rights[key] = Right(trial, leg, base)
             right = rights[key]
         except NotImplementedError as error:
-            raise NotModelled(str(error)) from error
+            raise NotModelledError(str(error)) from error
         except (RunError, wdspec.WdspecError) as error:
             reading = read(trial, leg, 0, state, ())
             if reading.error is None or reading.found:
@@ -277,14 +277,13 @@ def _compare(trial: Trial, number: int, rank: int, reading: Reading, right: Righ
         try:
             expected = right.items(step, leg, rank)
         except NotImplementedError as error:
-            raise NotModelled(str(error)) from error
+            raise NotModelledError(str(error)) from error
         except RunError as error:
             if reading.error is None:
                 return Failure("no error", number, f"step {step}, rank {rank}: the model says {error}")
             return None
-        if step not in reading.found and reading.error is not None:
-            if expected and reading.failed_at <= step:
-                return Failure("error", number, f"step {step}, rank {rank}: {reading.error}")
+        if expected and step not in reading.found and reading.error is not None and reading.failed_at <= step:
+            return Failure("error", number, f"step {step}, rank {rank}: {reading.error}")
         found = reading.found.get(step, [])
         if json.dumps(found, sort_keys=True) != json.dumps(expected, sort_keys=True):
             return Failure("items", number, f"step {step}, rank {rank}: {_difference(found, expected)}")
@@ -626,7 +625,7 @@ def run(seeds: Sequence[object], *, stop: bool = False, shrinks: bool = True, ve
             continue
         try:
             failure = check(trial)
-        except NotModelled as error:
+        except NotModelledError as error:
             counts[f"not modelled: {error}"] += 1
             continue
         except Exception as error:

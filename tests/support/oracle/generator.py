@@ -185,7 +185,6 @@ class World:
         return origin
 
     def _choose_fields(self) -> None:
-        rng = self.rng
         self.ids = {"files": "ids.npy", "rows": "ids", "tokens": "tokens"}[self.family]
         self.labels = {"files": "labels.npy", "rows": "labels", "tokens": ""}[self.family]
         is_dotted = any(leaf.base == "dotted" for leaf in self.leaves)
@@ -327,7 +326,8 @@ def _braces(at: Context, names: list[str]) -> Any:
         return names if at.world.happens(0.5) or len(names) > 1 else names[0]
     first = re.search(r"\d{3}", names[0])
     last = re.search(r"\d{3}", names[-1])
-    assert first is not None and last is not None
+    assert first is not None
+    assert last is not None
     return names[0].replace(first[0], f"{{{first[0]}..{last[0]}}}")
 
 
