@@ -15,6 +15,7 @@ import json
 import math
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -610,8 +611,10 @@ def run(seeds: Sequence[object], *, stop: bool = False, shrinks: bool = True, ve
     counts: dict[str, int] = collections.Counter()
     failures = []
     for seed in seeds:
-        counts["drawn"] += 1
         trial = draw_trial(seed)
+        if not re.search(having, json.dumps(asdict(trial))):
+            continue
+        counts["drawn"] += 1
         if any(problem.is_error for problem in wdspec.validate(trial.spec)):
             counts["not valid"] += 1
             continue
@@ -638,12 +641,11 @@ def run(seeds: Sequence[object], *, stop: bool = False, shrinks: bool = True, ve
         if shrinks and failure.kind != "model crash":
             trial, failure = shrink(trial, failure)
         failures.append({"seed": seed, "kind": failure.kind, "message": failure.message})
-        if verbose:
-            print(f"seed {seed!r}: {original.kind} in leg {original.leg}: {original.message}")
-            print(
-                f"  smallest: {failure.kind} in leg {failure.leg}: {failure.message}\n  {describe(trial)}",
-                flush=True,
-            )
+        print(f"seed {seed!r}: {original.kind} in leg {original.leg}: {original.message}")
+        print(
+            f"  smallest: {failure.kind} in leg {failure.leg}: {failure.message}\n  {describe(trial)}",
+            flush=True,
+        )
         if stop:
             break
     return {"counts": dict(counts), "failures": failures}
@@ -655,6 +657,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     parser.add_argument("--count", type=int, default=100, help="number of specs to draw")
     parser.add_argument("--jobs", type=int, default=1, help="number of processes")
+    parser.add_argument(
+        "--having", default="", help="only trials whose JSON contains this regular expression"
+    )
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     parser.add_argument("--no-shrink", action="store_true", help="print failures as they are")
     chosen = parser.parse_args(arguments)
@@ -663,16 +668,17 @@ def main(arguments: Sequence[str]) -> int:
     start = time.monotonic()
     with data_folder():
         seeds = range(chosen.seed, chosen.seed + chosen.count)
-        found = run(seeds, stop=chosen.stop, shrinks=not chosen.no_shrink)
+        found = run(seeds, having=chosen.having, stop=chosen.stop, shrinks=not chosen.no_shrink)
     counts = found["counts"]
-    valid = counts["drawn"] - counts.get("not valid", 0)
-    print(f"{counts}; {valid / counts['drawn']:.1%} valid; {time.monotonic() - start:.0f} s")
+    valid = counts.get("drawn", 0) - counts.get("not valid", 0)
+    print(f"{counts}; {valid / max(1, counts.get('drawn', 0)):.1%} valid; {time.monotonic() - start:.0f} s")
     return 1 if found["failures"] else 0
 
 
 def _run_processes(chosen: argparse.Namespace) -> int:
     each = -(-chosen.count // chosen.jobs)
-    options = [
+    options = ["--having", chosen.having]
+    options += [
         name for name, is_set in (("--stop", chosen.stop), ("--no-shrink", chosen.no_shrink)) if is_set
     ]
     processes = [
