@@ -162,8 +162,8 @@ FAULTS = {
         r'"skip',
     ),
 }
-"""What is wrong -> file, text, what replaces its first occurrence, and which trials may show it (others are passed over,
-to save time)."""
+"""What is wrong -> file, text, what replaces its first occurrence, and which trials may show it: others are passed
+over, to save time."""
 
 
 @pytest.mark.parametrize("name", FAULTS)

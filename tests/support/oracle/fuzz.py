@@ -606,8 +606,14 @@ def describe(trial: Trial) -> str:
 # The command
 
 
-def run(seeds: Sequence[object], *, stop: bool = False, shrinks: bool = True, verbose: bool = True) -> Json:
-    """Check the trials of seeds in the data folder; return how many there were of which kind, and the failures."""
+def run(seeds: Sequence[object], *, having: str = "", stop: bool = False, shrinks: bool = True) -> Json:
+    """Check the trials of seeds in the data folder, print failures, and return them with counts by kind.
+
+    Args:
+        having: a regular expression that the JSON of a trial contains; others are passed over.
+        stop: whether to stop at the first failure.
+        shrinks: whether to shrink trials that fail.
+    """
     counts: dict[str, int] = collections.Counter()
     failures = []
     for seed in seeds:
