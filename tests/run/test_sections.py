@@ -134,6 +134,17 @@ def test_specs_that_change_within_a_window_and_soon_after_it_lose_and_repeat_not
         assert max(collections.Counter(seen).values()) == 1, first
 
 
+def test_the_input_of_a_stage_is_drawn_by_the_shares_of_the_window_that_needs_it(folder):
+    sets = {3: {"b": 1}, 10: {"a": 1}, 11: {"a": 1, "b": 3}, 30: {"b": 1}}
+    whole, _, _ = read(spec_of(folder, batch=COST), 50, sets=sets)
+    spec = spec_of(folder, batch=COST, stage={"call": "oracle_functions:mark", "every": COST["window"]})
+    staged, states, _ = read(spec, 50, sets=sets)
+    assert staged == whole
+    for cut in range(2, 40, 3):
+        later = {at: shares for at, shares in sets.items() if at > cut}
+        assert read(spec, 50, 0, later, states[cut], cut + 1)[0] == whole[cut + 1 :], cut
+
+
 @pytest.mark.parametrize("kind", ["cost", "groups", "stage and cost"])
 def test_states_stay_small_however_often_shares_are_set(kind, folder):
     spec = spec_of(folder, **KINDS[kind])

@@ -1,0 +1,191 @@
+"""The random specs find faults: each of these edits of one line makes the loader differ from the reference model."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import oracle.fuzz
+import pytest
+
+import wdspec
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+SEED, MOST = 0, 2000
+"""Specs of which `test_random_specs` checks that there is no difference without a fault."""
+
+FAULTS = {
+    "the turn of a window is lost by a resume": (
+        "read/windows.py",
+        "self._turn = m if self._resumed is None else self._resumed.last",
+        "self._turn = m",
+        r'"(group_by|balance)"',
+    ),
+    "the state before a window is that of an older one": (
+        "read/windows.py",
+        "self._window + 1, 0, bytes(self.below.pack())",
+        "self._window + 1, 0, self._start",
+        r"",
+    ),
+    "batches of a window are ordered by another number": (
+        "read/windows.py",
+        "key64(slot_key, window), turn)",
+        "key64(slot_key, turn), turn)",
+        r"",
+    ),
+    "the last shard of a pass is left out": (
+        "read/lanes.py",
+        "while len(self._lanes) < width and self.next_turn <= self._last_turn:",
+        "while len(self._lanes) < width and self.next_turn < self._last_turn:",
+        r"",
+    ),
+    "the rotation starts one shard later": (
+        "read/lanes.py",
+        "at = count % len(self._lanes) if self._lanes else 0",
+        "at = (count + 1) % len(self._lanes) if self._lanes else 0",
+        r"",
+    ),
+    "samples in the order of reading get the number of the one before": (
+        "read/source.py",
+        "sample = self._process(raw, self._read)",
+        "sample = self._process(raw, self._read - 1)",
+        r"jitter|is_heads",
+    ),
+    "the end of a pass is not in the state": (
+        "read/source.py",
+        "self._end = self._read if rest else 0",
+        "self._end = 0",
+        r"",
+    ),
+    "a changed shuffle applies one sample later": (
+        "read/source.py",
+        "in_progress._replace(until=until)",
+        "in_progress._replace(until=until + 1)",
+        r'"change": "(shuffle|interleave|weight)',
+    ),
+    "rows of tables: the last sample of a run is forgotten": (
+        "read/rows.py",
+        "self._last = ordinals[-1]",
+        "self._last = ordinals[0]",
+        r"parquet|arrow",
+    ),
+    "a section of a stage is one batch longer": (
+        "read/stage.py",
+        "until = self._next + self._batches",
+        "until = self._next + self._batches + 1",
+        r'"stage"',
+    ),
+    "samples of a pass are numbered in each slot": (
+        "read/pass_part.py",
+        "process(raw, segment.first + ordinal)",
+        "process(raw, ordinal)",
+        r'"pass".*(jitter|is_heads)|(jitter|is_heads).*"pass"',
+    ),
+    "a pass starts again after a resume": (
+        "read/pass_part.py",
+        "self._reading.samples(*self._range, m * self._size, self._slot)",
+        "self._reading.samples(*self._range, 0, self._slot)",
+        r'"pass"',
+    ),
+    "a slot that has read ahead stays open when a state is restored": (
+        "read/reader.py",
+        "if table.get(number) != slot.pack():",
+        "if not table and table.get(number) != slot.pack():",
+        r'"live": \[\[.*"threads": true',
+    ),
+    "one sample more is held for groups": (
+        "planning/windows.py",
+        "if filled and held >= ahead:",
+        "if filled and held > ahead:",
+        r'"group_by"',
+    ),
+    "a batch that just fits is cut": (
+        "planning/windows.py",
+        "cost <= self.capacity\n",
+        "cost < self.max_cost\n",
+        r'"in_order"|"group_by"',
+    ),
+    "windows draw from the step at which shares were set": (
+        "planning/plan.py",
+        "self.unit, 0, segment.offset)",
+        "self.unit, segment.start, segment.offset)",
+        r'"window".*"live": \[\[',
+    ),
+    "a segment of a schedule starts one batch early": (
+        "planning/draws.py",
+        "-((worker - following.start) // self.topology.workers)",
+        "-((worker + 1 - following.start) // self.topology.workers)",
+        r'"schedule"',
+    ),
+    "parts of a pass overlap": (
+        "planning/passes.py",
+        "before + min(worker, extra)",
+        "before + worker",
+        r'"pass"',
+    ),
+    "a pass by cost ends one step early": (
+        "planning/passes.py",
+        "(total - 1) * topology.workers + worker + 1 if total else 0",
+        "(total - 1) * topology.workers + worker if total else 0",
+        r'"window".*"pass"',
+    ),
+    "a pass that follows a whole one is left out": (
+        "planning/timeline.py",
+        "-(-step // self.epoch_steps) * self.epoch_steps",
+        "(step // self.epoch_steps + 1) * self.epoch_steps",
+        r'"pass"',
+    ),
+    "workers get the slots of others": (
+        "run/tasks.py",
+        "(slot % self._slots_per_rank - first) % workers == worker",
+        "slot % self._slots_per_rank % workers == worker",
+        r'"threads": true',
+    ),
+    "the next step that the loop skips is not in the state": (
+        "run/stream.py",
+        "self._to_skip.within(self.step)",
+        "self._to_skip.within(self.step + 1)",
+        r'"skips": \[\[',
+    ),
+    "batches that were read ahead keep their shares": (
+        "run/stream.py",
+        "self._is_outdated |= start < self.steps.requested",
+        "self._is_outdated |= start + 2 < self.steps.requested",
+        r'"live": \[\[.*"threads": true',
+    ),
+    "a skipped step is not read": (
+        "run/steps.py",
+        "reader.skip(number)",
+        "pass",
+        r'"skip',
+    ),
+}
+"""What is wrong -> file, text, what replaces its first occurrence, and which trials may show it: others are passed
+over, to save time."""
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name, tmp_path):
+    file, old, new, having = FAULTS[name]
+    package = tmp_path / "wdspec"
+    shutil.copytree(Path(wdspec.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (package / file).read_text(encoding="utf-8")
+    assert old in text, f"{file} has changed: plant the fault elsewhere"
+    (package / file).write_text(text.replace(old, new, 1), encoding="utf-8")
+    support = Path(oracle.fuzz.__file__).parents[1]
+    done = subprocess.run(
+        [
+            *(sys.executable, oracle.fuzz.__file__, "--seed", str(SEED), "--count", str(MOST)),
+            *("--having", having, "--stop", "--no-shrink"),
+        ],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{support}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    drawn = re.search(r"'drawn': (\d+)", done.stdout)
+    assert drawn is not None, done.stdout + done.stderr
+    print(f"{name}: found after {drawn[1]} specs")
+    assert done.returncode == 1, f"not found in {MOST} specs"
