@@ -785,8 +785,12 @@ class PlainPass:
     def __init__(self, model):
         self.model, spec = model, model.spec
         self.positions = {name: self._list_positions(reader) for name, reader in model.readers.items()}
-        total = sum(map(len, self.positions.values()))
-        self.samples = total if spec.limit is None else min(total, spec.limit)
+        before = 0
+        for name, positions in self.positions.items():
+            if not positions and (spec.limit is None or before < spec.limit):
+                raise RunError(f"no sample of {name} has a position")
+            before += len(positions)
+        self.samples = before if spec.limit is None else min(before, spec.limit)
         self._slots = {}
         self._first = None
         self._plan()
