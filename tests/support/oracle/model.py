@@ -39,6 +39,8 @@ from wdspec.planning.topology import Topology
 from wdspec.spec.language.samples import Call
 
 _BARREN = 20
+_MOST_DROPPED = 2_000
+"""Samples in a row of which all are dropped before a source counts as empty: more than a slot has in any pass."""
 
 
 class Model:
@@ -522,8 +524,7 @@ class Stream:
 
     def next_with(self, use):
         """Return the next sample for which `use(raw, number)` is not None; numbers count from 1."""
-        most = 1000 + 20 * sum(len(self.reader.own(shard)) for shard in range(len(self.reader.shards)))
-        for _ in range(most):
+        for _ in range(_MOST_DROPPED):
             raw, ordinal = self.next_raw()
             try:
                 found = use(self.reader, raw, self.number_key, ordinal + 1)
