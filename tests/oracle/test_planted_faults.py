@@ -35,10 +35,10 @@ FAULTS = {
         "key64(slot_key, turn), turn)",
         r"",
     ),
-    "the last shard of a pass is left out": (
+    "the last shard of a pass is read alone": (
         "read/lanes.py",
-        "while len(self._lanes) < width and self.next_turn <= self._last_turn:",
-        "while len(self._lanes) < width and self.next_turn < self._last_turn:",
+        "closed <= self._width and self.next_turn <= self._last_turn",
+        "closed <= self._width and self.next_turn < self._last_turn",
         r"",
     ),
     "the rotation starts one shard later": (
