@@ -257,17 +257,17 @@ def test_a_state_of_neither_spec_is_compared_as_saved(saved):
     assert "old.json contains no state of wdspec" in said
 
 
-def test_a_state_inside_a_window_is_described_without_a_number_of_samples(saved):
+def test_a_state_inside_a_window_is_described_with_what_was_received(saved):
     spec, folder = saved
     spec = {**spec, "batch": {"cost": "txt.length", "max_cost": 60, "window": 30}}
     (folder / "old.json").write_text(json.dumps(spec))
     (folder / "new.json").write_text(json.dumps({**spec, "name": "other"}))
     with wdspec.loader(spec) as loader:
-        next(iter(loader))
+        samples = len(next(iter(loader))["__key__"])
         (folder / "state.json").write_text(json.dumps(loader.state_dict()))
     shown, _ = within("diff", "old.json", "new.json", "--state", "state.json", folder=folder)
-    assert re.search(r"the state: after 1 global batch$", shown, re.MULTILINE)
-    assert "samples before its windows" in shown
+    assert re.search(rf"the state: after 1 global batch, {samples} samples$", shown, re.MULTILINE)
+    assert "samples received" in shown
 
 
 def test_diff_says_that_a_field_which_where_reads_changes_the_order(saved):

@@ -1,14 +1,22 @@
 """The reference model gives the batches that the loader gives, field by field."""
 
 import ast
+import io
 import json
+import sqlite3
 from pathlib import Path
 
+import numpy as np
 import oracle
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from commandline import within
 from oracle.data import SHARDS, TOKENS, write_data
 from oracle.model import Model, replay
 from oracle.plain import plain
+from PIL import Image
+from shardmaking import write_shard
 
 import wdspec
 
@@ -34,9 +42,26 @@ def data(tmp_path_factory):
     sizes = [5, 5, 5, 9, 9, 9, 1, 1, 9, 2, 9, 9, 3, 9, 9]
     lines = [json.dumps({"__key__": f"{n:03d}", "txt": "x" * sizes[n % 15]}) + "\n" for n in range(45)]
     (folder / "steep-0.jsonl").write_text("".join(lines), encoding="utf-8")
+    write_damaged_partners(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         yield folder
+
+
+def write_damaged_partners(folder):
+    """Partners of `steep`: lines, one of which is cut short, and a table with a damaged group of rows."""
+    rows = [{"__key__": f"{n:03d}", "more": n * 10**9} for n in range(45)]
+    lines = [json.dumps(row) for row in rows]
+    lines[7] = lines[7][:12]
+    (folder / "torn-0.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path = folder / "torn-0.parquet"
+    table = pa.Table.from_pylist(rows)
+    options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(table, path, row_group_size=5, **options)
+    column = pq.read_metadata(path).row_group(2).column(1)
+    data = bytearray(path.read_bytes())
+    data[column.data_page_offset + column.total_compressed_size - 2] ^= 0xFF
+    path.write_bytes(data)
 
 
 def source(name, **keys):
@@ -619,69 +644,76 @@ def test_windows_with_other_features(name):
     compare(MORE_WINDOWS[name])
 
 
+def torn(partner, missing, **keys):
+    """A spec with a partner that has damaged samples."""
+    join = [{"shards": partner, "missing": missing, "fields": "more"}]
+    steep = {
+        "name": "steep",
+        "shards": "steep-{0..0}.jsonl",
+        "shuffle": 0,
+        "order": "sequential",
+        "join": join,
+    }
+    return {"batch": 3, "errors": "skip", "dataset": [steep], **keys}
+
+
 STOP = {
     "batch": 4,
     "dataset": [*only("a", samples=30, max_passes=1.5, on_exhausted="stop"), *only("e")],
 }
-WRONG = {
-    "a stop with skipped steps": (
-        "the list of issue 40, no. 11",
-        {**STOP, "epoch": {"batches": 50}, "skip": "3..6"},
-    ),
-    "a stop within an epoch": ("the list of issue 40, no. 11", {**STOP, "epoch": {"batches": 4}}),
-    "a batch that cannot be decoded is skipped": (
-        "the list of issue 40, no. 3",
-        {
-            "batch": {**COST, "max_size": 1},
-            "errors": "skip",
-            "skip": "3..12",
-            "dataset": [source("broken", extensions="txt json", shuffle=0)],
+REPAIRED = {
+    "a stop with skipped steps": {**STOP, "epoch": {"batches": 50}, "skip": "3..6"},
+    "a stop within an epoch": {**STOP, "epoch": {"batches": 4}},
+    "a batch that cannot be decoded is skipped": {
+        "batch": {**COST, "max_size": 1},
+        "errors": "skip",
+        "skip": "3..12",
+        "dataset": [source("broken", extensions="txt json", shuffle=0)],
+    },
+    "a group is closed below `size_multiple` and above `max_cost`": {
+        "batch": {**COST, "max_cost": 16, "group_by": "__source__", "group_wait": 45, "size_multiple": 2},
+        "epoch": "pass",
+        "dataset": [{"name": "steep", "shards": "steep-{0..0}.jsonl"}],
+    },
+    "the end of a section is not cut to `size_multiple`": {
+        "batch": {
+            "cost": "txt.length",
+            "max_cost": 400,
+            "group_by": "json.lang",
+            "group_wait": 60,
+            "max_size": 4,
+            "size_multiple": 2,
         },
+        "epoch": "pass",
+        "dataset": only("e"),
+    },
+    "a damaged line of a partner with `missing: none`": torn(
+        "torn-{0..0}.jsonl", "none", batch={"size": 3, "ragged": "list"}
     ),
-    "a group is closed below `size_multiple` and above `max_cost`": (
-        "the list of issue 40, no. 4",
-        {
-            "batch": {**COST, "max_cost": 16, "group_by": "__source__", "group_wait": 45, "size_multiple": 2},
-            "epoch": "pass",
-            "dataset": [{"name": "steep", "shards": "steep-{0..0}.jsonl"}],
-        },
-    ),
-    "the end of a section is not cut to `size_multiple`": (
-        "docs/batches.md: sizes above `size_multiple` are rounded down",
-        {
-            "batch": {
-                "cost": "txt.length",
-                "max_cost": 400,
-                "group_by": "json.lang",
-                "group_wait": 60,
-                "max_size": 4,
-                "size_multiple": 2,
-            },
-            "epoch": "pass",
-            "dataset": only("e"),
-        },
-    ),
-    "a random `select` in a pass by cost": (
-        "the list of issue 40, no. 5",
-        {
-            **ELASTIC,
-            "batch": SUM,
-            "epoch": "pass",
-            "dataset": only("a", "e", select="oracle_functions:is_heads"),
-        },
-    ),
+    "a damaged group of rows of a partner": torn("torn-{0..0}.parquet", "error"),
+    "a damaged group of rows of a partner in a pass": torn("torn-{0..0}.parquet", "error", epoch="pass"),
+    "a partner that does not exist, in a pass by cost": {
+        "batch": {"cost": "1", "max_cost": 4},
+        "errors": "skip",
+        "epoch": "pass",
+        "dataset": [
+            source("a", extensions="txt", join=[{"shards": "b-full-{000..004}x.tar"}]),
+            *only("c"),
+        ],
+        "fields": "txt",
+    },
+    "a random `select` in a pass by cost": {
+        **ELASTIC,
+        "batch": SUM,
+        "epoch": "pass",
+        "dataset": only("a", "e", select="oracle_functions:is_heads"),
+    },
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=why))
-        for name, (why, _) in WRONG.items()
-    ],
-)
-def test_what_is_wrong_today(name):
-    compare(WRONG[name][1])
+@pytest.mark.parametrize("name", REPAIRED)
+def test_what_was_once_wrong_is_right(name):
+    compare(REPAIRED[name])
 
 
 LIVE = [(3, {"a": 1, "e": 4}, 0), (11, {"e": 1}, 3), (12, {"a": 5, "e": 1}, 0)]
@@ -756,6 +788,124 @@ def test_runs_after_a_change(change, cut):
         assert text_of(found.get(step, [])) == text_of([plain(item) for item in model.items(step)]), (
             f"step {step}"
         )
+
+
+@pytest.mark.parametrize("batch", [4, None, COST, PACK], ids=["plain", "single", "cost", "pack"])
+def test_two_ranks_without_elastic(batch):
+    spec = {
+        "dataset": TEXTS if batch is PACK else only("a", "e"),
+        **({} if batch is None else {"batch": batch}),
+    }
+    ranks = [wdspec.loader(spec, num_workers=0, rank=rank, world_size=2) for rank in range(2)]
+    model = Model(spec, ranks=2)
+    for step, parts in zip(range(20), zip(*ranks, strict=False), strict=False):
+        right = [plain(item) for item in model.items(step)]
+        if batch == 4:  # one batch of both ranks
+            assert [key for part in parts for key in part["__key__"]] == right[0]["__key__"]
+        else:
+            assert text_of([plain(part) for part in parts]) == text_of(right)
+    for loader in ranks:
+        loader.close()
+
+
+def measure(spec, path):
+    """Write a spec to a file, and what `wdspec stats` measures next to it; return the file."""
+    path.write_text(json.dumps({**spec, "stats": f"{path.stem}.stats.json"}), encoding="utf-8")
+    within("stats", path)
+    return path
+
+
+@pytest.mark.parametrize("batch", [4, SUM], ids=["plain", "cost"])
+def test_passes_with_measured_selections(batch, data):
+    sources = [
+        *only("a", where="json.score >= 3", repeat=1.5),
+        *only("e", subset={"of": "json.user", "part": "60%"}),
+    ]
+    spec = {**ELASTIC, "batch": batch, "epoch": "pass", "dataset": sources}
+    compare(measure(spec, data / f"pass-{type(batch).__name__}.json"))
+
+
+def test_shares_by_measured_sizes_and_costs(data):
+    mix = {"by": "samples", "temperature": 2, "shares_in": "cost"}
+    compare(
+        measure({**ELASTIC, "batch": SUM, "mix": mix, "dataset": only("a", "e", "b")}, data / "sizes.json")
+    )
+
+
+@pytest.mark.parametrize("kind", ["npz", "sqlite", "jsonl", "parquet"])
+def test_lookups_in_every_format(kind, data):
+    keys = [f"a{shard:03d}{n:04d}" for shard in range(5) for n in range(9)]
+    rows = [{"key": key, "mark": n * 3, "vector": [n, n + 1]} for n, key in enumerate(keys)]
+    path, fields = data / f"marks.{kind}", ["mark", "vector"]
+    if kind == "npz":
+        np.savez(path, key=keys, mark=[row["mark"] for row in rows], vector=[row["vector"] for row in rows])
+    elif kind == "sqlite":
+        fields = ["mark"]
+        with sqlite3.connect(path) as base:
+            base.execute("create table marks (key text, mark integer)")
+            base.executemany("insert into marks values (?, ?)", [(row["key"], row["mark"]) for row in rows])
+        base.close()
+    elif kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    lookup = [{"table": path.name, "fields": fields, "rename": {"score": "mark"}}]
+    batch = {"size": 3, "ragged": "list"}
+    compare({"batch": batch, "dataset": [source("a", extensions="txt", lookup=lookup, where="score < 60")]})
+
+
+@pytest.mark.parametrize("decode", ["rgb8", "torchrgb8", None])
+def test_images(decode, data):
+    samples = []
+    for n in range(20):
+        buffer = io.BytesIO()
+        Image.new("RGB", (8 + n % 5, 8 + n % 3), (n, 2 * n, 3 * n)).save(buffer, "png")
+        samples.append((f"{n:03d}", {"png": buffer.getvalue()}))
+    write_shard(data / "pictures-0.tar", samples)
+    keys = {} if decode is None else {"decode": decode}
+    pictures = {"name": "pictures", "shards": "pictures-{0..0}.tar", "rename": {"image": "png"}, **keys}
+    spec = {
+        "batch": {"cost": "image.pixels", "max_cost": 300, "window": 12, "ragged": "list"},
+        "dataset": [pictures],
+    }
+    compare(spec)
+    compare(
+        {**spec, "batch": {"size": 3, "group_by": "image.aspect > 1", "group_wait": 12, "ragged": "list"}}
+    )
+
+
+KINDS = {
+    "cost": {"batch": {"cost": "txt.length", "max_cost": 100, "window": 24}},
+    "groups": {"batch": {"size": 3, "group_by": "json.lang", "group_wait": 24, "window": 8}},
+    "stage": {"batch": 4, "stage": {"call": "oracle_functions:by_length", "every": 24}},
+}
+
+
+@pytest.mark.parametrize("shuffle", [0, 16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_open_at_a_change_is_finished_and_nothing_is_lost(kind, shuffle):
+    sources = [
+        source("e", extensions="txt json", shuffle=shuffle),
+        source("a", extensions="txt json", shuffle=shuffle),
+    ]
+    first, second, third = (
+        {**KINDS[kind], "dataset": [{**sources[0], "weight": weight}, {**sources[1], "weight": 1}]}
+        for weight in (1, 4, 2)
+    )
+    changed = replay([(first, 0), (second, 2), (third, 3), (second, 5)])
+    step, found = 0, []
+    while len(found) < 140:
+        found += [key for item in changed.items(step) for key in item["__key__"]]
+        step += 1
+    held = 24 + 3 * shuffle * (shuffle > 1) + 16
+    for name, total in (("e", 80), ("a", 30)):
+        of_source = [key for key in found if key.startswith(name)]
+        passes = [of_source.count(key) for key in set(of_source)]
+        most = -(-(len(of_source) + held) // total)
+        assert max(passes) <= most
+        assert len(set(of_source)) >= min(total, len(of_source) - held)
+    assert changed.items(1) == Model(first).items(1)
+    assert changed.items(2) == Model(first).items(2)  # the open window or section
 
 
 def test_the_model_imports_no_code_that_reads_or_plans_windows():

@@ -95,6 +95,7 @@ ANYWHERE: dict[str, tuple[Any, Any]] = {
         {"map": {"call": "m:f", "method": "g", "with": {"a": 1}}},
     ),
     "map.args": ({"map": "m:f"}, {"map": [{"call": "m:f", "args": {"a": 1}}]}),
+    "map.sets": ({"map": "m:f"}, {"map": [{"call": "m:f", "sets": "a"}]}),
 }
 SCHEDULE = [{"at": 0, "shares": {"a": 1, "b": 1}}]
 JOIN = {"shards": "b-{0..3}.tar", "fields": "txt", "rename": {"c": "txt"}}
@@ -451,6 +452,81 @@ def test_keys_that_decide_what_samples_cost_change_the_order_and_the_windows(bat
         orders.append(describe_order(wdspec.load(spec), wdspec.plan(spec)))
     assert list(differences(*orders)) == ['costs.read.a.m.rename.m: was ["x.json"], now ["y.json"]']
     assert len({digest_windows(order) for order in orders}) == 2
+
+
+MEASURES = {
+    "cost": {"cost": "ids.length", "max_cost": 60},
+    "named cost": {"cost": "named", "max_cost": 60},
+    "limits": {"cost": "1", "max_cost": 6, "limits": {"ids.length": 90}},
+    "balance": {"cost": "1", "max_cost": 6, "balance": "ids.length"},
+    "group_by": {"size": 4, "group_by": "ids.length"},
+    "pack": {"pack": {"fields": ["ids"], "length": 90}},
+}
+
+
+def windowed(batch, **more):
+    """The description of the order with a field `ids`, made of a text, and its digest of windows."""
+    sources = [{"name": "a", "shards": "a-{0..3}.tar", "extensions": "txt json", "rename": {"ids": "txt"}}]
+    spec = wdspec.load(BASE | {"dataset": sources, "batch": batch, "costs": {"named": "ids.length"}} | more)
+    order = describe_order(spec, wdspec.plan(spec))
+    return order, digest_windows(order), describe_samples(spec)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"ids": "m:f"}, {"ids": "m:g"}),
+        ({"ids": "m:f"}, {"ids": {"call": "m:f", "args": {"a": 1}}}),
+        ({"ids": "m:f"}, {"ids": ["m:f", "m:g"]}),
+        ({"ids": ["m:g", "m:f"]}, {"ids": ["m:f", "m:g"]}),
+        ({"ids": {"call": "m:C", "method": "f"}}, {"ids": {"call": "m:C", "method": "g"}}),
+        ({"call": "m:f", "sets": "ids"}, {"call": "m:g", "sets": "ids"}),
+        ([{"call": "m:f"}, {"ids": "m:f"}], [{"call": "m:g"}, {"ids": "m:f"}]),
+        (
+            [{"json": "m:f"}, {"call": "m:f", "sets": "ids"}],
+            [{"json": "m:g"}, {"call": "m:f", "sets": "ids"}],
+        ),
+        (None, {"ids": "m:f"}),
+    ],
+)
+def test_functions_of_map_that_decide_what_is_measured_change_the_order(name, old, new, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (before, windows, _), (after, others, _) = (
+        windowed(MEASURES[name], **({} if each is None else {"map": each})) for each in (old, new)
+    )
+    lines = list(differences(before, after))
+    assert all(line.startswith("costs.read") for line in lines)
+    assert lines
+    assert windows != others
+
+
+@pytest.mark.parametrize(
+    ("batch", "old", "new"),
+    [
+        (MEASURES["cost"], {"ids": "m:f", "json": "m:f"}, {"ids": "m:f", "json": "m:g"}),
+        (MEASURES["cost"], [{"ids": "m:f"}, {"json": "m:f"}], [{"json": "m:g"}, {"ids": "m:f"}]),
+        ({"cost": "before_map(ids.length) / 3", "max_cost": 60}, {"ids": "m:f"}, {"ids": "m:g"}),
+        ({"cost": "1", "max_cost": 6, "pack": {"fields": ["ids"]}}, {"ids": "m:f"}, {"ids": "m:g"}),
+        ({"cost": "1", "max_cost": 6}, {"ids": "m:f"}, {"call": "m:g", "sets": "ids"}),
+    ],
+)
+def test_functions_of_map_that_decide_no_measure_change_only_the_samples(
+    batch, old, new, folder, monkeypatch
+):
+    monkeypatch.chdir(folder)
+    before, after = windowed(batch, map=old), windowed(batch, map=new)
+    assert before[:2] == after[:2]
+    assert before[2] != after[2]
+
+
+def test_fields_that_a_function_sets_and_nothing_reads_change_nothing(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    calls = [{"call": "m:f", **more} for more in ({}, {"sets": "ids"}, {"sets": ["ids", "labels"]})]
+    bare, ids, both = (windowed({"cost": "json.v", "max_cost": 6}, map=[call]) for call in calls)
+    assert bare == ids == both
+    ids, both = (windowed(MEASURES["cost"], map=[call]) for call in calls[1:])
+    assert ids == both
 
 
 @pytest.mark.parametrize(

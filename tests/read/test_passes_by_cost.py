@@ -364,17 +364,6 @@ def test_more_batches_than_planned_are_an_error(folder, tmp_path):
         read(spec)
 
 
-@pytest.mark.parametrize(
-    ("batch", "more", "message"),
-    [
-        (KINDS["padded"], {"limit": 100}, "a `limit`"),
-    ],
-)
-def test_invalid_passes_are_rejected(folder, batch, more, message):
-    with pytest.raises(wdspec.SpecError, match=message):
-        wdspec.load(spec_of(folder, batch) | more)
-
-
 def test_an_unmeasurable_cost_is_reported_before_the_pass(folder):
     with pytest.raises(wdspec.FieldError, match="there is no `nothing` in it"):
         read(spec_of(folder, {**KINDS["padded"], "cost": "json.nothing"}))

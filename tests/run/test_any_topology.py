@@ -17,6 +17,7 @@ from runs import Listed
 from shardmaking import UNEVEN, write_uneven_sources
 
 import wdspec
+from wdspec.planning.past import Changes
 from wdspec.planning.shares import LiveShares
 from wdspec.planning.topology import Seat
 from wdspec.run.state import merge_states
@@ -334,7 +335,7 @@ def without_a_break(parts, steps, sets, skipped):
     while len(read) < steps:
         number = next(numbers)
         if number in sets:
-            reader.draw_by(run.segments([LiveShares(number, sets[number])]))
+            reader.draw_by(Changes(run.segments([LiveShares(number, sets[number])])))
         batch = [(s["__key__"], s["noise"], s.get("__mask__", True)) for s in reader.batch(number)]
         if not any(first <= number < stop for first, stop in skipped.ranges):
             read.append(batch)

@@ -27,7 +27,9 @@ def expected():
 
 
 def test_each_readable_version_has_a_recorded_state():
-    assert [json.loads(path.read_text())["version"] for path in FILES] == [version for version in READABLE if version <= PLAIN]
+    assert [json.loads(path.read_text())["version"] for path in FILES] == [
+        version for version in READABLE if version <= PLAIN
+    ]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -98,13 +98,51 @@ def test_shares_that_are_set_give_the_same_batches_with_any_workers_and_after_ev
 
 def test_the_input_of_a_stage_is_drawn_by_the_shares_of_the_window_that_needs_it(folder):
     sets = {3: {"b": 1}, 10: {"a": 1}, 11: {"a": 1, "b": 3}, 30: {"b": 1}}
-    whole, _, _ = read(spec_of(folder, batch=COST), 50, sets=sets)
+    whole, _, _ = read(spec_of(folder, batch=COST), 40, sets=sets)
     spec = spec_of(folder, batch=COST, stage={"call": "oracle_functions:mark", "every": COST["window"]})
-    staged, states, _ = read(spec, 50, sets=sets)
+    staged, states, _ = read(spec, 40, sets=sets)
     assert staged == whole
-    for cut in range(2, 40, 3):
+    for cut in range(2, 36, 3):
         later = {at: shares for at, shares in sets.items() if at > cut}
-        assert read(spec, 50, 0, later, states[cut], cut + 1)[0] == whole[cut + 1 :], cut
+        assert read(spec, 40, 0, later, states[cut], cut + 1)[0] == whole[cut + 1 :], cut
+
+
+def read_changed(specs, cuts, stop):
+    """The keys of each item of a run whose spec changes before items `cuts`, and the states before these."""
+    keys, state = [], None
+    for spec, cut in zip(specs, [*cuts, stop], strict=True):
+        with wdspec.loader(spec, num_workers=0, rank=0, world_size=1) as loader:
+            if state is not None:
+                loader.load_state_dict(state, allow_changed=True)
+            endless = itertools.chain.from_iterable(itertools.repeat(loader))
+            keys += [list(next(endless)["__key__"]) for _ in range(cut - len(keys))]
+            state = json.loads(json.dumps(loader.state_dict()))
+    return keys
+
+
+@pytest.mark.parametrize("change", [{"weight": 9}, {"shuffle": 3}, {"interleave": 1}])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_whose_spec_has_changed_resumes_exactly_after_every_later_step(kind, change, folder):
+    old = spec_of(folder, **KINDS[kind], elastic={"ranks": 1, "workers": 1})
+    old["dataset"] = [{**source, "shuffle": 12, "interleave": 2} for source in old["dataset"]]
+    new = {**old, "dataset": [{**old["dataset"][0], **change}, old["dataset"][1]]}
+    whole = read_changed([old, new], [3], 30)
+    for cut in range(4, 20):
+        assert read_changed([old, new, new], [3, cut], 30) == whole, cut
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_specs_that_change_within_a_window_and_soon_after_it_lose_and_repeat_nothing(kind, folder):
+    old = spec_of(folder, **KINDS[kind], elastic={"ranks": 1, "workers": 1})
+    old["dataset"] = [{**source, "shuffle": 8, "interleave": 1} for source in old["dataset"]]
+    more, wide = (
+        {**old, "dataset": [{**old["dataset"][0], **change}, old["dataset"][1]]}
+        for change in ({"weight": 5}, {"weight": 4, "shuffle": 15})
+    )
+    for first in range(2, 8):
+        cuts = [first, first + 2, first + 4]
+        seen = itertools.chain.from_iterable(read_changed([old, more, wide, old], cuts, first + 8))
+        assert max(collections.Counter(seen).values()) == 1, first
 
 
 @pytest.mark.parametrize("kind", ["cost", "groups", "stage and cost"])

@@ -13,6 +13,7 @@ from shardmaking import keys, spec_of_two
 from torch.utils.data import DataLoader
 
 import wdspec
+from wdspec.planning.past import Changes
 from wdspec.planning.shares import LiveShares
 from wdspec.planning.topology import Seat
 from wdspec.run.tasks import TaskReader
@@ -31,7 +32,7 @@ def expected(spec, batches, sets, rank=0, ranks=1):
     reader, read = run.reader(), []
     for number in range(batches):
         if number in sets:
-            reader.draw_by(run.segments([LiveShares(number, sets[number])]))
+            reader.draw_by(Changes(run.segments([LiveShares(number, sets[number])])))
         read.append([sample["__key__"] for sample in reader.batch(number)])
     return read
 

@@ -379,6 +379,40 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A + "    extensions: cls txt\n    rename: {cls: txt}\n", [("E321", 4, 19)]),
     ("map: [{cal: 'm:f'}]\n" + A, [("W378", 1, 8)]),
     ("batch: {size: 4, collate: {txt: pad}}\n" + A + "    extensions: txt\n", [("E319", 1, 33)]),
+    *(
+        (
+            f"map: {calls}\nbatch: {batch}\n{A}    extensions: jpg txt\n    rename: {{ids: txt}}\n{more}",
+            expected,
+        )
+        for calls, batch, more, expected in (
+            ("{ids: 'm:f'}", "{cost: ids.length / 3, max_cost: 9}", "", [("W357", 2, 15)]),
+            ("{ids: 'm:f'}", "{cost: ceil(0.3 * ids.length), max_cost: 9}", "", [("W357", 2, 15)]),
+            ("{ids: 'm:f'}", "{size: 2, group_by: (ids.length + 3) / 4}", "", [("W357", 2, 28)]),
+            ("{ids: 'm:f'}", "{pack: {fields: ids, length: 9}}", "    decode: rgb8\n", [("E357", 2, 9)]),
+            ("{ids: 'm:f'}", "{cost: ids.length, max_cost: 9}", "    scale: 0.5\n", [("E357", 2, 15)]),
+            ("{jpg: 'm:f'}", "{cost: 9 + jpg.width, max_cost: 99}", "", [("E357", 2, 15)]),
+            ("{jpg: 'm:f'}", "{size: 2, group_by: jpg.aspect}", "    decode: rgb8\n", [("E357", 2, 28)]),
+            (
+                "{call: 'm:f', sets: jpg}",
+                "{cost: '1', max_cost: 9, limits: {jpg.width: 9}}",
+                "",
+                [("E357", 2, 42)],
+            ),
+            ("{ids: 'm:f'}\nfields: jpg", "{cost: ids.length, max_cost: 9}", "", [("E316", 3, 15)]),
+            ("'m:f'", "{pack: {fields: tokens, length: 9}}", "", [("E316", 2, 15)]),
+            ("'m:f'", "{cost: tokens.length, max_cost: 9}", "", [("E316", 2, 15)]),
+            ("{call: 'm:f', sets: tokens}", "{cost: token.length, max_cost: 9}", "", [("E316", 2, 15)]),
+            ("{ids: 'm:f'}\nstage: m:f", "{cost: before_map(ids.length), max_cost: 9}", "", [("E331", 2, 8)]),
+            (
+                "{ids: 'm:f'}\nstage: m:f",
+                "{cost: ids.length, max_cost: 9}",
+                "    decode: rgb8\n",
+                [("E357", 3, 15)],
+            ),
+        )
+    ),
+    ("map: {ids: {call: m:f, sets: ids}}\n" + A, [("E203", 1, 6)]),
+    ("map: {call: m:f, sets: []}\n" + A, [("E214", 1, 24)]),
     ("batch: {size: 64, group_by: cls, group_wait: 50}\n" + A, [("E355", 1, 46)]),
     ("batch: {size: 20_000, group_by: cls}\n" + A, [("E355", 1, 8)]),
     ("batch: {pack: {fields: npy, length: 9, cu_seqlens: npy}}\n" + A, [("E356", 1, 52)]),
@@ -672,3 +706,35 @@ def test_an_expression_can_be_read_in_threads() -> None:
         sys.setswitchinterval(interval)
         gc.set_threshold(*thresholds)
     assert found == {expected}
+
+
+@pytest.mark.parametrize(
+    ("calls", "batch", "more"),
+    [
+        ("{ids: 'm:f'}", "{cost: ids.length, max_cost: 9}", ""),
+        ("{ids: 'm:f'}", "{cost: 'ids.length + jpg.width', max_cost: 9}", ""),
+        ("{ids: 'm:f'}", "{cost: 'before_map(ids.length) / 3', max_cost: 9}", "    decode: rgb8\n"),
+        ("{ids: 'm:f'}", "{cost: ceil(ids.length / 8) * 8, max_cost: 9}", ""),
+        ("{ids: 'm:f'}", "{cost: 'ids.anything[3].length', max_cost: 9}", ""),
+        ("{ids: 'm:f'}", "{cost: jpg.width / 28, max_cost: 9}", "    decode: rgb8\n"),
+        ("{ids: 'm:f'}", "{cost: '1', max_cost: 9, pack: {fields: ids, length: 9}}", "    decode: rgb8\n"),
+        ("{jpg: 'm:f'}", "{cost: before_map(jpg.width), max_cost: 9}", "    decode: rgb8\n"),
+        ("{ids: 'm:f'}\nfields: ids", "{cost: ids.length, max_cost: 9}", "    decode: rgb8\n"),
+        ("{call: 'm:f', sets: [tokens, labels]}", "{pack: {fields: [tokens, labels], length: 9}}", ""),
+        ("'m:f'", "{cost: '1', max_cost: 9, pack: {fields: tokens}}", ""),
+        ("[{call: 'm:f', sets: n}, {n: 'm:g'}]", "{cost: n, max_cost: 9}", ""),
+    ],
+)
+def test_measures_after_map_are_no_mistake(here: Path, calls: str, batch: str, more: str) -> None:
+    text = f"map: {calls}\nbatch: {batch}\n{A}    extensions: jpg txt\n    rename: {{ids: txt}}\n{more}"
+    (here / "spec.yaml").write_text(text)
+    codes = {problem.code for problem in check("spec.yaml")[1]}
+    assert not codes & {"E316", "E357", "W357", "E206", "E330"}
+
+
+def test_a_named_expression_is_followed_to_its_product(here: Path) -> None:
+    text = "costs: {tokens: ids.length / 3}\nmap: {ids: 'm:f'}\nbatch: {cost: tokens + 1, max_cost: 9}\n"
+    (here / "spec.yaml").write_text(text + A + "    rename: {ids: txt}\n")
+    [problem] = [problem for problem in check("spec.yaml")[1] if problem.code == "W357"]
+    assert problem.line == 3
+    assert "`before_map(ids.length) / 3`" in problem.hint

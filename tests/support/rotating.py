@@ -57,11 +57,11 @@ class Rotating:
     def samples(self, work):
         return None
 
-    def slots(self, noted):
+    def slot_states(self, noted):
         return noted
 
-    def draw_by(self, segments):
-        self.tasks.segments = segments
+    def draw_by(self, changes):
+        self.tasks.changes = changes
 
     def forget(self):
         pass

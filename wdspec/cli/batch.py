@@ -20,6 +20,7 @@ from wdspec.cli.report import Block, Table, Warning, pluralize, show_report
 from wdspec.cli.samples import HEADINGS, FieldValue, describe_fields, log_skipped_errors
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
 from wdspec.cli.state import read_state
+from wdspec.planning.past import Changes
 from wdspec.planning.topology import Seat, Topology
 from wdspec.read.budget import Budget
 from wdspec.read.reader import Reader
@@ -103,7 +104,8 @@ def needs_samples(spec: Spec, source: Source) -> bool:
     """Whether samples must be read and decoded to know which of them are dropped."""
     batch = spec.batch
     is_by_function = batch is not None and batch.is_by_function
-    return spec.stage is not None or is_by_function or source.drops_samples
+    is_after_map = bool(spec.fields_after_map(source))
+    return spec.stage is not None or is_by_function or is_after_map or source.drops_samples
 
 
 class TracedSample(NamedTuple):
@@ -178,7 +180,7 @@ def trace_step(
     is_skipped = number in position.skipped | spec.skipped_steps.within(position.step)
     if position.step > number:  # read from the start, with the shares that were set at run time
         position = Position(shares=position.shares)
-    segments = run.segments(position.shares)
+    changes = Changes(run.segments(position.shares), position.past)
     scouting = dict(run.parts)
     for source in spec.sources:
         if not needs_samples(spec, source):
@@ -188,12 +190,12 @@ def trace_step(
             scouting[source.name] = replace(each, open=open, transform=reading)
     reader = replace(run, parts=scouting).reader()
     try:
-        reader.draw_by(segments)
+        reader.draw_by(changes)
         reader.restore(position.slot_states)
         _read_up_to(number, reader, run, position.step)
         if decoded:
             reader, scout = run.reader(), reader
-            reader.draw_by(segments)
+            reader.draw_by(changes)
             reader.restore(scout.table())
             scout.close()
         parts = reader.micro_batches(number)

@@ -279,15 +279,22 @@ class DiffReport:
         yield f"{_RESUMES[fate.resumes]}: {fate.why}."
         if fate.sources:
             yield Table(("source", "with `allow_changed=True`"), list(fate.sources.items()))
+        if fate.sections:
+            slots = [
+                ("" if each.slots is None else f"{each.slots:,}", each.name, each.fate)
+                for each in fate.sections
+            ]
+            yield Table(("slots>", "inside", "with `allow_changed=True`"), slots)
         if fate.state is not None:
-            given = [(each["source"], report.number(each["samples"])) for each in fate.state["sources"]]
+            given = [
+                (each["source"], "unknown" if each["samples"] is None else report.number(each["samples"]))
+                for each in fate.state["sources"]
+            ]
             batches = report.pluralize(fate.state["batch"], "global batch", "global batches")
             title = f"the state: after {batches}"
-            column = "samples before its windows>"
             if (samples := fate.state["samples"]) is not None:
                 title += f", {samples:,} samples"
-                column = "samples yielded or dropped>"
-            yield Table(("source", column), given, title)
+            yield Table(("source", "samples received>"), given, title)
 
     def as_json(self) -> dict[str, Any]:
         diff, fate = self.diff, self.fate
@@ -313,7 +320,16 @@ class DiffReport:
             "renamed": [{"old": old, "new": new} for old, new in diff.renamed()],
             "order": {"same": not diff.order_changes, "changes": diff.order_changes},
             "samples": {"same": not diff.samples_change},
-            "state": {"goes_on": fate.resumes, "why": fate.why, "sources": fate.sources, "saved": fate.state},
+            "state": {
+                "goes_on": fate.resumes,
+                "why": fate.why,
+                "sources": fate.sources,
+                "sections": [
+                    {"inside": each.name, "slots": each.slots, "is_finished": not each.why, "why": each.why}
+                    for each in fate.sections
+                ],
+                "saved": fate.state,
+            },
         }
 
 

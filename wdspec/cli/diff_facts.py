@@ -14,7 +14,16 @@ from pydantic import BaseModel
 from wdspec.base.redaction import without_secrets
 from wdspec.cli.explain_facts import ExplainedSource, Explanation
 from wdspec.cli.state import describe_state, read_state
-from wdspec.planning.digest import EXPAND_UP_TO, describe_order, describe_samples, differences, reads_alike
+from wdspec.planning.digest import (
+    EXPAND_UP_TO,
+    describe_order,
+    describe_samples,
+    differences,
+    reads_alike,
+    with_reads,
+)
+from wdspec.planning.past import name_of_section, why_not_finished
+from wdspec.planning.topology import Seat
 from wdspec.shards.lock import Lock, difference
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import UrlSequence
@@ -82,7 +91,7 @@ class Side:
     @cached_property
     def order(self) -> Mapping[str, Any]:
         """What its order depends on, as JSON values, as in a state."""
-        text = json.dumps(describe_order(self.spec, self.explanation.plan, self.explanation.files))
+        text = json.dumps(describe_order(self.spec, self.explanation.plan, self.explanation.shards.files))
         order: Mapping[str, Any] = json.loads(text)
         return order
 
@@ -209,6 +218,25 @@ def flatten(value: Any, key: str = "") -> dict[str, str]:
 
 
 @dataclass(frozen=True)
+class Section:
+    """What happens to slots that are inside a window, a section of groups, or the input of a stage."""
+
+    name: str
+    """What they are inside of, in words."""
+    why: str
+    """Why it cannot be finished as it began; empty if it can."""
+    slots: int | None = None
+    """How many slots; None without a state."""
+
+    @property
+    def fate(self) -> str:
+        """What happens, in words."""
+        if not self.why:
+            return "is finished as it began: no sample is lost or repeated"
+        return f"starts again: some samples are repeated, because {self.why}"
+
+
+@dataclass(frozen=True)
 class StateFate:
     """Whether a state resumes with the new spec, and how."""
 
@@ -217,6 +245,8 @@ class StateFate:
     why: str
     sources: Mapping[str, str]
     """How each source resumes; empty if all resume exactly, or none does."""
+    sections: tuple[Section, ...] = ()
+    """What happens to open windows, groups, and inputs of a stage; empty if all is finished by the same spec."""
     state: Mapping[str, Any] | None = None
     """Description of the saved state, if given."""
 
@@ -227,32 +257,58 @@ def fate_of_state(diff: SpecDiff, file: str | None = None) -> StateFate:
     Raises:
         UsageError: the file has no state, states of several runs, or a damaged state.
     """
-    before, now, description = diff.old.order, diff.new.order, None
+    before, now, saved, description = diff.old.order, diff.new.order, None, None
     samples = describe_samples(diff.old.spec)
     if file is not None:
         saved = read_state(file)
         before, samples = json.loads(saved["order"]), saved["samples"]
         description = describe_state(saved)
+    has_same_samples = samples == describe_samples(diff.new.spec)
+    if has_same_samples:
+        before = with_reads(before, now)
     if before["elastic"] != now["elastic"]:
         was = "`elastic: {{ranks: {ranks}, workers: {workers}}}`".format(**before["elastic"])
         why = f"the canonical topology differs: write {was} in the new spec, or --ranks"
-        return StateFate("no", why, {}, description)
+        return StateFate("no", why, {}, state=description)
     if not any(differences(before, now)):
-        if samples == describe_samples(diff.new.spec):
-            return StateFate("exactly", "same order, same samples", {}, description)
+        if has_same_samples:
+            return StateFate("exactly", "same order, same samples", {}, state=description)
         why = "same order, but decoding or a step produces other samples"
-        return StateFate("other samples", why, {}, description)
+        return StateFate("other samples", why, {}, state=description)
+    sections = tuple(_sections(diff.new, before, saved))
+    starts_again = any(section.why for section in sections)
     names = dict.fromkeys((*now["sources"], *before["sources"]))
-    fates = {name: _fate(name, before, now) for name in names}
-    return StateFate("if allowed", "the order differs", fates, description)
+    fates = {name: _fate(name, before, now, starts_again) for name in names}
+    return StateFate("if allowed", "the order differs", fates, sections, description)
 
 
-def _fate(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """How a source resumes with `allow_changed`; see `Position.from_state`."""
-    if name not in before["sources"]:
-        return "starts at its first sample"
+def _sections(side: Side, before: Mapping[str, Any], saved: Mapping[str, Any] | None) -> Iterator[Section]:
+    """What happens to what slots are inside of when they resume with a spec; of all kinds of states without one."""
+    name = name_of_section(before)
+    if not name or "pass" in side.order:
+        return
+    if saved is None:
+        yield Section(name, why_not_finished(before, side.order) or "")
+        return
+    from wdspec.run.resume import Resume
+    from wdspec.run.run import make_run
+
+    explanation = side.explanation
+    run = make_run(explanation.plan, explanation.spec, explanation.shards, Seat())
+    for why, slots in Resume(saved, run, before, side.order, allow_changed=True).count_open().items():
+        yield Section(name, why, slots)
+
+
+def _fate(name: str, before: Mapping[str, Any], now: Mapping[str, Any], starts_again: bool) -> str:
+    """How a source resumes with `allow_changed`; see `run/resume.py`."""
     if name not in now["sources"]:
         return "is removed"
+    if "pass" in now:
+        return "continues at the same global batch of the pass: samples may be left out or repeated"
+    if name not in before["sources"] or "pass" in before:
+        return "starts at its first sample"
     if not reads_alike(name, before, now):
         return "resumes at the start of the shards it was reading: some samples are repeated"
+    if starts_again:
+        return "resumes exactly, from the start of what starts again"
     return "resumes exactly: no sample is lost or repeated"

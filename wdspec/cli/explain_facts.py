@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -209,6 +209,7 @@ class Explanation:
     """A spec, planned and measured."""
 
     spec: Spec
+    shards: Shards
     plan: Plan
     run: PlannedRun
     sources: tuple[ExplainedSource, ...]
@@ -221,8 +222,6 @@ class Explanation:
     """What the batches of the first windows are like, if they are planned by cost and were read."""
     schedule: tuple[ScheduledShares, ...] = ()
     """The steps of `mix.schedule`."""
-    files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Digests of the files that sources name, by source and key."""
 
     @property
     def active(self) -> list[ExplainedSource]:
@@ -389,6 +388,7 @@ def explain_spec(
             advice.append(Advice("W502", str(error), spec.sources[0]))
     return Explanation(
         spec,
+        shards,
         plan,
         run,
         tuple(_outline(spec.dataset, (), leaves)),
@@ -396,7 +396,6 @@ def explain_spec(
         tuple(advice),
         windows,
         tuple(_schedule(spec, shards, plan)),
-        shards.files,
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import click
@@ -14,8 +15,10 @@ from wdspec.base.errors import UsageError
 from wdspec.cli.report import Block, Row, Table, number, number_range, pluralize, print_json, show, table_of
 from wdspec.cli.spec_options import form_option
 from wdspec.planning.topology import legal_workers, legal_world_sizes
+from wdspec.read.counts import Amount
+from wdspec.run.received import add_up, received_in
 from wdspec.run.state import FORMAT, check_undamaged, merge_states, ranks_of, skipped_steps
-from wdspec.run.stats import samples_given
+from wdspec.run.stats import describe_ranks, samples_given
 from wdspec.spec.language.steps import StepRanges
 
 
@@ -23,7 +26,9 @@ from wdspec.spec.language.steps import StepRanges
 @click.argument("file", metavar="FILE")
 @form_option
 def state(file: str, form: str) -> None:
-    """Show a saved state: epoch, batch, samples of each source, and the topologies that can resume from it.
+    """Show a saved state: epoch, batch, what was received of each source, and the topologies that can resume from it.
+
+    The counts are of the canonical ranks that the state holds: of all ranks in a merged state (`gather_state`).
 
     FILE is JSON or a checkpoint of `torch.save`, and may contain the state at any depth. Only tensors and plain values
     are unpickled.
@@ -70,24 +75,27 @@ def describe_state(saved: Mapping[str, Any]) -> dict[str, Any]:
     """
     check_undamaged(saved)
     order, ranks, batch = json.loads(saved["order"]), ranks_of(saved), saved["batch"]
-    topology, per_slot = order["elastic"], order["batch"] or 1
+    topology = order["elastic"]
+    received = add_up(list(received_in(saved).values()))
     sources = {
         name: {
             "slots": len(counts),
-            "samples": int(counts.sum()),
+            **(_UNKNOWN if received is None else received.get(name, _NOTHING))._asdict(),
             "least": int(counts.min(initial=counts.max(initial=0))),
             "most": int(counts.max(initial=0)),
         }
         for name, counts in samples_given(saved).items()
     }
-    skipped, has_windows = skipped_steps(saved), saved["sources"][-1].startswith("windows ")
+    skipped = skipped_steps(saved)
+    removed = {name: {"slots": 0, "least": 0, "most": 0} for name in saved.get("removed", ())}
+    sources |= {
+        name: {**each, **(received or {}).get(name, _UNKNOWN)._asdict()} for name, each in removed.items()
+    }
     epoch, inside = divmod(batch, saved["epoch_batches"]) if saved["epoch_batches"] else (0, batch)
     return {
         "version": saved["version"],
         "batch": batch,
-        "samples": None
-        if has_windows
-        else (batch - skipped.within(0, batch).count) * topology["ranks"] * per_slot,
+        "samples": None if received is None else sum(each.samples or 0 for each in received.values()),
         "given_of_step": [saved["given"], saved["items"]],
         "epoch": epoch,
         "epoch_batch": inside,
@@ -103,10 +111,13 @@ def describe_state(saved: Mapping[str, Any]) -> dict[str, Any]:
         "skipped": _ends(skipped.within(0, batch)),
         "to_skip": _ends(skipped.within(batch)),
         "sources": [
-            {"source": name, "share": order["sources"][name]["share"], **counts}
+            {"source": name, "share": order["sources"].get(name, {"share": "removed"})["share"], **counts}
             for name, counts in sources.items()
         ],
     }
+
+
+_NOTHING, _UNKNOWN = Amount(0, None, None), Amount(None, None, None)
 
 
 def _ends(steps: StepRanges) -> list[list[int]]:
@@ -160,19 +171,27 @@ def _find_states(value: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any
 
 def _blocks(title: str, state: dict[str, Any]) -> Iterator[Block]:
     yield Table((), list(_summary(state)), title)
-    if state["is_pass"]:
-        yield "Slots of a pass have no state: their positions follow from the batch."
-        return
-    title = "samples yielded or dropped>" if state["samples"] is not None else "samples before its windows>"
-    columns = {
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
         "source": lambda each: each["source"],
         "share": lambda each: each["share"],
-        title: lambda each: number(each["samples"]),
-        "of a slot, least>": lambda each: number(each["least"]),
-        "most>": lambda each: number(each["most"]),
-        "slots that read it>": lambda each: number(each["slots"]),
+        "samples received>": partial(_amount, "samples"),
     }
+    for key in ("cost", "tokens"):
+        if any(each[key] is not None for each in state["sources"]):
+            columns[f"{key}>"] = partial(_amount, key)
+    if not state["is_pass"]:
+        columns |= {
+            "read or dropped in a slot, least>": lambda each: number(each["least"]),
+            "most>": lambda each: number(each["most"]),
+            "slots that read it>": lambda each: number(each["slots"]),
+        }
     yield table_of(state["sources"], columns, "sources")
+    if state["is_pass"]:
+        yield "Slots of a pass have no state: their positions follow from the batch."
+
+
+def _amount(key: str, source: dict[str, Any]) -> str:
+    return "unknown" if source[key] is None else number(source[key])
 
 
 def _summary(state: dict[str, Any]) -> Iterator[Row]:
@@ -192,7 +211,8 @@ def _summary(state: dict[str, Any]) -> Iterator[Row]:
     )
     yield "version", str(state["version"])
     samples = "" if state["samples"] is None else f", {pluralize(state['samples'], 'sample')}"
-    yield "batch", f"{state['batch'] - skipped:,} global batches yielded{samples}"
+    of_ranks = "" if has_all or not samples else f" by canonical ranks {describe_ranks(held, all_ranks)}"
+    yield "batch", f"{state['batch'] - skipped:,} global batches yielded{samples}{of_ranks}"
     if skipped:
         yield "skipped", f"{skipped:,} more: {_steps(state['skipped'])}"
     if state["to_skip"]:

@@ -350,7 +350,7 @@ def pack(new: NewSpec, length: int, rows: int, is_tokenized: bool = False, **key
         overlong = "drop"
         new.note(
             f"templates and tokenizers are not converted: store {fields} in the shards; or make them in a function of "
-            "`map`, which cuts long samples as the tool did, and write a function that counts them as `batch.cost`"
+            "`map`, which cuts long samples as the tool did, and name them in its `sets`"
         )
     return {**({"overlong": overlong} if overlong else {}), "pack": pack}
 

@@ -22,6 +22,7 @@ from wdspec.spec.language.decoders import (
     choose_decoder,
     draws,
     first_taking,
+    makes_media,
     split_decoder,
     split_packing,
 )
@@ -153,6 +154,10 @@ class DecodeRules:
         for packing in reversed(layers):
             decoder = _unpack_first(packing, decoder)
         return decoder
+
+    def makes_media(self, name: str, suffix: str) -> bool:
+        """Whether a field with this name and suffix is decoded to pixels, frames or sound."""
+        return makes_media(self._choose(name, suffix))
 
     @property
     def draw(self) -> bool:

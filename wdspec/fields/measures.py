@@ -1,7 +1,8 @@
 """What is known of a raw sample without decoding its pictures: the values that an expression reads.
 
 `image.width` comes from the header of the picture, `tokens.length` from that of an `npy` file, and `json.score` from
-the parsed JSON. Anything else is decoded as the spec says, and measured then.
+the parsed JSON. Anything else is decoded as the spec says, and measured then. Fields that `map` sets are read from the
+finished sample instead, which is an entry of the raw one (`FINISHED`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from wdspec.base.errors import FieldError, WdspecError
+from wdspec.base.errors import FieldError, UsageError, WdspecError
 from wdspec.fields.codecs.arrays import npy_shape
 from wdspec.fields.codecs.audio import read_seconds
 from wdspec.fields.codecs.framing import Framing
@@ -17,13 +18,16 @@ from wdspec.fields.codecs.image_decoder import image_size
 from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import is_reserved, listed_fields
 from wdspec.fields.samples import MAX_LAYOUTS, SampleFields
-from wdspec.spec.language.decoders import choose_decoder, is_in_header
-from wdspec.spec.language.expressions import MISSING, Path, describe_path
+from wdspec.spec.language.after_map import describe_lost_header
+from wdspec.spec.language.decoders import choose_decoder, is_in_header, reads_header
+from wdspec.spec.language.expressions import MISSING, Path, PathBeforeMap, describe_path
 
 _TEXTS = frozenset({"txt", "json", "cls"})
 """Decoders whose values are never bytes, so that a value is decoded at most once."""
 Reader = Callable[[dict[str, Any]], Any]
 """A raw sample → the value at a path."""
+FINISHED = "__finished__"
+"""The entry of a raw sample that holds the finished one."""
 
 
 class Measures:
@@ -36,7 +40,7 @@ class Measures:
         constants: further fields, the same in every sample.
         keeps_decoded: whether values that have to be decoded replace the bytes in the raw samples, so that they are not
             decoded again.
-        is_finished: whether the samples are finished, so that values are read as they are.
+        after_map: the fields that are read from the finished sample; None for all.
     """
 
     def __init__(
@@ -46,11 +50,11 @@ class Measures:
         optional: Iterable[Path] = (),
         constants: Mapping[str, Any] | None = None,
         keeps_decoded: bool = False,
-        is_finished: bool = False,
+        after_map: frozenset[str] | None = frozenset(),
     ) -> None:
         self._fields, self._paths, self._optional = fields, tuple(paths), frozenset(optional)
         self._constants = constants or {}
-        self._keeps_decoded, self._is_finished = keeps_decoded, is_finished
+        self._keeps_decoded, self._after_map = keeps_decoded, after_map
         self._layouts: dict[tuple[str, ...], list[Reader] | None] = {}
 
     def __call__(self, raw: dict[str, Any]) -> list[Any] | None:
@@ -118,8 +122,8 @@ class Measures:
         Args:
             decoded: gets the names of the fields that reading decodes for good.
         """
-        if self._is_finished:
-            return [_read_finished(path, path in self._optional) for path in self._paths]
+        if self._after_map is None:
+            return [self._finished_reader(path, None) for path in self._paths]
         fields = self._fields.naming.arrange([name for name in names if not is_reserved(name)])
         return (
             None if fields is None else [self._reader(path, fields, names, decoded) for path in self._paths]
@@ -129,6 +133,8 @@ class Measures:
         self, path: Path, fields: Mapping[str, str | None], names: Sequence[str], decoded: set[str] | None
     ) -> Reader:
         name, optional = str(path[0]), path in self._optional
+        if self._after_map and name in self._after_map and not isinstance(path, PathBeforeMap):
+            return self._finished_reader(path, fields.get(name))
         if name in self._constants:
             constant = _walk(self._constants[name], path, optional)
             return lambda raw: constant
@@ -138,7 +144,8 @@ class Measures:
                 return lambda raw: MISSING
             raise FieldError(
                 f"`{describe_path(path)}` needs the field `{name}`, which the sample does not have before `map`; it "
-                f"has {listed_fields(names)}. Write `default({describe_path(path)}, 0)` if samples may lack it",
+                f"has {listed_fields(names)}. Write `default({describe_path(path)}, 0)` if samples may lack it, or "
+                f"`sets: {name}` at a function of `map` that adds it",
                 code="D201",
                 field=name,
             )
@@ -153,6 +160,35 @@ class Measures:
         if decoded is not None and decoder is not None and decoder.label in _TEXTS:
             decoded.add(stored)
         return _follow(stored, decoder.decode if decoder else bytes, keeps, path, optional)
+
+    def _finished_reader(self, path: Path, stored: str | None) -> Reader:
+        """Return the function that reads the value at a path of a finished sample.
+
+        Args:
+            stored: the entry of which the field is made; None if it is not known.
+
+        Raises:
+            UsageError: the value is in the header of a file, and not in what `map` makes of it.
+        """
+        name, optional = str(path[0]), path in self._optional
+        suffix = None if stored is None else self._fields.naming.suffixes.get(stored, stored)
+        if suffix is not None and len(path) == 2 and reads_header(suffix, str(path[1])):
+            raise UsageError("; ".join(describe_lost_header(describe_path(path), name)))
+
+        def read(raw: dict[str, Any]) -> Any:
+            sample = raw[FINISHED]
+            if name in sample:
+                return _walk(sample[name], path, optional)
+            if optional:
+                return MISSING
+            raise FieldError(
+                f"`{describe_path(path)}` needs the field `{name}`, which the sample does not have after `map` and "
+                f"`fields`; it has {listed_fields(list(sample))}",
+                code="D201",
+                field=name,
+            )
+
+        return read
 
     def _bucket_of(self, name: str, suffix: str) -> Callable[[bytes], str]:
         """Return what says the bucket of an image, such as `832x1216`."""
@@ -170,25 +206,6 @@ class Measures:
             return f"{width}x{height}"
 
         return bucket
-
-
-def _read_finished(path: Path, optional: bool) -> Reader:
-    """Return the function that reads the value at a path of a finished sample."""
-    name = str(path[0])
-
-    def read(sample: dict[str, Any]) -> Any:
-        if name in sample:
-            return _walk(sample[name], path, optional)
-        if optional:
-            return MISSING
-        raise FieldError(
-            f"`{describe_path(path)}` needs the field `{name}`, which the sample does not have; it has "
-            f"{listed_fields(list(sample))}",
-            code="D201",
-            field=name,
-        )
-
-    return read
 
 
 def _compose(function: Callable[..., Any] | None, readers: list[Reader] | None, absent: Any) -> Reader:

@@ -110,6 +110,8 @@ class SampleFields:
         self._layouts: dict[tuple[str, ...], SampleLayout | FieldError | Literal["skip"]] = {}
         self.in_place: dict[tuple[str, ...], tuple[Step, ...]] = {}
         """Layouts that are decoded in place, and their steps without a factor and numbers."""
+        self.media: set[str] = set()
+        """The fields of the samples so far that are decoded to pixels, frames or sound."""
         self._unmatched = set(self.rules.fields)
         self._tried = 0
 
@@ -263,6 +265,9 @@ class SampleFields:
         if self._unmatched:
             self._unmatched -= {key_for(self.rules.fields, name, stored) for name, stored in present.items()}
         found = ((name, self.rules.decoder_of(name, suffix_of(file, file))) for name, file in present.items())
+        self.media |= {
+            name for name, file in present.items() if self.rules.makes_media(name, suffix_of(file, file))
+        }
         decoders: dict[str, FieldDecoder] = {name: decoder for name, decoder in found if decoder is not None}
         return SampleLayout(
             moves=None if moves == [(name, name) for name in names] else tuple(moves),
@@ -279,6 +284,7 @@ class SampleFields:
             "_names": {},
             "_layouts": {},
             "in_place": {},
+            "media": set(),
             "_unmatched": set(self.rules.fields),
             "_tried": 0,
         }

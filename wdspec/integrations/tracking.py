@@ -29,7 +29,8 @@ def log_run(loader: Resumable, to: Any = None, *, state: Mapping[str, Any] | Non
         to: where to write the record. A path writes a JSON file. A W&B run gets the artifact `wdspec-RUN`, and the
             digests in its config. The module `mlflow` writes the artifact `wdspec.json` of the active run, and the
             digests as tags. A `SummaryWriter` gets the text `wdspec`. With None, the record is only returned.
-        state: a state from `gather_state`, to record what all ranks have read. By default, the record covers this rank.
+        state: a state from `gather_state`, to record what all ranks have received. By default, the record covers the
+            canonical ranks of this rank, as `of_ranks` says.
 
     Returns:
         The record, as JSON values.

@@ -207,18 +207,33 @@ def reads_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bo
     return old["seed"] == new["seed"] and not any(differences(before, now, name))
 
 
+def drops_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether the same samples of a source are left out under both descriptions, but for those of `select`."""
+    keys = _not_read() - {"share", "shuffle", "interleave", "select"}
+    before, now = (
+        {key: value for key, value in described["sources"].get(name, {}).items() if key in keys}
+        for described in (old, new)
+    )
+    return not any(differences(before, now, name))
+
+
 def with_reads(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Return an older description with what expressions read, of which states of earlier versions say nothing.
 
     It is taken from the description of the run that resumes, whose `rename`, `tags` and `decode` must be the same.
+    What is measured after `map` is left out, as earlier versions measured before it.
     """
     sources = {
         name: ({"reads": new["sources"][name]["reads"]} if "reads" in new["sources"].get(name, {}) else {})
         | of
         for name, of in old["sources"].items()
     }
-    costs = {"costs.read": new["costs.read"]} if "costs.read" in new else {}
-    return {**costs, **old, "sources": sources}
+    read = {
+        name: before
+        for name, fields in new.get("costs.read", {}).items()
+        if (before := {field: entry for field, entry in fields.items() if "map" not in entry})
+    }
+    return {**({"costs.read": read} if read else {}), **old, "sources": sources}
 
 
 def _finite(finite: Pass) -> dict[str, Any]:
@@ -254,14 +269,9 @@ def _choice_of_samples(source: Source, spec: Spec) -> dict[str, Any]:
 
 
 def _costs_read(spec: Spec, plan: Plan) -> dict[str, Any]:
-    """The effect of `rename`, `tags` and `decode` on what the expressions of `batch` read, by source."""
-    assert spec.batch is not None, "windows are planned by the keys of `batch`"
+    """The effect of `rename`, `tags`, `decode` and `map` on what the expressions of `batch` read, by source."""
     active = {source.name for source in plan.sources}
-    read = {
-        source.name: describe_costs(source, spec.batch, spec.costs)
-        for source in spec.sources
-        if source.name in active
-    }
+    read = {source.name: describe_costs(source, spec) for source in spec.sources if source.name in active}
     said = {name: each for name, each in read.items() if each}
     return {"costs.read": said} if said else {}
 

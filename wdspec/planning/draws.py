@@ -44,7 +44,7 @@ many small sources are due together. A Kronecker sequence by the golden ratio de
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
 
@@ -105,6 +105,24 @@ class EvenSequence:
                     )
         return drawn
 
+    def counts(self, run: int, start: int, count: int) -> dict[int, int]:
+        """Return how often each source is in the draws that `take` returns, without computing them."""
+        found: dict[int, int] = {}
+        pending = [(self._root, 0, start, count)]
+        while pending:
+            node, depth, before, here = pending.pop()
+            if node < 0:
+                found[~node] = here
+                continue
+            left, right, step = self._nodes[node]
+            number = run * pow(self._multiplier, depth, self._runs) % self._runs
+            begin = before * step + -(-(2 * number + 1) * _ONE // (2 * self._runs))
+            sent = begin >> 64
+            to_left = (begin + here * step >> 64) - sent
+            pending.append((left, depth + 1, sent, to_left))
+            pending.append((right, depth + 1, before - sent, here - to_left))
+        return found
+
 
 def _tree(shares: Sequence[Fraction]) -> tuple[list[tuple[int, int, int]], int]:
     """Return (nodes, root). A node is (left, right, ⌈q·2⁶⁴⌉); a child < 0 is the leaf ~child.
@@ -125,6 +143,8 @@ def _tree(shares: Sequence[Fraction]) -> tuple[list[tuple[int, int, int]], int]:
 
 
 TWO64 = 1 << 64
+_AT_ONCE = 1 << 20
+"""Draws to compute at a time to count them."""
 
 
 class Draws:
@@ -161,6 +181,7 @@ class Draws:
         self._order_key = key64(seed, "batch order")
         self._batch_key = key64(seed, "draw of a batch")
         drawn = [source for source, share in enumerate(shares) if share]
+        self._count = len(shares)
         self.sources = len(drawn)
         """Number of sources with a share above 0."""
         self.block = max(1024, min(128 * len(drawn), 16384))
@@ -198,6 +219,46 @@ class Draws:
         rows = mix64_array(numbers + np.uint64(key64(self._order_key, rank)))
         order = np.argsort(mix64_array(rows[:, None] + arithmetic(GOLDEN, GOLDEN, b)), axis=1)
         return np.take_along_axis(drawn, order, axis=1)
+
+    @property
+    def random_per_step(self) -> int:
+        """Random draws of a slot in a global batch, which can only be counted one by one."""
+        return (
+            0 if self.kind != "random" or self.sources == 1 else 1 if self.unit == "batch" else self.per_slot
+        )
+
+    def counts(self, rank: int, worker: int, first: int, count: int) -> IntArray:
+        """Return how many samples of each source are in the batches m = first..first+count-1, shape (all sources,).
+
+        Only with `draw: random` does it have to compute all draws.
+        """
+        is_by_batch = self.unit == "batch"
+        size = 1 if is_by_batch else self.per_slot
+        total, found = count * size, np.zeros(self.sources, dtype=np.intp)
+        if self.sources == 1:
+            found[0] = total
+        elif self.kind == "random":
+            most = max(1, _AT_ONCE // size)
+            for at in range(first, first + count, most):
+                part = min(most, first + count - at)
+                drawn = (
+                    self._of_batches(worker, at, part)
+                    if is_by_batch
+                    else self._sequence(rank, worker, at * size, part * size)
+                )
+                found += np.bincount(drawn, minlength=self.sources)
+        else:
+            first_batch, run = self._since_start(worker)
+            position = (first - first_batch) * size + (0 if is_by_batch else rank * size) + self.offset
+            if self.kind == "round_robin":
+                turns = (np.arange(self.sources) - (position + run)) % self.sources
+                found += total // self.sources + (turns < total % self.sources)
+            else:
+                for source, number in self._even.counts(run, position, total).items():
+                    found[source] = number
+        named = np.zeros(self._count, dtype=np.intp)
+        named[self._drawn] = found * (self.per_slot // size)
+        return named
 
     def _named(self, drawn: IntArray) -> IntArray:
         """Convert indices among the sources with a share to indices among all sources."""
@@ -261,12 +322,25 @@ class ScheduledDraws:
 
     def batches(self, rank: int, worker: int, first: int, count: int) -> IntArray:
         """Return the sources of the batches m = first..first+count-1 of slot (rank, worker), shape (count, b)."""
-        found: list[IntArray] = []
+        found = [part.batches(rank, worker, m, size) for part, m, size in self._split(worker, first, count)]
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    @property
+    def random_per_step(self) -> int:
+        """As for `Draws`."""
+        return max(part.random_per_step for part in self._parts)
+
+    def counts(self, rank: int, worker: int, first: int, count: int) -> IntArray:
+        """Return how many samples of each source are in these batches, shape (all sources,)."""
+        counts = (part.counts(rank, worker, m, size) for part, m, size in self._split(worker, first, count))
+        return sum(counts, start=self._parts[0].counts(rank, worker, first, 0))
+
+    def _split(self, worker: int, first: int, count: int) -> Iterator[tuple[Draws, int, int]]:
+        """Yield the draws of each segment that has some of these batches, with the first one and their number."""
         m, end = first, first + count
         for part, following in zip(self._parts, (*self._parts[1:], None), strict=True):
             # The first batch m of canonical worker k in the next segment: ⌈(J - k) / K⌉.
             last = end if following is None else -((worker - following.start) // self.topology.workers)
             if m < min(last, end):
-                found.append(part.batches(rank, worker, m, min(last, end) - m))
+                yield part, m, min(last, end) - m
                 m = min(last, end)
-        return found[0] if len(found) == 1 else np.concatenate(found)

@@ -1,4 +1,4 @@
-"""What the expressions of a spec read of a source, as far as `rename`, `tags` and `decode` decide it.
+"""What the expressions of a spec read of a source, as far as `rename`, `tags`, `decode` and `map` decide it.
 
 A run whose expressions read other values reads other samples, so these keys affect the order where an expression reads
 a field that they concern. Fields that are read as they are in the shard are left out.
@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from wdspec.spec.language.batch import Batch
 from wdspec.spec.language.decoders import choose_decoder, is_in_header
+from wdspec.spec.language.effects import FOR_DIGEST
 from wdspec.spec.language.expressions import Path, parse_expression
-from wdspec.spec.spec import Source
+from wdspec.spec.language.samples import Call, functions_of
+from wdspec.spec.spec import Source, Spec
 
 
 def describe_selection(source: Source, costs: Mapping[str, str]) -> dict[str, Any]:
@@ -28,13 +29,25 @@ def describe_selection(source: Source, costs: Mapping[str, str]) -> dict[str, An
     return _describe(source, (source.where, keys_of, subset_of), costs)
 
 
-def describe_costs(source: Source, batch: Batch, costs: Mapping[str, str]) -> dict[str, Any]:
+def describe_costs(source: Source, spec: Spec) -> dict[str, Any]:
     """Describe what the expressions of `batch` read of a source, by field, as plain JSON values."""
-    cost = batch.cost
-    if cost is None and batch.pack is not None:
-        cost = f"fields[{batch.pack.fields[0]!r}].length"
-    texts = (None if batch.is_by_function else cost, *batch.limits, batch.balance, batch.group_by)
-    return _describe(source, texts, costs)
+    assert spec.batch is not None, "windows are planned by the keys of `batch`"
+    described = _describe(source, spec.batch.expressions, spec.costs)
+    for name in sorted(spec.fields_after_map(source)):
+        if calls := functions_of([name], (*source.map, *spec.map)):
+            entry: dict[str, Any] = {"map": [_describe_call(call) for call in calls]}
+            if any(call.field is None for call in calls):  # they may read all fields
+                others = source.model_dump(mode="json", include={"rename", "decode", "tags"})
+                entry |= {key: value for key, value in others.items() if value}
+            elif decoders := _decoders_of(source, (name,)):
+                entry["decode"] = decoders
+            described[name] = described.get(name, {}) | entry
+    return dict(sorted(described.items()))
+
+
+def _describe_call(call: Call) -> dict[str, Any]:
+    """Describe a function of `map`, without `sets`, which only says what is measured after it."""
+    return call.model_dump(mode="json", by_alias=True, context=FOR_DIGEST)
 
 
 def _describe(source: Source, texts: Iterable[str | None], costs: Mapping[str, str]) -> dict[str, Any]:

@@ -13,7 +13,14 @@ from fractions import Fraction
 from wdspec.base.errors import UsageError
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.order import Delays, ShardOrder, lanes_of, shuffle_size
-from wdspec.planning.passes import Pass, SourceCount, pass_order, plan_pass, plan_windowed_pass
+from wdspec.planning.passes import (
+    Pass,
+    SourceCount,
+    number_shards,
+    pass_order,
+    plan_pass,
+    plan_windowed_pass,
+)
 from wdspec.planning.shares import (
     Exhaustion,
     ScheduleSegment,
@@ -67,6 +74,8 @@ class SourcePlan:
     """Samples per pass, if the spec states them."""
     interleave: int = 1
     """Number of shards that a slot reads in turn."""
+    top: str = ""
+    """The entry of the top-level list that the source is, or is in."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +239,7 @@ def make_plan(
         starts, exhausted = limit_passes(spec, starts, batching.global_size)
     largest = {name: max(step[name] for step in starts.values()) for name in next(iter(starts.values()))}
     active = [source for source in spec.sources_by_name if largest[source.name]]
+    tops = {leaf.name: top.name for top in spec.dataset for leaf in top.leaves}
     sources = []
     for source in active:
         listed, count = shards[source.name], len(shards[source.name])
@@ -245,6 +255,7 @@ def make_plan(
                 delays=Delays(spec.seed, source.name, shuffle_size(source.shuffle, share)),
                 samples=source.samples,
                 interleave=lanes_of(source.interleave, share),
+                top=tops[source.name],
             )
         )
     schedule = (
@@ -282,9 +293,20 @@ def _plan_pass(
     remainder = None if spec.epoch is None else spec.epoch.remainder
     assert remainder is not None, "the spec has `epoch: pass`"
     counted = tuple(counts[source.name] for source in spec.sources_by_name)
+    orders = [
+        pass_order(spec.seed, source.name, len(shards[source.name]), source.order)
+        for source in spec.sources_by_name
+    ]
     finite: Pass
     if batching.windowed and spec.batch is not None:
-        finite = plan_windowed_pass(counted, topology, spec.batch, batching.per_slot, remainder, spec.limit)
+        names = [
+            [shards[order.source][order.entry(0, turn).shard].text for turn in range(count.turns)]
+            for order, count in zip(orders, counted, strict=True)
+        ]
+        numbers = number_shards(counted, names)
+        finite = plan_windowed_pass(
+            counted, topology, spec.batch, batching.per_slot, remainder, spec.limit, numbers
+        )
     else:
         finite = plan_pass(counted, topology, batching.per_slot, remainder, spec.limit)
     total = sum(count.samples for count in counted)
@@ -293,13 +315,13 @@ def _plan_pass(
             name=source.name,
             shards=shards[source.name],
             share=Fraction(count.samples, total),
-            order=pass_order(spec.seed, source.name, len(shards[source.name]), source.order),
+            order=order,
             delays=Delays(
                 spec.seed, source.name, 1 if batching.windowed else shuffle_size(source.shuffle, Fraction(1))
             ),
             samples=count.of_a_copy,
         )
-        for source, count in zip(spec.sources_by_name, counted, strict=True)
+        for source, count, order in zip(spec.sources_by_name, counted, orders, strict=True)
     ]
     return Plan(
         seed=spec.seed,

@@ -58,7 +58,7 @@ class Timeline:
         It starts at the step itself, or after the epoch of the step if all remaining steps of this epoch are skipped.
         """
         end = self.end(step)
-        is_inside = skipped and end is not None and self.epoch_steps and step % self.epoch_steps
+        is_inside = skipped.ranges and end is not None and self.epoch_steps and step % self.epoch_steps
         if is_inside and end is not None and skipped.following(step) >= end:
             return end, self.end(end)
         return step, end

@@ -83,15 +83,14 @@ PackedCounts = tuple[
     int,
     float,
     int,
-    int,
     float,
     float,
     int,
 ]
 """Samples delivered; samples dropped, by cause; skips, by code; passes; shards opened; how many of these were
-cached copies; bytes read; of batches by cost: what their samples cost, and the tokens of packed rows; and of some of
-the windows that they were planned from: the number of samples, the sum of their costs, and the sum of their squares;
-samples of partners that their shards lack.
+cached copies; bytes read; what the samples of batches by cost cost; of some of the windows that these were planned
+from: the number of samples, the sum of their costs, and the sum of their squares; samples of partners that their shards
+lack.
 
 A plain tuple, as it is sent with batches: a named tuple takes four times as long.
 """
@@ -117,7 +116,7 @@ class Budget:
         """Samples dropped as the spec says (`select`, `missing: skip`, `skip`), by cause; these are not errors."""
         self.tallies: dict[str, list[int]] = {}  # more of them; a list of one number is faster to count with
         self.delivered = self.passes = self.shards = self.copies = self.bytes = self.unjoined = 0
-        self.cost = self.tokens = self.measured = self.measured_cost = self.measured_squares = 0
+        self.cost = self.measured = self.measured_cost = self.measured_squares = 0
         """See `PackedCounts`."""
 
     def tally(self, cause: str) -> list[int]:
@@ -141,7 +140,6 @@ class Budget:
             self.copies,
             self.bytes,
             self.cost,
-            self.tokens,
             self.measured,
             self.measured_cost,
             self.measured_squares,

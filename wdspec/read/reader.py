@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, cycle
 from typing import Any
 
 from wdspec.base.errors import UsageError
 from wdspec.fields import memory
+from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.keys import key64
-from wdspec.planning.passes import WindowedPass
+from wdspec.planning.passes import PositionNames, WindowedPass, WindowPlace
+from wdspec.planning.past import Changes, Past
 from wdspec.planning.plan import Batching, Plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
 from wdspec.read.budget import Budget, PackedCounts
 from wdspec.read.pass_part import FirstSample, Padding, PassPart, PassReading
 from wdspec.read.rows import TABLE_SUFFIXES, Columns, RowStream, may_keep_rows
-from wdspec.read.slot import LiveDraws, Mixture, SectionDraws, Slot
-from wdspec.read.source import SourceStream, split_places
+from wdspec.read.sections import Begun, Reading, Readings, SectionDraws
+from wdspec.read.slot import Mixture, Slot
+from wdspec.read.source import SourceStream, StreamState, split_places
 from wdspec.read.stage import Stage
 from wdspec.read.transform import LiveSource, Sample, SourceParts, UserFunctions
-from wdspec.read.windows import Measurement, WindowPlanner, Windows
+from wdspec.read.windows import Candidate, Measurement, WindowPlanner, Windows, name_sample
 from wdspec.spec.spec import Spec
 
 SlotTable = Mapping[int, bytes]
@@ -71,10 +75,12 @@ class Reader:
             )
             for source in plan.sources
         ]
-        self.segments: tuple[ScheduleSegment, ...] = ()
-        """The shares that were set, by which batches are drawn."""
+        self.changes = Changes()
+        """The shares that were set, by which batches are drawn, and earlier specs."""
         tables = (each for each in self._sources if each.plan.shards[0].text.endswith(TABLE_SUFFIXES))
         is_plain = plan.batching.batched and not self._needs_samples and plan.finite is None
+        if plan.finite is None:
+            self._usual: Draws | ScheduledDraws = plan.draws()
         self._stream = RowStream if is_plain and any(map(may_keep_rows, tables)) else SourceStream
         self._table = dict(table or {})
         """The states of slots that are not open."""
@@ -222,29 +228,60 @@ class Reader:
         self._rows.clear()
         self._failure = None
 
-    def draw_by(self, segments: tuple[ScheduleSegment, ...]) -> None:
-        """Draw later batches by the shares that were set. Slots keep their buffers."""
-        self.segments = self._draws.segments = segments
-        if self._stage is None and self._planner is None:  # sections choose their draws themselves
-            self._draws.usual = self.plan.with_shares(segments).draws()
-            for mixture in self._mixtures.values():
-                mixture.draw_by(self._draws.usual)
+    def draw_by(self, changes: Changes) -> None:
+        """Draw later batches by the shares that were set, and what earlier specs began as they did.
+
+        Slots keep their buffers.
+        """
+        if changes.past != self.changes.past:
+            table = self.table()
+            self.restore({})  # sections that are open are read by the specs that began them
+            self._table = table
+            self.__dict__.pop("_readings", None)
+        self.changes = changes
+        if self._has_sections:
+            self._readings.segments = changes.segments
+            return
+        self._usual = self.plan.with_shares(changes.segments).draws()
+        for mixture in self._mixtures.values():
+            mixture.draw_by(self._usual)
 
     def close(self) -> None:
         """Close all open shards, forget the slots, and return the memory of batches."""
         self.restore({})
         self.rows.pool.clear()
 
-    @cached_property
-    def _draws(self) -> LiveDraws:
-        """The draws of the mix."""
-        spec, names = self._spec, [source.name for source in self.plan.sources]
-        counts = {source.name: len(source.shards) for source in self.plan.sources}
+    @property
+    def _has_sections(self) -> bool:
+        """Whether slots read sections that are drawn as they began: windows, and inputs of a stage."""
+        return self._stage is not None or self._planner is not None
 
-        def build(live: LiveShares) -> ScheduleSegment:
+    @cached_property
+    def _readings(self) -> Readings:
+        """By which plans sections are read."""
+        spec, plan = self._spec, self.plan
+        names, counts = (
+            [source.name for source in plan.sources],
+            {s.name: len(s.shards) for s in plan.sources},
+        )
+
+        def segment(live: LiveShares) -> ScheduleSegment:
             return live_segments(spec, names, [live], lambda source: counts.get(source.name, 0))[0]
 
-        return LiveDraws(self.plan, sorted(source.name for source in spec.dataset), build)
+        now = Reading(math.inf, plan, self._sources, self._usual, segment)
+        return Readings([self._reading_of(past) for past in self.changes.past], now)
+
+    def _reading_of(self, past: Past) -> Reading:
+        """Return how sections are read that an earlier spec began."""
+        plan, selects = past.plan(self.plan), past.selects()
+        sources = []
+        for live, source in zip(self._sources, plan.sources, strict=True):
+            select = selects.get(source.name, live.parts.transform.select)
+            if select != live.parts.transform.select:
+                transform = replace(live.parts.transform, select=select)
+                live = replace(live, parts=replace(live.parts, transform=transform))
+            sources.append(live if live.plan == source else replace(live, plan=source))
+        return Reading(past.until, plan, sources, plan.draws(), partial(past.segment, plan))
 
     @cached_property
     def _pass(self) -> tuple[PassReading, FirstSample]:
@@ -254,39 +291,106 @@ class Reader:
         packed = () if pack is None else pack.fields
         return PassReading(finite, self._sources), FirstSample(finite, self._sources, packed)
 
+    @cached_property
+    def _decodes_first(self) -> bool:
+        """Whether samples are decoded before they are measured."""
+        planner = self._planner
+        return planner is not None and any(planner.decodes_first(source.parts) for source in self._sources)
+
+    @cached_property
+    def _position_names(self) -> tuple[PositionNames, Mapping[str, int]]:
+        """What names the positions of a pass by cost, and the numbers of its sources."""
+        finite = self.plan.finite
+        assert isinstance(finite, WindowedPass), "the plan is a pass by cost"
+        numbers = {source.name: number for number, source in enumerate(self.plan.sources)}
+        return PositionNames(finite.counts, finite.shards), numbers
+
     def _open_slot(self, rank: int, worker: int, state: bytes | None) -> Slot[Sample]:
         """Return slot (c, k), stacked up from the parts that the spec asks for."""
         plan, finite, stage, planner = self.plan, self.plan.finite, self._stage, self._planner
         number = plan.topology.slot(rank, worker)
-        inner, places = split_places(state, (stage is not None) + (planner is not None))
         slot: Slot[Any]
-        draws: SectionDraws | None = None
         if finite is not None:
             reading, first = self._pass
             slot = PassPart(reading, rank, worker)
-        else:
-            mixture: Mixture[Any] = Mixture(
-                plan, self._sources, self._draws.usual, rank, worker, inner, self._stream
-            )
-            self._mixtures[number] = mixture
-            slot, draws = mixture, SectionDraws(self._draws, mixture, worker)
-        if stage is not None and draws is not None:
-            generators = self._functions.generators
-            of_window = None if planner is None else SectionDraws(self._draws, None, worker)
-            draws.outer = of_window
-            slot = Stage(slot, places[0], draws, stage, self._spec.folder, plan, number, generators)
-            draws = of_window
-        if planner is not None:
-            measured: Slot[Any] = slot if stage is None else Measurement(slot, planner, self._sources)
-            keys = key64(plan.seed, "window", number), key64(plan.seed, "groups", worker)
-            find = partial(finite.window_of, number) if isinstance(finite, WindowedPass) else None
-            slot = Windows(measured, places[-1], planner, keys, draws, find)
-        if self._stream is RowStream:
-            slot = Columns(slot)
-        if finite is not None:
+            if planner is not None and isinstance(finite, WindowedPass):
+                slot = self._plan_windows(
+                    slot, StreamState(), rank, worker, find=partial(finite.window_of, number)
+                )
             size = 1 if planner is not None else finite.per_slot
-            slot = Padding(slot, size, finite.last_batch(rank, worker), first, self._sources)
-        return slot
+            return Padding(slot, size, finite.last_batch(rank, worker), first, self._sources)
+        if not self._has_sections:
+            slot = self._open_mixture(rank, worker, state, self._sources, self._usual)
+            return Columns(slot) if self._stream is RowStream else slot
+        inner, places = split_places(state, (stage is not None) + (planner is not None))
+        begun = self._readings.resume(worker, next((each for each in places if each.ordinal), StreamState()))
+        slot, draws = self._draw(rank, worker, inner, places, begun)
+        if planner is None:
+            return slot
+
+        def reopen(state: bytes, begun: Begun) -> Slot[Any]:
+            inner, places = split_places(state, stage is not None)
+            reopened, drawing = self._draw(rank, worker, inner, places, begun)
+            draws.mixture = drawing.mixture
+            return reopened
+
+        return self._plan_windows(slot, places[-1], rank, worker, draws, reopen)
+
+    def _open_mixture(
+        self,
+        rank: int,
+        worker: int,
+        state: bytes | None,
+        sources: Sequence[LiveSource],
+        draws: Draws | ScheduledDraws,
+    ) -> Mixture[Any]:
+        """Return the endless samples of slot (c, k)."""
+        mixture: Mixture[Any] = Mixture(self.plan, sources, draws, rank, worker, state, self._stream)
+        self._mixtures[self.plan.topology.slot(rank, worker)] = mixture
+        return mixture
+
+    def _draw(
+        self, rank: int, worker: int, state: bytes | None, places: Sequence[StreamState], begun: Begun
+    ) -> tuple[Slot[Any], SectionDraws]:
+        """Return the samples of slot (c, k), after a stage if there is one, and what draws them."""
+        plan, stage, planner = self.plan, self._stage, self._planner
+        number, reading = plan.topology.slot(rank, worker), begun.reading
+        mixture = self._open_mixture(rank, worker, state, reading.sources, reading.draws)
+        draws = SectionDraws(self._readings, mixture, worker)
+        if stage is None:
+            return mixture, draws
+        generators, folder = self._functions.generators, self._spec.folder
+        slot = Stage(mixture, places[0], draws, planner is None, stage, folder, plan, number, generators)
+        return slot if planner is None else Measurement(slot, planner, self._sources), draws
+
+    def _plan_windows(
+        self,
+        below: Slot[Any],
+        place: StreamState,
+        rank: int,
+        worker: int,
+        draws: SectionDraws | None = None,
+        reopen: Callable[[bytes, Begun], Slot[Any]] | None = None,
+        find: Callable[[int], WindowPlace | None] | None = None,
+    ) -> Slot[Sample]:
+        """Return the batches of slot (c, k), planned from windows."""
+        plan, planner = self.plan, self._planner
+        assert planner is not None, "batches are planned from windows"
+        number = plan.topology.slot(rank, worker)
+        keys = key64(plan.seed, "window", number), key64(plan.seed, "groups", worker)
+        is_staged, name_of = self._stage is not None, None if self._stage is not None else name_sample
+        if plan.finite is not None:
+            name_of = (
+                self._name_position if isinstance(plan.finite, WindowedPass) and plan.finite.shards else None
+            )
+        return Windows(
+            below, place, planner, keys, draws, reopen, is_staged, self._decodes_first, find, name_of
+        )
+
+    def _name_position(self, candidate: Candidate) -> int:
+        """Return a number of a sample of a pass, the same for its copies."""
+        names, numbers = self._position_names
+        return names.name(numbers[candidate[5].budget.source], candidate[6])
 
     def _row(self, worker: int) -> dict[int, Slot[Sample]]:
         """Return the slots of a canonical worker by number, one per rank, and open them if necessary."""

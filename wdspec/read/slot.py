@@ -13,22 +13,17 @@ then its own place, if it has one.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Any, Generic, Protocol, TypeVar
 
 from wdspec.base.errors import UsageError
 from wdspec.planning.draws import Draws, ScheduledDraws
-from wdspec.planning.order import Stretch
 from wdspec.planning.plan import Plan
-from wdspec.planning.shares import LiveShares, ScheduleSegment
 from wdspec.read.source import SourceStream, StreamState, unpack_slot
 from wdspec.read.transform import LiveSource
 
 T = TypeVar("T", covariant=True)
-
-_SHARE, _BITS = struct.Struct("<d"), struct.Struct("<q")
 
 
 class Slot(Protocol[T]):
@@ -104,9 +99,11 @@ class Mixture(Generic[T]):
         state: bytes | None = None,
         stream: type[SourceStream] = SourceStream,
     ) -> None:
-        slot = plan.topology.slot(rank, worker)
+        self._sources, self._stream, self._slot = sources, stream, plan.topology.slot(rank, worker)
         states = unpack_slot(state) if state else [StreamState()] * len(sources)
-        self._streams = [stream(source, slot, start) for source, start in zip(sources, states, strict=True)]
+        self._streams = [
+            stream(source, self._slot, start) for source, start in zip(sources, states, strict=True)
+        ]
         self._next: list[Callable[[], Any]] = [iter(each).__next__ for each in self._streams]
         self._packed: list[bytes | bytearray] = [b""] * len(self._streams)
         self._unpacked = set(range(len(self._streams)))
@@ -129,8 +126,26 @@ class Mixture(Generic[T]):
 
     def draw_by(self, draws: Draws | ScheduledDraws) -> None:
         """Use other draws for later blocks."""
-        self._unpacked.update(self._ahead[self._packed_upto : self._drawn_upto])
-        self._start_drawing(draws)
+        if draws is not self._draws:
+            self._unpacked.update(self._ahead[self._packed_upto : self._drawn_upto])
+            self._start_drawing(draws)
+
+    def read_by(self, sources: Sequence[LiveSource], draws: Draws | ScheduledDraws) -> None:
+        """Read later blocks from sources with other sizes and selections. Samples in progress keep theirs."""
+        self.draw_by(draws)
+        if sources is self._sources:
+            return
+        for number, (old, new) in enumerate(zip(self._sources, sources, strict=True)):
+            if new is not old:
+                sizes = old.plan.delays, old.plan.interleave
+                state = self._streams[number].state
+                if sizes != (new.plan.delays, new.plan.interleave):
+                    state = state.for_plan_with_other_sizes(self._slot, *sizes)
+                self._streams[number].close()
+                self._streams[number] = self._stream(new, self._slot, state)
+                self._next[number] = iter(self._streams[number]).__next__
+                self._unpacked.add(number)
+        self._sources = sources
 
     def take(self, m: int) -> Sequence[T]:
         """Return the m-th block of the slot: b samples."""
@@ -216,98 +231,3 @@ class Mixture(Generic[T]):
         """Close all open shards."""
         for stream in self._streams:
             stream.close()
-
-
-class LiveDraws:
-    """The draws of a mix whose shares may be set at run time, for sections of slots: windows, and inputs of a stage.
-
-    Args:
-        plan: the plan.
-        names: the sources of the top level, sorted.
-        build: returns the segment of shares that were set.
-    """
-
-    def __init__(
-        self, plan: Plan, names: Sequence[str], build: Callable[[LiveShares], ScheduleSegment]
-    ) -> None:
-        self.plan, self.names, self.build = plan, tuple(names), build
-        self.usual = plan.draws()
-        """The draws outside sections, and of sections by the shares of the spec."""
-        self.segments: tuple[ScheduleSegment, ...] = ()
-        """The segments of the shares that were set, ascending."""
-
-    def segment(self, worker: int, turn: int) -> ScheduleSegment | None:
-        """Return the segment that is in effect when canonical worker k begins its turn; None for the spec's shares."""
-        step = turn * self.plan.topology.workers + worker
-        return next((each for each in reversed(self.segments) if each.start <= step), None)
-
-
-class SectionDraws:
-    """Chooses by which shares the sections of a slot are drawn: those in effect when a section begins.
-
-    A section that is read again after a resume has to be drawn by the same shares, so its place in the state contains
-    them if they were set at run time: for each source of the top level (its number, the bits of its share, J from which
-    it applies).
-
-    Args:
-        live: the draws.
-        mixture: what is drawn; None if a part below draws the sections of its own by these shares.
-        worker: k of the slot.
-    """
-
-    def __init__(self, live: LiveDraws, mixture: Mixture[Any] | None, worker: int) -> None:
-        self._live, self._mixture, self._worker = live, mixture, worker
-        self.outer: SectionDraws | None = None
-        """Those of the sections of a part above, in which this part begins its own."""
-        self._segment: ScheduleSegment | None = None
-        self._turn = -1
-
-    def begin(self, turn: int, resumed: StreamState | None = None) -> None:
-        """Begin a section at a turn of the slot, or read one again that was begun at its place."""
-        live, segment = self._live, None
-        if resumed is None and self.outer is not None:
-            turn, segment = self.outer._turn, self.outer._segment
-        elif resumed is None:
-            segment = live.segment(self._worker, turn)
-        elif (shares := shares_of_section(resumed, live.names)) is not None:
-            segment = live.build(shares)
-        elif resumed.last >= 0:
-            segment = live.segment(self._worker, resumed.last)
-        self._turn = turn if resumed is None else resumed.last
-        if segment != self._segment:
-            self._segment = segment
-            if self._mixture is not None:
-                self._mixture.draw_by(live.usual if segment is None else live.plan.draws_of(segment))
-
-    def place(self, number: int, done: int, has_turn: bool = False) -> StreamState:
-        """Return the place in a section.
-
-        Args:
-            number: the number of the section.
-            done: what was given of it.
-            has_turn: whether to always store the turn at which it was begun, not only if shares were set.
-        """
-        live = None if self._segment is None else self._segment.live
-        if not done or (live is None and not has_turn):
-            return StreamState(number, done)
-        place = StreamState(number, done, self._turn)
-        return place if live is None else with_shares(place, live, self._live.names)
-
-
-def shares_of_section(place: StreamState, names: Sequence[str]) -> LiveShares | None:
-    """Return the shares that were set when a section was begun; None if its place has none.
-
-    Args:
-        names: the sources of the top level, sorted.
-    """
-    if not place.stretches:
-        return None
-    shares = {names[number]: _SHARE.unpack(_BITS.pack(bits))[0] for number, bits, _ in place.stretches}
-    return LiveShares(place.stretches[0][2], shares)
-
-
-def with_shares(place: StreamState, live: LiveShares, names: Sequence[str]) -> StreamState:
-    """Return the place in a section that was begun with shares that were set at run time."""
-    stored = sorted((names.index(name), share) for name, share in live.shares.items())
-    lists = (Stretch(at, _BITS.unpack(_SHARE.pack(share))[0], live.start) for at, share in stored)
-    return place._replace(stretches=tuple(lists))

@@ -19,7 +19,8 @@ from wdspec.base.errors import SpecError, UsageError
 from wdspec.planning.keys import key64, random64
 from wdspec.planning.plan import Plan
 from wdspec.read.randomness import GlobalGenerators
-from wdspec.read.slot import Part, SectionDraws, Slot
+from wdspec.read.sections import Begun, SectionDraws
+from wdspec.read.slot import Part, Slot
 from wdspec.read.source import StreamState
 from wdspec.read.transform import Sample, build_function
 from wdspec.spec.language.samples import Call, StageOption
@@ -36,7 +37,8 @@ class Stage(Part[Sample]):
     Args:
         below: its input.
         point: the place to resume from.
-        draws: chooses the draws of the input from one point to the next.
+        draws: draws the input.
+        is_top: whether its sections begin at the turns of the slot; otherwise with those of the windows above.
         stage: the stage, as the spec names it.
         folder: the folder of the spec, which is searched for the function first.
         plan: the plan.
@@ -49,6 +51,7 @@ class Stage(Part[Sample]):
         below: Slot[Sample],
         point: StreamState,
         draws: SectionDraws,
+        is_top: bool,
         stage: StageOption,
         folder: str,
         plan: Plan,
@@ -56,7 +59,7 @@ class Stage(Part[Sample]):
         generators: GlobalGenerators | None,
     ) -> None:
         super().__init__(below)
-        self._draws, self._per_slot = draws, plan.batching.per_slot
+        self._draws, self._is_top, self._per_slot = draws, is_top, plan.batching.per_slot
         self._stage = build_function(Call(call=stage.call, args=stage.args), "stage", {}, folder)
         self._name = stage.call
         self._batches = -(-stage.every // self._per_slot)
@@ -68,7 +71,8 @@ class Stage(Part[Sample]):
             generators.seed_random_too()
         self._yielded, self._repeated = 0, point.ordinal
         self._resumed = point if point.ordinal else None
-        """Where the input up to the next point was begun, before it is read again."""
+        """The place in the input that has to be read again."""
+        self._begun: Begun | None = None
         self._point = (bytes(below.pack()), self._next)
         self._turn = 0
         """The batch that is being read."""
@@ -103,14 +107,14 @@ class Stage(Part[Sample]):
         if self._resumed is not None:
             return below + self._resumed.pack()
         yielded = self._yielded + self._repeated
-        return below + self._draws.place(at, yielded).pack()
+        place = StreamState(at) if self._begun is None else self._begun.place(at, yielded)
+        return below + place.pack()
 
     def _run(self) -> Iterator[Sample]:
         barren = 0
         while True:
+            self._begin()
             self._point, self._yielded = (bytes(self.below.pack()), self._next), 0
-            self._draws.begin(self._turn, self._resumed)
-            self._resumed = None
             until = self._next + self._batches
             self._seed_output()
             for sample in self._check_outputs(self._stage(self._input(until))):
@@ -127,6 +131,15 @@ class Stage(Part[Sample]):
                 raise UsageError(
                     f"`stage: {self._name}` yielded nothing for {_BARREN * self._batches * self._per_slot:,} samples"
                 )
+
+    def _begin(self) -> None:
+        """Draw the input up to the next point."""
+        if self._resumed is not None:
+            self._begun = self._draws.resume(self._resumed)
+        else:
+            self._begun = self._draws.begin(self._turn) if self._is_top else self._draws.current
+        self._draws.draw(self._begun)
+        self._resumed = None
 
     def _seed_output(self) -> None:
         """Seed the generators for what the stage draws before it yields again or takes a sample."""

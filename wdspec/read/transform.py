@@ -35,7 +35,7 @@ from wdspec.read.selection import Choose, Selection, part_again
 from wdspec.read.shard import ShardOpener
 from wdspec.spec.language.expect import ExpectedField
 from wdspec.spec.language.options import Errors
-from wdspec.spec.language.samples import Call
+from wdspec.spec.language.samples import Call, fields_set_by
 from wdspec.spec.language.selection import Subset
 from wdspec.spec.language.values import SkipCause
 from wdspec.spec.spec import Source, Spec
@@ -277,6 +277,11 @@ class Transform:
     def has_functions(self) -> bool:
         """Whether any step is a user function, which may draw random numbers."""
         return self.select is not None or bool(self.maps) or bool(self.fields.rules.functions)
+
+    @functools.cached_property
+    def set_fields(self) -> frozenset[str]:
+        """The fields that `map` is known to set."""
+        return fields_set_by(self.maps[: self.own_maps], self.tags or (), self.maps[self.own_maps :])
 
     @property
     def only_decodes(self) -> bool:

@@ -1,42 +1,62 @@
 """`Windows`, a part of a slot: batches that are planned from windows of samples, by what these cost or have in common.
 
 The part reads a window of raw samples, measures them by their headers, and plans batches of them
-(`planning/windows.py`). It decodes the samples of a batch when the batch is requested. A window starts where the last
-one ended, so a state is the state of the part below before the window, the number of the window, the turn at which it
-was begun, and how many of its batches were given. A resumed run reads and measures the window again, and decodes only
-the samples of the batches that remain.
+(`planning/windows.py`). It decodes the samples of a batch when the batch is requested. Samples that are measured by
+fields that `map` sets are decoded and mapped before, so a window of finished samples is kept. A window starts where the
+last one ended, so a state is the state of the part below before the window, the number of the window, the turn at which
+it was begun, and how many of its batches were given. A resumed run reads and measures the window again, and decodes
+only the samples of the batches that remain, or again all of them.
 """
 
 from __future__ import annotations
 
+import logging
+import time
+from array import array
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, repeat
 from math import inf
 from operator import itemgetter
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
 from wdspec.base.errors import FieldError, ShardError, UsageError, WdspecError
 from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.decode import one_line
-from wdspec.fields.measures import Measures, Reader
+from wdspec.fields.measures import FINISHED, Measures, Reader
 from wdspec.fields.samples import MAX_LAYOUTS
 from wdspec.planning import windows
 from wdspec.planning.keys import key64
 from wdspec.planning.passes import WindowPlace
 from wdspec.read.budget import Budget
-from wdspec.read.slot import Part, SectionDraws, Slot
+from wdspec.read.counts import CountedSamples, sum_tokens, token_fields
+from wdspec.read.sections import Begun, SectionDraws
+from wdspec.read.slot import Part, Slot
 from wdspec.read.source import StreamState
 from wdspec.read.transform import LiveSource, Process, Sample, SourceParts
+from wdspec.spec.language.after_map import describe_held_media
 from wdspec.spec.language.batch import Batch, Packing
-from wdspec.spec.language.expressions import parse_expression, parse_together
+from wdspec.spec.language.expressions import PathBeforeMap, parse_expression, parse_together
 from wdspec.spec.spec import Spec
+
+log = logging.getLogger("wdspec")
 
 _BARREN = 20
 """Consecutive windows without a batch after which an error is raised."""
 _LIMIT = 1e15
+_LONG = 5.0
+"""Seconds after which it is logged that the first batch waits for a window."""
+_logged: list[float] = []
+"""These seconds, once they were logged."""
+_CHECKED = 1 << 32
+MAY_REPEAT = 1 << 40
+"""Added to the check of a place: if the window is another one now, it is given again."""
+PLANNED_WHOLE = 1 << 41
+"""Added to the check of a place in a window that an older release planned, with copies of samples in its batches."""
 _NOTED = 8
 """One window of so many has the costs of its samples counted, besides the first one of each slot."""
 
@@ -52,6 +72,8 @@ class Finish:
     """Whether `process` may leave out samples."""
     is_counted: bool = False
     """Whether the sample was counted as delivered before it was measured."""
+    is_rest: bool = False
+    """Whether it is a part of a sample without its start, with which the sample counts."""
 
 
 Candidate = tuple[float, Sequence[float], float, Hashable, Sample, Finish, int]
@@ -62,10 +84,18 @@ A plain tuple, as each sample gets one: a named tuple takes four times as long.
 """
 COST, SUMS = itemgetter(0), itemgetter(1)
 PlannedBatch = list[Candidate]
+NameOf = Callable[[Candidate], Hashable]
+"""Returns the same for copies of a sample."""
 
 _NONE: tuple[float, ...] = ()
 _ABSENT = object()
 """Stands for the cost of a sample that `missing: skip` leaves out."""
+
+
+def name_sample(candidate: Candidate) -> Hashable:
+    """Return the name of a sample, which copies of it have, too."""
+    raw = candidate[4]
+    return raw["__url__"], raw["__key__"]
 
 
 def _keep(sample: Sample, ordinal: int) -> Sample:
@@ -73,7 +103,7 @@ def _keep(sample: Sample, ordinal: int) -> Sample:
     return sample
 
 
-class CostedSamples(list[Sample]):
+class CostedSamples(CountedSamples):
     """The samples of a batch, and what each of them costs."""
 
     costs: list[float]
@@ -84,7 +114,7 @@ class _Meter:
 
     def __init__(self, planner: WindowPlanner, parts: SourceParts, is_finished: bool = False) -> None:
         batch, pack, self._text = planner.batch, planner.batch.pack, planner.cost
-        self._parts, self._is_finished = parts, is_finished
+        self._parts, self._is_finished, transform = parts, is_finished, parts.transform
         self.function = None
         if self._text is not None and batch.is_by_function:
             self.function = import_function(self._text, "batch.cost", planner.folder)
@@ -98,13 +128,16 @@ class _Meter:
             texts += [batch.balance or "0", batch.group_by or "none"]
             expression = parse_together(texts, planner.costs)
         self._evaluate = None if expression.source == "v0" else expression.evaluate
+        read = frozenset(str(path[0]) for path in expression.paths if not isinstance(path, PathBeforeMap))
+        self.after_map = read & transform.set_fields
+        """The fields that are read from samples after `map`, if these are not finished anyway."""
         self._measure = Measures(
-            parts.transform.fields,
+            transform.fields,
             expression.paths,
             expression.optional,
-            parts.transform.tags,
+            transform.tags,
             not batch.cuts_samples,
-            is_finished,
+            None if is_finished else self.after_map,
         )
         self._limits, self._balance = tuple(batch.limits), batch.balance
         self._multiple = pack.pad_to_multiple_of if pack else 1
@@ -113,6 +146,11 @@ class _Meter:
         needs_more = batch.limits or batch.balance is not None or self._multiple > 1
         self._quick = 0 if needs_more else min(self._rules.capacity, _LIMIT)
         """An integer cost up to this needs no further check."""
+
+    @property
+    def decodes_first(self) -> bool:
+        """Whether samples are decoded before they are measured."""
+        return self.function is not None or self._parts.transform.select is not None or bool(self.after_map)
 
     def chooser(self, budget: Budget, process: Process) -> Callable[..., Any]:
         """Return the function from raw samples (and, with `_keep`, decoded ones) to `Candidate`s.
@@ -124,9 +162,13 @@ class _Meter:
         later = Finish(None if process is _keep else process, budget, drops, self._is_finished)
         done = Finish(None, budget, is_counted=self._is_finished)
         is_plain, function = self._is_plain, self.function
-        most = self._quick
+        most, needs_finished = self._quick, self._is_finished or bool(self.after_map)
 
-        def study(names: tuple[str, ...]) -> tuple[Reader, Finish]:
+        def study(names: tuple[str, ...], sample: Sample | None) -> tuple[Reader, Finish]:
+            held = self._parts.transform.fields.media.intersection(sample or ()) if needs_finished else ()
+            if held:
+                problem = describe_held_media(min(held), self._parts.open.source, self._is_finished)
+                raise UsageError("; ".join(problem))
             if len(layouts) > MAX_LAYOUTS:
                 layouts.clear()
             read, is_whole = self._measure.study(names, self._evaluate, _ABSENT)
@@ -135,8 +177,8 @@ class _Meter:
 
         def weigh(raw: Sample, ordinal: int, sample: Sample | None) -> Candidate | None:
             names = tuple(raw)
-            read, finish = layouts.get(names) or study(names)
-            found = read(raw)
+            read, finish = layouts.get(names) or study(names, sample)
+            found = read({**raw, FINISHED: sample} if needs_finished else raw)
             if found is _ABSENT:
                 budget.dropped["missing"] += 1
                 return None
@@ -213,13 +255,16 @@ class WindowPlanner:
     """The folder of the spec, which is searched for user functions first."""
     notes_costs: bool = False
     """Whether to count what samples cost, by source, to find drifts of `mix: {shares_in: cost}`."""
+    token_fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The fields in which tokens are counted, by source."""
 
     @classmethod
     def of(cls, spec: Spec) -> WindowPlanner:
         """Return the planner of a spec whose batches are planned from windows."""
         assert spec.batch is not None, "the spec has a batch"
         mixes = (spec.mix, *(mix.mix for source in spec.dataset for mix in source.mixes))
-        return cls(spec.batch, spec.costs, spec.folder, any(mix.shares_in == "cost" for mix in mixes))
+        in_cost = any(mix.shares_in == "cost" for mix in mixes)
+        return cls(spec.batch, spec.costs, spec.folder, in_cost, token_fields(spec))
 
     @property
     def cost(self) -> str | None:
@@ -229,10 +274,14 @@ class WindowPlanner:
             return f"fields[{pack.fields[0]!r}].length"
         return self.batch.cost
 
+    def decodes_first(self, parts: SourceParts) -> bool:
+        """Whether the samples of a source are decoded before they are measured."""
+        return _Meter(self, parts).decodes_first
+
     def choose(self, parts: SourceParts, budget: Budget, process: Process) -> Process:
         """Return the function from raw samples of a source to `Candidate`s, in place of decoding them."""
         meter = _Meter(self, parts)
-        if meter.function is None and parts.transform.select is None:
+        if not meter.decodes_first:
             return meter.chooser(budget, process)
         choose = meter.chooser(budget, _keep)
 
@@ -246,7 +295,13 @@ class WindowPlanner:
         return decode_and_choose
 
     def batches(
-        self, samples: Iterable[Candidate], window: int, turn: int, slot_key: int, step_key: int
+        self,
+        samples: Iterable[Candidate],
+        window: int,
+        turn: int,
+        slot_key: int,
+        step_key: int,
+        name_of: NameOf | None = None,
     ) -> Iterable[PlannedBatch]:
         """Return the batches of a window, in the order in which they are given: a list if all samples are read first.
 
@@ -256,19 +311,23 @@ class WindowPlanner:
             turn: the turn of the slot at which it starts.
             slot_key: decides the order of batches, in each slot another one.
             step_key: decides which group comes at a turn, the same in all slots of a step.
+            name_of: names the samples, to keep copies apart; None to not do so.
         """
         if self.batch.group_by is not None:
-            return self._gather(samples, step_key, turn)
-        return self._plan(list(samples), key64(slot_key, window), turn)
+            return self._gather(samples, step_key, turn, name_of)
+        return self._plan(list(samples), key64(slot_key, window), turn, name_of)
 
-    def _plan(self, samples: Sequence[Candidate], key: int, turn: int) -> list[PlannedBatch]:
+    def _plan(
+        self, samples: Sequence[Candidate], key: int, turn: int, name_of: NameOf | None
+    ) -> list[PlannedBatch]:
         if self.notes_costs and not (turn and key % _NOTED):
             self._note_costs(samples)
         costs = np.fromiter(map(COST, samples), np.float64, len(samples))
         sums = np.zeros((len(samples), 0))
         if self.batch.limits and samples:
             sums = np.array(list(map(SUMS, samples)), dtype=np.float64)
-        pieces, batches = windows.plan_batches(costs, sums, self.batch)
+        copies = None if name_of is None else windows.find_copies(list(map(name_of, samples)))
+        pieces, batches = windows.plan_batches(costs, sums, self.batch, copies)
         if pieces is not None:
             assert self.batch.pack is not None, "only packed samples are cut"
             samples = [_cut(samples[piece[0]], piece, self.batch.pack) for piece in pieces]
@@ -278,7 +337,9 @@ class WindowPlanner:
             order = windows.permute(len(batches), key)
         return [[samples[at] for at in batches[number]] for number in order]
 
-    def _gather(self, samples: Iterable[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
+    def _gather(
+        self, samples: Iterable[Candidate], key: int, turn: int, name_of: NameOf | None
+    ) -> Iterator[PlannedBatch]:
         """Yield the batches of a window of `group_wait` samples, while it is read."""
 
         def drop(left: Sequence[Candidate]) -> None:
@@ -287,7 +348,7 @@ class WindowPlanner:
 
         batch = self.batch
         return windows.gather_groups(
-            samples, windows.rules_of(batch), batch.incomplete, drop, batch.window, key, turn
+            samples, windows.rules_of(batch), batch.incomplete, drop, batch.window, key, turn, name_of
         )
 
     def _note_costs(self, samples: Sequence[Candidate]) -> None:
@@ -309,7 +370,8 @@ def _cut(whole: Candidate, piece: windows.Piece, pack: Packing) -> Candidate:
         process = finish.process
     else:
         process = _cutting(finish, int(cost), start, stop, pack)
-    return float(stop - start), sums, weight, value, raw, replace(finish, process=process), ordinal
+    part = replace(finish, process=process, is_rest=start > 0)
+    return float(stop - start), sums, weight, value, raw, part, ordinal
 
 
 def _cutting(finish: Finish, length: int, start: int, stop: int, pack: Packing) -> Process:
@@ -320,6 +382,8 @@ def _cutting(finish: Finish, length: int, start: int, stop: int, pack: Packing) 
         sample = raw if finish.process is None else finish.process(raw, ordinal)
         if sample is None:
             return None
+        if finish.process is None and not finish.is_counted:
+            budget.delivered += 1
         cut = dict(sample)
         for name in pack.fields:
             if name in sample and len(sample[name]) != length:
@@ -342,45 +406,48 @@ def weigh(batch: PlannedBatch) -> tuple[list[float], float]:
     return list(map(COST, batch)), sum(each[2] for each in batch)
 
 
-def give(batch: PlannedBatch, packed: str | None) -> CostedSamples:
-    """Return the samples of a batch, decoded. Those that cannot be decoded are left out.
-
-    Args:
-        packed: the field whose elements are counted; None without packing.
-    """
+def give(batch: PlannedBatch, planner: WindowPlanner) -> CostedSamples:
+    """Return the samples of a batch, decoded and counted. Those that cannot be decoded are left out."""
     samples, costs = CostedSamples(), []
+    samples.amounts = {}
     finish, process, start = None, None, 0
     for cost, _, _, _, raw, own, ordinal in batch:  # faster than columns, as most samples need no more
         if own is not finish:
             if finish is not None:
-                _count(finish, samples[start:], costs[start:], packed)
+                _count(finish, samples, costs, start, planner)
             finish, process, start = own, own.process, len(samples)
         sample = raw if process is None else process(raw, ordinal)
         if sample is not None:
             samples.append(sample)
             costs.append(cost)
     if finish is not None:
-        _count(finish, samples[start:], costs[start:], packed)
+        _count(finish, samples, costs, start, planner)
     samples.costs = costs
     return samples
 
 
-def _count(finish: Finish, samples: Sequence[Sample], costs: Sequence[float], packed: str | None) -> None:
-    """Count samples of a batch that are decoded."""
-    budget = finish.budget
-    budget.cost += sum(costs)
+def _count(
+    finish: Finish,
+    samples: CostedSamples,
+    costs: Sequence[float],
+    start: int,
+    planner: WindowPlanner,
+) -> None:
+    """Count the samples of a batch from a place on, which are decoded and of one source."""
+    budget, number, cost = finish.budget, len(samples) - start, sum(costs[start:])
+    budget.cost += cost
     if finish.process is None and not finish.is_counted:  # otherwise, it counts them
-        budget.delivered += len(costs)
-    if packed is not None:
-        budget.tokens += sum(_length(sample.get(packed)) for sample in samples)
-
-
-def _length(value: Any) -> int:
-    """Return the length of a packed field; 0 if it has none, which is an error when the row is joined."""
-    try:
-        return len(value)
-    except TypeError:
-        return 0
+        budget.delivered += number
+    if finish.is_rest:
+        budget.delivered -= number
+        number = 0
+    found = sum_tokens(samples[start:], planner.token_fields[budget.source], planner.batch.pack is not None)
+    count, before, tokens = samples.amounts.get(budget.source, (0, 0, 0))
+    samples.amounts[budget.source] = (
+        count + number,
+        None if planner.cost is None or before is None else before + cost,
+        None if tokens is None or found is None else tokens + found,
+    )
 
 
 def _name(error: Exception) -> WdspecError:
@@ -396,10 +463,16 @@ def _check(value: Any, text: str | None, least: float = 1e-12) -> None:
     """Raise FieldError for a cost that is not a number of the right size."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= _LIMIT:
         return
-    what = f"{value!r:.40}" if isinstance(value, (int, float)) else f"a {type(value).__name__}, {value!r:.40}"
+    written = f"{' '.join(repr(value).split()):.40}"
+    what = written if isinstance(value, (int, float)) else f"a {type(value).__name__}, {written}"
     raise FieldError(
         f"`{text}` is {what}; it must be a finite number {'above 0' if least else 'of at least 0'}"
     )
+
+
+def hash_costs(batch: PlannedBatch, before: int) -> int:
+    """Return a hash of what the samples of a batch cost, and those of the batches before it."""
+    return _CHECKED | crc32(array("d", map(COST, batch)).tobytes(), before & (_CHECKED - 1))
 
 
 def pass_over(batch: PlannedBatch) -> bool:
@@ -446,8 +519,43 @@ class Measurement(Part[Candidate]):
                 yield found
 
 
+class Window:
+    """The samples of a window, which are read when they are needed, or some ahead.
+
+    Args:
+        samples: the samples of a block of the part below; None for one that was left out.
+        start: the state of that part before them.
+        begun: how the window began.
+    """
+
+    def __init__(self, samples: Iterator[Candidate | None], start: bytes, begun: Begun | None) -> None:
+        self.start, self.begun = start, begun
+        self._samples, self._ahead = samples, deque[Candidate]()
+        self._failure: Exception | None = None
+        self.is_read = False
+        """Whether all of its samples were read."""
+
+    def read_ahead(self, count: int) -> None:
+        """Read some samples. An error is raised when they are needed."""
+        if self._failure is None:
+            try:
+                self._ahead.extend(filter(None, islice(self._samples, count)))
+            except Exception as error:
+                self._failure = error
+
+    def __iter__(self) -> Iterator[Candidate]:
+        while self._ahead:
+            yield self._ahead.popleft()
+        if self._failure is not None:
+            raise self._failure
+        yield from filter(None, self._samples)
+        self.is_read = True
+
+
 class Windows(Part[Sample]):
     """Batches that are planned from windows: a `Slot`.
+
+    While the batches of a window are given, the next one is read if its samples have to be decoded to be measured.
 
     Args:
         below: the samples, measured; a window is a block of them.
@@ -455,8 +563,12 @@ class Windows(Part[Sample]):
         planner: how windows become batches.
         keys: decide the order of batches (another one in each slot), and which group comes at a turn (the same in all
             slots of a step).
-        draws: chooses the shares by which a window, or the input of a stage for it, is drawn; None in a pass.
+        draws: draws the samples; None in a pass.
+        reopen: returns the part below from its state at the start of a window, and how this began.
+        is_staged: whether a stage below draws the samples itself. Then no window is read ahead.
+        decodes_first: whether samples have to be decoded to be measured.
         find: in a pass, returns where the m-th batch is; None if the slot has run dry.
+        name_of: names the samples, to keep copies apart; None to not do so.
     """
 
     def __init__(
@@ -466,32 +578,48 @@ class Windows(Part[Sample]):
         planner: WindowPlanner,
         keys: tuple[int, int],
         draws: SectionDraws | None = None,
+        reopen: Callable[[bytes, Begun], Slot[Candidate]] | None = None,
+        is_staged: bool = False,
+        decodes_first: bool = False,
         find: Callable[[int], WindowPlace | None] | None = None,
+        name_of: NameOf | None = None,
     ) -> None:
         super().__init__(below)
+        self._planner, self._keys, self._find = planner, keys, find
+        self._draws, self._reopen, self._is_staged = draws, reopen, is_staged
+        self._decodes_first = decodes_first
         self._start = bytes(below.pack())
         """The state of the part below before the window."""
-        self._planner, self._keys, self._draws, self._find = planner, keys, draws, find
-        self._window, self._given, self._turn = place.turn, place.ordinal, place.last
-        """The number of the window, how many of its batches were given, and the turn at which it was begun."""
+        self._number, self._given, self._check = place.turn, place.ordinal, 0
+        """The number of the window, how many of its batches were given, and a hash of what these cost."""
+        self._name_of, self._whole = name_of, 0
+        """`PLANNED_WHOLE` if copies are not kept apart in the open window."""
         self._resumed = place if place.ordinal else None
         """The place in a window that has to be read again."""
-        self._batches: Iterator[PlannedBatch] | None = None
-        """The batches of the window that were not given; None if it is not open."""
-        self._left = -1
-        """The number of these batches; below 0 if it is unknown."""
+        self._begun: Begun | None = None
+        self._window: Window | None = None
+        """The window that is open; None if it has to be read first."""
+        self._following: Window | None = None
+        """The next window, which is read ahead."""
+        self._batches: Iterator[PlannedBatch] = iter(())
+        """The batches of the window that were not given."""
+        self._left = self._unread = 0.0
+        """The number of these batches, infinite if it is unknown; and of samples of the next window to read by now."""
+        self._pace = 1.0
+        """The number of samples to read for each sample that is given."""
         self._next = -1
         """The next batch, in a pass."""
-        self._packed = planner.batch.pack.fields[0] if planner.batch.pack else None
 
     def take(self, m: int) -> list[Sample]:
         """Return the samples of the next batch, the slot's m-th. Those that cannot be decoded are left out.
 
         In a pass, it may have none.
         """
-        while not (samples := give(self._find_batch(m), self._packed)) and self._find is None:
-            pass
-        return samples
+        while True:
+            batch = self._next_batch(m) if self._find is None else self._find_batch(m, self._find(m))
+            samples = give(batch, self._planner)
+            if samples or self._find is not None:
+                return samples
 
     def skip(self, m: int) -> None:
         """Move past the m-th batch of the slot, without decoding its samples unless they may be dropped."""
@@ -500,77 +628,176 @@ class Windows(Part[Sample]):
 
     def pack(self) -> bytes:
         """Return the state after the last batch taken."""
-        if self._draws is None:
+        if self._find is not None:
             return b""
         if self._resumed is not None:
             return self._start + self._resumed.pack()
-        return self._start + self._draws.place(self._window, self._given, has_turn=True).pack()
+        begun = self._begun if self._given else None
+        place = (
+            StreamState(self._number)
+            if begun is None
+            else begun.place(self._number, self._given, self._check | self._whole)
+        )
+        return self._start + place.pack()
 
     def close(self) -> None:
         """Close all open shards."""
         super().close()
-        self._batches, self._next = None, -1
+        self._window, self._following, self._next = None, None, -1
 
     def measure(self) -> list[tuple[list[float], float]]:
         """Return the costs of the samples of each batch of the first window, and its weight for `balance`."""
         place = None if self._find is None else self._find(0)
-        batches = self._open(0) if place is None else self._read_window(place)
+        batches = self._open(0) if place is None else self._read_planned(place)
         return [weigh(batch) for batch in batches if batch]
-
-    def _find_batch(self, m: int) -> PlannedBatch:
-        """Return the m-th batch of the slot; it is empty where a slot of a pass has run dry."""
-        if self._find is None:
-            return self._next_batch(m)
-        place = self._find(m)
-        if place is None:
-            return []
-        if m != self._next or self._batches is None:
-            self._batches = self._read_window(place)
-            for _ in islice(self._batches, m - place.first):
-                pass
-        self._next = m + 1
-        batch = next(self._batches)
-        if self._next == place.end:
-            next(self._batches, None)  # checks that there are no more
-            self._batches = None
-        return batch
 
     def _next_batch(self, m: int) -> PlannedBatch:
         """Return the next batch, the slot's m-th."""
         for _ in range(_BARREN):
-            if self._batches is None:
+            if self._window is None:
                 planned = self._open(m)
-                self._left = len(planned) - self._given if isinstance(planned, list) else -1
-                self._batches = islice(planned, self._given, None)
+                self._batches = iter(planned)
+                self._left = len(planned) if isinstance(planned, list) else inf
+                if not self._pass_given():
+                    continue
             batch = next(self._batches, None)
-            self._given += 1
-            self._left -= 1
+            if batch is not None:
+                self._given += 1
+                self._left -= 1
+                self._check = hash_costs(batch, self._check)
+                if self._left:  # otherwise the rest of the next window is read when it is opened
+                    self._read_ahead(m, len(batch))
             if batch is None or not self._left:
-                self._window, self._given, self._start = self._window + 1, 0, bytes(self.below.pack())
-                self._batches = None
+                if self._following is None:
+                    if self._draws is not None and not self._is_staged:
+                        self._draws.end()
+                    self._start = bytes(self.below.pack())
+                else:
+                    self._start = self._following.start
+                self._number, self._given, self._check, self._window = self._number + 1, 0, 0, None
             if batch is not None:
                 return batch
         raise UsageError(
             f"{_BARREN} windows of samples have made no batch; check `overlong`, `incomplete`, and `batch.cost`"
         )
 
-    def _open(self, m: int) -> Iterable[PlannedBatch]:
-        """Read the window, and return its batches. It is begun at turn m, unless it was begun before."""
-        self._turn = m if self._resumed is None else self._resumed.last
-        if self._draws is not None:
-            self._draws.begin(m, self._resumed)
-        self._resumed = None
-        read = self.below.take if self._planner.batch.group_by is None else self.below.samples
-        samples: Iterable[Candidate] = filter(None, read(self._window))
-        return self._planner.batches(samples, self._window, self._turn, *self._keys)
+    def _find_batch(self, m: int, place: WindowPlace | None) -> PlannedBatch:
+        """Return the m-th batch of the slot in a pass; it is empty where the slot has run dry."""
+        if place is None:
+            return []
+        if m != self._next or self._window is None:
+            if m != self._next:
+                self._following = None
+            self._batches = self._read_planned(place)
+            for _ in islice(self._batches, m - place.first):
+                pass
+        self._next = m + 1
+        batch = next(self._batches)
+        if self._next == place.end:
+            next(self._batches, None)  # checks that there are no more
+            self._window = None
+        return batch
 
-    def _read_window(self, place: WindowPlace) -> Iterator[PlannedBatch]:
+    def _open(self, m: int) -> Iterable[PlannedBatch]:
+        """Return the batches of the window. It begins at turn m, unless it began before."""
+        window = self._following
+        if self._draws is not None:
+            self._begun = self._draws.begin(m, self._resumed)
+            if window is not None and window.begun is not None and not self._begun.is_like(window.begun):
+                self._rewind(window.start, window.begun)  # other shares were set since: read it by these
+                window = None
+        if window is None:
+            window = self._read(self._number, self._begun)
+        self._window, self._following, self._unread = window, None, 0.0
+        samples: Iterable[Candidate] = window
+        if self._planner.batch.group_by is None:
+            samples = self._read_whole(window)
+        turn = m if self._begun is None else self._begun.turn
+        self._whole = 0 if self._resumed is None else self._resumed.end & PLANNED_WHOLE
+        name_of = None if self._whole else self._name_of
+        planned = self._planner.batches(samples, self._number, turn, *self._keys, name_of)
+        if isinstance(planned, list):
+            self._pace = self._planner.batch.window / max(1, sum(map(len, planned)))
+        return planned
+
+    def _read(self, number: int, begun: Begun | None) -> Window:
+        """Start to read a window."""
+        if self._draws is not None and begun is not None and not self._is_staged:
+            self._draws.draw(begun)
+        start = bytes(self.below.pack())
+        return Window(self.below.samples(number), start, begun)
+
+    def _rewind(self, start: bytes, begun: Begun) -> None:
+        """Return to the start of a window that began like this."""
+        assert self._reopen is not None, "only a pass cannot be reopened, which has no draws"
+        self.below.close()
+        self.below = self._reopen(start, begun)
+        self._window = self._following = None
+
+    def _read_whole(self, window: Window) -> list[Candidate]:
+        """Return all samples of a window. The first time that this takes long, it is logged."""
+        start = time.perf_counter()
+        samples = list(window)
+        seconds = time.perf_counter() - start
+        if seconds > _LONG and self._decodes_first and not _logged:
+            _logged.append(seconds)
+            log.info(
+                "the first batch waited %.0f s until a window of %d samples was decoded and measured; the next windows "
+                "are read while batches are given",
+                seconds,
+                len(samples),
+            )
+        return samples
+
+    def _read_ahead(self, m: int, count: int) -> None:
+        """Read samples of the next window, after `count` of this one were given at turn m.
+
+        Only if they have to be decoded to be measured: otherwise, this is as fast as it can be.
+        """
+        window = self._window
+        if not self._decodes_first or self._is_staged or window is None or not window.is_read:
+            return
+        if self._following is None:
+            begun = None if self._draws is None else self._draws.foresee(m)
+            self._following = self._read(self._number + 1, begun)
+        self._unread += count * self._pace
+        self._following.read_ahead(int(self._unread))
+        self._unread %= 1
+
+    def _pass_given(self) -> bool:
+        """Move past the batches that were given before the run resumed; return whether the window is the same.
+
+        Raises:
+            UsageError: it is not, and must not be given again.
+        """
+        resumed, self._resumed = self._resumed, None
+        if resumed is None:
+            return True
+        for batch in islice(self._batches, resumed.ordinal):
+            self._check = hash_costs(batch, self._check)
+            self._left -= 1
+        written = resumed.end & ~(MAY_REPEAT | PLANNED_WHOLE)
+        if not written or self._check == written:
+            return True
+        if not resumed.end & MAY_REPEAT or self._begun is None:
+            raise UsageError(
+                "the samples of an open window have other costs than when the state was saved: its shards have "
+                "changed, or a function of `map` gives other results, such as another tokenizer, or random numbers "
+                "that are not from `wdspec.sample_rng`; undo the change, or load the state with allow_changed=True to "
+                "give the window again"
+            )
+        log.warning("an open window has other costs than when the state was saved, so it is given again")
+        self._rewind(self._start, self._begun)
+        self._given = self._check = 0
+        return False
+
+    def _read_planned(self, place: WindowPlace) -> Iterator[PlannedBatch]:
         """Yield as many batches of a window of a pass as were planned; empty ones for samples that are lost.
 
         Raises:
             ShardError: there are more.
         """
-        self._window, turn = place.window, place.first
+        self._number, turn = place.window, place.first
         for batch in self._open(place.first):
             if turn == place.end:
                 raise ShardError(
@@ -579,4 +806,6 @@ class Windows(Part[Sample]):
                 )
             turn += 1
             yield batch
+            if turn < place.end:
+                self._read_ahead(turn, len(batch))
         yield from repeat([], place.end - turn)

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from wdspec.base.errors import UsageError, warn_user
-from wdspec.planning.digest import differences, reads_alike, with_reads
-from wdspec.planning.plan import SourcePlan
-from wdspec.planning.shares import LiveShares, shares_as_text, shares_from_text
-from wdspec.read.slot import with_shares
-from wdspec.read.source import StreamState, pack_slot, unpack_slot
+from wdspec.planning.digest import differences, with_reads
+from wdspec.planning.past import Past, past_as_text
+from wdspec.planning.shares import LiveShares, shares_as_text
+from wdspec.read.source import unpack_slot
+from wdspec.run.received import Received, resume_received
+from wdspec.run.received import encode as encode_amounts
+from wdspec.run.resume import Resume, live_shares
 from wdspec.run.run import Run
 from wdspec.run.state import (
     FORMAT,
-    VERSION,
+    TOTALS,
     State,
     check_undamaged,
     encode,
     ranks_of,
-    read_entry,
     skipped_steps,
     stamp,
     version_of,
@@ -43,12 +44,21 @@ class Position:
     """The shares set at run time: the current ones, and later ones."""
     skipped: StepRanges = field(default_factory=StepRanges)
     """Earlier steps that were skipped, and later ones that the training loop (not the spec) has set to be skipped."""
+    past: tuple[Past, ...] = ()
+    """Earlier specs by which sections of slots may have begun, in order."""
+    received: Received | None = None
+    """What was received before that step; None if it follows from the position."""
 
-    def to_state(self, run: Run) -> State:
-        """Return the state of a rank, as JSON values."""
+    def to_state(self, run: Run, removed: Sequence[str] = ()) -> State:
+        """Return the state of a rank, as JSON values.
+
+        Args:
+            run: what the rank reads.
+            removed: sources that were received and are not in the spec any more.
+        """
         state = {
             "format": FORMAT,
-            "version": version_of(run.state_names),
+            "version": version_of(run.state_names, self.received is not None),
             "batch": self.step,
             "given": self.items_given,
             "items": run.items_per_step,
@@ -60,8 +70,17 @@ class Position:
             "sources": list(run.state_names),
             "shares": shares_as_text(self.shares),
             "skip": self.skipped.as_text(),
+            **({"past": past_as_text(self.past)} if self.past else {}),
         }
-        return {**state, "ranks": entries_of(run, self.slot_states, stamp(state))}
+        if removed and self.received is not None:
+            state["removed"] = [*removed]
+        entries = entries_of(run, self.slot_states, stamp(state))
+        names = [*(source.name for source in run.plan.sources), *removed]
+        for rank, amounts in (self.received or {}).items():
+            if amounts is not None:
+                known = {name: run.nothing_of(name) for name in names} | amounts
+                entries[str(rank)] += TOTALS + encode_amounts(names, known)
+        return {**state, "ranks": entries}
 
     @classmethod
     def from_state(
@@ -89,9 +108,11 @@ class Position:
         if state["samples"] == run.samples_digest:
             before = with_reads(before, now)
         _check_fits(state, run, before, now, allow_changed)
-        shares = _live_shares(state, run, before, now)
-        slots = _resume_slots(state, run, before, now, reads, shares)
-        return cls(state["batch"], state["given"], slots, shares, skipped_steps(state))
+        shares = live_shares(state, run, before, now)
+        resume = Resume(state, run, before, now, allow_changed)
+        slots = resume.slots(reads)
+        received = resume_received(state, run, before)
+        return cls(state["batch"], state["given"], slots, shares, skipped_steps(state), resume.past, received)
 
 
 def entries_of(run: Run, table: Mapping[int, bytes], stamped: str) -> dict[str, str]:
@@ -101,56 +122,6 @@ def entries_of(run: Run, table: Mapping[int, bytes], stamped: str) -> dict[str, 
         str(rank): stamped + encode([unpack_slot(table.get(rank * workers + k, b"")) for k in range(workers)])
         for rank in run.canonical_ranks
     }
-
-
-def _live_shares(
-    state: Mapping[str, Any], run: Run, before: Mapping[str, Any], now: Mapping[str, Any]
-) -> tuple[LiveShares, ...]:
-    """Return the shares set at run time, unless the shares of the spec have changed."""
-    old, new = (
-        (order.get("schedule"), {name: source["share"] for name, source in order["sources"].items()})
-        for order in (before, now)
-    )
-    live, names = shares_from_text(state["shares"]), {source.name for source in run.spec.dataset}
-    if live and (old != new or not all(names.issuperset(each.shares) for each in live)):
-        warn_user(
-            "the spec's shares have changed since the state was saved, so the shares set at run time are dropped "
-            f"({state['shares']}, as [global batch, shares]); set them again if you still want them"
-        )
-        return ()
-    return live
-
-
-def _resume_source(
-    source: SourcePlan, old: Mapping[str, Any], new: Mapping[str, Any]
-) -> Callable[[int, StreamState], StreamState]:
-    """Return the function from (slot, state of a source) to the state it resumes with, in a run with another order."""
-    written = old["sources"].get(source.name)
-    if written is None or not reads_alike(source.name, old, new):
-        return lambda slot, state: state.restart()
-    delays = replace(source.delays, size=written["shuffle"])
-    if (delays, written["interleave"]) == (source.delays, source.interleave):
-        return lambda slot, state: state
-    return lambda slot, state: state.for_plan_with_other_sizes(slot, delays, written["interleave"])
-
-
-def _resume_section(
-    state: Mapping[str, Any], run: Run, live: tuple[LiveShares, ...]
-) -> Callable[[int, StreamState], StreamState]:
-    """Return the function from (slot, place in a stage or window) to the place it resumes with."""
-    names, workers = sorted(source.name for source in run.spec.dataset), run.plan.topology.workers
-    if not live:
-        return lambda slot, place: place._replace(stretches=())
-    if state["version"] == VERSION:
-        return lambda slot, place: place
-
-    def resume(slot: int, place: StreamState) -> StreamState:
-        # Older states hold all shares that were ever set, and not those of the window itself.
-        begun = place.last * workers + slot % workers
-        of_window = [each for each in live if each.start <= begun][-1:] if place.ordinal else []
-        return with_shares(place, of_window[0], names) if of_window else place
-
-    return resume
 
 
 def _topology(elastic: Mapping[str, int]) -> str:
@@ -180,10 +151,11 @@ def _check_fits(
             + "\nundo the change, or load the state with allow_changed=True to resume as closely as possible"
         )
     if state["samples"] != run.samples_digest:
-        warn_user(
-            "decode, scale, rename, map or tags have changed since the state was saved: the order is the same, but "
-            "the samples may differ"
-        )
+        what = "decode, scale, rename, map or tags"
+        if before["sources"].keys() != now["sources"].keys():
+            what = f"the sources, or their {what},"
+        same = "" if changed else "the order is the same, but "
+        warn_user(f"{what} have changed since the state was saved: {same}the samples may differ")
     if any(str(rank) not in state["ranks"] for rank in run.canonical_ranks):
         raise UsageError(
             f"the state holds the canonical ranks {ranks_of(state)}, but this rank reads {list(run.canonical_ranks)}; "
@@ -197,38 +169,3 @@ def _check_fits(
             f"and a rank of this run gets {run.items_per_step} per step; resume with the number of ranks that saved "
             f"the state, or save it after a multiple of {items} items"
         )
-
-
-def _resume_slots(
-    state: Mapping[str, Any],
-    run: Run,
-    before: Mapping[str, Any],
-    now: Mapping[str, Any],
-    reads: Callable[[int], bool],
-    live: tuple[LiveShares, ...],
-) -> dict[int, bytes]:
-    """Return slot -> packed state to resume with.
-
-    Args:
-        live: the shares set at run time with which the run resumes.
-    """
-    old = {name: index for index, name in enumerate(state["sources"])}
-    resume = [_resume_source(source, before, now) for source in run.plan.sources]
-    resume += [_resume_section(state, run, live)] * (len(run.state_names) - len(resume))
-    workers = run.plan.topology.workers
-    slots = {}
-    for rank in run.canonical_ranks:
-        for worker, states in enumerate(read_entry(state, rank, workers, reads)):
-            if states is not None:
-                slot = rank * workers + worker
-                resumed = [
-                    resume_state(slot, states[old[name]]) if name in old else StreamState()
-                    for name, resume_state in zip(run.state_names, resume, strict=True)
-                ]
-                slots[slot] = pack_slot(resumed)
-    if "pass" in before and "pass" not in now:
-        fresh = pack_slot([StreamState()] * len(run.state_names))
-        return {
-            r * workers + k: fresh for r in run.canonical_ranks for k in range(min(state["batch"], workers))
-        }
-    return slots

@@ -27,7 +27,7 @@ from wdspec.base.errors import WdspecError
 from wdspec.base.process import MEMORY_UNIT, Owner, PerProcess
 from wdspec.base.workers import parent_watch
 from wdspec.planning.keys import key64
-from wdspec.planning.shares import ScheduleSegment
+from wdspec.planning.past import Changes
 from wdspec.run.parcels import forget_sender
 from wdspec.run.run import Run
 from wdspec.run.stats import Tally
@@ -142,9 +142,9 @@ class Processes(Steps):
             if finalizer is not None and not self._loader.persistent_workers:
                 finalizer()
 
-    def draw_by(self, segments: tuple[ScheduleSegment, ...]) -> None:
+    def draw_by(self, changes: Changes) -> None:
         """Draw the steps of later tasks by these shares."""
-        self._tasks.segments = segments
+        self._tasks.changes = changes
 
     def _start_workers(self) -> Iterator[Delivery]:
         """Return an iterator of the DataLoader, and register its workers to be ended when Python exits."""

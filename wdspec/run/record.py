@@ -23,9 +23,11 @@ from typing import Any
 
 from wdspec.base.errors import UsageError
 from wdspec.base.redaction import without_secrets
+from wdspec.read.counts import Amount
+from wdspec.run.received import add_up, received_in, source_names
 from wdspec.run.run import Run
 from wdspec.run.state import check_undamaged, ranks_of
-from wdspec.run.stats import samples_given
+from wdspec.run.stats import describe_ranks
 from wdspec.run.stream import Resumable
 from wdspec.shards.lock import Lock
 from wdspec.storage.environment import describe_variables
@@ -59,7 +61,8 @@ def make_record(reading: Resumable, state: Mapping[str, Any] | None = None) -> d
 
     Args:
         reading: a loader or a compiled spec.
-        state: the state of all ranks (`gather_state`), for what all of them have read; by default that of this rank.
+        state: the state of all ranks (`gather_state`), for what all of them have received; by default that of this
+            rank, without asking the others.
 
     Raises:
         UsageError: the state is of another run.
@@ -88,7 +91,8 @@ def make_record(reading: Resumable, state: Mapping[str, Any] | None = None) -> d
             "batches": saved["batch"],
             "epoch": reading.epoch,
             "ranks": len(ranks_of(saved)),
-            "samples": {name: int(counts.sum()) for name, counts in samples_given(saved).items()},
+            "of_ranks": describe_ranks(ranks_of(saved), topology.ranks),
+            **_describe_received(saved),
             "rank": run.seat.rank,
             "stats": asdict(reading.stream.stats()),
         },
@@ -119,6 +123,16 @@ def read_record(path: str) -> dict[str, Any] | None:
     if damaged := [name for name in parts if not isinstance(record.get(name), dict)]:
         raise UsageError(f"the record is damaged: `{damaged[0]}` is missing", file=path)
     return record
+
+
+def _describe_received(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the samples, cost and tokens received of each source, without numbers that are unknown."""
+    total = add_up(list(received_in(state).values())) or {}
+    amounts = {name: total[name] for name in source_names(state) if name in total}
+    return {
+        key: {name: each[at] for name, each in amounts.items() if each[at] is not None}
+        for at, key in enumerate(Amount._fields)
+    }
 
 
 def _excluded(spec: Any) -> Any:

@@ -11,13 +11,15 @@ from itertools import chain
 from typing import Any
 
 from wdspec.planning.digest import describe_order, describe_samples, digest, digest_windows
+from wdspec.planning.past import Changes
 from wdspec.planning.plan import Plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
 from wdspec.planning.topology import Seat
 from wdspec.read.batch import as_tuple, build_collate
+from wdspec.read.counts import Amount, Counts, count_samples, token_fields, tokens_of_samples
 from wdspec.read.packing import build_window_collate
 from wdspec.read.reader import Reader, SlotTable
-from wdspec.read.slot import shares_of_section
+from wdspec.read.sections import shares_of, tops_of
 from wdspec.read.source import StreamState, unpack_slot
 from wdspec.read.transform import Sample, SourceParts
 from wdspec.shards.shards import Shards
@@ -78,42 +80,78 @@ class Run:
         names = [source.name for source in self.plan.sources]
         return live_segments(self.spec, names, live, lambda source: len(self.shards.lists[source.name]))
 
-    def shares_at(
-        self, step: int, segments: tuple[ScheduleSegment, ...], slots: Mapping[int, bytes]
-    ) -> dict[str, float]:
+    def shares_at(self, step: int, changes: Changes, slots: Mapping[int, bytes]) -> dict[str, float]:
         """Return the share of every source in global batch J: with windows or a stage, of those that it is from.
 
         Args:
             step: J.
-            segments: the segments set at run time.
+            changes: the shares set at run time, and earlier specs.
             slots: slot -> packed state before this step.
         """
-        sources, planned = self.plan.sources, self.plan.with_shares(segments).segments
+        sources, planned = self.plan.sources, self.plan.with_shares(changes.segments).segments
         if len(self.state_names) == len(sources):
             found = [[each for each in planned if each.start <= step][-1].shares]
         else:
             worker, turn = self.plan.slot_of_step(step)
             numbers = [self.plan.topology.slot(rank, worker) for rank in self.canonical_ranks]
-            found = [
-                self._shares_of_section(slots.get(each, b""), worker, turn, segments) for each in numbers
-            ]
+            found = [self._shares_of_section(slots.get(each, b""), worker, turn, changes) for each in numbers]
         means = [float(sum(each) / len(found)) for each in zip(*found, strict=True)]
         return {source.name: mean for source, mean in zip(sources, means, strict=True)}
 
     def _shares_of_section(
-        self, state: bytes, worker: int, turn: int, segments: tuple[ScheduleSegment, ...]
+        self, state: bytes, worker: int, turn: int, changes: Changes
     ) -> tuple[Fraction, ...]:
         """Return the shares by which the section is drawn from which a slot gives its next batch."""
         count, workers = len(self.plan.sources), self.plan.topology.workers
         place = (unpack_slot(state) if state else [StreamState()] * (count + 1))[count]
-        live = shares_of_section(place, sorted(source.name for source in self.spec.dataset))
-        set_later = [each for each in segments if each.start <= turn * workers + worker and not place.ordinal]
+        begun = (place.last if place.ordinal else turn) * workers + worker
+        past = next((past for past in changes.past if begun < past.until), None)
+        plan, live = self.plan if past is None else past.plan(self.plan), shares_of(place, tops_of(self.plan))
+        set_later = [each for each in changes.segments if each.start <= begun and not place.ordinal]
         if live is not None:
-            return self.segments([live])[0].shares
+            return (self.segments([live])[0] if past is None else past.segment(plan, live)).shares
         if set_later:
             return set_later[-1].shares
         block = place.turn * workers + worker
-        return [each for each in self.plan.segments if each.start <= block][-1].shares
+        return [each for each in plan.segments if each.start <= block][-1].shares
+
+    @cached_property
+    def token_fields(self) -> Mapping[str, tuple[str, ...]]:
+        """The fields in which tokens are counted, by source."""
+        return token_fields(self.spec)
+
+    @cached_property
+    def tokens_of_samples(self) -> Mapping[str, int] | None:
+        """How many tokens each sample of a source has; None if that has to be counted."""
+        return tokens_of_samples(self.spec)
+
+    @cached_property
+    def counts_steps(self) -> bool:
+        """Whether steps say what they have of each source, as it does not follow from the draws."""
+        is_drawn = self.plan.finite is None and len(self.state_names) == len(self.plan.sources)
+        return not is_drawn or self.tokens_of_samples is None
+
+    @cached_property
+    def follows_position(self) -> bool:
+        """Whether a state that does not say what was received implies it by its position."""
+        if self.plan.finite is None:
+            return not self.counts_steps
+        spec, parts = self.spec, self.parts.values()
+        loses = any(each.drops_decoded or each.errors.skip or each.selection is not None for each in parts)
+        has_rest = loses or spec.limit is not None or self.tokens_of_samples is None
+        return not (has_rest or self.plan.batching.windowed)
+
+    def nothing_of(self, source: str) -> Amount:
+        """Return the amount of a source of which nothing was received yet."""
+        batch = self.spec.batch if self.plan.batching.windowed else None
+        has_cost = batch is not None and (batch.cost is not None or batch.pack is not None)
+        return Amount(0, 0 if has_cost else None, 0 if self.token_fields.get(source) else None)
+
+    def count(self, parts: Sequence[Sequence[Sample]]) -> tuple[Counts | None, ...] | None:
+        """Return how much of each source a step has, for each canonical rank; None if it follows from the draws."""
+        if not self.counts_steps:
+            return None
+        return tuple(count_samples(part, self.token_fields) for part in parts)
 
     def reader(self, table: SlotTable | None = None) -> Reader:
         """Return a reader of this rank's part of each global batch, which resumes from the states of slots."""

@@ -7,7 +7,8 @@ An entry holds how far each source was read in every slot of its canonical rank 
 short text (`encode`). Nothing else is needed to resume exactly at batch J on any legal topology, and a rank that
 resumes uses only its own entries. `torch.distributed.checkpoint` saves a state by its keys; since entries are keyed by
 canonical rank, it merges the states of all ranks by itself. An entry starts with a stamp of everything that must be the
-same on all ranks, so entries of different batches are never mixed.
+same on all ranks, so entries of different batches are never mixed. Where it does not follow from the position, an entry
+ends with a comma and what was received of its canonical rank (run/received.py).
 
 Without `batch` (or with `accumulate`) a step gives a rank one item for each of its canonical ranks. So a state also
 says how many items of the step were yielded (`given`).
@@ -44,6 +45,7 @@ from numpy.typing import NDArray
 
 from wdspec.base.errors import UsageError
 from wdspec.planning.digest import differences, digest
+from wdspec.planning.past import past_as_text, past_from_text
 from wdspec.planning.shares import shares_as_text, shares_from_text
 from wdspec.read.source import StreamState
 from wdspec.spec.language.steps import StepRanges
@@ -52,6 +54,8 @@ Slot = list[StreamState] | None
 """The state of each source in a slot; None if the slot was not read."""
 _COLUMN = struct.Struct("<qqBI")
 """Minimum, divisor, bits of a value, number of values."""
+TOTALS = ","
+"""What is between the slots of an entry and what was received (run/received.py)."""
 _MARKS = ("-", "=")
 """Start texts of version 5, without and with guides."""
 _MANY = 64
@@ -282,9 +286,14 @@ NO_SHARES = shares_as_text(())
 """`shares` of a state without shares set at run time."""
 
 
-def version_of(names: Sequence[str]) -> int:
-    """Return the version of a state, from its `sources`: that of plain mixes is 5, which older releases read."""
-    return VERSION if is_section(names[-1]) else VERSION - 1
+def version_of(names: Sequence[str], has_totals: bool = False) -> int:
+    """Return the version of a state: that of mixes without totals is 5, which older releases read.
+
+    Args:
+        names: its `sources`.
+        has_totals: whether its entries say what was received.
+    """
+    return VERSION if has_totals or is_section(names[-1]) else VERSION - 1
 
 
 def is_section(name: str) -> bool:
@@ -356,6 +365,8 @@ def stamp(state: Mapping[str, Any]) -> str:
     settings = {"shares": state["shares"]} if state["shares"] != NO_SHARES else {}
     if state.get("skip", _NO_STEPS) != _NO_STEPS:
         settings["skip"] = state["skip"]
+    if "past" in state:
+        settings["past"] = state["past"]
     if settings:
         text = digest({"order": text, **settings})
     return f"{state['batch']}.{state['given']}.{state['items']}.{text[:8]}:"
@@ -372,8 +383,13 @@ def ranks_of(state: Mapping[str, Any]) -> list[int]:
 
 
 def entry_of(state: Mapping[str, Any], rank: int) -> str:
-    """Return the entry of a canonical rank without its stamp, from a state that `check_undamaged` accepts."""
-    return str(state["ranks"][str(rank)]).partition(":")[2]
+    """Return the text of the slots of a canonical rank, from a state that `check_undamaged` accepts."""
+    return str(state["ranks"][str(rank)]).partition(":")[2].partition(TOTALS)[0]
+
+
+def totals_of(state: Mapping[str, Any], rank: int) -> str:
+    """Return the text of what a canonical rank has received; empty if its entry does not say it."""
+    return str(state["ranks"][str(rank)]).partition(":")[2].partition(TOTALS)[2]
 
 
 def read_entry(
@@ -451,6 +467,13 @@ def _are_shares(value: Any) -> bool:
         return False
 
 
+def _are_past(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and past_as_text(past_from_text(value)) == value
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "batch": _is_count,
     "given": _is_count,
@@ -462,13 +485,15 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "sources": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
     "shares": _are_shares,
     "skip": _are_steps,
+    "past": _are_past,
+    "removed": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
     "shared": lambda value: _is_count(value) and value > 0,
     "ranks": lambda value: isinstance(value, Mapping) and len(value) > 0,
 }
 _SECTIONS: tuple[list[str], ...] = ([], ["stage"], ["windows"], ["stage", "windows"])
 """The kinds of places after those of the sources."""
-_OPTIONAL = ("skip",)
-"""Keys that older states do not have."""
+_OPTIONAL = ("skip", "past", "removed")
+"""Keys that older states do not have, or that only some states need."""
 
 
 _MUST_AGREE: tuple[tuple[str, Callable[[Mapping[str, Any]], str], str], ...] = (
@@ -491,6 +516,11 @@ _MUST_AGREE: tuple[tuple[str, Callable[[Mapping[str, Any]], str], str], ...] = (
         "the ranks skip different steps",
         lambda state: str(skipped_steps(state) or "none"),
         "skip the same on all ranks, after the same batch",
+    ),
+    (
+        "the states are of runs whose specs were changed differently",
+        lambda state: digest({"past": state.get("past", "")}),
+        "save the states of one run",
     ),
 )
 """What must be the same in states to merge: the problem, the value as text, and the remedy."""

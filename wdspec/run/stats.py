@@ -45,7 +45,6 @@ class SourceCounts(NamedTuple):
     copies: int = 0
     bytes: int = 0
     cost: float = 0
-    tokens: int = 0
     measured: int = 0
     measured_cost: float = 0
     measured_squares: float = 0
@@ -63,7 +62,6 @@ class SourceCounts(NamedTuple):
             self.copies + other.copies,
             self.bytes + other.bytes,
             self.cost + other.cost,
-            self.tokens + other.tokens,
             self.measured + other.measured,
             self.measured_cost + other.measured_cost,
             self.measured_squares + other.measured_squares,
@@ -76,7 +74,8 @@ class SourceStats:
     """Counts of one source."""
 
     delivered: int
-    """Samples after all steps."""
+    """Samples that readers have finished, perhaps ahead of the training loop. The parts of a sample that packing has
+    cut count once. See `received` for what the training loop got."""
     dropped: dict[str, int]
     """Samples dropped by `select` or `missing`, by cause."""
     skipped: dict[str, int]
@@ -88,11 +87,10 @@ class SourceStats:
     cache_hits: int
     """Opened shards that were read from a complete cached copy."""
     bytes: int
-    """Bytes read, after decompression; members that no field needs are not read."""
+    """Bytes read by this process and its workers since it was started, after decompression; members that no field needs
+    are not read. They do not follow from the position of a run, so no state has them."""
     cost: float = 0
-    """What the samples of batches by cost (`batch.cost`) cost together; pieces that were cut off do not count."""
-    tokens: int = 0
-    """Elements of packed rows (`batch.pack`), without padding."""
+    """What the samples in `delivered` cost together (`batch.cost`); pieces that were cut off do not count."""
     cost_share: float | None = None
     """Its share of the cost of all sources; None if batches have no cost, or none was read."""
     planned_cost_share: float | None = None
@@ -100,14 +98,25 @@ class SourceStats:
     unjoined: int = 0
     """Samples of partners (`join`) that the source lacks, which are not read. They are counted in each pass, at the end
     of a shard that was read from its start."""
+    received: int | None = 0
+    """Samples that the training loop received since the run began, also before it was resumed, without padding. A
+    sample that packing has cut counts with the part that has its start. None if unknown, as after older states."""
+    received_cost: float | None = None
+    """What these cost (`batch.cost`), parts of samples included; None without `batch.cost` and packing."""
+    tokens: int | None = None
+    """Their tokens, without padding: elements of the first packed field, of the first padded field that is a list of
+    integers, or of samples of token files. None where there are no such fields."""
 
 
 @dataclass(frozen=True)
 class RunStats:
-    """Counts of what this rank has read since its loader or dataset was created.
+    """Counts of this rank: what its training loop received since the run began, and what its readers have read.
 
-    Samples are counted where they are read. Workers read ahead, so the counts are ahead of the training loop. They
-    report their counts about 20 times a second, and at the end of an epoch.
+    `received`, `received_cost` and `tokens` of each source are exact at every step and after every resume. They count
+    all of the canonical ranks of this rank (`of_ranks`), which several ranks may share.
+
+    All other counts start when the loader or dataset is created, and count what was read. Workers read ahead, so these
+    counts are ahead of the training loop. They are reported about 20 times a second, and at the end of an epoch.
     """
 
     batches: int
@@ -122,9 +131,14 @@ class RunStats:
     """Steps that were requested from workers and that the training loop did not get yet."""
     retries: int = 0
     """Requests to stores that were repeated, by the workers and, since the loader was created, by this process."""
+    of_ranks: str = ""
+    """The canonical ranks that `received` counts, such as `0 to 1 of 4`; the other ranks count theirs."""
 
     def flat(self) -> dict[str, float]:
-        """Return name -> number for metrics loggers, with names such as `skipped/laion/D202`."""
+        """Return name -> number for metrics loggers, with names such as `skipped/laion/D202` and `tokens/laion`.
+
+        Numbers that are unknown are left out.
+        """
         numbers: dict[str, float] = {"batches": self.batches, "seconds": self.seconds}
         numbers |= {"ahead": self.ahead, "retries": self.retries}
         if self.waited is not None:
@@ -203,7 +217,6 @@ class Tally:
                     counts.copies,
                     counts.bytes,
                     counts.cost,
-                    counts.tokens,
                     costs[number],
                     planned[number],
                     counts.unjoined,
@@ -325,6 +338,18 @@ def describe_stats(stats: RunStats) -> str:
             left["unjoined"] = source.unjoined
         parts.append(f"{name} {source.delivered:,}" + "".join(f", {kind} {n:,}" for kind, n in left.items()))
     return "; ".join(parts)
+
+
+def describe_ranks(ranks: Sequence[int], total: int) -> str:
+    """Return a text such as `0 to 1 of 4` for consecutive canonical ranks; ranges for others."""
+    parts: list[list[int]] = []
+    for rank in ranks:
+        if parts and rank == parts[-1][1] + 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    texts = [f"{first}" if first == last else f"{first} to {last}" for first, last in parts]
+    return f"{', '.join(texts[:8])}{', …' if len(texts) > 8 else ''} of {total}"
 
 
 def samples_given(state: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:

@@ -13,15 +13,17 @@ from functools import partial
 from itertools import count, islice
 from typing import Any, NamedTuple, Protocol
 
-from wdspec.planning.shares import ScheduleSegment
+from wdspec.planning.past import Changes
 from wdspec.read.batch import as_tuple
 from wdspec.read.reader import Reader
+from wdspec.run.received import StepCounts
 from wdspec.run.run import Run
 from wdspec.run.stats import Tally
 from wdspec.spec.language.steps import StepRanges
 
-Step = tuple[list[Any], Mapping[int, bytes]]
-"""The items of one global batch (none if it is skipped), and the states after it of the slots it was taken from."""
+Step = tuple[list[Any], Mapping[int, bytes], StepCounts | None]
+"""The items of one global batch (none if it is skipped), the states after it of the slots it was taken from, and how
+much of each source it has (None if it is skipped, or if that follows from the draws)."""
 
 
 class Work(NamedTuple):
@@ -35,8 +37,8 @@ class Work(NamedTuple):
     """Distance from one step to the next."""
     slot_states: Callable[[], Mapping[int, bytes]]
     """Returns slot -> packed state before the first step; called only where it is needed."""
-    segments: tuple[ScheduleSegment, ...]
-    """The shares set at run time."""
+    changes: Changes
+    """The shares set at run time, and earlier specs."""
     skipped: StepRanges
     """Steps to skip: they yield no items."""
 
@@ -68,7 +70,7 @@ class Steps(Protocol):
         """Return slot -> packed state, given the states that came with the steps so far."""
         return from_steps
 
-    def draw_by(self, segments: tuple[ScheduleSegment, ...]) -> None:
+    def draw_by(self, changes: Changes) -> None:
         """Draw later steps by these shares."""
         ...
 
@@ -128,6 +130,7 @@ class Here:
         for number in count(first, stride) if end is None else range(first, end, stride):
             self.requested = number + 1
             items: list[Any] = []
+            counts: StepCounts | None = None
             if skipped and number in skipped:
                 reader.skip(number)
             else:
@@ -135,13 +138,14 @@ class Here:
                 parts = read(number)
                 try:
                     items = assemble(number, parts)
+                    counts = self._run.count(parts)
                 except BaseException as error:
                     reader.fail(error)
                     raise
                 if self._pin is not None:
                     items = self._pin(items)
                 self.tally.waited += time.perf_counter() - start
-            step = items, reader.states(number) if self._notes_states or not self._is_single else {}
+            step = items, reader.states(number) if self._notes_states or not self._is_single else {}, counts
             if not self._is_single:
                 self._unfinished = number, step
             yield step
@@ -177,8 +181,8 @@ class Here:
             else:
                 self._reader.restore(slots)
             self._must_restore, self._last_slots = False, None
-        if work.segments != self._reader.segments:
-            self._reader.draw_by(work.segments)
+        if work.changes != self._reader.changes:
+            self._reader.draw_by(work.changes)
         return self._reader
 
     def slot_states(self, from_steps: Mapping[int, bytes]) -> Mapping[int, bytes]:
@@ -189,10 +193,10 @@ class Here:
             return self._reader.table()
         return from_steps if self._last_slots is None else self._last_slots
 
-    def draw_by(self, segments: tuple[ScheduleSegment, ...]) -> None:
+    def draw_by(self, changes: Changes) -> None:
         """Draw later steps by these shares."""
         if self._reader is not None:
-            self._reader.draw_by(segments)
+            self._reader.draw_by(changes)
 
     def forget(self) -> None:
         """Drop steps that were read ahead: the next work starts elsewhere."""

@@ -25,18 +25,22 @@ import os
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from wdspec.base.errors import UsageError
 from wdspec.base.process import PerProcess
+from wdspec.planning.past import Changes
 from wdspec.planning.plan import Plan
 from wdspec.planning.shares import LiveShares, checked_shares, current_shares
 from wdspec.planning.topology import initialised_distributed
+from wdspec.read.counts import Amount
 from wdspec.run.position import Position
 from wdspec.run.ranks import check_shares_agree, check_skips_agree
+from wdspec.run.received import Receipts, Received, add_up
 from wdspec.run.run import Run
 from wdspec.run.state import State
-from wdspec.run.stats import RunStats, Tally
+from wdspec.run.stats import RunStats, Tally, describe_ranks
 from wdspec.run.steps import Steps, Work
 from wdspec.spec.language.steps import StepRanges
 
@@ -87,6 +91,7 @@ class Stream:
         self._is_outdated = False
         """Whether steps were requested by other shares, and have to be read again from here."""
         self._set_position(position)
+        self._set_received(position)
 
     # Where it is
 
@@ -96,7 +101,7 @@ class Stream:
         skipped = self.skipped
         if skipped.ranges:  # of later steps only those that the training loop, not the spec, has set
             skipped = skipped.within(0, self.step) | self._to_skip.within(self.step)
-        return Position(self.step, self.items_given, self.slot_states, self.live_shares, skipped)
+        return Position(self.step, self.items_given, self.slot_states, self.live_shares, skipped, self._past)
 
     @property
     def slot_states(self) -> Mapping[int, bytes]:
@@ -121,6 +126,7 @@ class Stream:
     def _set_position(self, position: Position) -> None:
         self.step, self.items_given = position.step, position.items_given
         self._slot_states = dict(position.slot_states)
+        self._past = position.past
         self._set_live(position.shares)
         skipped, spec = position.skipped, self.run.spec
         self._to_skip = skipped.within(position.step) if skipped.ranges else skipped
@@ -130,8 +136,23 @@ class Stream:
 
     def _set_live(self, live: tuple[LiveShares, ...]) -> None:
         self._live = live
-        self.segments = self.run.segments(live) if live else ()
-        """The schedule segments of the shares set at run time."""
+        self.changes = Changes(self.run.segments(live) if live else (), self._past)
+        """The shares set at run time, and earlier specs."""
+
+    def _set_received(self, position: Position) -> None:
+        is_stored = bool(position.shares) and not self.run.counts_steps
+        self._receipts = Receipts(self.run, position.step, position.items_given, position.received, is_stored)
+
+    @property
+    def received(self) -> Received:
+        """What was received of each canonical rank of this rank."""
+        return self._receipts.upto(self.step, self.items_given, self.skipped, self.changes.segments)
+
+    def to_state(self) -> State:
+        """Return the state after the last item yielded."""
+        received = self._receipts.to_store(self.step, self.items_given, self.skipped, self.changes.segments)
+        removed = [] if received is None else self._receipts.removed
+        return replace(self.position, received=received).to_state(self.run, removed)
 
     def move_to(self, position: Position) -> None:
         """Move to a position. Slots that are there already keep their open shards."""
@@ -181,7 +202,7 @@ class Stream:
         while True:
             self._is_outdated = False
             skipped = self.skipped.within(self.step) if self.skipped.ranges else self.skipped
-            work = Work(self.step, end, stride, lambda: self.slot_states, self.segments, skipped)
+            work = Work(self.step, end, stride, lambda: self.slot_states, self.changes, skipped)
             samples = self.steps.samples(work)
             if samples is None:
                 yield from self._move_by_steps(work, iteration, process)
@@ -208,14 +229,18 @@ class Stream:
 
     def _move_by_steps(self, work: Work, iteration: int, process: int) -> Iterator[Any]:
         tally = self.steps.tally
-        for items, states in self.steps.read(work):
+        for items, states, counts in self.steps.read(work):
             for call in self.on_step.values():
                 call(self)
             for item in items[self.items_given : -1]:
+                if counts is not None:
+                    self._receipts.add(counts, self.items_given, self.items_given + 1)
                 self.items_given += 1
                 yield item
                 self._check_newest(iteration, process)
             self._slot_states.update(states)
+            if counts is not None:
+                self._receipts.add(counts, self.items_given)
             self.step += self._stride
             self.items_given = 0
             if items:
@@ -241,8 +266,16 @@ class Stream:
         """Return the counts so far."""
         self._count_samples()
         ahead = max(0, self.steps.requested - self.next_step)
-        names = [source.name for source in self.run.plan.sources]
-        return self.tally().stats(names, ahead, self.run.mean_costs)
+        names, received = [source.name for source in self.run.plan.sources], self.received
+        stats = self.tally().stats(names, ahead, self.run.mean_costs)
+        total, unknown = add_up(list(received.values())), Amount(None, None, None)
+        sources = {
+            name: replace(source, received=amount.samples, received_cost=amount.cost, tokens=amount.tokens)
+            for name, source in stats.sources.items()
+            for amount in [unknown if total is None else total[name]]
+        }
+        ranks, topology = self.run.canonical_ranks, self.run.plan.topology
+        return replace(stats, sources=sources, of_ranks=describe_ranks(ranks, topology.ranks))
 
     def tally(self) -> Tally:
         """Return the tally, up to date."""
@@ -259,14 +292,17 @@ class Stream:
 
     def set_shares(self, shares: Mapping[str, float], start: int) -> None:
         """Draw global batches from J = `start` on by these shares, replacing what was set for them."""
+        if not self.run.counts_steps:
+            self._receipts.keep(self.step, self.items_given, self.skipped, self.changes.segments)
         before = (each for each in self.live_shares if each.start < start)
         self._set_live((*before, LiveShares(start, shares)))
-        self.steps.draw_by(self.segments)
+        self.steps.draw_by(self.changes)
         self._is_outdated |= start < self.steps.requested
 
     def restore(self, position: Position) -> None:
         """Move to the position of a loaded state; an iteration in progress ends."""
         self.move_to(position)
+        self._set_received(position)
         self.iterations += 1
         self._is_restored = True
 
@@ -277,7 +313,8 @@ class Stream:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy starts here, with its own open shards and counts.
-        return {**self.__dict__, "_slot_states": dict(self.slot_states), "on_step": {}}
+        own = {"_slot_states": dict(self.slot_states), "on_step": {}, "_receipts": self._receipts.copy()}
+        return {**self.__dict__, **own}
 
 
 class Resumable(ABC):
@@ -345,15 +382,16 @@ class Resumable(ABC):
     @property
     def shares(self) -> dict[str, float]:
         """The share of every source in the next global batch, by name; by cost, in the window that it is from."""
-        return self.run.shares_at(self.stream.next_step, self.stream.segments, self.stream.slot_states)
+        return self.run.shares_at(self.stream.next_step, self.stream.changes, self.stream.slot_states)
 
     def set_shares(self, shares: Mapping[str, float], *, after: int = 0) -> int:
         """Set the shares of the top-level sources from the next global batch on, like a step of `mix.schedule`.
 
         The next global batch is the next one that the training loop receives: batches that workers have read ahead are
-        read again with the new shares. From then on, a schedule in the spec has no effect. States include the new
-        shares, and a run resumes from them exactly, on any topology. The shuffle buffer and the interleave of a source
-        stay as planned.
+        read again with the new shares. If batches are planned from windows, or with a `stage`, each slot finishes its
+        open window or the input of the stage first. From then on, a schedule in the spec has no effect. States include
+        the new shares, and a run resumes from them exactly, on any topology. The shuffle buffer and the interleave of a
+        source stay as planned.
 
         Args:
             shares: source name -> share; wdspec normalizes them, and sources without an entry get a share of zero.
@@ -362,7 +400,8 @@ class Resumable(ABC):
                 ahead than that, no batch has to be read again.
 
         Returns:
-            J of the first global batch with these shares, counted like `state_dict()["batch"]`.
+            J of the first global batch with these shares, counted like `state_dict()["batch"]`; with windows or a
+            `stage`, of the first step at which a slot that starts a window or a section uses them.
 
         Raises:
             UsageError: a source is unknown, a share is not a number, the spec does not draw by shares, or another rank
@@ -433,8 +472,7 @@ class Resumable(ABC):
         all ranks (`wdspec.merge_states`), or let `torch.distributed.checkpoint` save the loader. In a worker of
         torchdata's `StatefulDataLoader`, it is the state of that worker alone. `wdspec state` shows a saved state.
         """
-        stream = self.stream
-        return stream.position.to_state(stream.run)
+        return self.stream.to_state()
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
         """Resume after the last item of a state, whatever was read before. An iteration in progress ends.

@@ -29,7 +29,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from wdspec.base.errors import WdspecError
 from wdspec.base.process import memory_peak
 from wdspec.fields.deferred import decode_item
-from wdspec.planning.shares import ScheduleSegment
+from wdspec.planning.past import Changes
 from wdspec.read.reader import Reader
 from wdspec.run.parcels import Bundle, Parcel, ring, unbundle
 from wdspec.run.run import Run
@@ -60,8 +60,8 @@ class Task(NamedTuple):
     """The global batches."""
     slot_states: dict[int, bytes] | None
     """The states of the worker's slots, in its first task of an iteration."""
-    segments: tuple[ScheduleSegment, ...]
-    """The shares set at run time."""
+    changes: Changes
+    """The shares set at run time, and earlier specs."""
     skipped: tuple[int, ...]
     """The batches to skip."""
     is_last: bool = False
@@ -73,7 +73,7 @@ class Delivery:
     """What a worker returns for a task."""
 
     parcels: Sequence[Parcel | Step]
-    """For each batch its items (none if skipped) and the states after it; not pickled within one process."""
+    """For each batch its items (none if skipped), the states after it, and counts; not pickled within one process."""
     failure: Failure | None = None
     """Why later batches of the task are missing."""
     seconds: float = 0.0
@@ -113,15 +113,15 @@ class Delivery:
 
 
 def open_parcel(parcel: Parcel | Step) -> Step:
-    """Return the items of a batch, with all images decoded, and the states after it."""
+    """Return a step, with all images of its items decoded."""
     if not isinstance(parcel, Parcel):
         return parcel
-    items, states = parcel.open()
-    return [decode_item(item) for item in items] if parcel.is_encoded else items, states
+    items, states, counts = parcel.open()
+    return [decode_item(item) for item in items] if parcel.is_encoded else items, states, counts
 
 
 def _pin_step(step: Step) -> Step:
-    return pin_memory(step[0]), step[1]
+    return pin_memory(step[0]), *step[1:]
 
 
 class Pace:
@@ -154,7 +154,7 @@ class Tasks:
         self.pace = Pace()
         self.requested = 0
         """J of the first batch that has not been requested yet."""
-        self.segments: tuple[ScheduleSegment, ...] = ()
+        self.changes = Changes()
         """The shares set at run time, for later tasks."""
         self._slots_per_rank = run.plan.topology.workers
         self._first, self._skipped = 0, StepRanges()
@@ -170,7 +170,7 @@ class Tasks:
             work.skipped,
             work.slot_states(),
         )
-        self.segments, self.requested = work.segments, work.first
+        self.changes, self.requested = work.changes, work.first
 
     def __iter__(self) -> Iterator[Task]:
         first, end, skipped, slots = self._first, self._end, self._skipped, self._slots
@@ -192,7 +192,7 @@ class Tasks:
                 self.requested = max(self.requested, numbers[-1] + 1)
                 skips = tuple(each for each in numbers if each in skipped) if skipped else ()
                 is_last = end is not None and numbers[-1] + workers >= end
-                yield Task(numbers, own, self.segments, skips, is_last)
+                yield Task(numbers, own, self.changes, skips, is_last)
             number += steps * workers
 
 
@@ -219,11 +219,13 @@ class TaskReader(Dataset[Any]):
             reader = self._prepare(task)
             for number in task.numbers:
                 items: list[Any] = []
+                found = None
                 if number in task.skipped:
                     reader.skip(number)
                 else:
-                    items = self.run.assemble(number, reader.micro_batches(number))
-                step = items, reader.states(number)
+                    parts = reader.micro_batches(number)
+                    items, found = self.run.assemble(number, parts), self.run.count(parts)
+                step = items, reader.states(number), found
                 parcels.append(step if bundle is None else Parcel(step, bundle))
         except WdspecError as error:
             # Sent whole to the training process; torch would put its traceback into another error.
@@ -258,8 +260,8 @@ class TaskReader(Dataset[Any]):
                 self._reader.rows.pool, self._reader.rows.is_sent = ring.value, True
         if task.slot_states is not None:
             self._reader.restore(task.slot_states)
-        if task.segments != self._reader.segments:
-            self._reader.draw_by(task.segments)
+        if task.changes != self._reader.changes:
+            self._reader.draw_by(task.changes)
         return self._reader
 
     def __getstate__(self) -> dict[str, Any]:

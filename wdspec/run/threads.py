@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from queue import Empty, SimpleQueue
 
 from wdspec.base.errors import UsageError, WdspecError
-from wdspec.planning.shares import ScheduleSegment
+from wdspec.planning.past import Changes
 from wdspec.run.run import Run
 from wdspec.run.stats import Tally
 from wdspec.run.steps import Step, Steps, Work
@@ -80,9 +80,9 @@ class Threads(Steps):
             self._end()
             raise
 
-    def draw_by(self, segments: tuple[ScheduleSegment, ...]) -> None:
+    def draw_by(self, changes: Changes) -> None:
         """Draw the steps of later tasks by these shares."""
-        self._tasks.segments = segments
+        self._tasks.changes = changes
 
     def count(self) -> None:
         """Bring `tally` up to date."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from wdspec.base.errors import UsageError
+from wdspec.base.errors import UsageError, warn_user
 from wdspec.base.user_code import secure_mode
 from wdspec.spec import files, variants
 from wdspec.spec.build import Composition, Variant, compose
@@ -16,6 +16,7 @@ from wdspec.spec.language.values import RESERVED_VARIABLES
 from wdspec.spec.problems import Problem, Problems, error_for, without_effect
 from wdspec.spec.python_values import from_python
 from wdspec.spec.rules import apply_rules, compare_splits
+from wdspec.spec.rules.rule import RULES
 from wdspec.spec.sources import Expander
 from wdspec.spec.spec import Spec
 from wdspec.spec.tree import MapNode, Node, Origin, Position, Scalar
@@ -70,9 +71,14 @@ def load(
     composition = reading.compose(reading.split, reading.env)
     if composition is not None:
         apply_rules(composition, reading.problems, warnings=False)
-    errors = [problem for problem in reading.problems.sorted() if problem.is_error]
+    problems = reading.problems.sorted()
+    errors = [problem for problem in problems if problem.is_error]
     if errors or composition is None:
         raise error_for(errors)
+    codes = {each.about.code for each in RULES if each.warns_at_load}
+    for problem in (each for each in problems if each.code in codes):
+        if not any(comment.hides(problem) for comment in reading.library.ignore_comments):
+            warn_user(str(problem))
     return composition.spec
 
 

@@ -16,9 +16,11 @@ from itertools import chain, combinations, product
 from math import isnan, nan
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel
+
 from wdspec.base.errors import UsageError
 from wdspec.spec.files import MOST_DATA, Library, read_from_disk, reason_of
-from wdspec.spec.language.effects import declared_keys
+from wdspec.spec.language.effects import FOR_DIGEST, declared_keys
 from wdspec.spec.language.options import Errors, MixOptions, TarOptions
 from wdspec.spec.language.samples import KeyRule
 from wdspec.spec.language.values import SUFFIXES
@@ -69,19 +71,24 @@ _KEEPING = {
 """Keys of a source on which its selection depends."""
 
 
+def _dump(model: BaseModel, **options: Any) -> dict[str, Any]:
+    """The values of a model as JSON values, without those that have no effect on samples."""
+    return model.model_dump(mode="json", context=FOR_DIGEST, **options)
+
+
 def reading_of(spec: Spec, source: Source) -> str:
     """A digest of how a spec reads the samples of a source; functions count only by name."""
     unset = _LATER - _later_keys(source)
     values = [
-        source.model_dump(mode="json", exclude=_NOT_READING | unset),
-        spec.model_dump(mode="json", include={"map", "fields", "to_tuple", "allow", "seed"}),
+        _dump(source, exclude=_NOT_READING | unset),
+        _dump(spec, include={"map", "fields", "to_tuple", "allow", "seed"}),
     ]
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
 
 
 def _values_of(source: Source, keys: Set[str]) -> dict[str, Any]:
     """The values of some keys of a source as JSON values."""
-    return source.model_dump(mode="json", include=set(keys), exclude=_NO_FOLDERS)
+    return _dump(source, include=set(keys), exclude=_NO_FOLDERS)
 
 
 def _later_keys(source: Source) -> frozenset[str]:
@@ -93,13 +100,13 @@ def reading_of_shards(spec: Spec, source: Source) -> str:
     """A digest of the options that decide which samples a shard of a source has."""
     etl = spec.etl_of(source)
     values = [
-        source.key.model_dump(mode="json"),
+        _dump(source.key),
         source.format,
         source.tar.end,
         source.empty,
         source.errors.skips("shard"),
-        None if etl is None else etl.model_dump(mode="json"),
-        *(() if source.tokens is None else (source.tokens.model_dump(mode="json"),)),
+        None if etl is None else _dump(etl),
+        *(() if source.tokens is None else (_dump(source.tokens),)),
     ]
     return blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=8).hexdigest()
 
@@ -136,7 +143,7 @@ def decoding_of(spec: Spec, source: Source) -> str:
     values = [
         reading_of_shards(spec, source),
         _values_of(source, _DECODING | (dropping - _LATER) | _later_keys(source)),
-        spec.model_dump(mode="json", include={"map", "fields", "to_tuple", "seed"}),
+        _dump(spec, include={"map", "fields", "to_tuple", "seed"}),
     ]
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
 
@@ -155,7 +162,7 @@ def keeping_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
     values = [
         reading_of_shards(spec, source),
         _values_of(source, _KEEPING | ({"lookup"} if source.lookup else set())),
-        spec.model_dump(mode="json", include={"costs"}),
+        _dump(spec, include={"costs"}),
         str(part),
         dict(files),
     ]
@@ -181,19 +188,19 @@ def costing_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
     values = [
         reading_of_shards(spec, source),
         _values_of(source, _DECODING | _later_keys(source)),
-        spec.model_dump(mode="json", include={"costs"}),
-        batch.model_dump(mode="json", include=keys),
-        *(
-            [source.missing, source.select, spec.model_dump(mode="json", include={"map"})]
-            if spec.is_pass
-            else ()
-        ),
+        _dump(spec, include={"costs"}),
+        _dump(batch, include=keys),
+        *([source.missing, source.select, _dump(spec, include={"map"})] if spec.is_pass else ()),
     ]
-    if batch.is_by_function or source.select is not None:  # samples are decoded before they are measured
-        values.append(source.model_dump(mode="json", include={"missing", "select", "expect"}))
-        values.append(spec.model_dump(mode="json", include={"map", "fields", "to_tuple", "seed"}))
+    if mapped := spec.fields_after_map(source):
+        values.append(sorted(mapped))
+    if (
+        batch.is_by_function or source.select is not None or mapped
+    ):  # samples are decoded before they are measured
+        values.append(_dump(source, include={"missing", "select", "expect"}))
+        values.append(_dump(spec, include={"map", "fields", "to_tuple", "seed"}))
     elif source.missing == "skip":  # samples without these fields are dropped
-        values.append(spec.model_dump(mode="json", include={"fields", "to_tuple"}))
+        values.append(_dump(spec, include={"fields", "to_tuple"}))
     if files and spec.is_pass:
         values.append(dict(files))
     return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()

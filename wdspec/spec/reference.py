@@ -1,9 +1,9 @@
-"""The reference of the spec language in Markdown: docs/spec.md, and the tables of docs/decoders.md.
+"""The reference of the spec language in Markdown: docs/spec.md, and tables of docs/decoders.md and docs/batches.md.
 
 The first is made from the descriptions of the models and the pages of codes. The tables are made from the table of
-decoders; the text around them is in that file. To update it:
+decoders, and from the rules that forbid to combine features; the text around them is in these files. To update them:
 
-    python -m wdspec.spec.reference docs/decoders.md
+    python -m wdspec.spec.reference docs/decoders.md docs/batches.md
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from wdspec.spec.exclusions import list_exclusions
 from wdspec.spec.format import documented_keys
 from wdspec.spec.language.decoders import BASIC, FORMAT_OF, IMAGES, MEDIA, DecoderRow
 from wdspec.spec.language.effects import affects_of
@@ -109,6 +110,17 @@ def with_tables(page: str) -> str:
     return _TABLE.sub(lambda found: found[1] + "".join(_TABLES[found[2]]()), page)
 
 
+def _exclusions() -> Iterator[str]:
+    """A table of the features that cannot be combined. Several ones with the same reason share a line."""
+    lines: dict[tuple[str, str, str], list[str]] = {}
+    for each in list_exclusions():
+        code = "`UsageError`" if each.code == "set_shares" else each.code
+        lines.setdefault((each.feature, each.why, code), []).append(each.other)
+    yield "| feature | cannot be combined with | because | error |\n|--|--|--|--|\n"
+    for (feature, why, code), others in lines.items():
+        yield f"| {feature} | {', '.join(others)} | {why} | {code} |\n"
+
+
 def _images() -> Iterator[str]:
     yield "| decoder | value | shape |\n|--|--|--|\n"
     for row in IMAGES:
@@ -135,8 +147,9 @@ _TABLES: dict[str, Callable[[], Iterable[str]]] = {
     "images": _images,
     "formats": lambda: [f"Extensions: {_list(sorted(FORMAT_OF))}.\n"],
     "media": lambda: _rows("decoder", MEDIA),
+    "exclusions": _exclusions,
 }
 
 if __name__ == "__main__":
-    file = Path(sys.argv[1])
-    file.write_text(with_tables(file.read_text(encoding="utf-8")), encoding="utf-8")
+    for file in map(Path, sys.argv[1:]):
+        file.write_text(with_tables(file.read_text(encoding="utf-8")), encoding="utf-8")

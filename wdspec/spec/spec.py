@@ -25,7 +25,7 @@ from wdspec.spec.language.effects import (
     declared_keys,
 )
 from wdspec.spec.language.expect import Expectations
-from wdspec.spec.language.expressions import parse_expression
+from wdspec.spec.language.expressions import PathBeforeMap, parse_expression
 from wdspec.spec.language.joins import Joins, Lookups
 from wdspec.spec.language.locations import (
     AIStoreOrNone,
@@ -57,6 +57,7 @@ from wdspec.spec.language.samples import (
     RenameTargets,
     Scale,
     StageOrNone,
+    fields_set_by,
 )
 from wdspec.spec.language.selection import Repeat, SubsetOrNone
 from wdspec.spec.language.steps import SkippedSteps, StepRanges
@@ -380,7 +381,7 @@ class Spec(Discreet):
     name: AffectsNeither[Text | None] = Field(None, description="Name of the spec.")
     description: AffectsNeither[Text | None] = Field(None, description="What the spec is for.")
     dataset: tuple[Source, ...] = Field(description="The sources.")
-    mix: Annotated[MixOptions, NotInAPass()] = Field(
+    mix: Annotated[MixOptions, NotInAPass("a pass reads the sources one after the other")] = Field(
         default_factory=share_default(MixOptions), description="How the sources are mixed."
     )
     seed: AffectsOrder[Seed] = Field(0, description="Seed of the order and of all randomness.")
@@ -394,9 +395,12 @@ class Spec(Discreet):
     to_tuple: AsksForFields[FieldPatterns | None] = Field(
         None, description="Return tuples of these fields instead of dicts: `image;jpg text`, or a list."
     )
-    stage: Annotated[StageOrNone, NotInAPass()] = Field(
-        None, description="A function that takes an iterator of samples and returns another one."
-    )
+    stage: Annotated[
+        StageOrNone,
+        NotInAPass(
+            "the length of a pass is known before it starts, but how many samples a stage yields only afterwards"
+        ),
+    ] = Field(None, description="A function that takes an iterator of samples and returns another one.")
     batch: Annotated[Batch, BeforeValidator(read_batch)] | None = Field(
         None, description="Samples per batch of each rank, or `{global_size: n}` over all ranks."
     )
@@ -409,7 +413,7 @@ class Spec(Discreet):
         description="Samples per epoch across all ranks, or `{batches: n}` global batches, or `pass` for every "
         "sample once. By default an epoch is endless.",
     )
-    skip: Annotated[SkippedSteps, NotInAPass()] = Field(
+    skip: Annotated[SkippedSteps, NotInAPass("a pass yields every sample once")] = Field(
         (), description="Steps to leave out, numbered as in `wdspec batch`: `1200..1260`, or a list."
     )
     elastic: Elastic | None = Field(
@@ -526,11 +530,18 @@ class Spec(Discreet):
         batch = self.batch
         if batch is None or not batch.has_windows:
             return ()
-        texts = [*batch.limits, *filter(None, (batch.balance, batch.group_by))]
-        if batch.cost is not None and not batch.is_by_function:
-            texts.append(batch.cost)
         packed = () if batch.pack is None else batch.pack.fields
+        texts = batch.expressions
         return (*packed, *(field for text in texts for field in parse_expression(text, self.costs).fields))
+
+    def fields_after_map(self, source: Source) -> frozenset[str]:
+        """The fields that `batch` measures after `map` in a source: those that it sets, or all with a `stage`."""
+        batch = self.batch
+        if batch is None or not batch.has_windows:
+            return frozenset()
+        paths = (path for text in batch.expressions for path in parse_expression(text, self.costs).paths)
+        read = frozenset(str(path[0]) for path in paths if not isinstance(path, PathBeforeMap))
+        return read if self.stage is not None else read & fields_set_by(source.map, source.tags, self.map)
 
     def etl_of(self, source: Source) -> Etl | None:
         """The ETL of AIStore through which a source is read: its own, or that of the spec unless the source turns it

@@ -199,7 +199,7 @@ _REPLANNED |= {
     "order",
     "subset",
 }
-_REPLANNED |= {"seed"}
+_REPLANNED |= {"seed", "batch", "window"}
 
 
 def _legs(
@@ -239,8 +239,12 @@ SIZES: tuple[tuple[str, str], ...] = tuple(
 """Size of the data, and features."""
 
 _FAULTS: dict[str, str] = {
-    "group, cost, size_multiple": "4",
-    "group, cost, size_multiple, pass": "4",
+    "group of sources, cost, size_multiple, pass": "4",
+    "group of sources, cost, size_multiple=3, pass": "4",
+    "set_shares, two workers": "2",
+    "join, cut line, skip": "7",
+    "join, cut line, none": "12",
+    "join, cut line, error": "7",
     "window, pass, random select": "5",
     "pack, pass, random select": "5",
     "broken, window, skip": "3",

@@ -237,7 +237,7 @@ def partner_of(source: str, n: int) -> dict[str, bytes]:
 
 
 def _write_partner_rows(folder: Path, source: str) -> None:
-    """The partners as JSON Lines, with gaps."""
+    """The partners as JSON Lines: `lines` with gaps, `cut` with one line of each shard cut short."""
     for shard, size in enumerate(UNEVEN[source]):
         start = sum(UNEVEN[source][:shard])
         rows = [
@@ -247,6 +247,12 @@ def _write_partner_rows(folder: Path, source: str) -> None:
         ]
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / f"{source}-lines-{shard:03d}.jsonl").write_text(lines, encoding="utf-8")
+        whole = [
+            json.dumps({"__key__": key_of(source, shard, number), "caption": f"{source} line {number}"})
+            for number in range(size)
+        ]
+        whole[size // 3] = whole[size // 3][:14]
+        (folder / f"{source}-cut-{shard:03d}.jsonl").write_text("\n".join([*whole, ""]), encoding="utf-8")
 
 
 def _write_tables(folder: Path) -> None:

@@ -200,18 +200,29 @@ def _read_table(name, path, kind):
     import pyarrow as pa
     import pyarrow.parquet
 
-    if kind == "parquet":
-        table = pyarrow.parquet.read_table(path)
-    else:
-        try:
-            table = pa.ipc.open_file(path).read_all()
-        except pa.ArrowInvalid:
-            table = pa.ipc.open_stream(path).read_all()
-    columns = {each: _column_values(table.column(each)) for each in table.column_names}
     entries: list[Any] = []
+    if kind == "parquet":
+        file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
+        for number in range(file.num_row_groups):
+            try:
+                group = file.read_row_group(number)
+            except (OSError, pa.ArrowInvalid):
+                entries += [Damage() for _ in range(file.metadata.row_group(number).num_rows)]
+            else:
+                entries += _rows_of(group, name, len(entries))
+        return entries
+    try:
+        table = pa.ipc.open_file(path).read_all()
+    except pa.ArrowInvalid:
+        table = pa.ipc.open_stream(path).read_all()
+    return _rows_of(table, name, 0)
+
+
+def _rows_of(table, name, first):
+    columns = {each: _column_values(table.column(each)) for each in table.column_names}
+    entries = []
     for row in range(table.num_rows):
-        key = f"{stem_of(name)}/{row}"
-        files = {}
+        key, files = f"{stem_of(name)}/{first + row}", {}
         for column, values in columns.items():
             if column == "__key__":
                 key = str(values[row])

@@ -8,6 +8,7 @@ and the arithmetic of `planning/` that has proofs of its own.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from heapq import heappop, heappush
 from itertools import count
@@ -16,7 +17,7 @@ from typing import NamedTuple
 import wdspec
 from oracle.batching import as_tuple, collate, pack_row
 from oracle.files import Damage
-from oracle.grouping import Measured, Rules, plan_groups, plan_window
+from oracle.grouping import Candidate, Rules, plan_groups, plan_window
 from oracle.samples import (
     RunError,
     SampleError,
@@ -39,8 +40,6 @@ from wdspec.planning.topology import Topology
 from wdspec.spec.language.samples import Call
 
 _BARREN = 20
-_MOST_DROPPED = 2_000
-"""Samples in a row of which all are dropped before a source counts as empty: more than a slot has in any pass."""
 
 
 class Model:
@@ -51,16 +50,18 @@ class Model:
         ranks, workers: those of the first run, which are canonical without `elastic`.
         live: (step before which `set_shares` is called, shares, `after`).
         skips: (step before which `skip_steps` is called, first, last).
+        is_older: whether an older release runs it, with copies of a sample in batches.
     """
 
-    def __init__(self, spec, *, ranks=1, workers=0, live=(), skips=()):
+    def __init__(self, spec, *, ranks=1, workers=0, live=(), skips=(), is_older=False):
+        self.is_older = is_older
         self.spec = (
             wdspec.load(spec) if isinstance(spec, (dict, str)) or hasattr(spec, "__fspath__") else spec
         )
         self.topology = Topology.of(self.spec, ranks, workers)
         self._live_calls, self._skip_calls = list(live), list(skips)
         self._live = []
-        self._skipped = set()
+        self._skips = set()
         self._spec_skips = {step for each in self.spec.skip for step in range(each.first, each.last + 1)}
         self._parts = []
         self._older = {}
@@ -196,14 +197,17 @@ class Model:
         """Return the samples of each slot of a step; None if it is skipped, or after the end of the run."""
         for called, shares, after in self._live_calls:
             if called == step:
+                self._check_shares()
                 start = step + after
                 self._live = [each for each in self._live if each[0] < start] + [(start, shares)]
         for called, first, last in self._skip_calls:
+            if called == step and self._pass is not None:
+                raise RunError("steps of a pass cannot be skipped")
             if called == step:
-                self._skipped |= set(range(first, last + 1))
+                self._skips |= set(range(first, last + 1))
         if self.stop_at is not None and step >= self.stop_at:
             return None
-        is_skipped = step in self._spec_skips or step in self._skipped
+        is_skipped = step in self._spec_skips or step in self._skips
         parts = []
         for rank in range(self.topology.ranks):
             if self._pass is not None:
@@ -219,6 +223,12 @@ class Model:
     def slot_kind(self):
         """The class of its slots."""
         return WindowSlot if self.is_windowed else StagedSlot if self.spec.stage is not None else Slot
+
+    def _check_shares(self):
+        """Raise RunError if shares cannot be set (docs/training.md)."""
+        has_limits = any(source.max_passes is not None for source in self.spec.sources)
+        if self._pass is not None or self.spec.mix.draw == "round_robin" or has_limits:
+            raise RunError("shares cannot be set")
 
     def slot(self, rank, worker):
         """Return slot (c, k)."""
@@ -241,7 +251,7 @@ class Model:
         if self.slot_kind is not old.slot_kind:
             raise NotImplementedError("a change between plain batches, windows and stages")
         self._older = {**old._older, **old._slots}
-        self._skipped = set(old._skipped)
+        self._skips = set(old._skips)
         if self.constant_shares == old.constant_shares:
             self._live = list(old._live)
 
@@ -259,17 +269,17 @@ class Model:
     def _assemble_window(self, given, place):
         spec, (samples, costs) = self.spec, given
         pack = spec.batch.pack
-        made = collate(samples, spec, place) if pack is None else pack_row(samples, pack)
-        if isinstance(made, dict):
-            made["__size__"] = len(costs)
+        item = collate(samples, spec, place) if pack is None else pack_row(samples, pack)
+        if isinstance(item, dict):
+            item["__size__"] = len(costs)
             is_sum = pack is not None or not spec.batch.padded
-            made["__cost__"] = sum(costs) if is_sum else len(costs) * max(costs, default=0)
+            item["__cost__"] = sum(costs) if is_sum else len(costs) * max(costs, default=0)
         if pack is not None and spec.to_tuple is not None:
-            return tuple(made[entry] for entry in spec.to_tuple)
-        return made
+            return tuple(item[entry] for entry in spec.to_tuple)
+        return item
 
 
-def replay(phases, *, ranks=1, workers=0, live=(), skips=()):
+def replay(phases, *, ranks=1, workers=0, live=(), skips=(), is_older=False):
     """Return the model of a run that was saved and loaded with other specs.
 
     Plain mixes follow docs/order.md. A window, a section of groups or a section of a stage that is open at a change is
@@ -278,10 +288,12 @@ def replay(phases, *, ranks=1, workers=0, live=(), skips=()):
     Args:
         phases: (spec, first step) of each part of the run.
         live, skips: as of `Model`, for all parts.
+        is_older: whether an older release runs the first part.
     """
     model = None
     for spec, first in phases:
-        following = Model(spec, ranks=ranks, workers=workers, live=live, skips=skips)
+        by_older = is_older and model is None
+        following = Model(spec, ranks=ranks, workers=workers, live=live, skips=skips, is_older=by_older)
         if model is not None:
             following.follow(model, first)
         model = following
@@ -341,7 +353,9 @@ class Lanes:
 
     def next(self):
         """Return the next raw sample; None at the end of a pass of the slot."""
-        while self._open:
+        for _ in range(1000 + 20 * self._order.per_pass):
+            if not self._open:
+                return None
             turn, shard = self._open[0]
             if shard:
                 self._open = [*self._open[1:], (turn, shard[1:])]
@@ -350,7 +364,7 @@ class Lanes:
                 self._open[0] = self._next_shard()
             else:
                 self._open = self._open[1:]
-        return None
+        raise RunError("the shards of a source have no sample")  # resampled ones never end
 
 
 class Piece(NamedTuple):
@@ -370,17 +384,17 @@ class Stream:
     Args:
         turn, ordinal: where the pass of the slot starts.
         pieces: its samples that keep other sizes than those of the plan.
-        yielded: the ordinals of those that were yielded already.
+        out: the ordinals of those that were yielded already.
         origin: the ordinal from which a run that was resumed reads.
     """
 
-    def __init__(self, model, source, slot, turn=0, ordinal=0, pieces=(), yielded=(), origin=None):
+    def __init__(self, model, source, slot, turn=0, ordinal=0, pieces=(), out=(), origin=None):
         self.reader, self.source, self.slot = model.readers[source.name], source, slot
         self._seed, slots = model.spec.seed, model.topology.slots
         self.order = ShardOrder(self._seed, source.name, len(self.reader.shards), slots, source.order)
         self.size, self.width = model.sizes[source.name]
         self.number_key = key64(self._seed, "transform", source.name, slot)
-        self.pieces, self.yielded = list(pieces), dict.fromkeys(yielded)
+        self.pieces, self.out = list(pieces), dict.fromkeys(out)
         self._begin(turn, ordinal)
         self._origin = ordinal if origin is None else origin
 
@@ -388,7 +402,7 @@ class Stream:
         self._turn, self._start, self._read, self._origin = turn, ordinal, ordinal, ordinal
         _, width = self._sizes_of(ordinal)
         self.lanes = Lanes(self.reader, self.order, self.slot, turn, width)
-        self._held = []
+        self._buffer = []
 
     def _sizes_of(self, ordinal):
         """Return N and the width of a sample of this pass."""
@@ -414,7 +428,7 @@ class Stream:
                 self.lanes.widen(width)
             raw = self.lanes.next()
             if raw is not None:
-                heappush(self._held, (self.release(self._read), self._read, raw))
+                heappush(self._buffer, (self.release(self._read), self._read, raw))
                 self._read += 1
                 continue
             due = self._pop_until(None)  # at the end of a pass, everything
@@ -423,15 +437,15 @@ class Stream:
             barren += self._read == self._start
             if barren > 64:
                 raise RunError(f"{self.reader.name} yields nothing")
-            self.pieces, self.yielded = [], {}
+            self.pieces, self.out = [], {}
             self._begin(self.lanes.next_turn, self._read)
 
     def _pop_until(self, release):
         """Return the next sample that is due and was not yielded before; None if there is none."""
-        while self._held and (release is None or self._held[0][0] < release):
-            _, ordinal, raw = heappop(self._held)
-            if ordinal not in self.yielded:
-                self.yielded[ordinal] = None
+        while self._buffer and (release is None or self._buffer[0][0] < release):
+            _, ordinal, raw = heappop(self._buffer)
+            if ordinal not in self.out:
+                self.out[ordinal] = None
                 return raw, ordinal
         return None
 
@@ -441,18 +455,18 @@ class Stream:
         Args:
             is_alike: whether raw samples are read in the same order.
         """
-        if is_alike and not self.yielded:
+        if is_alike and not self.out:
             return Stream(model, source, self.slot, self._turn, self._start)
         restart, turn = self._find_restart()
         if is_alike:
-            until = (self.release(next(reversed(self.yielded))) >> 20) + 1
+            until = (self.release(next(reversed(self.out))) >> 20) + 1
             kept = [piece for piece in self.pieces if piece.until < until]
             current = (
                 self.pieces[len(kept)] if len(kept) < len(self.pieces) else Piece(0, self.size, self.width)
             )
             pieces = [*kept, current._replace(until=until)]
-            return Stream(model, source, self.slot, self._turn, self._start, pieces, self.yielded, restart)
-        last = next(reversed(self.yielded), -1)
+            return Stream(model, source, self.slot, self._turn, self._start, pieces, self.out, restart)
+        last = next(reversed(self.out), -1)
         return Stream(model, source, self.slot, turn, max(restart, last + 1))
 
     def _find_restart(self):
@@ -460,9 +474,9 @@ class Stream:
 
         A run reads blocks, and may start again at the start of a block before which all samples were yielded.
         """
-        if not self.yielded:
+        if not self.out:
             return self._origin, self._turn_at(self._origin)
-        last = next(reversed(self.yielded))
+        last = next(reversed(self.out))
         if self.size == 1 and not self.pieces:
             return last + 1, self._turn_at(last + 1)
         block, points, at = (
@@ -480,7 +494,7 @@ class Stream:
             wanted = min([wanted, *(piece.until - at for piece in self.pieces if at < piece.until)])
             has_ended = end is not None and at + wanted > end
             at = end if has_ended else at + wanted
-        oldest = next((each for each in range(self._start, at) if each not in self.yielded), at)
+        oldest = next((each for each in range(self._start, at) if each not in self.out), at)
         if has_ended and oldest == at:
             return at, self._turn_at(at, ends=True)
         restart = max(point for point in points if point <= oldest)
@@ -513,7 +527,8 @@ class Stream:
 
     def next_with(self, use):
         """Return the next sample for which `use(raw, number)` is not None; numbers count from 1."""
-        for _ in range(_MOST_DROPPED):
+        most = 1000 + 20 * sum(len(self.reader.own(shard)) for shard in range(len(self.reader.shards)))
+        for _ in range(most):
             raw, ordinal = self.next_raw()
             try:
                 found = use(self.reader, raw, self.number_key, ordinal + 1)
@@ -640,7 +655,7 @@ def make_chooser(model):
     batch = model.spec.batch
 
     def choose(reader, raw, number_key, number):
-        is_decoded = batch.is_by_function or reader.source.select is not None
+        is_decoded = batch.is_by_function or reader.source.select is not None or reader.measures_after_map
         sample = None
         if is_decoded:
             sample = reader.finish(raw, number_key, number)
@@ -650,8 +665,8 @@ def make_chooser(model):
         if found is None:
             return None
         take = lambda: dict(sample) if is_decoded else reader.finish(raw, number_key, number)  # noqa: E731
-        measured = Measured(*found, take, reader)
-        return measured if has_room(measured, batch) else None
+        candidate = Candidate(*found, take, reader, name=None if model.is_older else (raw.url, raw.key))
+        return candidate if has_room(candidate, batch) else None
 
     return choose
 
@@ -761,7 +776,7 @@ class WindowSlot(Slot):
         """Return the measured sample of a stage; None if it does not enter the window."""
         reader = self.model.readers[sample["__source__"]]
         try:
-            measured = Measured(
+            measured = Candidate(
                 *reader.measure_finished(sample, self.model.spec.batch), lambda: sample, reader
             )
             return measured if has_room(measured, self.model.spec.batch) else None
@@ -828,8 +843,8 @@ class PlainPass:
             return ""
         if spec.stats is not None:
             with open(spec.stats, encoding="utf-8") as file:
-                measured = json.load(file)["sources"].get(reader.name, {})
-            if measured.get("keeping"):
+                measurements = json.load(file)["sources"].get(reader.name, {})
+            if measurements.get("keeping"):
                 return "all"
         return "keys" if reader.is_kept_by_key else ""
 
@@ -890,10 +905,17 @@ class PlainPass:
 class WindowedPass(PlainPass):
     """`epoch: pass` in batches that are planned from windows."""
 
+    def _read_position(self, reader, position, use):
+        found = super()._read_position(reader, position, use)
+        if isinstance(found, Candidate) and not self.model.is_older:
+            shard, index = self.positions[reader.name][position]
+            found = replace(found, name=(reader.shards[shard][0], index))
+        return found
+
     def _plan(self):
         model, topology = self.model, self.model.topology
         is_cut = model.spec.epoch.remainder == "drop"
-        self._planned, steps = {}, []
+        self._batches, steps = {}, []
         choose = make_chooser(model)
         for rank in range(topology.ranks):
             for worker in range(topology.workers):
@@ -904,7 +926,7 @@ class WindowedPass(PlainPass):
                 for window, at in enumerate(range(0, len(found), model.per_slot)):
                     samples = [each for each in found[at : at + model.per_slot] if each is not None]
                     batches += plan_batches(samples, model.spec, keys, window, len(batches))
-                self._planned[rank, worker] = batches
+                self._batches[rank, worker] = batches
                 if is_cut:
                     steps.append(len(batches) * topology.workers + worker)
                 else:
@@ -915,7 +937,7 @@ class WindowedPass(PlainPass):
 
     def take(self, rank, worker, m):
         """Return the samples of the m-th batch of a slot, and what each of them costs."""
-        batches, pack = self._planned[rank, worker], self.model.spec.batch.pack
+        batches, pack = self._batches[rank, worker], self.model.spec.batch.pack
         samples, costs = give(batches[m], pack) if m < len(batches) else ([], [])
         if samples:
             return [{**sample, "__mask__": True} for sample in samples], costs

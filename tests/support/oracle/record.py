@@ -1,16 +1,32 @@
 """Batches, lengths and states of all cases, recorded once: no change of the code may alter them.
 
 `python tests/support/oracle/record.py` rewrites `golden.json.xz`, which only a change marked ORDER or STATE FORMAT in
-the CHANGELOG may do. Cases that are new are added with `--new`, which leaves the others as they are.
+the CHANGELOG may do. `--new` records the cases that have no record yet, or another spec, and leaves the others as they
+are. `--model` fills `right`, what the reference model gives, where a result is known to be wrong. `--order REASON`
+records the cases with windows again whose results differ, for a change marked ORDER.
 
-`states` in the record were made by the commit `made_at`; they are kept when the rest is rewritten, so that they prove
-that later versions can load them. `--model` fills `right`, what the reference model gives, where a result is known to
-be wrong (`wrong`, the number in the list of faults).
+The record of a case, by its name:
+
+    spec, calls        as in `cases.py`
+    refused            codes of the errors, or the message, if the rules forbid it; then there is nothing else
+    steps              for each step its items as [keys, digest of the contents]
+    len, ends          `len` before each epoch, and the number of steps read after each
+    returned, error    what the calls returned, and what ended the run
+    states, made_at    the state after each cut, and the commit whose code made it
+    wrong, right       the number of the fault that `steps` show, and the steps of the reference model
+    right_len          the lengths by the model, where `len` is wrong
+    order              why the order differs from that of the commit that made the states
+    resumed            then, what runs give that resume from `states`, by cut
+    resumes_wrong      the number of the fault that runs show that resume from one of the states
+    legs               what runs give that resume with a changed spec: `cut`, `spec`, and as above
+
+`states` are kept as they are when the rest is rewritten, so that they prove that later versions can load them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import lzma
@@ -54,9 +70,7 @@ def observe(
         workers: worker processes; with `kind: threads` the spec says how many.
 
     Returns:
-        `refused`: codes of the errors, or the message, if the spec cannot be read; and nothing else. Otherwise `steps`:
-        for each step its items as [keys, digest of the contents]; `len` before each epoch; `ends`, the steps that were
-        read at the end of each epoch; `states` by cut; `returned`, what the calls returned; `error`, what ended it.
+        The record of the run.
     """
     import wdspec
     from wdspec.base.errors import SpecError
@@ -80,9 +94,15 @@ def observe(
                 if state is not None:
                     loader.load_state_dict(json.loads(json.dumps(state)), allow_changed=allow_changed)
                 _read(loader, steps, calls, cuts, found)
+            except _RefusedCallError as error:
+                return {"refused": str(error)}
             except Exception as error:
                 found["error"] = describe_error(error)
     return {name: value for name, value in found.items() if value or name == "steps"}
+
+
+class _RefusedCallError(Exception):
+    """The rules forbid a call of the training loop."""
 
 
 def plain_json(value: Any) -> Any:
@@ -90,17 +110,11 @@ def plain_json(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def refusal(spec: Json) -> list[str]:
+def find_errors(spec: Json) -> list[str]:
     """Return the codes of the errors of a spec."""
     import wdspec
 
     return sorted({problem.code for problem in wdspec.validate(spec) if problem.is_error})
-
-
-def has_padding(spec: Json) -> bool:
-    """Whether the batches of ranks do not combine to those of one rank, because each is padded for itself."""
-    batch = spec.get("batch") or {}
-    return batch.get("collate") is not None and not batch.keys() & {"cost", "pack", "group_by"}
 
 
 def describe_error(error: Exception) -> str:
@@ -119,7 +133,10 @@ def _read(loader: Any, steps: int, calls: Sequence[Sequence[Any]], cuts: Sequenc
         names = []
         for step, name, arguments, keywords in calls:
             if step == done:
-                found["returned"].append(getattr(loader, name)(*arguments, **keywords))
+                try:
+                    found["returned"].append(getattr(loader, name)(*arguments, **keywords))
+                except ValueError as error:  # as UsageError is
+                    raise _RefusedCallError(describe_error(error)) from error
                 names.append(name)
         return "skip_steps" in names
 
@@ -187,6 +204,8 @@ def record_case(case: Any) -> Json:
     states = found.get("states", {})
     if states:
         found["made_at"] = MADE_AT
+        if "error" not in found and compare_resumed(plain_json(found)):
+            found["resumes_wrong"] = case.wrong or "?"
     legs = {leg.name: record_leg(leg, states[str(leg.cut)]) for leg in case.legs if str(leg.cut) in states}
     return {**found, **({"legs": legs} if legs else {})}
 
@@ -205,35 +224,90 @@ def record_leg(leg: Any, state: Json) -> Json:
     return {"cut": leg.cut, "spec": leg.spec, **found, **({"wrong": leg.wrong} if leg.wrong else {})}
 
 
-def read_on(spec: Json, steps: int, state: Json, ranks: int, threads: int = 0) -> list[Any]:
-    """Return the steps that ranks read from a state on, each as the items that one rank would get."""
+def list_topologies(spec: Json) -> list[tuple[int, int]]:
+    """Return the numbers of ranks and of threads on which runs of a spec can resume, and are compared."""
+    if "loader" in spec:
+        return []
+    elastic = spec.get("elastic", {"ranks": 1, "workers": 1})
+    ranks = [ranks for ranks in range(1, elastic["ranks"] + 1) if elastic["ranks"] % ranks == 0]
+    batch = spec.get("batch") or {}
+    if batch.get("collate") is not None and not gives_parts(spec):
+        ranks = ranks[:1]  # each rank pads its part for itself
+    threads = [0]
+    if not elastic["workers"] % 2 and not find_errors({**spec, "loader": {"kind": "threads", "workers": 2}}):
+        threads.append(2)
+    return list(itertools.product(ranks, threads))
+
+
+def compare_resumed(written: Json) -> str:
+    """Return where runs on other topologies, from each state, differ from it; empty if nowhere."""
+    states = {"0": None, **written.get("states", {})}
+    for cut, state in states.items():
+        after = written.get("resumed", {}).get(cut, {})
+        if "error" in after:
+            continue
+        expected = after.get("steps", written["steps"][int(cut) :])
+        later = [[step - int(cut), *call] for step, *call in written.get("calls", ()) if step >= int(cut)]
+        for ranks, threads in list_topologies(written["spec"]):
+            if state is None and (ranks, threads) == (1, 0):
+                continue
+            found = read_on(written["spec"], len(expected), state, later, ranks, threads)
+            if found != expected:
+                at = next(
+                    n for n, pair in enumerate(itertools.zip_longest(found, expected)) if pair[0] != pair[1]
+                )
+                where = f"after {cut}, with {ranks} ranks and {threads} threads"
+                return f"{where}: {found[at : at + 1]} is not {expected[at : at + 1]}"
+    return ""
+
+
+def read_on(
+    spec: Json, steps: int, state: Json | None, calls: Sequence[Sequence[Any]], ranks: int, threads: int
+) -> list[Any]:
+    """Return the steps that ranks read, from a state on or the start, each as the items of one rank."""
     import wdspec
 
-    spec = json.loads(json.dumps(spec))
     if threads:
-        spec["loader"] = {**spec.get("loader", {}), "kind": "threads", "workers": threads}
+        spec = {**spec, "loader": {"kind": "threads", "workers": threads}}
     with quiet(), contextlib.ExitStack() as stack:
         loaders = []
         for rank in range(ranks):
-            loader = wdspec.loader(spec, num_workers=threads, rank=rank, world_size=ranks)
+            loader = wdspec.loader(plain_json(spec), num_workers=threads, rank=rank, world_size=ranks)
             stack.enter_context(loader)
-            loader.load_state_dict(json.loads(json.dumps(state)))
+            if state is not None:
+                loader.load_state_dict(plain_json(state))
             loaders.append(loader)
         found: list[Any] = []
-        empty, per_step = 0, state["items"]
+        empty = 0
+
+        def call() -> bool:
+            now = [each for each in calls if each[0] == len(found)]
+            for loader, (_, name, arguments, keywords) in itertools.product(loaders, now):
+                getattr(loader, name)(*arguments, **keywords)
+            return any(name == "skip_steps" for _, name, *_ in now)
+
+        call()
         while len(found) < steps and empty < 2:
             before = len(found)
             for parts in zip(*(_steps_of(loader) for loader in loaders), strict=True):
                 items = [item for part in parts for item in part]
-                if len(items) != per_step:
+                if len(items) > 1 and not gives_parts(spec):
                     items = [_join(items)]
                 found.append([item_record(item) for item in items])
-                if len(found) == steps:
+                if len(found) == steps or call():
                     break
             empty = empty + 1 if len(found) == before else 0
             if loaders[0].stream.run.plan.finite is not None:
                 break
-    return json.loads(json.dumps(found))
+    return plain_json(found)
+
+
+def gives_parts(spec: Json) -> bool:
+    """Whether a rank gets one item for each of its canonical ranks."""
+    batch = spec.get("batch")
+    return (
+        batch is None or bool(batch.keys() & {"cost", "pack", "group_by"}) or batch.get("accumulate", False)
+    )
 
 
 def _steps_of(loader: Any) -> Iterator[list[Any]]:
@@ -286,18 +360,156 @@ def data_folder() -> Iterator[Path]:
             os.chdir(before)
 
 
+def model_of(case: Any, leg: Any = None, step: int = 0) -> Any:
+    """Return the reference model of a case; with a leg, of the run that resumes with it at a step."""
+    from oracle.model import Model, replay
+
+    made = [call for call in case.calls if leg is None or call[0] < leg.cut]
+    skipped = skipped_steps(case.spec)
+    for _, name, arguments, _ in made:
+        if name == "skip_steps":
+            skipped |= set(range(arguments[0], arguments[1] + 1))
+    given = [step for step in range(200) if step not in skipped]
+    starts = {call[0]: given[call[0] - 1] + 1 if call[0] else 0 for call in made}
+    live = [
+        (starts[at], arguments[0], keywords.get("after", 0))
+        for at, name, arguments, keywords in made
+        if name == "set_shares"
+    ]
+    skips = [(starts[at], *arguments) for at, name, arguments, _ in made if name == "skip_steps"]
+    if leg is None:
+        return Model(case.spec, live=live, skips=skips)
+    return replay([(case.spec, 0), (leg.spec, step)], live=live, skips=skips, is_older=True)
+
+
+def skipped_steps(spec: Json) -> set[int]:
+    """Return the steps that a spec skips."""
+    import wdspec
+
+    return {step for each in wdspec.load(spec).skip for step in range(each.first, each.last + 1)}
+
+
+def model_steps(model: Any, steps: int, first: int = 0) -> list[Any]:
+    """Return what the reference model gives, as it is recorded."""
+    found: list[Any] = []
+    end = model.epoch if model.spec.is_pass else first + steps + 100
+    with quiet():
+        for step in range(first, end):
+            items = model.items(step)
+            if items:
+                found.append([item_record(item) for item in items])
+            if len(found) == steps:
+                break
+    return plain_json(found)
+
+
+def model_lengths(case: Any, ends: Sequence[int]) -> list[int]:
+    """Return the `len` that the reference model gives before each epoch; `ends` are the steps read after each."""
+    model, skipped = model_of(case), skipped_steps(case.spec)
+    given = [step for step in range(200) if step not in skipped]
+    step, found = 0, []
+    for before, done in itertools.pairwise([0, *ends]):
+        found.append(model.length(step))
+        if done > before:
+            step = given[done - 1] + 1
+        elif model.end() is None or step < model.end():
+            step = (step // model.epoch + 1) * model.epoch
+    return found
+
+
+def fill_right(cases: Sequence[Any], records: dict[str, Json]) -> None:
+    """Fill in what the reference model gives where results are wrong; remove the mark of those that it confirms."""
+    for case in cases:
+        written = records[case.name]
+        _fill(written, lambda case=case: model_steps(model_of(case), STEPS))
+        if written.get("wrong") == "11":
+            written["right_len"] = model_lengths(case, written["ends"])
+        for leg in case.legs:
+            if leg.name in written.get("legs", {}):
+                step = written["states"][str(leg.cut)]["batch"]
+                _fill(
+                    written["legs"][leg.name],
+                    lambda case=case, leg=leg, step=step: model_steps(model_of(case, leg, step), MORE, step),
+                )
+
+
+def _fill(written: Json, compute: Any) -> None:
+    if "wrong" not in written or "right" in written:
+        return
+    try:
+        right = compute()
+    except Exception as error:
+        print(f"the model: {describe_error(error)}")
+        return
+    if right != written.get("steps"):
+        written["right"] = right
+    elif written["wrong"] != "11":  # which is about lengths
+        del written["wrong"]
+
+
 def main(arguments: Sequence[str]) -> None:
-    """Write the records: of all cases, or with `--new` only of those that have none."""
+    """Write the records of all cases, or update them."""
     from oracle.cases import CASES
 
     old = load_records()
-    kept = old if "--new" in arguments else {}
     with data_folder():
-        records = {
-            case.name: kept.get(case.name) or json.loads(json.dumps(record_case(case))) for case in CASES
-        }
+        if "--model" in arguments:
+            records = old
+            fill_right(CASES, records)
+        elif "--order" in arguments:
+            reason = arguments[arguments.index("--order") + 1]
+            records = {case.name: _reorder(case, old[case.name], reason) for case in CASES}
+        else:
+            records = {case.name: _renew(case, old.get(case.name), "--new" in arguments) for case in CASES}
     save_records(records)
     print(f"{len(records)} cases, {FILE.stat().st_size:,} bytes")
+
+
+def _reorder(case: Any, old: Json, reason: str) -> Json:
+    """Return the record of a case after a change of the order; its states stay those of the older order."""
+    if not gives_parts(old["spec"]) or "refused" in old:
+        return old
+    seen = observe(case.spec, calls=case.calls, cuts=CUTS)
+    seen.pop("states", None)
+    names = ("steps", "len", "ends", "returned", "error")
+    found: Json = plain_json({**{name: value for name, value in old.items() if name not in names}, **seen})
+    states = old.get("states", {})
+    resumed = {cut: record_resumed(case, old, cut) for cut in states}
+    resumed = {cut: each for cut, each in resumed.items() if each["steps"] != found["steps"][int(cut) :]}
+    legs = {
+        leg.name: plain_json(record_leg(leg, states[str(leg.cut)]))
+        for leg in case.legs
+        if leg.name in old.get("legs", {})
+    }
+    for name, leg in legs.items():
+        right = old["legs"][name].get("right")
+        if right is not None and leg["steps"] == old["legs"][name]["steps"]:
+            leg["right"] = right
+    found |= {"legs": legs} if legs else {}
+    if found == old:
+        return old
+    found |= {"order": reason, **({"resumed": plain_json(resumed)} if resumed else {})}
+    if "wrong" in found and found["steps"] != old["steps"]:
+        found.pop("right", None)
+    fill_right([case], {case.name: found})
+    print(case.name)
+    return found
+
+
+def record_resumed(case: Any, written: Json, cut: str) -> Json:
+    """Return what a run gives that resumes from a state that was made by an older order."""
+    later = [[step - int(cut), *call] for step, *call in case.calls if step >= int(cut)]
+    found = observe(case.spec, STEPS - int(cut), calls=later, state=written["states"][cut])
+    return {name: found[name] for name in ("steps", "error") if name in found}
+
+
+def _renew(case: Any, old: Json | None, is_kept: bool) -> Json:
+    if old is not None and old["spec"] == case.spec and is_kept:
+        return old
+    found: Json = plain_json(record_case(case))
+    if old is not None and old["spec"] == case.spec and "states" in old:
+        found |= {"states": old["states"], "made_at": old["made_at"]}
+    return found
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""The samples of one source: parts merged by key, the selection, values of expressions, and the steps to a sample."""
+"""The samples of one source: parts that are merged by key, the selection, values of expressions, and the steps."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
-import importlib
 import io
 import json
 import lzma
@@ -20,11 +19,12 @@ from unittest import mock
 from zlib import crc32
 
 import numpy as np
+import torch
 
 import wdspec
 from oracle.files import Damage, format_of, list_shards, read_lookup, read_shard
 from wdspec.planning.keys import GOLDEN, MASK, key64, random64
-from wdspec.spec.language.expressions import MISSING, parse_expression
+from wdspec.spec.language.expressions import MISSING, PathBeforeMap, parse_expression
 
 
 class RunError(Exception):
@@ -70,10 +70,10 @@ class SourceReader:
         self._keys = _read_keys(source.only_keys, source.base)
         self._exclude = _read_keys(source.exclude, source.base)
         self._own: dict[int, list[Any]] = {}
-        self._merged: dict[int, list[Any]] = {}
+        self._parts: dict[int, list[Any]] = {}
         self._kept: dict[tuple[int, bool, bool], bool] = {}
         self._arranged: dict[Any, Any] = {}
-        self._measured: dict[int, Any] = {}
+        self._values: dict[int, Any] = {}
         self._find_needed()
 
     def _find_needed(self):
@@ -85,7 +85,8 @@ class SourceReader:
         self._early, self._late = ([], required) if may_be_added else (required, [])
         self._only = None
         delivered = spec.to_tuple or spec.fields
-        if delivered and not may_be_added and source.select is None and source.expect is None:
+        checks = source.expect is not None and source.expect.fields
+        if delivered and not may_be_added and source.select is None and not checks:
             measured = [*spec.measured_fields, *source.selecting_fields(spec.costs)]
             self._only = {name for entry in [*delivered, *measured] for name in entry.split(";")}
 
@@ -115,13 +116,13 @@ class SourceReader:
 
     def parts(self, shard):
         """Return a `Part` or a `Damage` for each entry of a shard; what damage ends comes last."""
-        if shard not in self._merged:
-            self._merged[shard] = self._merge(shard)
-        return self._merged[shard]
+        if shard not in self._parts:
+            self._parts[shard] = self._merge(shard)
+        return self._parts[shard]
 
     def _merge(self, shard):
         name, _ = self.shards[shard]
-        merged: list[Any] = []
+        parts: list[Any] = []
         partners = []
         for join, shards in zip(self.source.join, self._partners, strict=True):
             partner_name, path = shards[shard]
@@ -134,10 +135,10 @@ class SourceReader:
         is_over = False
         for raw in self.own(shard):
             if isinstance(raw, Damage):
-                merged.append(raw)
+                parts.append(raw)
                 continue
             if is_over:
-                merged.append(Damage(raw.key))
+                parts.append(Damage(raw.key))
                 continue
             part = Part(raw.key, name, dict(raw.files))
             try:
@@ -148,12 +149,12 @@ class SourceReader:
                         self._look_up(part, lookup, table)
             except _FatalError:
                 is_over = True
-                merged.append(Damage(raw.key))
+                parts.append(Damage(raw.key))
             except SampleError:
-                merged.append(Damage(raw.key))
+                parts.append(Damage(raw.key))
             else:
-                merged.append(part)
-        return merged
+                parts.append(part)
+        return parts
 
     def _join(self, part, partner):
         other, join = partner.find(part.key), partner.join
@@ -250,7 +251,10 @@ class SourceReader:
                 if text is not None and not is_in_subset(text, source.subset.part, source.subset.seed):
                     return False
             if source.where is not None and by_value:
-                return bool(self._evaluate(part, [source.where], in_selection=True, absent=(True,))[0])
+                found = self._evaluate(part, [source.where], in_selection=True, absent=(True,))[0]
+                if isinstance(found, np.ndarray):
+                    raise SampleError("decode", "`where` is an array")
+                return bool(found)
         except SampleError as error:
             self.skip_or_raise(error)
             return False
@@ -350,15 +354,41 @@ class SourceReader:
             fields = {name: file for name, file in fields.items() if name in needed}
         return fields
 
-    def _evaluate(self, part, texts, *, in_selection=False, absent, named=True):
-        """Return the values of expressions over a raw sample; `absent` if `missing: skip` leaves the sample out."""
+    @property
+    def measures_after_map(self):
+        """Whether an expression of `batch` reads a field that `map` sets, outside of `before_map(…)`."""
+        texts = [text for text in _measures(self.spec.batch) if text is not None]
+        paths = {path for text in texts for path in parse_expression(text, self.spec.costs).paths}
+        return any(self._is_after_map(path) for path in paths)
+
+    def _is_after_map(self, path):
+        own = {name for call in self.source.map for name in _sets(call)} - set(self.source.tags)
+        later = {name for call in self.spec.map for name in _sets(call)}
+        return path[0] in own | later and not isinstance(path, PathBeforeMap)
+
+    def _evaluate(self, part, texts, *, in_selection=False, absent, named=True, sample=None):
+        """Return the values of expressions over a raw sample; `absent` if `missing: skip` leaves the sample out.
+
+        Args:
+            sample: the finished sample, from which fields are read that `map` sets.
+        """
         fields = self.arrange(part, in_selection)
         if fields is None:
             return absent
         values = []
         for text in texts:
             expression = parse_expression(text, self.spec.costs if named else {})
-            read = [self._value(part, fields, path, path in expression.optional) for path in expression.paths]
+            read = []
+            for path in expression.paths:
+                optional = path in expression.optional
+                if sample is None or not self._is_after_map(path):
+                    read.append(self._value(part, fields, path, optional))
+                elif path[0] in sample:
+                    read.append(_walk(sample[path[0]], path[1:], optional))
+                elif optional:
+                    read.append(MISSING)
+                else:
+                    raise SampleError("decode", f"{part.key} has no `{path[0]}` after `map`")
             try:
                 values.append(expression.evaluate(*read))
             except Exception as error:
@@ -385,7 +415,7 @@ class SourceReader:
             return {"width": width, "height": height, "pixels": width * height, "aspect": width / height}[
                 rest[0]
             ]
-        if rest == ("length",) and ending == "npy" and isinstance(data, bytes):
+        if ending == "npy" and rest == ("length",) and isinstance(data, bytes):
             return _npy_length(data)
         if rest in (("seconds",), ("bucket",)):
             raise NotImplementedError(f"`{rest[0]}` in an expression")
@@ -435,15 +465,18 @@ class SourceReader:
         Args:
             sample: the sample itself, if it was decoded for the cost.
         """
-        if id(part) not in self._measured:
-            self._measured[id(part)] = self._evaluate(part, _measures_of(batch), absent=None)
-        found = self._measured[id(part)]
+        if sample is not None:
+            found = self._evaluate(part, _texts_of(batch), absent=None, sample=sample)
+        else:
+            if id(part) not in self._values:
+                self._values[id(part)] = self._evaluate(part, _texts_of(batch), absent=None)
+            found = self._values[id(part)]
         return None if found is None else self._weigh(found, batch, sample)
 
     def measure_finished(self, sample, batch):
         """Return the same of a sample that a stage has yielded, whose values are read as they are."""
         values = []
-        for text in _measures_of(batch):
+        for text in _texts_of(batch):
             expression = parse_expression(text, self.spec.costs)
             read = []
             for path in expression.paths:
@@ -497,8 +530,8 @@ class SourceReader:
         for name, stored in fields.items():
             suffix = part.suffixes.get(stored, stored)
             sample[name] = None if stored is None else self._decode(name, suffix, part.files[stored])
-        if self.source.expect is not None or self.source.scale is not None:
-            raise NotImplementedError("`expect` and `scale`")
+        if self.source.scale is not None:
+            raise NotImplementedError("`scale`")
         source, spec = self.source, self.spec
         number = random64(number_key, ordinal)
         with lend_generators(number ^ _GLOBALS), provide_sample_rng(number, part.url):
@@ -508,11 +541,20 @@ class SourceReader:
                 for call in source.map:
                     sample = self._call(call, sample)
                 sample = {**sample, **deepcopy(source.tags)}
+                self._check_expectations(sample)
                 for call in spec.map:
                     sample = self._call(call, sample)
+            except SampleError:
+                raise
             except Exception as error:
                 raise SampleError("map", str(error)) from error
         return self._project(sample)
+
+    def _check_expectations(self, sample):
+        expected = {} if self.source.expect is None else self.source.expect.fields
+        for name, each in expected.items():
+            if name not in sample or not _is_as_expected(sample[name], each):
+                raise SampleError("decode", f"`{name}` of {sample['__key__']} is not as `expect` says")
 
     def _call(self, call, sample):
         function = build_function(call, self.spec.folder)
@@ -548,13 +590,24 @@ class SourceReader:
         return kept
 
 
-def _measures_of(batch):
-    """Return the expressions of a batch: cost, limits, weight and group."""
-    text = batch.cost
-    if text is None:
-        text = "1" if batch.pack is None else f"fields[{batch.pack.fields[0]!r}].length"
-    cost = "1" if batch.is_by_function else text
-    return [cost, *batch.limits, batch.balance or "0", batch.group_by or "none"]
+def _sets(call):
+    return [call.field] if call.field is not None else call.sets or ()
+
+
+def _measures(batch):
+    """The expressions of `cost`, `limits`, `balance` and `group_by`; None where there is none."""
+    cost = batch.cost
+    if batch.is_by_function:
+        cost = None
+    elif cost is None and batch.pack is not None:
+        cost = f"fields[{batch.pack.fields[0]!r}].length"
+    return [cost, *batch.limits, batch.balance, batch.group_by]
+
+
+def _texts_of(batch):
+    """The expressions of a batch, with constants in place of those that it lacks."""
+    cost, *limits, balance, group_by = _measures(batch)
+    return [cost or "1", *limits, balance or "0", group_by or "none"]
 
 
 class _FatalError(SampleError):
@@ -657,16 +710,40 @@ def _image_size(data):
 
 
 def _npy_length(data):
-    """Return the length of the first axis, which the header says, even if numbers are missing."""
     file = io.BytesIO(data)
     try:
-        version = np.lib.format.read_magic(file)
-        read = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        return read(file)[0][0]
-    except (ValueError, IndexError) as error:
+        np.lib.format.read_magic(file)
+        return np.lib.format.read_array_header_1_0(file)[0][0]
+    except ValueError as error:
         raise SampleError("decode", str(error)) from error
+
+
+def _is_as_expected(value, expected):
+    kinds = {"int": int, "float": float, "bool": bool, "str": str, "bytes": bytes, "dict": dict, "list": list}
+    if expected.type is not None:
+        kind = str(value.dtype).removeprefix("torch.") if hasattr(value, "dtype") else None
+        is_plain = isinstance(value, kinds.get(expected.type, ())) and (
+            expected.type == "bool"
+        ) >= isinstance(value, bool)
+        if kind != expected.type and not is_plain:
+            return False
+    if expected.shape is not None:
+        shape = getattr(value, "shape", None)
+        if shape is None or len(shape) != len(expected.shape):
+            return False
+        if not all(bounds.hold(side) for bounds, side in zip(expected.shape, shape, strict=True)):
+            return False
+    if expected.length is not None and not (hasattr(value, "__len__") and expected.length.hold(len(value))):
+        return False
+    if expected.classes is not None:
+        allowed = range(expected.classes) if isinstance(expected.classes, int) else expected.classes
+        if isinstance(value, bool) or not isinstance(value, (int, str)) or value not in allowed:
+            return False
+    if expected.range is not None:
+        if isinstance(value, (str, bytes)) or not np.size(value):
+            return not isinstance(value, (str, bytes))
+        return expected.range.hold(float(np.min(value))) and expected.range.hold(float(np.max(value)))
+    return True
 
 
 def _takes(name, ending):
@@ -743,8 +820,7 @@ def provide_sample_rng(number, url):
 def lend_generators(number):
     """Seed the global generators of torch, numpy and `random` with a 64-bit number, and restore them at the end."""
     saved = random.getstate(), np.random.get_bit_generator(), np.random.get_state(legacy=False)
-    torch = importlib.import_module("torch")
-    before = torch.get_rng_state()
+    before = torch.default_generator.get_state()
     seed_generators(number)
     try:
         yield
@@ -752,12 +828,11 @@ def lend_generators(number):
         random.setstate(saved[0])
         np.random.set_bit_generator(saved[1])
         np.random.set_state(saved[2])
-        torch.set_rng_state(before)
+        torch.default_generator.set_state(before)
 
 
 def seed_generators(number):
     """Seed the global generators (docs/transforms.md)."""
-    torch = importlib.import_module("torch")
     torch.default_generator.manual_seed(number)
     bits = np.random.SFC64(0)
     words = np.array([number, random64(number, 1), number ^ GOLDEN, 1], np.uint64)

@@ -383,6 +383,17 @@ class Batch(values.Model):
         return self.pack is not None and (by_length or self.pack.method == "concatenate")
 
     @property
+    def expressions(self) -> tuple[str, ...]:
+        """The expressions by which samples are measured; the cost comes first, unless a function says it.
+
+        By default, the cost is the length of the first packed field.
+        """
+        cost = None if self.is_by_function else self.cost
+        if self.cost is None and self.pack is not None:
+            cost = f"fields[{self.pack.fields[0]!r}].length"
+        return tuple(text for text in (cost, *self.limits, self.balance, self.group_by) if text is not None)
+
+    @property
     def is_by_function(self) -> bool:
         """Whether a user function of the decoded sample says what it costs."""
         return self.cost is not None and values.is_callable_name(self.cost)

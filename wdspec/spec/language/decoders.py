@@ -419,6 +419,12 @@ def choose_decoder(names: Sequence[str], fields: Mapping[str, str], name: str, s
     return (first_taking(names, last) if names else None) or default
 
 
+def makes_media(decoder: str | None) -> bool:
+    """Whether a decoder makes pixels, frames or sound."""
+    row = BY_NAME.get(split_decoder(decoder or "")[0])
+    return row is not None and (row.image is not None or row in MEDIA)
+
+
 def is_in_header(suffix: str, rest: Sequence[str | int]) -> bool:
     """Whether the header of a file says what an expression reads of it, so that its decoder does not matter.
 

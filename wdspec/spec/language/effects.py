@@ -41,6 +41,8 @@ AffectsOrder = Annotated[T, Affects("order")]
 AffectsSamples = Annotated[T, Affects("samples")]
 AsksForFields = Annotated[T, Affects("samples", order_if_skipping=True)]
 AffectsNeither = Annotated[T, Affects("neither")]
+FOR_DIGEST = {"for": "digest"}
+"""The context in which models leave out keys that do not count in digests of what they do to samples."""
 
 
 class Drops(NamedTuple):
@@ -56,6 +58,9 @@ class Drops(NamedTuple):
 
 class NotInAPass(NamedTuple):
     """That a key of the top level cannot be combined with `epoch: pass`; a mark in the annotation of its field."""
+
+    why: str
+    """The reason."""
 
 
 class DeclaredKey(NamedTuple):
@@ -146,7 +151,7 @@ def stated_values(holder: BaseModel, effect: str, covered: frozenset[str]) -> di
 def plain_value(value: Any) -> Any:
     """Convert a value of a model to plain JSON values."""
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
+        return value.model_dump(mode="json", context=FOR_DIGEST)
     if isinstance(value, dict):
         return {key: plain_value(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

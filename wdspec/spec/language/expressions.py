@@ -9,6 +9,7 @@ expression can neither call nor reach anything else:
     and   or   not
     min max ceil floor abs                          functions
     default(image.width, 0)                         another value where the sample lacks the field, or it is null
+    before_map(txt.length)                          an expression over the values that fields have before `map`
 
 An expression is compiled once, to a Python function of the values it reads.
 """
@@ -18,10 +19,10 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from wdspec.base.errors import did_you_mean
 
@@ -35,11 +36,28 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "abs": abs,
 }
 _ONE_ARGUMENT = frozenset({"ceil", "floor", "abs"})
+BEFORE_MAP = "before_map"
+"""The form in which fields have the values before `map`."""
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.USub, ast.UAdd, ast.Not, ast.And, ast.Or)
 _COMPARISONS = (ast.Lt, ast.LtE, ast.Eq, ast.NotEq, ast.GtE, ast.Gt, ast.In, ast.NotIn)
 _WORDS = {"true": True, "false": False, "none": None}
 Path = tuple[str | int, ...]
 """The name of a field, then the way into it: `("json", "scores", 0)`, `("image", "width")`."""
+
+
+class PathBeforeMap(tuple[str | int, ...]):
+    """A path within `before_map(…)`: another one than the same path elsewhere in the expression."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PathBeforeMap) and tuple.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((BEFORE_MAP, *self))
 
 
 class ExpressionError(ValueError):
@@ -130,6 +148,7 @@ class _Reader:
         """For each `default` around the node, what it has read so far."""
         self._open: tuple[str, ...] = ()
         """The named expressions around the node."""
+        self._is_before_map = False
         self.paths: dict[Path, str] = {}
         self.required: set[Path] = set()
 
@@ -146,13 +165,13 @@ class _Reader:
             raise ExpressionError("cannot be read") from None
         outer, self._open = self._open, around
         try:
-            return self._node(tree.body)
+            return self.read_node(tree.body)
         except RecursionError:
             raise ExpressionError("is nested too deeply") from None
         finally:
             self._open = outer
 
-    def _node(self, node: ast.expr) -> str:
+    def read_node(self, node: ast.expr) -> str:
         match node:
             case ast.Constant(value=int() | float() | str() | None as value) if value not in (
                 math.inf,
@@ -164,20 +183,22 @@ class _Reader:
             case ast.BinOp(op=ast.Div(), right=ast.Constant(value=0)):
                 self._refuse(node, "divides by zero")
             case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _OPERATORS):
-                return f"({self._node(left)} {_sign(op)} {self._node(right)})"
+                return f"({self.read_node(left)} {_sign(op)} {self.read_node(right)})"
             case ast.UnaryOp(op=op, operand=operand) if isinstance(op, _OPERATORS):
-                return f"({_sign(op)} {self._node(operand)})"
+                return f"({_sign(op)} {self.read_node(operand)})"
             case ast.BoolOp(op=op, values=values):
-                return f"({f' {_sign(op)} '.join(map(self._node, values))})"
+                return f"({f' {_sign(op)} '.join(map(self.read_node, values))})"
             case ast.Compare(left=left, ops=ops, comparators=others) if all(
                 isinstance(op, _COMPARISONS) for op in ops
             ):
-                rest = (f" {_sign(op)} {self._node(other)}" for op, other in zip(ops, others, strict=True))
-                return f"({self._node(left)}{''.join(rest)})"
+                rest = (
+                    f" {_sign(op)} {self.read_node(other)}" for op, other in zip(ops, others, strict=True)
+                )
+                return f"({self.read_node(left)}{''.join(rest)})"
             case ast.List(elts=elements) | ast.Tuple(elts=elements):
                 if not all(isinstance(each, (ast.Constant, ast.Name, ast.UnaryOp)) for each in elements):
                     self._refuse(node, "has a list of something else than constants")
-                return f"({''.join(f'{self._node(each)}, ' for each in elements)})"
+                return f"({''.join(f'{self.read_node(each)}, ' for each in elements)})"
             case ast.Call():
                 return self._call(node)
         return self._refuse(node, "has something that expressions do not have", f"they have {_GRAMMAR}")
@@ -186,18 +207,24 @@ class _Reader:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name == "default" and len(node.args) == 2 and not node.keywords:
             self._defaults.append(set())
-            value = self._node(node.args[0])
+            value = self.read_node(node.args[0])
             reads = sorted(self._defaults.pop())
             lacks = " or ".join(f"{each} is MISSING or {each} is None" for each in reads) or "False"
-            return f"({self._node(node.args[1])} if {lacks} else {value})"
+            return f"({self.read_node(node.args[1])} if {lacks} else {value})"
+        if name == BEFORE_MAP and len(node.args) == 1 and not node.keywords:
+            outer, self._is_before_map = self._is_before_map, True
+            try:
+                return self.read_node(node.args[0])
+            finally:
+                self._is_before_map = outer
         if name not in FUNCTIONS or node.keywords or not node.args:
-            known = [*FUNCTIONS, "default"]
+            known = [*FUNCTIONS, "default", BEFORE_MAP]
             hint = did_you_mean(name, known) or f"functions are {', '.join(known)}"
             what = f"calls `{name}`" if name and name not in known else "has a call with wrong arguments"
             self._refuse(node, what, hint)
         if (name in _ONE_ARGUMENT) != (len(node.args) == 1):
             self._refuse(node, f"calls `{name}` with {len(node.args)} arguments")
-        return f"{name}({', '.join(map(self._node, node.args))})"
+        return f"{name}({', '.join(map(self.read_node, node.args))})"
 
     def _read_path(self, node: ast.expr) -> str:
         path: list[str | int] = []
@@ -231,6 +258,8 @@ class _Reader:
                 self._refuse(node, f"`{name}` is defined by itself")
             return f"({self.read(self._named[name], (*self._open, name))})"
         whole: Path = (name, *reversed(path))
+        if self._is_before_map:
+            whole = PathBeforeMap(whole)
         argument = self.paths.setdefault(whole, f"v{len(self.paths)}")
         for reads in self._defaults:
             reads.add(argument)
@@ -240,6 +269,85 @@ class _Reader:
 
     def _refuse(self, node: ast.expr, what: str, hint: str = "") -> NoReturn:
         raise ExpressionError(what, getattr(node, "col_offset", 0), hint)
+
+
+class ScaledValue(NamedTuple):
+    """A product or quotient of a value of samples and a number."""
+
+    fields: tuple[str, ...]
+    """The fields in the value, except those within `before_map`."""
+    value: str
+    """The value as it is written: `txt.length`."""
+    product: str
+    """The product or quotient: `txt.length / 3`."""
+    before_map: str
+    """The same for the value before `map`: `before_map(txt.length) / 3`."""
+
+
+def find_scaled(text: str, named: Mapping[str, str]) -> Iterator[ScaledValue]:
+    """Yield the products of values and numbers in an expression, and the quotients; not those within others.
+
+    `ceil(value / n) * n` is none of them, as it only rounds the value up.
+
+    Args:
+        text: an expression that `parse_expression` can parse.
+        named: other expressions by name.
+    """
+    text = text.strip()
+    nodes: list[ast.AST] = [_parse(text).body]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Name) and node.id in named:
+            others = {name: other for name, other in named.items() if name != node.id}
+            yield from find_scaled(named[node.id], others)
+            continue
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, (ast.Mult, ast.Div)):
+            nodes += ast.iter_child_nodes(node)
+            continue
+        sides = [node.left, node.right]
+        numbers = [_number_of(side, named) for side in sides]
+        if numbers[0] is not None and isinstance(node.op, ast.Mult):
+            sides.reverse()
+            numbers.reverse()
+        value, number = sides[0], numbers[1]
+        if number is None:
+            nodes += sides
+            continue
+        rounded = _quotient_in_ceil(value)
+        if rounded is not None and _number_of(rounded.right, named) == number:
+            nodes.append(rounded.left)
+            continue
+        reader = _Reader(named)
+        reader.read_node(value)
+        fields = dict.fromkeys(str(path[0]) for path in reader.paths if not isinstance(path, PathBeforeMap))
+        written = ast.get_source_segment(text, value) or ""
+        product = ast.get_source_segment(text, node) or ""
+        before = f"{BEFORE_MAP}({written})"
+        rest = ast.get_source_segment(text, sides[1])
+        is_first = sides[0] is node.left
+        yield ScaledValue(
+            tuple(fields),
+            written,
+            product,
+            f"{before} {_sign(node.op)} {rest}" if is_first else f"{rest} * {before}",
+        )
+
+
+def _number_of(node: ast.expr, named: Mapping[str, str]) -> float | None:
+    """Return the number that a node is, perhaps by the name of an expression; None if it is none."""
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return value
+        case ast.Name(id=name) if name in named:
+            return _number_of(_parse(named[name].strip()).body, {})
+    return None
+
+
+def _quotient_in_ceil(node: ast.expr) -> ast.BinOp | None:
+    match node:
+        case ast.Call(func=ast.Name(id="ceil"), args=[ast.BinOp(op=ast.Div()) as quotient]):
+            return quotient
+    return None
 
 
 @lru_cache(maxsize=4096)
@@ -280,7 +388,7 @@ _TOKENS = re.compile(r'"[^"]*"|\'[^\']*\'|\w+|[=<>!&|]+')
 
 _GRAMMAR = (
     "fields (`image.width`, `json.score`), constants, `+ - * /`, comparisons, `in`, `and or not`, and the functions "
-    + ", ".join((*FUNCTIONS, "default"))
+    + ", ".join((*FUNCTIONS, "default", BEFORE_MAP))
 )
 _SIGNS: Mapping[type, str] = {
     ast.Add: "+",
@@ -310,6 +418,7 @@ def _sign(op: ast.AST) -> str:
 def describe_path(path: Sequence[str | int]) -> str:
     """Return a path as it is written."""
     first, *rest = path
-    return str(first) + "".join(
+    text = str(first) + "".join(
         f".{part}" if isinstance(part, str) and part.isidentifier() else f"[{part!r}]" for part in rest
     )
+    return f"{BEFORE_MAP}({text})" if isinstance(path, PathBeforeMap) else text

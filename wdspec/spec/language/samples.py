@@ -14,6 +14,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    SerializationInfo,
     SerializerFunctionWrapHandler,
     WithJsonSchema,
     model_serializer,
@@ -25,7 +26,7 @@ from wdspec.spec.language.advice import ADVICE, number_meant
 from wdspec.spec.language.advice import DECODERS as FOREIGN_DECODERS
 from wdspec.spec.language.decoder_options import option_values, show_option
 from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER, split_decoder
-from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, AffectsSamples
+from wdspec.spec.language.effects import FOR_DIGEST, AffectsNeither, AffectsOrder, AffectsSamples
 from wdspec.spec.problems import describe, quote
 from wdspec.urls.rewrite import NESTED, REMEDY, nested_repeat
 
@@ -282,7 +283,7 @@ Scale = Annotated[
 ]
 
 
-_KEYS = ("call", "args", "method", "with")
+_KEYS = ("call", "args", "method", "with", "sets")
 _FORMS = "write `package.module:function`, or `{call: package.module:function, args: {…}}`"
 
 
@@ -301,6 +302,11 @@ class Call(values.Model):
     given: AffectsSamples[dict[str, Any]] = Field(
         {}, alias="with", description="Keyword arguments of `method`."
     )
+    sets: AffectsNeither[values.Texts | None] = Field(
+        None,
+        description="For a function of whole samples: the fields that it adds or changes. `batch` can then measure and "
+        "pack by these fields: `sets: [input_ids, labels]`. It has an effect only on keys of `batch` that read them.",
+    )
     field: str | None = None
     """The field whose value it takes and returns; None for whole samples."""
 
@@ -309,10 +315,42 @@ class Call(values.Model):
         """Whether the keys are those of a call; if not, they are names of fields."""
         return not set(_KEYS).isdisjoint(keys)
 
+    @property
+    def set_fields(self) -> tuple[str, ...]:
+        """The fields that it is known to set."""
+        return (self.sets or ()) if self.field is None else (self.field,)
+
     @model_serializer(mode="wrap")
-    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _dump(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         # Without unset keys, so that digests of specs are the same as before these keys existed.
-        return {key: value for key, value in dump(self).items() if key in ("call", "args") or value}
+        is_digest = info.context == FOR_DIGEST
+        return {
+            key: value
+            for key, value in dump(self).items()
+            if key in ("call", "args") or (value and not (is_digest and key == "sets"))
+        }
+
+
+def fields_set_by(own: Iterable[Call], tags: Iterable[str], later: Iterable[Call]) -> frozenset[str]:
+    """The fields that `map` is known to set.
+
+    Args:
+        own: the functions of the source.
+        tags: its tags, which come after these functions.
+        later: the functions of the spec.
+    """
+    first = {name for call in own for name in call.set_fields} - set(tags)
+    return frozenset(first.union(name for call in later for name in call.set_fields))
+
+
+def functions_of(names: Iterable[str], calls: Iterable[Call]) -> list[Call]:
+    """The functions of `map` on which some fields may depend, in order.
+
+    Functions of whole samples may read and change all fields.
+    """
+    listed, measured = list(calls), set(names)
+    whole = max((at for at, call in enumerate(listed) if call.field is None), default=-1)
+    return [call for at, call in enumerate(listed) if at <= whole or call.field in measured]
 
 
 def read_calls(value: Any) -> Any:
@@ -331,6 +369,9 @@ def _read_entry(entry: Any) -> Iterator[Any]:
             for each in _entries(calls):
                 if isinstance(each, dict) and "field" in each:
                     values.refuse("E201", "unknown key `field` next to `call`", "the key above is the field")
+                if isinstance(each, dict) and each.get("sets"):
+                    hint = f"remove it: the function sets `{str(field)[:60]}`"
+                    values.refuse("E203", "`sets` is only for functions of whole samples", hint)
                 yield from ({**call, "field": str(field)} for call in _read_call(each))
     else:
         yield from _read_call(entry)
@@ -372,6 +413,9 @@ def _entries(value: Any) -> Any:
 
 
 _ARGUMENTS = {"anyOf": [{"type": "object"}, {"type": "null"}]}
+_NAMES = {
+    "anyOf": [values.TEXT_FORM, {"type": "array", "items": values.TEXT_FORM, "minItems": 1}, {"type": "null"}]
+}
 CALL_FORMS: list[dict[str, Any]] = [
     values.CALLABLE_FORM,
     {
@@ -381,6 +425,7 @@ CALL_FORMS: list[dict[str, Any]] = [
             "args": _ARGUMENTS,
             "method": values.TEXT_FORM,
             "with": _ARGUMENTS,
+            "sets": _NAMES,
         },
         "required": ["call"],
         "additionalProperties": False,

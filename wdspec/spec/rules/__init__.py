@@ -45,9 +45,9 @@ TOPICS = (
 
 
 def apply_rules(composition: Composition, problems: Problems, *, warnings: bool) -> None:
-    """Add what the rules find in a spec: errors, and warnings on request."""
+    """Add what the rules find in a spec: errors, and warnings on request or if loading a spec reports them."""
     for each in RULES:
-        is_wanted = (warnings or each.is_error) and not each.compares_splits
+        is_wanted = (warnings or each.is_error or each.warns_at_load) and not each.compares_splits
         if is_wanted and (not each.keys or not each.keys.isdisjoint(composition.keys)):
             for finding in each.check(composition):
                 problems.add(each.about.code, *finding)

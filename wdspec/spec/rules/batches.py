@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from wdspec.spec.build import Composition, SourceList
+from wdspec.spec.language.after_map import describe_held_media, describe_lost_header
 from wdspec.spec.language.batch import Batch
 from wdspec.spec.language.decoders import reads_header
-from wdspec.spec.language.expressions import ExpressionError, describe_path, parse_expression
+from wdspec.spec.language.expressions import (
+    ExpressionError,
+    PathBeforeMap,
+    describe_path,
+    find_scaled,
+    parse_expression,
+)
+from wdspec.spec.language.samples import fields_set_by
 from wdspec.spec.rules.fields import (
+    field_names,
     files_of,
     find_unknown,
     find_unmeasurable,
     find_unreadable,
+    is_media,
     known_fields,
     right_sources,
 )
@@ -337,10 +347,15 @@ def _list_expressions(composition: Composition) -> Iterator[tuple[Node, str]]:
     if "costs" not in composition.bad:
         for name, text in spec.costs.items():
             yield locate(top.entries["costs"].value, (name,)), text
+    yield from _list_expressions_of_batch(composition)
+
+
+def _list_expressions_of_batch(composition: Composition) -> Iterator[tuple[Node, str]]:
+    """The expressions of `batch`, and where they are."""
     batch = _read_batch(composition)
     if batch is None:
         return
-    node = top.entries["batch"].value
+    node = composition.top.entries["batch"].value
     for key in ("cost", "balance", "group_by"):
         text = getattr(batch, key)
         if text is not None and not (key == "cost" and batch.is_by_function):
@@ -366,6 +381,26 @@ def unreadable_expressions(composition: Composition) -> Findings:
         yield from find_unreadable(at, text, named)
 
 
+def _list_measures(composition: Composition) -> Iterator[tuple[Node, str]]:
+    """The expressions by which `batch` measures samples, with the default cost of `pack`, and where they are.
+
+    There are none if one cannot be read.
+    """
+    batch = _read_windowed_batch(composition)
+    if batch is None or any(True for _ in unreadable_expressions(composition)):
+        return
+    yield from _list_expressions_of_batch(composition)
+    if batch.pack is not None and batch.cost is None:
+        yield composition.top.entries["batch"].value.key_or_self("pack"), batch.expressions[0]
+
+
+def _fields_set(composition: Composition) -> dict[str, frozenset[str]]:
+    """The fields of each source that `map` is known to set."""
+    later = () if "map" in composition.bad else composition.spec.map
+    sources = right_sources(composition, "map", "tags")
+    return {leaf.name: fields_set_by(source.map, source.tags, later) for leaf, source in sources}
+
+
 @rule("E316", keys="cost limits balance group_by pack")
 def measured_fields(composition: Composition) -> Findings:
     """Fields in expressions and in `pack`."""
@@ -375,15 +410,104 @@ def measured_fields(composition: Composition) -> Findings:
     known = known_fields(right_sources(composition, "extensions", "rename", "map"))
     others = right_sources(composition, "extensions", "rename", "map", "tags")
     sources = right_sources(composition, "extensions", "rename", "decode", "tags")
+    set_by = _fields_set(composition)
+    wholes = [call for call in spec.map if call.field is None]
+    adder = next((call for call in wholes if not call.sets), None)
+
+    def find(at: Node, name: str, is_before: bool = False) -> Findings:
+        sets = {} if is_before else {source: name in fields for source, fields in set_by.items()}
+        here = {source: fields for source, fields in known.items() if not sets.get(source)}
+        elsewhere = [(leaf, source) for leaf, source in others if not sets.get(leaf.name)]
+        helper = None if is_before else adder
+        yield from find_unknown(at, [name], here, elsewhere, before_map=True, adder=helper)
+        if any(sets.values()) and spec.fields and not composition.bad & {"fields"}:
+            kept = [entry.split(";")[0] for entry in spec.fields]
+            if name not in kept:
+                message = f"`{name[:60]}` cannot be measured after `map`, because `fields` removes it"
+                yield Finding(at, message, "add it to `fields`")
+
     for at, text in _list_expressions(composition):
         expression = parse_expression(text, spec.costs)
         needed = [path for path in expression.paths if path not in expression.optional]
-        names = dict.fromkeys(str(path[0]) for path in needed)
-        yield from find_unknown(at, names, known, others, before_map=True)
-        yield from find_unmeasurable(at, expression, sources)
-    if batch.pack is not None and not any(call.field is None for call in spec.map):
+        for name, is_before in dict.fromkeys(
+            (str(path[0]), isinstance(path, PathBeforeMap)) for path in needed
+        ):
+            yield from find(at, name, is_before)
+        yield from find_unmeasurable(at, expression, sources, set_by)
+    if batch.pack is not None:
         at = locate(composition.top.entries["batch"].value, ("pack",))
-        yield from find_unknown(at, batch.pack.fields, known, others, before_map=True)
+        packed = batch.pack.fields
+        if wholes:  # they may add packed fields, but the cost has to be known
+            packed = packed[:1] if batch.cost is None else ()
+        for name in packed:
+            yield from find(at, name)
+
+
+@rule(
+    "E357",
+    "decoded images or sound in a window of samples",
+    "After a `stage`, or if `cost`, `limits`, `balance`, `group_by` or `pack` reads a field that `map` sets, samples "
+    "are decoded before batches are planned, and a window of decoded samples is kept in memory. Pixels, frames and "
+    "sound are too large for that. The header of a file says the size or duration only before `map`.",
+    keys="cost limits balance group_by pack",
+    bad="batch: {cost: txt.length, max_cost: 4096, collate: {txt: pad}}\nmap: {txt: 'mylib.text:encode'}\n"
+    "dataset:\n  - {shards: a.tar, extensions: jpg txt, decode: rgb8}\n",
+    good="batch: {cost: before_map(txt.length) / 3, max_cost: 4096, collate: {txt: pad}}\n"
+    "map: {txt: 'mylib.text:encode'}\ndataset:\n  - {shards: a.tar, extensions: jpg txt, decode: rgb8}\n",
+)
+def held_media(composition: Composition) -> Findings:
+    """Decoded images, sound and videos in samples that are measured after `map`, and headers that are read then."""
+    spec, bad = composition.spec, composition.bad
+    measures = list(_list_measures(composition))
+    if not measures or bad & {"map", "fields", "stage"}:
+        return
+    kept = None if spec.fields is None else {entry.split(";")[0] for entry in spec.fields}
+    is_staged = spec.stage is not None
+    for leaf, source in right_sources(composition, "extensions", "rename", "decode", "scale", "map", "tags"):
+        after, found = spec.fields_after_map(source), False
+        if not after and not is_staged:
+            continue
+        for at, text in measures if not is_staged else ():
+            for path in parse_expression(text, spec.costs).paths:
+                name, *parts = map(str, path)
+                if name not in after or isinstance(path, PathBeforeMap) or len(parts) != 1:
+                    continue
+                if any(reads_header(suffix, parts[0]) for suffix, _ in files_of(source, name)):
+                    found = True
+                    yield Finding(at, *describe_lost_header(describe_path(path), name))
+        listed = field_names(source) or (() if source.decode is None else tuple(source.decode.fields))
+        for field in () if found else listed:
+            is_kept = kept is None or field in kept
+            if is_kept and any(is_media(source, *file) for file in files_of(source, field)):
+                yield Finding(measures[0][0], *describe_held_media(field, leaf.name, is_staged))
+                break
+
+
+@rule(
+    "W357",
+    "a product of what map makes",
+    "A field that `map` sets is measured after `map`: with a tokenizer in `map`, `ids.length` is the number of tokens. "
+    "To divide it by a number is probably meant as an estimate from the text: `before_map(ids.length) / 3`.",
+    keys="cost limits balance group_by pack",
+    bad="batch: {cost: txt.length / 3, max_cost: 4096, collate: {txt: pad}}\nmap: {txt: 'mylib.text:encode'}\n"
+    "dataset:\n  - {shards: a.tar, extensions: txt}\n",
+    good="batch: {cost: txt.length, max_cost: 4096, collate: {txt: pad}}\nmap: {txt: 'mylib.text:encode'}\n"
+    "dataset:\n  - {shards: a.tar, extensions: txt}\n",
+    warns_at_load=True,
+)
+def scaled_measures(composition: Composition) -> Findings:
+    """Products and quotients of fields that `map` sets and numbers, which were estimates before."""
+    if composition.spec.stage is not None:
+        return
+    set_by = set().union(*_fields_set(composition).values())
+    for at, text in _list_measures(composition):
+        for scaled in find_scaled(text, composition.spec.costs):
+            name = next((field for field in scaled.fields if field in set_by), None)
+            if name is not None:
+                message = f"`{scaled.product}` is measured after `map`, which sets `{name[:60]}`"
+                hint = f"write `{scaled.before_map}` for an estimate from the value before `map`"
+                yield Finding(at, message, f"{hint}, or `{scaled.value}` for what `map` makes")
+                break
 
 
 @rule("E206", keys=KEYS)
@@ -571,6 +695,11 @@ def counted_samples(composition: Composition) -> Findings:
             f"measure another field than `{measured[0]}`, or one that a function of `map` or the stage adds"
         )
         found.append(("stage", "a `stage` that decodes what they measure by its header", hint))
+    measured_paths = (
+        path for _, text in _list_measures(composition) for path in parse_expression(text, spec.costs).paths
+    )
+    if spec.stage is not None and any(isinstance(path, PathBeforeMap) for path in measured_paths):
+        found.append(("stage", "a `stage` if they read values before `map`", "remove `before_map(…)`"))
     if spec.mix.unit == "batch":
         found.append(("mix", "`unit: batch`", "remove it; `group_by: __source__` keeps sources apart"))
     for key, what, hint in found:

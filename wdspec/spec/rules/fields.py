@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import NamedTuple
 
@@ -13,17 +13,26 @@ from wdspec.spec.build import Composition
 from wdspec.spec.language.decoders import (
     BY_NAME,
     DEFAULT_IMAGE_DECODER,
+    FORMAT_OF,
     IMAGE_FIELDS,
     RAW,
     ImageSpec,
     choose_decoder,
     first_taking,
     key_for,
+    makes_media,
     measures_of,
     split_decoder,
+    split_packing,
 )
-from wdspec.spec.language.expressions import Expression, ExpressionError, describe_path, parse_expression
-from wdspec.spec.language.samples import Decode
+from wdspec.spec.language.expressions import (
+    Expression,
+    ExpressionError,
+    PathBeforeMap,
+    describe_path,
+    parse_expression,
+)
+from wdspec.spec.language.samples import Call, Decode
 from wdspec.spec.language.values import MASK
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.rule import Finding, Findings, rule
@@ -105,6 +114,7 @@ def find_unknown(
     sources: Iterable[tuple[Draft, Source]],
     *,
     before_map: bool = False,
+    adder: Call | None = None,
 ) -> Findings:
     """Find fields that samples do not have.
 
@@ -114,9 +124,10 @@ def find_unknown(
         known: the sources whose fields are known; those of "" are what `fields` or `to_tuple` keeps.
         sources: the sources that may have other fields, of which only `rename` is known.
         before_map: whether the fields are read before `map`.
+        adder: a function of `map` that may set a field without saying so, for the hint.
     """
     listed = list(names)
-    yield from (find_absent if before_map else _find_absent_here)(at, listed, known)
+    yield from find_absent(at, listed, known, adder) if before_map else _find_absent_here(at, listed, known)
     yield from _find_renamed(at, listed, list(sources))
 
 
@@ -159,22 +170,41 @@ def _find_new_name(source: Source, name: str) -> str | None:
     return next((new for new, olds in source.rename.items() if name in olds), None)
 
 
-def find_absent(at: Node, names: Iterable[str], known: Known) -> Findings:
-    """Find fields that the samples of a source do not have before `map`."""
+def find_absent(at: Node, names: Iterable[str], known: Known, adder: Call | None = None) -> Findings:
+    """Find fields that the samples of a source do not have before `map`.
+
+    Args:
+        at, names, known, adder: as for `find_unknown`.
+    """
     for name in names:
         for source, fields in known.items():
             if name not in fields and not name.startswith("__"):
                 has = f"samples of `{source}` have {list_names(fields, 8)}"
                 hint = did_you_mean(name, fields) or f"name one of these, or write `default({name}, 0)`"
+                if adder is not None:
+                    hint = f"if `{adder.call}` adds it, write `map: [{{call: '{adder.call}', sets: {name}}}]`"
                 yield Finding(at, f"there is no field `{name[:60]}` before `map`: {has}", hint)
                 break
 
 
-def find_unmeasurable(at: Node, expression: Expression, sources: Sequence[tuple[Draft, Source]]) -> Findings:
-    """Find parts of texts, integers and images that these do not have."""
-    for name, part in dict.fromkeys(path[:2] for path in expression.paths if len(path) > 1):
+def find_unmeasurable(
+    at: Node,
+    expression: Expression,
+    sources: Sequence[tuple[Draft, Source]],
+    set_by: Mapping[str, Collection[str]] = {},
+) -> Findings:
+    """Find parts of texts, integers and images that these do not have.
+
+    Args:
+        at: the place of the expression.
+        expression: what reads the parts.
+        sources: the sources.
+        set_by: the fields of sources that are read after `map`, whose parts are not known.
+    """
+    paths = dict.fromkeys((path[:2], isinstance(path, PathBeforeMap)) for path in expression.paths)
+    for (name, part), is_before in ((ends, before) for ends, before in paths if len(ends) > 1):
         for leaf, source in sources:
-            if name in source.tags:
+            if name in source.tags or (not is_before and name in set_by.get(leaf.name, ())):
                 continue
             found = [measures_of(*file) for file in files_of(source, str(name))]
             measures = dict.fromkeys(each for known in found for each in known or ())
@@ -187,6 +217,12 @@ def find_unmeasurable(at: Node, expression: Expression, sources: Sequence[tuple[
                 )
                 yield Finding(at, f"there is no `{path}`: `{name}` of `{leaf.name}` {has}", hint)
                 break
+
+
+def is_media(source: Source, suffix: str, decoder: str | None) -> bool:
+    """Whether a file of a source is decoded to pixels, frames or sound."""
+    ending = split_packing(suffix.lower())[0].rpartition(".")[2]
+    return makes_media(decoder) or (source.scale is not None and ending in FORMAT_OF)
 
 
 def is_image(field: str) -> bool:

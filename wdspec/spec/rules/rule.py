@@ -81,6 +81,7 @@ class Rule(NamedTuple):
     """It runs only if a spec has one of these keys; empty: always."""
     is_error: bool
     compares_splits: bool
+    warns_at_load: bool = False
 
 
 RULES: list[Rule] = []
@@ -96,6 +97,7 @@ def rule(
     bad: str = "",
     good: str = "",
     compares_splits: bool = False,
+    warns_at_load: bool = False,
 ) -> Callable[[Check], Check]:
     """Make a function a rule. See `Code` for arguments that are not described here.
 
@@ -104,11 +106,12 @@ def rule(
     Args:
         keys: the rule needs at least one of these keys (`Composition.keys`) to find anything.
         compares_splits: whether it takes all splits of a file, each without an environment, in file order.
+        warns_at_load: whether loading a spec reports it too, although it is a warning.
     """
 
     def register(check: Check) -> Check:
         about = Code(code, title, explanation, bad, good)
-        made = Rule(about, check, frozenset(keys.split()), about.is_error, compares_splits)
+        made = Rule(about, check, frozenset(keys.split()), about.is_error, compares_splits, warns_at_load)
         insort(RULES, made, key=lambda each: each.about.code)
         return check
 

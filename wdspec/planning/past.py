@@ -1,0 +1,165 @@
+"""How a run finishes what it began before its spec was changed: windows, groups, and what a stage holds.
+
+    spec 0       │ spec 1     │ now
+    ─────────────┼────────────┼──────────▶ J
+          begun ─┼────────────┼──▶ finished by spec 0
+
+A state describes the order of its spec (`digest.describe_order`). The descriptions of earlier specs stay in the states
+of a run, since a window may last longer than a spec. They are enough to plan what was begun, if the sources are still
+there and are read alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from wdspec.planning.digest import differences, drops_alike, reads_alike
+from wdspec.planning.plan import Plan, SourcePlan
+from wdspec.planning.shares import LiveShares, ScheduleSegment, segment_offset
+
+
+@dataclass(frozen=True)
+class Past:
+    """A spec by which a run was read before it was changed."""
+
+    until: int
+    """J of the first step that was read by the next spec."""
+    order: str
+    """The description of its order, as JSON text."""
+
+    def plan(self, now: Plan) -> Plan:
+        """Return the plan of this spec, with the sources of the plan of now; others are not in `why_not` of it."""
+        described = json.loads(self.order)
+        sources = described["sources"]
+        shares = {name: source["share"] for name, source in sources.items()}
+        steps = {
+            int(start.removeprefix("batch ")): of_step
+            for start, of_step in described.get("schedule", {"batch 0": shares}).items()
+        }
+        has_schedule = "schedule" in described
+        segments = (
+            ScheduleSegment(
+                start,
+                tuple(Fraction(of_step.get(source.name, 0)) for source in now.sources),
+                segment_offset(now.seed, "schedule", start) if has_schedule else 0,
+            )
+            for start, of_step in steps.items()
+        )
+        return replace(
+            now,
+            sources=tuple(_source_as(source, sources.get(source.name)) for source in now.sources),
+            draw=described["mix"],
+            unit=described.get("unit", "sample"),
+            schedule=tuple(segments),
+            exhausted=(),
+        )
+
+    @staticmethod
+    def segment(plan: Plan, live: LiveShares) -> ScheduleSegment:
+        """Return the segment of shares that were set while this spec was read; it had no nested mixes.
+
+        Args:
+            plan: the plan of this spec.
+        """
+        total = sum(map(Fraction, live.shares.values()))
+        shares = tuple(Fraction(live.shares.get(source.name, 0)) / total for source in plan.sources)
+        return ScheduleSegment(live.start, shares, segment_offset(plan.seed, "shares set", live.start), live)
+
+    def selects(self) -> dict[str, str | None]:
+        """Return the function of `select` of each source."""
+        return {name: source["select"] for name, source in json.loads(self.order)["sources"].items()}
+
+
+def _source_as(source: SourcePlan, old: Mapping[str, Any] | None) -> SourcePlan:
+    """Return the plan of a source with the sizes that it had; without a share if it was not there."""
+    if old is None:
+        return replace(source, share=Fraction(0))
+    delays = replace(source.delays, size=old["shuffle"])
+    return replace(source, share=Fraction(old["share"]), delays=delays, interleave=old["interleave"])
+
+
+class Changes(NamedTuple):
+    """What differs from the plan of a run: shares that were set at run time, and specs by which it was read before."""
+
+    segments: tuple[ScheduleSegment, ...] = ()
+    """The segments of the shares that were set, ascending."""
+    past: tuple[Past, ...] = ()
+    """Earlier specs by which sections may have begun, in order."""
+
+
+_PLANNED = {"sources", "mix", "unit", "schedule"}
+"""The entries of a description from which `Past` plans."""
+_READ = "costs.read"
+"""The entry of what `cost` and other expressions read, by source."""
+
+
+_KINDS = {"stage": "stage.call", "windows": "batch.size"}
+"""Kind of section -> an entry that the descriptions of specs with it have."""
+
+
+def kinds_of_sections(order: Mapping[str, Any]) -> list[str]:
+    """Return the kinds of sections that a spec has, `stage` and `windows`, from the description of its order."""
+    return [kind for kind, entry in _KINDS.items() if entry in order]
+
+
+def name_of_section(order: Mapping[str, Any]) -> str:
+    """Return what a slot may be inside of between two batches, in words; empty in a plain mix and in a pass.
+
+    Args:
+        order: the description of the order of its spec.
+    """
+    kinds = [] if "pass" in order else kinds_of_sections(order)
+    if "stage" in kinds:
+        return "a window of what a stage yields" if "windows" in kinds else "the input of a stage"
+    if not kinds:
+        return ""
+    return "a section of groups" if "batch.group_by" in order else "a window"
+
+
+def why_not_finished(old: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Return why what was begun by one spec cannot be finished in the run of another; None if it can.
+
+    Args:
+        old, now: the descriptions of their orders.
+    """
+    if "pass" in now:
+        return "a pass is read from positions"
+    if kinds_of_sections(old) != kinds_of_sections(now):
+        return "the spec has other kinds of batches now"
+    for name in sorted((old.keys() | now.keys()) - _PLANNED - {_READ}):
+        if any(differences({name: old.get(name)}, {name: now.get(name)})):
+            return f"`{name}` has changed"
+    for name in old["sources"]:
+        if name not in now["sources"]:
+            return f"the source `{name}` is gone"
+        if not reads_alike(name, old, now):
+            return f"the source `{name}` has other shards, or is read in another order"
+        if not drops_alike(name, old, now):
+            return f"the source `{name}` leaves out other samples"
+        if old.get(_READ, {}).get(name) != now.get(_READ, {}).get(name):
+            return f"`rename`, `tags` or `decode` of the source `{name}` make other fields of those that are measured"
+    return None
+
+
+def past_as_text(past: Sequence[Past]) -> str:
+    """Earlier specs, as JSON text."""
+    return json.dumps([[each.until, json.loads(each.order)] for each in past])
+
+
+def past_from_text(text: str) -> tuple[Past, ...]:
+    """The inverse of `past_as_text`.
+
+    Raises:
+        ValueError: this is not such a text.
+    """
+    try:
+        past = tuple(Past(until, json.dumps(order)) for until, order in json.loads(text))
+    except TypeError as error:
+        raise ValueError("these are not earlier specs") from error
+    if not all(type(each.until) is int and each.until >= 0 for each in past):
+        raise ValueError("they end at no steps")
+    return past

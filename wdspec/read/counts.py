@@ -1,0 +1,157 @@
+"""What a batch has of each source: samples, what they cost, and their tokens, without padding.
+
+Tokens are counted in packed rows, in the first padded field that is a list of integers, and in samples of token files.
+Elsewhere their number is unknown (None), which is not 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from wdspec.read.rows import TableRows
+from wdspec.read.transform import Sample
+from wdspec.spec.language.values import MASK
+from wdspec.spec.spec import Source, Spec
+
+_SOURCE, _MASK = itemgetter("__source__"), itemgetter(MASK)
+TOKENS = "tokens"
+"""The field of a sample of a token file."""
+
+
+class Amount(NamedTuple):
+    """How much of a source was received. None stands for a number that is unknown."""
+
+    samples: int | None = 0
+    """Samples; one that packing has cut counts with the part that has its start."""
+    cost: float | None = 0
+    """What they cost, by `batch.cost`."""
+    tokens: int | None = 0
+    """Tokens, without padding."""
+
+    def plus(self, other: tuple[Any, Any, Any]) -> Amount:
+        """Return the sum; unknown where one of the two is."""
+        return Amount(
+            *(None if None in both else both[0] + both[1] for both in zip(self, other, strict=True))
+        )
+
+
+Amounts = dict[str, Amount]
+"""Source -> how much of it. Sources that are not there have nothing."""
+
+
+def token_fields(spec: Spec) -> dict[str, tuple[str, ...]]:
+    """Return the fields in which the tokens of each source are counted: the first of them that a sample has."""
+    batch = spec.batch
+    if batch is not None and batch.pack is not None:
+        return {source.name: batch.pack.fields[:1] for source in spec.sources}
+    collate = None if batch is None else batch.collate
+    padded = (
+        () if collate is None else tuple(name for name, how in collate.fields.items() if how.way == "pad")
+    )
+    return {source.name: (*padded, *_own_field(source)) for source in spec.sources}
+
+
+def tokens_of_samples(spec: Spec) -> dict[str, int] | None:
+    """Return how many tokens each sample of a source has, where these are the only tokens of the spec; else None."""
+    fields = token_fields(spec)
+    if not all(set(names) <= {*_own_field(each)} for each in spec.sources for names in [fields[each.name]]):
+        return None
+    of_files = [source for source in spec.sources if source.tokens is not None]
+    lengths = {source.name: source.tokens.length for source in of_files if source.tokens is not None}
+    if of_files and (spec.map or any(source.map for source in of_files)):
+        return None
+    known = {name: length for name, length in lengths.items() if length is not None}
+    return known if len(known) == len(lengths) else None
+
+
+def _own_field(source: Source) -> tuple[str, ...]:
+    """Return the field of a source that has the tokens of a token file."""
+    if source.tokens is None:
+        return ()
+    return (next((new for new, olds in source.rename.items() if TOKENS in olds), TOKENS),)
+
+
+def count_tokens(sample: Mapping[str, Any], fields: Sequence[str]) -> int | None:
+    """Return the number of elements of the first of these fields that is a list of integers; None if none is."""
+    for name in fields:
+        value = sample.get(name)
+        if isinstance(value, np.ndarray):
+            if value.ndim == 1 and value.dtype.kind in "iu":
+                return len(value)
+        elif isinstance(value, torch.Tensor):
+            if value.ndim == 1 and not value.is_floating_point():
+                return len(value)
+        elif isinstance(value, (list, tuple)) and all(type(each) is int for each in value[:1]):
+            return len(value)
+    return None
+
+
+Counts = dict[str, tuple[int, "float | None", "int | None"]]
+"""Source -> how much a batch has of it: as `Amount`, in plain tuples, which are sent faster."""
+
+
+def sum_tokens(samples: Sequence[Sample], fields: Sequence[str], is_packed: bool = False) -> int | None:
+    """Return the number of tokens of samples of one source; None if it is unknown.
+
+    Args:
+        samples: the samples.
+        fields: the fields in which they may have tokens.
+        is_packed: whether they have them in the first one, of whatever type, as rows are packed of it.
+    """
+    if not fields:
+        return None
+    total = 0
+    try:
+        if is_packed:
+            return sum([len(sample[fields[0]]) for sample in samples])
+        for sample in samples:
+            total += count_tokens(sample, fields)  # type: ignore[operator]
+    except (KeyError, TypeError):  # no such field, or no list in it
+        return None
+    return total
+
+
+class CountedSamples(list[Sample]):
+    """The samples of a batch that are already counted."""
+
+    amounts: Counts
+
+
+def count_samples(samples: Sequence[Sample], fields: Mapping[str, tuple[str, ...]]) -> Counts | None:
+    """Return how much a batch has of each source; None if a sample does not say from which source it is.
+
+    Args:
+        samples: finished samples; those with `__mask__` False are padding.
+        fields: the fields in which tokens are counted, by source (`token_fields`).
+    """
+    if isinstance(samples, CountedSamples):
+        return samples.amounts
+    if isinstance(samples, TableRows):
+        needed = {"__source__", *(name for names in fields.values() for name in names)}
+        samples = list(
+            TableRows({name: values for name, values in samples.columns.items() if name in needed})
+        )
+    try:
+        if samples and MASK in samples[0] and False in map(_MASK, samples):
+            samples = [sample for sample in samples if sample[MASK]]
+        sources = list(map(_SOURCE, samples))
+    except KeyError:
+        return None
+    is_one = bool(sources) and sources.count(sources[0]) == len(sources)  # faster than to count all
+    numbers = {sources[0]: len(sources)} if is_one else Counter(sources)
+    if not fields.keys() >= numbers.keys():
+        return None
+    counts: Counts = {}
+    for source, number in numbers.items():
+        tokens = None
+        if fields[source]:
+            own = [sample for sample in samples if sample["__source__"] == source]
+            tokens = sum_tokens(own, fields[source])
+        counts[source] = number, None, tokens
+    return counts
