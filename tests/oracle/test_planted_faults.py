@@ -54,9 +54,15 @@ FAULTS = {
     ),
     "batches of a window are ordered by another number": (
         "read/windows.py",
-        "key64(slot_key, window), turn)",
-        "key64(slot_key, turn), turn)",
+        "key64(slot_key, window), turn, name_of)",
+        "key64(slot_key, turn), turn, name_of)",
         r"",
+    ),
+    "a window that was read ahead keeps its shares": (
+        "read/windows.py",
+        "if window is not None and window.begun is not None and not self._begun.is_like(window.begun):",
+        "if False:",
+        r'"(select|cost": "oracle_functions:cost).*"live": \[\[',
     ),
     "the last shard of a pass is left out": (
         "read/lanes.py",

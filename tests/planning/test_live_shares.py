@@ -148,7 +148,10 @@ def test_numbers_of_all_types_are_shares():
     [
         ({"epoch": "pass", "dataset": [{"shards": "web-{0..9}.tar"}]}, "no effect with `epoch: pass`"),
         ({"mix": {"draw": "round_robin"}}, "no effect with `draw: round_robin`, where sources take turns"),
-        ({"dataset": [{"shards": "web-{0..9}.tar", "max_passes": 2, "samples": 9}]}, "in a spec with `max_passes`"),
+        (
+            {"dataset": [{"shards": "web-{0..9}.tar", "max_passes": 2, "samples": 9}]},
+            "in a spec with `max_passes`",
+        ),
     ],
 )
 def test_a_spec_that_does_not_draw_by_shares_is_rejected(changes, says):

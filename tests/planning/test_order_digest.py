@@ -483,7 +483,10 @@ def windowed(batch, **more):
         ({"ids": {"call": "m:C", "method": "f"}}, {"ids": {"call": "m:C", "method": "g"}}),
         ({"call": "m:f", "sets": "ids"}, {"call": "m:g", "sets": "ids"}),
         ([{"call": "m:f"}, {"ids": "m:f"}], [{"call": "m:g"}, {"ids": "m:f"}]),
-        ([{"json": "m:f"}, {"call": "m:f", "sets": "ids"}], [{"json": "m:g"}, {"call": "m:f", "sets": "ids"}]),
+        (
+            [{"json": "m:f"}, {"call": "m:f", "sets": "ids"}],
+            [{"json": "m:g"}, {"call": "m:f", "sets": "ids"}],
+        ),
         (None, {"ids": "m:f"}),
     ],
 )
@@ -508,7 +511,9 @@ def test_functions_of_map_that_decide_what_is_measured_change_the_order(name, ol
         ({"cost": "1", "max_cost": 6}, {"ids": "m:f"}, {"call": "m:g", "sets": "ids"}),
     ],
 )
-def test_functions_of_map_that_decide_no_measure_change_only_the_samples(batch, old, new, folder, monkeypatch):
+def test_functions_of_map_that_decide_no_measure_change_only_the_samples(
+    batch, old, new, folder, monkeypatch
+):
     monkeypatch.chdir(folder)
     before, after = windowed(batch, map=old), windowed(batch, map=new)
     assert before[:2] == after[:2]

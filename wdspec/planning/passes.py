@@ -19,6 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, repeat
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -27,10 +28,12 @@ from wdspec.base.errors import ShardError, UsageError
 from wdspec.planning.keys import key64
 from wdspec.planning.order import ShardOrder
 from wdspec.planning.topology import Topology
-from wdspec.planning.windows import gather_groups, plan_batches, rules_of
+from wdspec.planning.windows import find_copies, gather_groups, plan_batches, rules_of
 from wdspec.spec.language.batch import Batch
 from wdspec.spec.measurements import SampleCosts
 
+_SHARD_BITS = 36
+"""A shard of a pass has fewer than 2³⁶ samples."""
 LARGE = 4096
 MOST_PADDED = 10
 """A batch of more than `LARGE` samples per rank may have at most this many times the samples of the pass, padding
@@ -60,6 +63,8 @@ class ShardCount(NamedTuple):
     """The samples that the selection of the source keeps, if it was counted; otherwise all have positions."""
     again: KeptCount | None = None
     """Those of them that are in the part of `repeat` after the whole copies, if there is one."""
+    bits_again: bytes = b""
+    """Which samples those are, one bit for each sample of the shard, if batches are by cost."""
 
     costs: SampleCosts | None = None
     """What each sample costs; None if batches are not by cost."""
@@ -200,6 +205,12 @@ class SourceCount:
         at = 0 if kept is None else bisect_left(kept.before, position)
         return (kept.before[at - 1], *shard.marks[at - 1]) if kept is not None and at else (0, 0, 0)
 
+    def indices_again(self, turn: int) -> Sequence[int]:
+        """Return the indices of the samples in a turn's shard, for a turn in a part of a copy."""
+        bits = np.frombuffer(self._shard(turn).bits_again, np.uint8)
+        found: list[int] = np.flatnonzero(np.unpackbits(bits)).tolist()
+        return found
+
     def _shard(self, turn: int) -> ShardCount:
         place = self.place(turn)
         return self.shards[place] if place in self.shards else ShardCount(0)
@@ -280,11 +291,14 @@ class WindowedPass(Pass):
 
     ends: tuple[tuple[int, ...], ...] = ()
     """For each slot, the number of its batches up to the end of each of its windows."""
+    shards: tuple[Sequence[int], ...] = ()
+    """For each source, the number of the shard at each place, the same where shards have the same name; empty if no
+    window has copies of a sample."""
 
     @property
     def digest(self) -> int:
         """A hash of the sample counts of all shards, and of the batches of all windows."""
-        return key64(super().digest, repr(self.ends))
+        return key64(super().digest, repr(self.ends), *(["apart"] if self.shards else []))
 
     def last_batch(self, rank: int, worker: int) -> int:
         """Return the number of the last batch of slot (c, k) that has samples; -1 if none has."""
@@ -307,6 +321,49 @@ class WindowedPass(Pass):
         return slot * self.samples // slots, (slot + 1) * self.samples // slots
 
 
+class PositionNames:
+    """Says which positions of a pass are those of the same sample.
+
+    Args:
+        counts: the counts of the sources.
+        shards: for each source, the number of the shard at each place.
+    """
+
+    def __init__(self, counts: Sequence[SourceCount], shards: Sequence[Sequence[int]]) -> None:
+        self._counts, self._shards = counts, shards
+        self._turn = (-1, -1)
+        self._indices: Sequence[int] = ()
+        """The indices of the samples of this turn of a source, the last one in a part of a copy that was asked for."""
+
+    def name(self, source: int, position: int) -> int:
+        """Return a number of the sample at a position of a source, the same for its copies."""
+        count = self._counts[source]
+        turn, index = count.find(position)
+        if count.is_part(turn):
+            if self._turn != (source, turn):
+                self._turn, self._indices = (source, turn), count.indices_again(turn)
+            index = self._indices[index]
+        return self._shards[source][count.place(turn)] << _SHARD_BITS | index
+
+
+def number_shards(counts: Sequence[SourceCount], names: Sequence[Sequence[str]]) -> tuple[Sequence[int], ...]:
+    """Return for each source the number of the shard at each place, the same where shards have the same name.
+
+    Args:
+        counts: the counts of the sources.
+        names: the names of their shards, in the order of the pass.
+
+    Returns:
+        The numbers; nothing if no sample has several positions.
+    """
+    numbers: dict[str, int] = {}
+    found = tuple([numbers.setdefault(name, len(numbers)) for name in listed] for listed in names)
+    is_repeated = any(
+        count.copies > 1 or len(count.ends) > max(1, count.copies) * count.turns for count in counts
+    )
+    return found if is_repeated or len(numbers) < sum(map(len, names)) else ()
+
+
 def plan_windowed_pass(
     counts: Sequence[SourceCount],
     topology: Topology,
@@ -314,6 +371,7 @@ def plan_windowed_pass(
     window: int,
     remainder: str,
     limit: int | None,
+    shards: tuple[Sequence[int], ...] = (),
 ) -> WindowedPass:
     """Distribute samples whose costs are known over the slots.
 
@@ -321,6 +379,7 @@ def plan_windowed_pass(
         window: samples of a slot in a window.
         remainder: how to treat the steps after a slot has run dry: `pad` or `drop`.
         limit: the maximum number of samples in the pass.
+        shards: the numbers of the shards (`number_shards`).
 
     Raises:
         UsageError: there are no samples, or none is in a step that all slots have a batch for.
@@ -333,12 +392,28 @@ def plan_windowed_pass(
     costs = SampleCosts.join([part for count in counts for part in count.costs])
     bare = tuple(replace(count, costs=()) for count in counts)
     empty = WindowedPass(bare, samples, 0, topology, window)
-    ends, steps = [], []
+    ends, steps, has_copies = [], [], False
+    names = PositionNames(bare, shards)
+
+    def count(first: int, stop: int) -> int:
+        nonlocal has_copies
+        own = None
+        if shards:
+            positions = (
+                (each.source, at)
+                for each in empty.segments(first, stop)
+                for at in range(each.first, each.stop)
+            )
+            own = [names.name(source, at) for source, at in positions]
+            own = None if len(set(own)) == len(own) else own
+            has_copies = has_copies or own is not None
+        return count_batches(costs, first, stop, batch, own)
+
     for rank in range(topology.ranks):
         for worker in range(topology.workers):
             first, stop = empty.slot_range(rank, worker)
             starts = range(first, stop, window)
-            of_windows = (count_batches(costs, at, min(at + window, stop), batch) for at in starts)
+            of_windows = (count(at, min(at + window, stop)) for at in starts)
             ends.append(tuple(accumulate(of_windows)))
             total = ends[-1][-1] if ends[-1] else 0
             if remainder == "drop":
@@ -355,26 +430,31 @@ def plan_windowed_pass(
             "`drop` drops all samples of the pass, as some slot has no batch; lower `elastic` or the size of batches, "
             "or write `epoch: pass`"
         )
-    return replace(empty, batches=batches, ends=tuple(ends))
+    return replace(empty, batches=batches, ends=tuple(ends), shards=shards if has_copies else ())
 
 
-def count_batches(costs: SampleCosts, start: int, stop: int, batch: Batch) -> int:
-    """Return the number of batches of a window, the samples start..stop-1."""
+def count_batches(
+    costs: SampleCosts, start: int, stop: int, batch: Batch, names: Sequence[int] | None = None
+) -> int:
+    """Return the number of batches of a window, the samples start..stop-1, of which copies have the same name."""
     window = np.frombuffer(costs.costs)[start:stop]
     is_kept = ~np.isnan(window)
     kept = window[is_kept]
     columns = [np.frombuffer(column)[start:stop][is_kept] for column in costs.sums]
     sums = np.stack(columns, axis=1) if columns else np.zeros((len(kept), 0))
+    own = None if names is None else [names[at] for at in np.flatnonzero(is_kept).tolist()]
     if batch.group_by is None:
-        return len(plan_batches(kept, sums, batch)[1])
+        return len(plan_batches(kept, sums, batch, None if own is None else find_copies(own))[1])
     values = [
         value
         for value, has_batch in zip(costs.groups[start:stop], is_kept.tolist(), strict=True)
         if has_batch
     ]
-    entries = zip(kept.tolist(), sums.tolist(), repeat(0), values)
+    entries = zip(kept.tolist(), sums.tolist(), repeat(0), values, own or repeat(0))
     # Which group comes next changes nothing, as each fills its batches in the order of reading.
-    return sum(1 for _ in gather_groups(entries, rules_of(batch), batch.incomplete, lambda left: None))
+    name_of = None if own is None else itemgetter(4)
+    batches = gather_groups(entries, rules_of(batch), batch.incomplete, lambda left: None, name_of=name_of)
+    return sum(1 for _ in batches)
 
 
 def pass_order(seed: int, source: str, shards: int, kind: str) -> ShardOrder:

@@ -13,7 +13,14 @@ from fractions import Fraction
 from wdspec.base.errors import UsageError
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.order import Delays, ShardOrder, lanes_of, shuffle_size
-from wdspec.planning.passes import Pass, SourceCount, pass_order, plan_pass, plan_windowed_pass
+from wdspec.planning.passes import (
+    Pass,
+    SourceCount,
+    number_shards,
+    pass_order,
+    plan_pass,
+    plan_windowed_pass,
+)
 from wdspec.planning.shares import (
     Exhaustion,
     ScheduleSegment,
@@ -286,9 +293,20 @@ def _plan_pass(
     remainder = None if spec.epoch is None else spec.epoch.remainder
     assert remainder is not None, "the spec has `epoch: pass`"
     counted = tuple(counts[source.name] for source in spec.sources_by_name)
+    orders = [
+        pass_order(spec.seed, source.name, len(shards[source.name]), source.order)
+        for source in spec.sources_by_name
+    ]
     finite: Pass
     if batching.windowed and spec.batch is not None:
-        finite = plan_windowed_pass(counted, topology, spec.batch, batching.per_slot, remainder, spec.limit)
+        names = [
+            [shards[order.source][order.entry(0, turn).shard].text for turn in range(count.turns)]
+            for order, count in zip(orders, counted, strict=True)
+        ]
+        numbers = number_shards(counted, names)
+        finite = plan_windowed_pass(
+            counted, topology, spec.batch, batching.per_slot, remainder, spec.limit, numbers
+        )
     else:
         finite = plan_pass(counted, topology, batching.per_slot, remainder, spec.limit)
     total = sum(count.samples for count in counted)
@@ -297,13 +315,13 @@ def _plan_pass(
             name=source.name,
             shards=shards[source.name],
             share=Fraction(count.samples, total),
-            order=pass_order(spec.seed, source.name, len(shards[source.name]), source.order),
+            order=order,
             delays=Delays(
                 spec.seed, source.name, 1 if batching.windowed else shuffle_size(source.shuffle, Fraction(1))
             ),
             samples=count.of_a_copy,
         )
-        for source, count in zip(spec.sources_by_name, counted, strict=True)
+        for source, count, order in zip(spec.sources_by_name, counted, orders, strict=True)
     ]
     return Plan(
         seed=spec.seed,

@@ -14,17 +14,27 @@ matters, and the rest follows by induction. What is left unused is due to whole 
 
 Packing is best-fit decreasing (Johnson, 1973), which needs at most 11/9 of the optimal number of packs. With windows of
 1,000 samples, packs are 1% less full than without windows.
+
+If a window has copies of samples, it is divided into parts without copies, which all have the same mixture:
+
+    samples   a b c d a b c e a b        a and b occur three times: 3 parts
+    parts     a c | b a d c | b a e b    one after the other, and a batch may continue in the next part
+              0     1         2
+
+Sorting puts copies side by side, so batches of a whole window would have many of them. Batches that end with their part
+would be up to 12 points less full for five passes in a window of 1,000 samples, and up to 27 points for a source of 50
+samples in a mix; those that continue are up to 4 and 6 points less full where padded, and as full as before elsewhere.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 from operator import add, gt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -106,8 +116,54 @@ Piece = tuple[int, int, int]
 """(place of a sample in the window, start, stop): a part of a sample, in units of its cost."""
 
 
-def plan_batches(costs: Floats, sums: Floats, batch: Batch) -> tuple[list[Piece] | None, list[Places]]:
+class Copies(NamedTuple):
+    """Which samples of a window are copies of each other, and its parts, none of which has a sample twice."""
+
+    part_count: int
+    """The number of parts: that of the copies of some sample, while no sample has more."""
+    names: list[int]
+    """The number of each sample, which is the same for its copies."""
+    parts: npt.NDArray[np.int64]
+    """The part that each sample is in."""
+
+    def take(self, places: Places) -> Copies:
+        """Return those of the samples at some places, in the same parts."""
+        return Copies(self.part_count, [self.names[at] for at in places], self.parts[list(places)])
+
+    def split(self) -> list[npt.NDArray[np.int64]]:
+        """Return the places of the samples of each part."""
+        ends = np.cumsum(np.bincount(self.parts, minlength=self.part_count))
+        return np.split(np.argsort(self.parts, kind="stable"), ends[:-1])
+
+
+def find_copies(names: Sequence[Hashable]) -> Copies | None:
+    """Return which samples of a window have the same name, and divide it; None without copies.
+
+    The copies of the i-th different sample are in the parts i, i + 1, … mod n, so that all parts have equal numbers of
+    each source.
+    """
+    if len(set(names)) == len(names):
+        return None
+    numbers: dict[Hashable, int] = {}
+    own = [numbers.setdefault(name, len(numbers)) for name in names]
+    count = max(Counter(own).values())
+    following, parts = list(range(len(numbers))), []
+    for number in own:
+        parts.append(following[number] % count)
+        following[number] += 1
+    return Copies(count, own, np.array(parts))
+
+
+def plan_batches(
+    costs: Floats, sums: Floats, batch: Batch, copies: Copies | None = None
+) -> tuple[list[Piece] | None, list[Places]]:
     """Group the samples of a window into batches as a spec says. Only `overlong: alone` allows samples over the limits.
+
+    Args:
+        costs: the cost of each sample, above 0, shape (n,).
+        sums: the further costs of each sample, shape (n, number of limits).
+        batch: the keys of `batch`.
+        copies: the samples that occur several times, which no batch has twice.
 
     Returns:
         The pieces into which the samples are cut, None if none is cut; and the places of the samples, or else of the
@@ -117,7 +173,9 @@ def plan_batches(costs: Floats, sums: Floats, batch: Batch) -> tuple[list[Piece]
     if batch.cuts_samples and most is not None:
         pack, lengths = batch.pack, costs.astype(np.int64).tolist()
         if pack is not None and pack.method == "concatenate":
-            rows = concatenate(lengths, int(most))
+            rows = (
+                concatenate(lengths, int(most)) if copies is None else _join_parts(lengths, int(most), copies)
+            )
             stops = list(accumulate(map(len, rows), initial=0))
             return [piece for row in rows for piece in row], [range(*ends) for ends in pairwise(stops)]
         if max(lengths, default=0) > most:
@@ -126,27 +184,33 @@ def plan_batches(costs: Floats, sums: Floats, batch: Batch) -> tuple[list[Piece]
             else:
                 pieces = cut_long(lengths, int(most))
             cut = np.array([stop - start for _, start, stop in pieces], dtype=np.float64)
-            return pieces, plan_window(cut, np.zeros((len(pieces), 0)), rules)
+            of_pieces = copies and copies.take([place for place, _, _ in pieces])
+            return pieces, plan_window(cut, np.zeros((len(pieces), 0)), rules, of_pieces)
     if batch.overlong != "alone":
-        return None, plan_window(costs, sums, rules)
+        return None, plan_window(costs, sums, rules, copies)
     limits = np.array(rules.limits) * (1 + _ROUNDING)
     is_long = (costs > rules.capacity) | (sums > limits).any(axis=1)
     whole, long = np.flatnonzero(~is_long).tolist(), np.flatnonzero(is_long).tolist()
-    planned = plan_window(costs[whole], sums[whole], rules)
+    planned = plan_window(costs[whole], sums[whole], rules, copies and copies.take(whole))
     return None, [*([whole[at] for at in places] for places in planned), *([place] for place in long)]
 
 
-def plan_window(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
+def plan_window(
+    costs: Floats, sums: Floats, rules: WindowRules, copies: Copies | None = None
+) -> list[Places]:
     """Group the samples of a window into batches. Each single sample must be within the limits.
 
     Args:
         costs: the cost of each sample, above 0, shape (n,).
         sums: the further costs of each sample, shape (n, number of limits).
         rules: the limits.
+        copies: the samples that occur several times.
     """
-    if rules.in_order:
-        return _fit_in_order(costs, sums, rules)
-    return _cut_sorted(costs, sums, rules) if rules.padded else _fit_best(costs, sums, rules)
+    if not rules.in_order and not rules.padded:
+        return _fit_best(costs, sums, rules, copies)
+    if copies is not None:
+        return _fit_parts(costs, sums, rules, copies)
+    return _fit_in_order(costs, sums, rules) if rules.in_order else _cut_sorted(costs, sums, rules)
 
 
 def _cut_sorted(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
@@ -185,9 +249,15 @@ class _Open:
     """A batch that is being filled."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove all samples."""
         self.items: list[Any] = []
         self.largest = self.total = 0.0
         self.sums: Sequence[float] = ()
+        self.names: set[Hashable] = set()
+        """Those of its samples, if copies are kept apart."""
 
     def takes(self, cost: float, sums: Sequence[float], rules: WindowRules) -> bool:
         more = [a + b for a, b in zip(self.sums, sums, strict=True)] if self.sums else sums
@@ -199,7 +269,129 @@ class _Open:
         self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)] if self.sums else sums
 
 
-def _fit_best(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
+def _fit_parts(costs: Floats, sums: Floats, rules: WindowRules, copies: Copies) -> list[Places]:
+    """Fill one batch after the other, with the samples of one part after the other.
+
+    Padded batches take the largest samples of a part first, and the smallest ones of the next, so that a batch that
+    continues there has similar ones.
+    """
+    parts = copies.split()
+    if not rules.in_order:
+        for number, part in enumerate(parts):
+            ascending = costs[part] if number % 2 else -costs[part]
+            parts[number] = part[np.argsort(ascending, kind="stable")]
+    batches = _Batches(costs.tolist(), sums.tolist(), rules)
+    _fill(batches, [part.tolist() for part in parts], copies.names)
+    return [sorted(batch) for batch in batches.closed]
+
+
+def _join_parts(lengths: Sequence[int], length: int, copies: Copies) -> list[list[Piece]]:
+    """Join all samples, one part after the other, and cut the result into rows without copies."""
+    rows = _Rows(lengths, length)
+    _fill(rows, [part.tolist() for part in copies.split()], copies.names)
+    return [sorted(row) for row in rows.closed]
+
+
+def _fill(batches: _Batches | _Rows, parts: Sequence[Sequence[int]], names: Sequence[int]) -> None:
+    """Offer each batch the next samples that it does not have. Those that it leaves out are next for the one after it.
+
+    A batch that still has room at the end of a part continues in the next one, but not further: then it has all samples
+    that are there. So few samples are left out, however many copies there are.
+    """
+    left = deque[int]()
+    first = 0  # the part in which the open batch was begun
+    for number, part in enumerate(parts):
+        left.extend(part)
+        while left or batches.open:
+            first = first if batches.open else number
+            has = {names[place] for place in batches.open}
+            skipped, is_closed = [], False
+            while left and not is_closed:
+                place = left.popleft()
+                if names[place] in has:
+                    skipped.append(place)
+                    continue
+                has.add(names[place])
+                is_closed = batches.put(place)
+                if is_closed and not batches.cuts:
+                    left.appendleft(place)
+            if not is_closed and first == number < len(parts) - 1:
+                left.extend(skipped)
+                break
+            rest = [] if is_closed and batches.cuts else batches.close()
+            left.extendleft(reversed([*rest, *skipped]))
+            first = number
+
+
+class _Batches:
+    """Batches that are filled one after the other."""
+
+    cuts = False
+    """Whether the sample that ends a batch was taken."""
+
+    def __init__(self, costs: Sequence[float], sums: Sequence[Sequence[float]], rules: WindowRules) -> None:
+        self._costs, self._sums, self._rules = costs, sums, rules
+        self._batch = _Open()
+        self.closed: list[list[int]] = []
+
+    @property
+    def open(self) -> list[int]:
+        """The samples of the batch that is being filled."""
+        return self._batch.items
+
+    def put(self, place: int) -> bool:
+        """Take a sample; return whether it does not fit."""
+        cost, more = self._costs[place], self._sums[place]
+        if self.open and not self._batch.takes(cost, more, self._rules):
+            return True
+        self._batch.add(place, cost, more)
+        return False
+
+    def close(self) -> list[int]:
+        """End the batch, and return the samples that are left, as it is cut to a multiple of `size_multiple`."""
+        size, items = self._rules.whole(len(self.open)), self.open
+        self.closed.append(items[:size])
+        self._batch = _Open()
+        return items[size:]
+
+
+class _Rows:
+    """Rows that are filled one after the other; a sample that does not fit continues in the next one."""
+
+    cuts = True
+
+    def __init__(self, lengths: Sequence[int], length: int) -> None:
+        self._lengths, self._length = lengths, length
+        self._row: list[Piece] = []
+        self._room = length
+        self.closed: list[list[Piece]] = []
+
+    @property
+    def open(self) -> list[int]:
+        """The samples of the row that is being filled."""
+        return [place for place, _, _ in self._row]
+
+    def put(self, place: int) -> bool:
+        """Take a sample; return whether a row has ended."""
+        start, is_closed = 0, False
+        while start < self._lengths[place]:
+            stop = min(self._lengths[place], start + self._room)
+            self._row.append((place, start, stop))
+            self._room -= stop - start
+            start = stop
+            if not self._room:
+                is_closed = True
+                self.close()
+        return is_closed
+
+    def close(self) -> list[int]:
+        """End the row. Nothing is left of it."""
+        self.closed.append(self._row)
+        self._row, self._room = [], self._length
+        return []
+
+
+def _fit_best(costs: Floats, sums: Floats, rules: WindowRules, copies: Copies | None = None) -> list[Places]:
     count, most = len(costs), rules.max_size
     capacity, whole = min(rules.capacity, float(costs.sum()) + 1), costs.astype(np.int64)
     if (
@@ -214,12 +406,26 @@ def _fit_best(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
     limits = [limit * (1 + _ROUNDING) for limit in rules.limits]
     further = sums.tolist() if limits else []
     totals: list[list[float]] = []
-    for place in np.argsort(-costs, kind="stable").tolist():
+    has: list[set[int]] = []
+    """For each batch, its samples, if there are copies."""
+    names: Sequence[int] = () if copies is None else copies.names
+    own_parts: Sequence[int] = () if copies is None else copies.parts.tolist()
+    part = 0
+    first: list[int] = []
+    """For each batch, the part in which it was begun."""
+
+    def takes(number: int, place: int) -> bool:
+        is_there = names and names[place] in has[number]
+        return not is_there and not (limits and any(map(gt, _add(totals[number], further[place]), limits)))
+
+    order = np.argsort(-costs, kind="stable") if copies is None else np.lexsort((-costs, copies.parts))
+    for place in order.tolist():
+        if copies is not None and own_parts[place] != part:
+            part = own_parts[place]
+            room = [each for each in room if first[each % count] >= part - 1]
         cost = spent[place]
         at = bisect_left(room, cost)
-        while (
-            limits and at < len(room) and any(map(gt, _add(totals[room[at] % count], further[place]), limits))
-        ):
+        while at < len(room) and (limits or names) and not takes(room[at] % count, place):
             at += 1
         if at < len(room):
             left = room.pop(at) - cost
@@ -230,6 +436,11 @@ def _fit_best(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
             left = empty - cost + number
             batches.append([place])
             totals.append([0.0] * len(limits))
+            if names:
+                has.append(set())
+                first.append(part)
+        if names:
+            has[number].add(names[place])
         if limits:
             totals[number] = _add(totals[number], further[place])
         if most is None or len(batches[number]) < most:
@@ -307,6 +518,7 @@ def gather_groups(
     ahead: int = 0,
     key: int = 0,
     turn: int = 0,
+    name_of: Callable[[Entry], Hashable] | None = None,
 ) -> Iterator[list[Entry]]:
     """Yield batches of samples with the same value, and finally the incomplete ones.
 
@@ -324,11 +536,12 @@ def gather_groups(
         ahead: the number of samples to hold; more if they do not fill a batch.
         key: decides the choices, the same in all slots that take turns together.
         turn: the turn of the first batch.
+        name_of: returns the same for copies of a sample, which no batch has twice; None if there are no copies.
     """
     groups: dict[Hashable, _Group] = {}
     filled: dict[Hashable, _Group] = {}
     """The groups that have a full batch."""
-    most, is_by_size, held = rules.max_size, rules.max_cost == float("inf") and not rules.limits, 0
+    held = 0
 
     def choose() -> list[Entry]:
         value = min(filled, key=lambda value: filled[value].wait(turn))
@@ -346,17 +559,9 @@ def gather_groups(
             try:
                 group = groups[value]
             except KeyError:
-                group = groups[value] = _Group(key64(key, *map(str, _rank(value))))
+                group = groups[value] = _Group(key64(key, *map(str, _rank(value))), rules, name_of)
             group.weight += cost
-            if is_by_size:
-                group.items.append(entry)
-            else:
-                while group.items and not group.takes(cost, entry[1], rules):
-                    group.close(rules)
-                    filled[value] = group
-                group.add(entry, cost, entry[1])
-            if len(group.items) == most:
-                group.close(rules)
+            if group.take(entry):
                 filled[value] = group
         if filled and held >= ahead:
             batch = choose()
@@ -366,46 +571,76 @@ def gather_groups(
     while filled:
         yield choose()
         turn += 1
-    rest = [groups[value].items for value in sorted(groups, key=_rank)]
+    rest = [batch.items for value in sorted(groups, key=_rank) for batch in groups[value].open]
     if incomplete == "drop":
         drop([entry for items in rest for entry in items])
     elif incomplete == "keep":
         for items in rest:
             yield from rules.cut(items)
     else:
-        merged = _Group(0)
+        merged = _Group(0, rules, name_of)
         for entry in (entry for items in rest for entry in items):
-            while merged.items and not merged.takes(entry[0], entry[1], rules):
-                merged.close(rules)
-            merged.add(entry, entry[0], entry[1])
+            merged.take(entry)
         yield from merged.full
-        yield from rules.cut(merged.items)
+        for last in merged.open:
+            yield from rules.cut(last.items)
 
 
-class _Group(_Open):
-    """The samples of a value: full batches, and one that is being filled.
+class _Group:
+    """The samples of a value: full batches, and those that are being filled: several if there are copies.
 
     Args:
         key: decides when the value is chosen.
+        rules: the limits of batches.
+        name_of: returns the same for copies of a sample.
     """
 
-    def __init__(self, key: int) -> None:
-        super().__init__()
+    def __init__(
+        self, key: int, rules: WindowRules, name_of: Callable[[Entry], Hashable] | None = None
+    ) -> None:
+        self.open: list[_Open] = []
         self.full: deque[list[Entry]] = deque()
         self.weight = 0.0
         """What all samples of the value have cost so far."""
-        self._key = key
+        self._key, self._rules, self._name_of = key, rules, name_of
+        self._is_by_size = rules.max_cost == float("inf") and not rules.limits
         self._first = -1
         self._waits: list[float] = []
 
-    def close(self, rules: WindowRules) -> None:
-        """End the batch, cut to a multiple of `size_multiple`. The remaining samples start the next one."""
-        size = rules.whole(len(self.items))
-        self.full.append(self.items[:size])
-        rest, self.items = self.items[size:], []
-        self.largest, self.total, self.sums = 0.0, 0.0, ()
+    def take(self, entry: Entry) -> bool:
+        """Put a sample into the first batch that does not have it; return whether batches were filled."""
+        name = None if self._name_of is None else self._name_of(entry)
+        for batch in self.open:
+            if name is None or name not in batch.names:
+                break
+        else:
+            batch = _Open()
+            self.open.append(batch)
+        before = len(self.full)
+        if self._is_by_size:
+            batch.items.append(entry)
+        else:
+            while batch.items and not batch.takes(entry[0], entry[1], self._rules):
+                self._close(batch)
+            batch.add(entry, entry[0], entry[1])
+        if name is not None:
+            batch.names.add(name)
+        if len(batch.items) == self._rules.max_size:
+            self._close(batch)
+            if not batch.items:
+                self.open.remove(batch)
+        return len(self.full) > before
+
+    def _close(self, batch: _Open) -> None:
+        """End a batch, cut to a multiple of `size_multiple`. The remaining samples start the next one."""
+        size = self._rules.whole(len(batch.items))
+        self.full.append(batch.items[:size])
+        rest = batch.items[size:]
+        batch.clear()
         for entry in rest:
-            self.add(entry, entry[0], entry[1])
+            batch.add(entry, entry[0], entry[1])
+        if self._name_of is not None:
+            batch.names.update(map(self._name_of, rest))
 
     def wait(self, turn: int) -> float:
         """Return -log(u) / w of a turn."""

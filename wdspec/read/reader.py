@@ -14,7 +14,7 @@ from wdspec.base.errors import UsageError
 from wdspec.fields import memory
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.keys import key64
-from wdspec.planning.passes import WindowedPass, WindowPlace
+from wdspec.planning.passes import PositionNames, WindowedPass, WindowPlace
 from wdspec.planning.past import Changes, Past
 from wdspec.planning.plan import Batching, Plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
@@ -26,7 +26,7 @@ from wdspec.read.slot import Mixture, Slot
 from wdspec.read.source import SourceStream, StreamState, split_places
 from wdspec.read.stage import Stage
 from wdspec.read.transform import LiveSource, Sample, SourceParts, UserFunctions
-from wdspec.read.windows import Measurement, WindowPlanner, Windows
+from wdspec.read.windows import Candidate, Measurement, WindowPlanner, Windows, name_sample
 from wdspec.spec.spec import Spec
 
 SlotTable = Mapping[int, bytes]
@@ -297,6 +297,14 @@ class Reader:
         planner = self._planner
         return planner is not None and any(planner.decodes_first(source.parts) for source in self._sources)
 
+    @cached_property
+    def _position_names(self) -> tuple[PositionNames, Mapping[str, int]]:
+        """What names the positions of a pass by cost, and the numbers of its sources."""
+        finite = self.plan.finite
+        assert isinstance(finite, WindowedPass), "the plan is a pass by cost"
+        numbers = {source.name: number for number, source in enumerate(self.plan.sources)}
+        return PositionNames(finite.counts, finite.shards), numbers
+
     def _open_slot(self, rank: int, worker: int, state: bytes | None) -> Slot[Sample]:
         """Return slot (c, k), stacked up from the parts that the spec asks for."""
         plan, finite, stage, planner = self.plan, self.plan.finite, self._stage, self._planner
@@ -370,8 +378,19 @@ class Reader:
         assert planner is not None, "batches are planned from windows"
         number = plan.topology.slot(rank, worker)
         keys = key64(plan.seed, "window", number), key64(plan.seed, "groups", worker)
-        is_staged = self._stage is not None
-        return Windows(below, place, planner, keys, draws, reopen, is_staged, self._decodes_first, find)
+        is_staged, name_of = self._stage is not None, None if self._stage is not None else name_sample
+        if plan.finite is not None:
+            name_of = (
+                self._name_position if isinstance(plan.finite, WindowedPass) and plan.finite.shards else None
+            )
+        return Windows(
+            below, place, planner, keys, draws, reopen, is_staged, self._decodes_first, find, name_of
+        )
+
+    def _name_position(self, candidate: Candidate) -> int:
+        """Return a number of a sample of a pass, the same for its copies."""
+        names, numbers = self._position_names
+        return names.name(numbers[candidate[5].budget.source], candidate[6])
 
     def _row(self, worker: int) -> dict[int, Slot[Sample]]:
         """Return the slots of a canonical worker by number, one per rank, and open them if necessary."""

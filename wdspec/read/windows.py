@@ -55,6 +55,8 @@ _logged: list[float] = []
 _CHECKED = 1 << 32
 MAY_REPEAT = 1 << 40
 """Added to the check of a place: if the window is another one now, it is given again."""
+PLANNED_WHOLE = 1 << 41
+"""Added to the check of a place in a window that an older release planned, with copies of samples in its batches."""
 _NOTED = 8
 """One window of so many has the costs of its samples counted, besides the first one of each slot."""
 
@@ -82,10 +84,18 @@ A plain tuple, as each sample gets one: a named tuple takes four times as long.
 """
 COST, SUMS = itemgetter(0), itemgetter(1)
 PlannedBatch = list[Candidate]
+NameOf = Callable[[Candidate], Hashable]
+"""Returns the same for copies of a sample."""
 
 _NONE: tuple[float, ...] = ()
 _ABSENT = object()
 """Stands for the cost of a sample that `missing: skip` leaves out."""
+
+
+def name_sample(candidate: Candidate) -> Hashable:
+    """Return the name of a sample, which copies of it have, too."""
+    raw = candidate[4]
+    return raw["__url__"], raw["__key__"]
 
 
 def _keep(sample: Sample, ordinal: int) -> Sample:
@@ -285,7 +295,13 @@ class WindowPlanner:
         return decode_and_choose
 
     def batches(
-        self, samples: Iterable[Candidate], window: int, turn: int, slot_key: int, step_key: int
+        self,
+        samples: Iterable[Candidate],
+        window: int,
+        turn: int,
+        slot_key: int,
+        step_key: int,
+        name_of: NameOf | None = None,
     ) -> Iterable[PlannedBatch]:
         """Return the batches of a window, in the order in which they are given: a list if all samples are read first.
 
@@ -295,19 +311,23 @@ class WindowPlanner:
             turn: the turn of the slot at which it starts.
             slot_key: decides the order of batches, in each slot another one.
             step_key: decides which group comes at a turn, the same in all slots of a step.
+            name_of: names the samples, to keep copies apart; None to not do so.
         """
         if self.batch.group_by is not None:
-            return self._gather(samples, step_key, turn)
-        return self._plan(list(samples), key64(slot_key, window), turn)
+            return self._gather(samples, step_key, turn, name_of)
+        return self._plan(list(samples), key64(slot_key, window), turn, name_of)
 
-    def _plan(self, samples: Sequence[Candidate], key: int, turn: int) -> list[PlannedBatch]:
+    def _plan(
+        self, samples: Sequence[Candidate], key: int, turn: int, name_of: NameOf | None
+    ) -> list[PlannedBatch]:
         if self.notes_costs and not (turn and key % _NOTED):
             self._note_costs(samples)
         costs = np.fromiter(map(COST, samples), np.float64, len(samples))
         sums = np.zeros((len(samples), 0))
         if self.batch.limits and samples:
             sums = np.array(list(map(SUMS, samples)), dtype=np.float64)
-        pieces, batches = windows.plan_batches(costs, sums, self.batch)
+        copies = None if name_of is None else windows.find_copies(list(map(name_of, samples)))
+        pieces, batches = windows.plan_batches(costs, sums, self.batch, copies)
         if pieces is not None:
             assert self.batch.pack is not None, "only packed samples are cut"
             samples = [_cut(samples[piece[0]], piece, self.batch.pack) for piece in pieces]
@@ -317,7 +337,9 @@ class WindowPlanner:
             order = windows.permute(len(batches), key)
         return [[samples[at] for at in batches[number]] for number in order]
 
-    def _gather(self, samples: Iterable[Candidate], key: int, turn: int) -> Iterator[PlannedBatch]:
+    def _gather(
+        self, samples: Iterable[Candidate], key: int, turn: int, name_of: NameOf | None
+    ) -> Iterator[PlannedBatch]:
         """Yield the batches of a window of `group_wait` samples, while it is read."""
 
         def drop(left: Sequence[Candidate]) -> None:
@@ -326,7 +348,7 @@ class WindowPlanner:
 
         batch = self.batch
         return windows.gather_groups(
-            samples, windows.rules_of(batch), batch.incomplete, drop, batch.window, key, turn
+            samples, windows.rules_of(batch), batch.incomplete, drop, batch.window, key, turn, name_of
         )
 
     def _note_costs(self, samples: Sequence[Candidate]) -> None:
@@ -546,6 +568,7 @@ class Windows(Part[Sample]):
         is_staged: whether a stage below draws the samples itself. Then no window is read ahead.
         decodes_first: whether samples have to be decoded to be measured.
         find: in a pass, returns where the m-th batch is; None if the slot has run dry.
+        name_of: names the samples, to keep copies apart; None to not do so.
     """
 
     def __init__(
@@ -559,6 +582,7 @@ class Windows(Part[Sample]):
         is_staged: bool = False,
         decodes_first: bool = False,
         find: Callable[[int], WindowPlace | None] | None = None,
+        name_of: NameOf | None = None,
     ) -> None:
         super().__init__(below)
         self._planner, self._keys, self._find = planner, keys, find
@@ -568,6 +592,8 @@ class Windows(Part[Sample]):
         """The state of the part below before the window."""
         self._number, self._given, self._check = place.turn, place.ordinal, 0
         """The number of the window, how many of its batches were given, and a hash of what these cost."""
+        self._name_of, self._whole = name_of, 0
+        """`PLANNED_WHOLE` if copies are not kept apart in the open window."""
         self._resumed = place if place.ordinal else None
         """The place in a window that has to be read again."""
         self._begun: Begun | None = None
@@ -610,7 +636,7 @@ class Windows(Part[Sample]):
         place = (
             StreamState(self._number)
             if begun is None
-            else begun.place(self._number, self._given, self._check)
+            else begun.place(self._number, self._given, self._check | self._whole)
         )
         return self._start + place.pack()
 
@@ -687,7 +713,9 @@ class Windows(Part[Sample]):
         if self._planner.batch.group_by is None:
             samples = self._read_whole(window)
         turn = m if self._begun is None else self._begun.turn
-        planned = self._planner.batches(samples, self._number, turn, *self._keys)
+        self._whole = 0 if self._resumed is None else self._resumed.end & PLANNED_WHOLE
+        name_of = None if self._whole else self._name_of
+        planned = self._planner.batches(samples, self._number, turn, *self._keys, name_of)
         if isinstance(planned, list):
             self._pace = self._planner.batch.window / max(1, sum(map(len, planned)))
         return planned
@@ -748,7 +776,8 @@ class Windows(Part[Sample]):
         for batch in islice(self._batches, resumed.ordinal):
             self._check = hash_costs(batch, self._check)
             self._left -= 1
-        if not resumed.end or self._check == resumed.end & ~MAY_REPEAT:
+        written = resumed.end & ~(MAY_REPEAT | PLANNED_WHOLE)
+        if not written or self._check == written:
             return True
         if not resumed.end & MAY_REPEAT or self._begun is None:
             raise UsageError(

@@ -22,7 +22,7 @@ from wdspec.planning.plan import SourcePlan
 from wdspec.planning.shares import LiveShares, shares_from_text
 from wdspec.read.sections import tops_of, with_shares
 from wdspec.read.source import StreamState, pack_slot
-from wdspec.read.windows import MAY_REPEAT
+from wdspec.read.windows import MAY_REPEAT, PLANNED_WHOLE
 from wdspec.run.run import Run
 from wdspec.run.state import VERSION, is_section, ranks_of, read_entry
 
@@ -157,12 +157,16 @@ class Resume:
         return lambda slot, state: state.for_plan_with_other_sizes(slot, delays, written["interleave"])
 
     def _modernize(self, slot: int, place: StreamState) -> StreamState:
-        """Return a place of an older release as it is stored now: with the turn at which it began, and its shares."""
+        """Return a place of an older release as it is stored now.
+
+        With the turn at which it began, its shares, and whether its window was planned whole.
+        """
         if self._state["version"] == VERSION or not place.ordinal:
             return place
         worker = slot % self._workers
         if place.last < 0:  # a stage, which has read all of its input by the spec of the state
             return place._replace(last=max(0, (self._state["batch"] - 1 - worker) // self._workers))
+        place = place._replace(end=PLANNED_WHOLE)
         live = [each for each in self._live if each.start <= place.last * self._workers + worker][-1:]
         return with_shares(place, live[0], tops_of(self._run.plan)) if live else place
 

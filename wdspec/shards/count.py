@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from itertools import repeat
 from typing import Any, Literal
 
+import numpy as np
+
 from wdspec.base.errors import ShardError, UsageError, warn_user
 from wdspec.base.progress import progress
 from wdspec.formats.samples import no_field, only_key
@@ -177,7 +179,8 @@ def _count_shards(
         if costs is not None:
             count = count._replace(costs=costs)
             if keeping is not None:
-                count = count._replace(costs_again=costs.take(keeping.again))
+                taken = costs.take(keeping.again)
+                count = count._replace(costs_again=taken, bits_again=keeping.bits_again(count))
         # A `limit` ends the pass within the first copy, if that has so many samples.
         total += count.positions if source.copies >= 1 else count.again.samples if count.again else 0
         yield count
@@ -259,6 +262,12 @@ class KeepingCount:
             self._kept.append(index)
             if self._parts.again is not None and self._choose_again(raw):
                 self.again.append(index)
+
+    def bits_again(self, count: ShardCount) -> bytes:
+        """Return which samples of a shard are in `again`, one bit for each sample."""
+        is_again = np.zeros(count.samples, np.uint8)
+        is_again[self.again] = 1
+        return np.packbits(is_again).tobytes()
 
     def read(self, shard: ShardUrl, count: ShardCount) -> ShardCount:
         """Read what the selection needs of a shard, and return its count with `kept` and `again`.

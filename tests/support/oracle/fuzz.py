@@ -381,7 +381,7 @@ def _check_pass(trial: Trial, readings: list[Reading], right: Right) -> Failure 
     return None
 
 
-# Changes of specs
+# Changes
 
 
 def change_spec(spec: Json, change: str) -> None:
@@ -427,9 +427,12 @@ def change_spec(spec: Json, change: str) -> None:
         spec.setdefault("mix", {})["draw"] = "random"
 
 
+CHANGES = (
+    *("weight", "shuffle", "interleave", "select", "source_added", "source_removed"),
+    *("order", "seed", "where", "draw"),
+)
 FINISHED = ("weight", "shuffle", "interleave", "select", "source_added", "draw")
-"""Changes after which an open window, group or input of a stage is finished as it began."""
-CHANGES = (*FINISHED, "source_removed", "order", "seed", "where")
+"""Changes after which an open window, or section of a stage, is finished as it began. Others may start it again."""
 
 
 def known_fault(spec: Json) -> str | None:
@@ -491,8 +494,8 @@ def add_legs(rng: random.Random, trial: Trial) -> Trial:
     first, second = sorted(rng.sample(range(1, trial.steps - 4), 2))
     legs = [base, Leg(**topology()), Leg(**topology(), origin=0, cut=first)]
     legs.append(Leg(**topology(), origin=2, cut=second))
+    has_sections = is_windowed or "stage" in spec
     if not is_pass(spec) and base == Leg() and rng.random() < 0.6:
-        has_sections = is_windowed or "stage" in spec
         change = f"{rng.choice(FINISHED if has_sections else CHANGES)} {rng.randrange(9)}"
         legs.append(Leg(origin=0, cut=first, change=change))
     # Random cuts at places that a run does not reach would test nothing: a call before a step that follows a skipped

@@ -47,7 +47,12 @@ LEFT_OUT = {
     "dataset.aistore": "needs an AIStore cluster",
     "dataset.storage": "settings of network stores",
     "dataset.cache": "copies of remote shards; the data is local",
-    "dataset.expect": "checks samples; the reference model does not read it",
+    "dataset.expect.samples": "checked by commands, not by a loader",
+    "dataset.expect.dropped": "checked by commands, not by a loader",
+    **{
+        f"dataset.expect.fields.*.{key}": "as `type` and `length`: samples that differ are errors"
+        for key in ("shape", "range", "classes")
+    },
     "loader.workers": "chosen with the topology of each run",
     "loader.kind": "chosen with the topology of each run",
     **{
@@ -124,6 +129,13 @@ class World:
         self._choose_fields()
         self._choose_shares()
         self.has_tags = self.happens(0.1)
+        self.is_mapped = (
+            self.has_text
+            and self.text == "txt"
+            and not self.has_damage
+            and self.is_windowed
+            and self.happens(0.2)
+        )
         self.method = rng.choice(("best_fit", "best_fit", "in_order", "concatenate"))
         self.overlong = self.one_of(error=3, drop=2, alone=2, truncate=2, split=2)
         self.is_padded = self.happens(0.6)
@@ -391,13 +403,15 @@ def _calls(text: str) -> list[Json]:
     return [
         *([{"call": f"{FUNCTIONS}:add_size"}] if text == "txt" else []),
         {text: {"call": f"{FUNCTIONS}:repeat_text", "args": {"times": 2}}},
-        {"call": f"{FUNCTIONS}:add_number", "args": {"name": "number"}},
+        {"call": f"{FUNCTIONS}:add_number", "args": {"name": "number"}, "sets": "number"},
         {"call": f"{FUNCTIONS}:Counter", "args": {"step": 3}, "method": "count", "with": {"name": "counted"}},
     ]
 
 
 def _map(at: Context) -> Any:
     text = at.world.text
+    if at.world.is_mapped:
+        return [{"call": f"{FUNCTIONS}:add_size", "sets": "size"}]
     return at.rng.choice(
         ([f"{FUNCTIONS}:jitter"], {text: f"{FUNCTIONS}:shout"}, {text: [f"{FUNCTIONS}:shout"]}, *_calls(text))
     )
@@ -471,7 +485,9 @@ def _cost(at: Context) -> Any:
     size = at.world.size
     if at.world.batching == "pack":
         return f"fields[{at.world.ids!r}].length" if at.world.happens(0.5) else NOTHING
-    choices = [size, size, f"{size} / 3 + 1", f"max(4, {size})"]
+    if at.world.is_mapped:
+        return at.rng.choice(("size", "size", f"size + before_map({size})"))
+    choices = [size, size, f"{size} / 3 + 1", f"max(4, {size})", f"before_map({size})"]
     if at.world.has_json:
         choices.append("json.score + 1")
     if at.world.text == "txt" and at.world.has_text:
@@ -603,7 +619,10 @@ HINTS: dict[str, Hint] = {
     "mix": Hint(_if(lambda at: not at.world.is_pass, 1.0)),
     **{f"mix.{key}": hint for key, hint in _MIX_KEYS.items()},
     "seed": Hint(0.6, lambda at: at.rng.randrange(100)),
-    "map": Hint(_if(lambda at: at.world.has_text and not at.world.has_damage, 0.15), _map),
+    "map": Hint(
+        lambda at: 1.0 if at.world.is_mapped else 0.15 * (at.world.has_text and not at.world.has_damage),
+        _map,
+    ),
     "dataset.map": Hint(
         _if(lambda at: at.is_leaf and at.world.has_text, 0.08),
         lambda at: at.rng.choice(({at.world.text: f"{FUNCTIONS}:shout"}, *_calls(at.world.text))),
@@ -794,6 +813,10 @@ HINTS: dict[str, Hint] = {
     "dataset.format": Hint(_if(lambda at: at.is_leaf, 0.08), _format),
     "dataset.empty": Hint(0.03),
     "dataset.tar": Hint(_if(lambda at: at.is_file and at.source and at.source.base != "broken", 0.05)),
+    "dataset.expect": Hint(
+        _if(lambda at: at.is_leaf and at.world.has_text, 0.04),
+        lambda at: {"fields": {at.world.text: {"type": "str", "length": at.rng.choice(([1, 400], [1, 38]))}}},
+    ),
     "dataset.tokens": Hint(_if(lambda at: at.is_leaf and at.world.family == "tokens"), _tokens),
 }
 """Path of a key -> its hint. Keys of `defaults` have those of a source."""

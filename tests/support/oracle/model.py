@@ -8,6 +8,7 @@ and the arithmetic of `planning/` that has proofs of its own.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from heapq import heappop, heappush
 from itertools import count
@@ -39,8 +40,6 @@ from wdspec.planning.topology import Topology
 from wdspec.spec.language.samples import Call
 
 _BARREN = 20
-_MOST_DROPPED = 2_000
-"""Samples in a row of which all are dropped before a source counts as empty: more than a slot has in any pass."""
 
 
 class Model:
@@ -51,9 +50,11 @@ class Model:
         ranks, workers: those of the first run, which are canonical without `elastic`.
         live: (step before which `set_shares` is called, shares, `after`).
         skips: (step before which `skip_steps` is called, first, last).
+        is_older: whether an older release runs it, with copies of a sample in batches.
     """
 
-    def __init__(self, spec, *, ranks=1, workers=0, live=(), skips=()):
+    def __init__(self, spec, *, ranks=1, workers=0, live=(), skips=(), is_older=False):
+        self.is_older = is_older
         self.spec = (
             wdspec.load(spec) if isinstance(spec, (dict, str)) or hasattr(spec, "__fspath__") else spec
         )
@@ -278,7 +279,7 @@ class Model:
         return item
 
 
-def replay(phases, *, ranks=1, workers=0, live=(), skips=()):
+def replay(phases, *, ranks=1, workers=0, live=(), skips=(), is_older=False):
     """Return the model of a run that was saved and loaded with other specs.
 
     Plain mixes follow docs/order.md. A window, a section of groups or a section of a stage that is open at a change is
@@ -287,10 +288,12 @@ def replay(phases, *, ranks=1, workers=0, live=(), skips=()):
     Args:
         phases: (spec, first step) of each part of the run.
         live, skips: as of `Model`, for all parts.
+        is_older: whether an older release runs the first part.
     """
     model = None
     for spec, first in phases:
-        following = Model(spec, ranks=ranks, workers=workers, live=live, skips=skips)
+        by_older = is_older and model is None
+        following = Model(spec, ranks=ranks, workers=workers, live=live, skips=skips, is_older=by_older)
         if model is not None:
             following.follow(model, first)
         model = following
@@ -524,7 +527,8 @@ class Stream:
 
     def next_with(self, use):
         """Return the next sample for which `use(raw, number)` is not None; numbers count from 1."""
-        for _ in range(_MOST_DROPPED):
+        most = 1000 + 20 * sum(len(self.reader.own(shard)) for shard in range(len(self.reader.shards)))
+        for _ in range(most):
             raw, ordinal = self.next_raw()
             try:
                 found = use(self.reader, raw, self.number_key, ordinal + 1)
@@ -661,19 +665,19 @@ def make_chooser(model):
         if found is None:
             return None
         take = lambda: dict(sample) if is_decoded else reader.finish(raw, number_key, number)  # noqa: E731
-        candidate = Candidate(*found, take, reader)
+        candidate = Candidate(*found, take, reader, name=None if model.is_older else (raw.url, raw.key))
         return candidate if has_room(candidate, batch) else None
 
     return choose
 
 
-def has_room(candidate, batch):
+def has_room(measured, batch):
     """Whether a sample enters the window. Raises SampleError if it exceeds the limits, which is an error."""
-    if batch.cuts_samples or batch.overlong not in ("error", "drop") or Rules(batch).fits([candidate]):
+    if batch.cuts_samples or batch.overlong not in ("error", "drop") or Rules(batch).fits([measured]):
         return True
     if batch.overlong == "drop":
         return False
-    raise SampleError("decode", f"a sample costs {candidate.cost}")
+    raise SampleError("decode", f"a sample costs {measured.cost}")
 
 
 def give(batch, pack, is_skipped=False):
@@ -772,9 +776,10 @@ class WindowSlot(Slot):
         """Return the measured sample of a stage; None if it does not enter the window."""
         reader = self.model.readers[sample["__source__"]]
         try:
-            found = reader.measure_finished(sample, self.model.spec.batch)
-            candidate = Candidate(*found, lambda: sample, reader)
-            return candidate if has_room(candidate, self.model.spec.batch) else None
+            measured = Candidate(
+                *reader.measure_finished(sample, self.model.spec.batch), lambda: sample, reader
+            )
+            return measured if has_room(measured, self.model.spec.batch) else None
         except SampleError as error:
             reader.skip_or_raise(SampleError("map", str(error)))
             return None
@@ -903,6 +908,13 @@ class PlainPass:
 
 class WindowedPass(PlainPass):
     """`epoch: pass` in batches that are planned from windows."""
+
+    def _read_position(self, reader, position, use):
+        found = super()._read_position(reader, position, use)
+        if isinstance(found, Candidate) and not self.model.is_older:
+            shard, index = self.positions[reader.name][position]
+            found = replace(found, name=(reader.shards[shard][0], index))
+        return found
 
     def _plan(self):
         model, topology = self.model, self.model.topology

@@ -2,7 +2,8 @@
 
 `python tests/support/oracle/record.py` rewrites `golden.json.xz`, which only a change marked ORDER or STATE FORMAT in
 the CHANGELOG may do. `--new` records the cases that have no record yet, or another spec, and leaves the others as they
-are. `--model` fills `right`, what the reference model gives, where a result is known to be wrong.
+are. `--model` fills `right`, what the reference model gives, where a result is known to be wrong. `--order REASON`
+records the cases with windows again whose results differ, for a change marked ORDER.
 
 The record of a case, by its name:
 
@@ -14,6 +15,8 @@ The record of a case, by its name:
     states, made_at    the state after each cut, and the commit whose code made it
     wrong, right       the number of the fault that `steps` show, and the steps of the reference model
     right_len          the lengths by the model, where `len` is wrong
+    order              why the order differs from that of the commit that made the states
+    resumed            then, what runs give that resume from `states`, by cut
     resumes_wrong      the number of the fault that runs show that resume from one of the states
     legs               what runs give that resume with a changed spec: `cut`, `spec`, and as above
 
@@ -240,7 +243,10 @@ def compare_resumed(written: Json) -> str:
     """Return where runs on other topologies, from each state, differ from it; empty if nowhere."""
     states = {"0": None, **written.get("states", {})}
     for cut, state in states.items():
-        expected = written["steps"][int(cut) :]
+        after = written.get("resumed", {}).get(cut, {})
+        if "error" in after:
+            continue
+        expected = after.get("steps", written["steps"][int(cut) :])
         later = [[step - int(cut), *call] for step, *call in written.get("calls", ()) if step >= int(cut)]
         for ranks, threads in list_topologies(written["spec"]):
             if state is None and (ranks, threads) == (1, 0):
@@ -373,7 +379,7 @@ def model_of(case: Any, leg: Any = None, step: int = 0) -> Any:
     skips = [(starts[at], *arguments) for at, name, arguments, _ in made if name == "skip_steps"]
     if leg is None:
         return Model(case.spec, live=live, skips=skips)
-    return replay([(case.spec, 0), (leg.spec, step)], live=live, skips=skips)
+    return replay([(case.spec, 0), (leg.spec, step)], live=live, skips=skips, is_older=True)
 
 
 def skipped_steps(spec: Json) -> set[int]:
@@ -450,10 +456,51 @@ def main(arguments: Sequence[str]) -> None:
         if "--model" in arguments:
             records = old
             fill_right(CASES, records)
+        elif "--order" in arguments:
+            reason = arguments[arguments.index("--order") + 1]
+            records = {case.name: _reorder(case, old[case.name], reason) for case in CASES}
         else:
             records = {case.name: _renew(case, old.get(case.name), "--new" in arguments) for case in CASES}
     save_records(records)
     print(f"{len(records)} cases, {FILE.stat().st_size:,} bytes")
+
+
+def _reorder(case: Any, old: Json, reason: str) -> Json:
+    """Return the record of a case after a change of the order; its states stay those of the older order."""
+    if not gives_parts(old["spec"]) or "refused" in old:
+        return old
+    seen = observe(case.spec, calls=case.calls, cuts=CUTS)
+    seen.pop("states", None)
+    names = ("steps", "len", "ends", "returned", "error")
+    found: Json = plain_json({**{name: value for name, value in old.items() if name not in names}, **seen})
+    states = old.get("states", {})
+    resumed = {cut: record_resumed(case, old, cut) for cut in states}
+    resumed = {cut: each for cut, each in resumed.items() if each["steps"] != found["steps"][int(cut) :]}
+    legs = {
+        leg.name: plain_json(record_leg(leg, states[str(leg.cut)]))
+        for leg in case.legs
+        if leg.name in old.get("legs", {})
+    }
+    for name, leg in legs.items():
+        right = old["legs"][name].get("right")
+        if right is not None and leg["steps"] == old["legs"][name]["steps"]:
+            leg["right"] = right
+    found |= {"legs": legs} if legs else {}
+    if found == old:
+        return old
+    found |= {"order": reason, **({"resumed": plain_json(resumed)} if resumed else {})}
+    if "wrong" in found and found["steps"] != old["steps"]:
+        found.pop("right", None)
+    fill_right([case], {case.name: found})
+    print(case.name)
+    return found
+
+
+def record_resumed(case: Any, written: Json, cut: str) -> Json:
+    """Return what a run gives that resumes from a state that was made by an older order."""
+    later = [[step - int(cut), *call] for step, *call in case.calls if step >= int(cut)]
+    found = observe(case.spec, STEPS - int(cut), calls=later, state=written["states"][cut])
+    return {name: found[name] for name in ("steps", "error") if name in found}
 
 
 def _renew(case: Any, old: Json | None, is_kept: bool) -> Json:

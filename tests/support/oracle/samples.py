@@ -73,7 +73,7 @@ class SourceReader:
         self._parts: dict[int, list[Any]] = {}
         self._kept: dict[tuple[int, bool, bool], bool] = {}
         self._arranged: dict[Any, Any] = {}
-        self._measures: dict[int, Any] = {}
+        self._values: dict[int, Any] = {}
         self._find_needed()
 
     def _find_needed(self):
@@ -415,7 +415,7 @@ class SourceReader:
             return {"width": width, "height": height, "pixels": width * height, "aspect": width / height}[
                 rest[0]
             ]
-        if rest == ("length",) and ending == "npy" and isinstance(data, bytes):
+        if ending == "npy" and rest == ("length",) and isinstance(data, bytes):
             return _npy_length(data)
         if rest in (("seconds",), ("bucket",)):
             raise NotImplementedError(f"`{rest[0]}` in an expression")
@@ -465,18 +465,18 @@ class SourceReader:
         Args:
             sample: the sample itself, if it was decoded for the cost.
         """
-        if self.measures_after_map:
-            found = self._evaluate(part, _texts(batch), absent=None, sample=sample)
+        if sample is not None:
+            found = self._evaluate(part, _texts_of(batch), absent=None, sample=sample)
         else:
-            if id(part) not in self._measures:
-                self._measures[id(part)] = self._evaluate(part, _texts(batch), absent=None)
-            found = self._measures[id(part)]
+            if id(part) not in self._values:
+                self._values[id(part)] = self._evaluate(part, _texts_of(batch), absent=None)
+            found = self._values[id(part)]
         return None if found is None else self._weigh(found, batch, sample)
 
     def measure_finished(self, sample, batch):
         """Return the same of a sample that a stage has yielded, whose values are read as they are."""
         values = []
-        for text in _texts(batch):
+        for text in _texts_of(batch):
             expression = parse_expression(text, self.spec.costs)
             read = []
             for path in expression.paths:
@@ -604,8 +604,8 @@ def _measures(batch):
     return [cost, *batch.limits, batch.balance, batch.group_by]
 
 
-def _texts(batch):
-    """Return the expressions that are evaluated for a batch: cost, limits, weight and group."""
+def _texts_of(batch):
+    """The expressions of a batch, with constants in place of those that it lacks."""
     cost, *limits, balance, group_by = _measures(batch)
     return [cost or "1", *limits, balance or "0", group_by or "none"]
 
