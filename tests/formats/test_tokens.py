@@ -176,3 +176,17 @@ def test_specs_read_token_files_with_other_sources_and_resume(tmp_path):
             if mine
         ]
     assert len(keys) == len(set(keys)) == 6 * (1000 // 16)
+
+
+def test_the_index_of_a_token_file_is_read_from_any_store(tmp_path):
+    data, index = megatron(DOCUMENTS)
+    (tmp_path / "web-0.bin").write_bytes(data)
+    (tmp_path / "web-0.idx").write_bytes(index)
+    source = {
+        "name": "web",
+        "shards": "s3://bucket/web-0.bin",
+        "rewrite": [{"from": "s3://bucket/", "to": f"{tmp_path}/"}],
+        "tokens": {"length": 16},
+    }
+    with wdspec.loader({"dataset": [source], "batch": 6}, num_workers=0) as loader:
+        assert len(next(iter(loader))["__key__"]) == 6

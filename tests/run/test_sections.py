@@ -96,6 +96,17 @@ def test_shares_that_are_set_give_the_same_batches_with_any_workers_and_after_ev
         assert read(spec, 100, 0, later, states[cut], cut + 1)[0] == whole[cut + 1 :], cut
 
 
+def test_the_input_of_a_stage_is_drawn_by_the_shares_of_the_window_that_needs_it(folder):
+    sets = {3: {"b": 1}, 10: {"a": 1}, 11: {"a": 1, "b": 3}, 30: {"b": 1}}
+    whole, _, _ = read(spec_of(folder, batch=COST), 40, sets=sets)
+    spec = spec_of(folder, batch=COST, stage={"call": "oracle_functions:mark", "every": COST["window"]})
+    staged, states, _ = read(spec, 40, sets=sets)
+    assert staged == whole
+    for cut in range(2, 36, 3):
+        later = {at: shares for at, shares in sets.items() if at > cut}
+        assert read(spec, 40, 0, later, states[cut], cut + 1)[0] == whole[cut + 1 :], cut
+
+
 def read_changed(specs, cuts, stop):
     """The keys of each item of a run whose spec changes before items `cuts`, and the states before these."""
     keys, state = [], None

@@ -27,6 +27,27 @@ def jitter(sample: Sample) -> Sample:
     return {**sample, "noise": wdspec.sample_rng(sample).random()}
 
 
+def repeat_text(text: str, times: int) -> str:
+    """For `map` of a field: the text several times."""
+    return text * times
+
+
+def add_number(sample: Sample, name: str) -> Sample:
+    """For `map` of a whole sample: a field with a number that follows from the key."""
+    return {**sample, name: sum(sample["__key__"].encode())}
+
+
+class Counter:
+    """For `map` of a whole sample: adds a field with a fixed number."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def count(self, sample: Sample, name: str) -> Sample:
+        """Add the number."""
+        return {**sample, name: self.step}
+
+
 def tokenize(text: str) -> list[int]:
     """For `map` of a field: half as many numbers as the text has letters, and one more."""
     return [ord(each) for each in text[::2]] + [0]

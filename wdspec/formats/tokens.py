@@ -12,6 +12,7 @@ import io
 import math
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import pairwise
 from tokenize import TokenError
 from typing import Any, BinaryIO
@@ -231,7 +232,7 @@ class TokenSamples(RawSamples):
         """Read the index of Megatron: the type of the numbers, and the byte offsets of the starts of documents and of
         the end of the last one."""
         try:
-            with self._open_beside(".idx") as file:
+            with closing(self._open_beside(".idx")) as file:  # a watched stream is no context manager
                 data = b"".join(iter(lambda: file.read(1 << 20), b""))
         except MissingShardError as error:
             raise UsageError(

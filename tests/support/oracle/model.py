@@ -63,7 +63,7 @@ class Model:
         self._live = []
         self._skips = set()
         self._spec_skips = {step for each in self.spec.skip for step in range(each.first, each.last + 1)}
-        self._items = []
+        self._parts = []
         self._older = {}
         self._plan()
 
@@ -135,7 +135,8 @@ class Model:
         if live:
             start, shares = live[-1]
             found = effective_shares(self.spec.dataset, self.spec.mix, self.count_shards, shares)
-            return self._draws(found, "shares set", start, 0 if self.is_windowed else None)
+            has_sections = self.is_windowed or self.spec.stage is not None
+            return self._draws(found, "shares set", start, 0 if has_sections else None)
         return [draws for start, draws in self.segments if start <= batch][-1]
 
     def _plan_epoch(self):
@@ -155,9 +156,21 @@ class Model:
         Raises:
             RunError: the run ends with an error before or at this step.
         """
-        while len(self._items) <= step:
-            self._items.append(self._step(len(self._items)))
-        return self._items[step]
+        return self.items_of(step, 0, 1)
+
+    def items_of(self, step, rank, ranks):
+        """Return the items of global batch J that one of R ranks gets."""
+        while len(self._parts) <= step:
+            self._parts.append(self._take(len(self._parts)))
+        parts = self._parts[step]
+        if parts is None:
+            return []
+        if self.is_split:
+            each = len(parts) // ranks
+            return self._assemble(step, parts[rank * each : (rank + 1) * each], rank * each)
+        each = self.global_size // ranks
+        samples = [sample for part in parts for sample in part][rank * each : (rank + 1) * each]
+        return [collate(samples, self.spec, step * self.global_size + rank * each)]
 
     def length(self, step=0):
         """Return `len(loader)` before a step: that of its epoch, None without `epoch`."""
@@ -180,7 +193,8 @@ class Model:
         """Return J after the last step of the run; None if it does not end."""
         return self.stop_at
 
-    def _step(self, step):
+    def _take(self, step):
+        """Return the samples of each slot of a step; None if it is skipped, or after the end of the run."""
         for called, shares, after in self._live_calls:
             if called == step:
                 self._check_shares()
@@ -192,9 +206,7 @@ class Model:
             if called == step:
                 self._skips |= set(range(first, last + 1))
         if self.stop_at is not None and step >= self.stop_at:
-            return []
-        if self.fail_at is not None and step >= self.fail_at:
-            raise RunError(f"step {step} would exceed `max_passes`")
+            return None
         is_skipped = step in self._spec_skips or step in self._skips
         parts = []
         for rank in range(self.topology.ranks):
@@ -205,7 +217,7 @@ class Model:
             else:
                 m, worker = divmod(step, self.topology.workers)
                 parts.append(self.slot(rank, worker).take(m, is_skipped))
-        return [] if is_skipped else self._assemble(step, parts)
+        return None if is_skipped else parts
 
     @property
     def slot_kind(self):
@@ -215,12 +227,7 @@ class Model:
     def _check_shares(self):
         """Raise RunError if shares cannot be set (docs/training.md)."""
         has_limits = any(source.max_passes is not None for source in self.spec.sources)
-        if (
-            self._pass is not None
-            or self.spec.mix.draw == "round_robin"
-            or has_limits
-            or self.spec.stage is not None
-        ):
+        if self._pass is not None or self.spec.mix.draw == "round_robin" or has_limits:
             raise RunError("shares cannot be set")
 
     def slot(self, rank, worker):
@@ -236,7 +243,7 @@ class Model:
         """Continue a run of another spec before a step."""
         if step:
             old.items(step - 1)
-        self._items = old._items[:step]
+        self._parts = old._parts[:step]
         if self.topology != old.topology:
             raise RunError("the topology has changed")
         if self._pass is not None or old._pass is not None:
@@ -248,13 +255,12 @@ class Model:
         if self.constant_shares == old.constant_shares:
             self._live = list(old._live)
 
-    def _assemble(self, step, parts):
-        spec, place = self.spec, step * self.global_size
+    def _assemble(self, step, parts, first=0):
+        """Return the items of parts of global batch J, of which the first belongs to canonical rank `first`."""
+        spec, place = self.spec, step * self.global_size + first * self.per_slot
         if spec.batch is None:
             samples = [sample for part in parts for sample in part]
             return samples if spec.to_tuple is None else [as_tuple(each, spec.to_tuple) for each in samples]
-        if not self.is_split:
-            return [collate([sample for part in parts for sample in part], spec, place)]
         places = [place + rank * self.per_slot for rank in range(len(parts))]
         if self.is_windowed:
             return [self._assemble_window(part, at) for part, at in zip(parts, places, strict=True)]
@@ -567,6 +573,8 @@ class Slot:
     def draw(self, step, m):
         """Return the sources of the m-th batch (or window), drawn by the shares of a step."""
         batch = m * self.model.topology.workers + self.worker
+        if self.model.fail_at is not None and batch >= self.model.fail_at:
+            raise RunError(f"batch or window {batch} would exceed `max_passes`")
         draws = self.model.draws_at(step, batch)
         return [self.streams[source] for source in draws.batches(self.rank, self.worker, m, 1)[0].tolist()]
 
@@ -577,42 +585,42 @@ class Slot:
         return [stream.next_with(use) for stream in self.draw(step, m)]
 
 
-class StagedSlot(Slot):
-    """A slot after a stage."""
+class StagedInput:
+    """What a stage yields for a slot, in sections of its input."""
 
-    def __init__(self, model, rank, worker):
-        super().__init__(model, rank, worker)
-        stage = model.spec.stage
+    def __init__(self, slot):
+        model, stage = slot.model, slot.model.spec.stage
+        self._slot = slot
         self._stage = build_function(Call(call=stage.call, args=stage.args), model.spec.folder)
-        self._batches = -(-stage.every // model.per_slot)
-        self._key = key64(model.spec.seed, "stage", self.number)
+        self._blocks = -(-stage.every // model.per_slot)
+        self._key = key64(model.spec.seed, "stage", slot.number)
         self._next, self._outputs = 0, []
 
-    def follow(self, old):
-        """Continue where the slot of an older spec is, with what the stage has yielded there."""
-        super().follow(old)
+    def continue_from(self, old):
+        """Continue with what an older stage has yielded."""
         self._outputs, self._next = old._outputs, old._next
 
-    def take(self, m, is_skipped=False):
-        """Return the next samples that the stage yields."""
+    def take(self, turn):
+        """Return the next b samples; sections that begin now are drawn by the shares of a turn of the slot."""
+        size = self._slot.model.per_slot
         for _ in range(_BARREN):
-            if len(self._outputs) >= self.model.per_slot:
+            if len(self._outputs) >= size:
                 break
-            self._run_once()
-        size = self.model.per_slot
+            self._run_once(turn)
         if len(self._outputs) < size:
             raise RunError("the stage yields nothing")
         taken, self._outputs = self._outputs[:size], self._outputs[size:]
         return taken
 
-    def _run_once(self):
-        """Call the stage with the samples up to its next point."""
-        point = self._next
-        self._next += self._batches
-        inputs = [sample for m in range(point, self._next) for sample in Slot.take(self, m)]
+    def _run_once(self, turn):
+        """Call the stage with the samples of a section."""
+        slot, point = self._slot, self._next
+        self._next += self._blocks
+        step = turn * slot.model.topology.workers + slot.worker
+        inputs = [stream.next_with(finish) for m in range(point, self._next) for stream in slot.draw(step, m)]
 
         def feed():
-            for number, sample in enumerate(inputs, point * self.model.per_slot + 1):
+            for number, sample in enumerate(inputs, point * slot.model.per_slot + 1):
                 seed_generators(random64(self._key, number))
                 yield sample
 
@@ -623,6 +631,23 @@ class StagedSlot(Slot):
                 self._outputs.append(sample)
                 given += 1
                 seed_generators(random64(output_key, given))
+
+
+class StagedSlot(Slot):
+    """A slot after a stage."""
+
+    def __init__(self, model, rank, worker):
+        super().__init__(model, rank, worker)
+        self._input = StagedInput(self)
+
+    def follow(self, old):
+        """Continue where the slot of an older spec is, with what the stage has yielded there."""
+        super().follow(old)
+        self._input.continue_from(old._input)
+
+    def take(self, m, is_skipped=False):
+        """Return the next samples that the stage yields."""
+        return self._input.take(m)
 
 
 def make_chooser(model):
@@ -641,14 +666,18 @@ def make_chooser(model):
             return None
         take = lambda: dict(sample) if is_decoded else reader.finish(raw, number_key, number)  # noqa: E731
         candidate = Candidate(*found, take, reader, name=None if model.is_older else (raw.url, raw.key))
-        is_long = not batch.cuts_samples and not Rules(batch).fits([candidate])
-        if is_long and batch.overlong in ("error", "drop"):
-            if batch.overlong == "drop":
-                return None
-            raise SampleError("decode", f"{raw.key} costs {candidate.cost}")
-        return candidate
+        return candidate if has_room(candidate, batch) else None
 
     return choose
+
+
+def has_room(measured, batch):
+    """Whether a sample enters the window. Raises SampleError if it exceeds the limits, which is an error."""
+    if batch.cuts_samples or batch.overlong not in ("error", "drop") or Rules(batch).fits([measured]):
+        return True
+    if batch.overlong == "drop":
+        return False
+    raise SampleError("decode", f"a sample costs {measured.cost}")
 
 
 def give(batch, pack, is_skipped=False):
@@ -710,11 +739,14 @@ class WindowSlot(Slot):
         super().__init__(model, rank, worker)
         self._choose = make_chooser(model)
         self._window, self._batches = 0, []
+        self._input = None if model.spec.stage is None else StagedInput(self)
 
     def follow(self, old):
         """Continue where the slot of an older spec is, with the batches of its open window."""
         super().follow(old)
         self._window, self._batches = old._window, old._batches
+        if self._input is not None:
+            self._input.continue_from(old._input)
 
     def take(self, m, is_skipped=False):
         """Return the samples of the next batch, and what each of them costs."""
@@ -731,11 +763,26 @@ class WindowSlot(Slot):
 
     def _open(self, m):
         step = m * self.model.topology.workers + self.worker
-        streams = self.draw(step, self._window)
-        samples = [stream.next_with(self._choose) for stream in streams]
+        if self._input is not None:
+            found = [self._choose_finished(sample) for sample in self._input.take(m)]
+            samples = [each for each in found if each is not None]
+        else:
+            samples = [stream.next_with(self._choose) for stream in self.draw(step, self._window)]
         keys = window_keys(self.model, self.number, self.worker)
         self._batches = plan_batches(samples, self.model.spec, keys, self._window, m)
         self._window += 1
+
+    def _choose_finished(self, sample):
+        """Return the measured sample of a stage; None if it does not enter the window."""
+        reader = self.model.readers[sample["__source__"]]
+        try:
+            measured = Candidate(
+                *reader.measure_finished(sample, self.model.spec.batch), lambda: sample, reader
+            )
+            return measured if has_room(measured, self.model.spec.batch) else None
+        except SampleError as error:
+            reader.skip_or_raise(SampleError("map", str(error)))
+            return None
 
 
 class PlainPass:
@@ -744,8 +791,12 @@ class PlainPass:
     def __init__(self, model):
         self.model, spec = model, model.spec
         self.positions = {name: self._list_positions(reader) for name, reader in model.readers.items()}
-        total = sum(map(len, self.positions.values()))
-        self.samples = total if spec.limit is None else min(total, spec.limit)
+        before = 0
+        for name, positions in self.positions.items():
+            if not positions and (spec.limit is None or before < spec.limit):
+                raise RunError(f"no sample of {name} has a position")
+            before += len(positions)
+        self.samples = before if spec.limit is None else min(before, spec.limit)
         self._slots = {}
         self._first = None
         self._plan()

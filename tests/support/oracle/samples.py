@@ -71,6 +71,9 @@ class SourceReader:
         self._exclude = _read_keys(source.exclude, source.base)
         self._own: dict[int, list[Any]] = {}
         self._parts: dict[int, list[Any]] = {}
+        self._kept: dict[tuple[int, bool, bool], bool] = {}
+        self._arranged: dict[Any, Any] = {}
+        self._values: dict[int, Any] = {}
         self._find_needed()
 
     def _find_needed(self):
@@ -221,6 +224,13 @@ class SourceReader:
         return by_list or self._subset_by_key
 
     def keeps(self, part, *, by_key=True, by_value=True):
+        """Whether the selection keeps a raw sample; worked out once for each."""
+        which = id(part), by_key, by_value
+        if which not in self._kept:
+            self._kept[which] = self._keeps(part, by_key, by_value)
+        return self._kept[which]
+
+    def _keeps(self, part, by_key, by_value):
         """Whether the selection keeps a raw sample.
 
         Raises:
@@ -274,6 +284,19 @@ class SourceReader:
     # Fields and values
 
     def arrange(self, part, in_selection=False):
+        """Return what `_arrange` does, worked out once for samples of the same files."""
+        which = tuple(part.files), part.is_dropped, in_selection
+        if which not in self._arranged:
+            try:
+                self._arranged[which] = self._arrange(part, in_selection)
+            except SampleError as error:
+                self._arranged[which] = error
+        found = self._arranged[which]
+        if isinstance(found, SampleError):
+            raise SampleError(found.cause, f"{part.key}: {found}")
+        return found
+
+    def _arrange(self, part, in_selection):
         """Return field → stored name, None for a field that becomes None; None if `missing: skip` leaves it out."""
         source = self.source
         columns = self._columns | (self._asides if in_selection else set())
@@ -442,12 +465,37 @@ class SourceReader:
         Args:
             sample: the sample itself, if it was decoded for the cost.
         """
+        if sample is not None:
+            found = self._evaluate(part, _texts_of(batch), absent=None, sample=sample)
+        else:
+            if id(part) not in self._values:
+                self._values[id(part)] = self._evaluate(part, _texts_of(batch), absent=None)
+            found = self._values[id(part)]
+        return None if found is None else self._weigh(found, batch, sample)
+
+    def measure_finished(self, sample, batch):
+        """Return the same of a sample that a stage has yielded, whose values are read as they are."""
+        values = []
+        for text in _texts_of(batch):
+            expression = parse_expression(text, self.spec.costs)
+            read = []
+            for path in expression.paths:
+                optional = path in expression.optional
+                if path[0] in sample:
+                    read.append(_walk(sample[path[0]], path[1:], optional))
+                elif optional:
+                    read.append(MISSING)
+                else:
+                    raise SampleError("decode", f"there is no `{path[0]}`")
+            try:
+                values.append(expression.evaluate(*read))
+            except Exception as error:
+                raise SampleError("decode", f"`{text}`: {error}") from error
+        return self._weigh(values, batch, sample)
+
+    def _weigh(self, found, batch, sample):
+        """Return the checked values of the expressions of a batch."""
         pack = batch.pack
-        cost, *limits, balance, group_by = _measures(batch)
-        texts = [cost or "1", *limits, balance or "0", group_by or "none"]
-        found = self._evaluate(part, texts, absent=None, sample=sample)
-        if found is None:
-            return None
         cost, *sums, weight, value = found
         try:
             hash(value)
@@ -556,6 +604,12 @@ def _measures(batch):
     return [cost, *batch.limits, batch.balance, batch.group_by]
 
 
+def _texts_of(batch):
+    """The expressions of a batch, with constants in place of those that it lacks."""
+    cost, *limits, balance, group_by = _measures(batch)
+    return [cost or "1", *limits, balance or "0", group_by or "none"]
+
+
 class _FatalError(SampleError):
     """The rest of the shard cannot be merged."""
 
@@ -656,11 +710,15 @@ def _image_size(data):
 
 
 def _npy_length(data):
+    """Return the length of the first axis, which the header says, even if numbers are missing."""
     file = io.BytesIO(data)
     try:
-        np.lib.format.read_magic(file)
-        return np.lib.format.read_array_header_1_0(file)[0][0]
-    except ValueError as error:
+        version = np.lib.format.read_magic(file)
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        return read(file)[0][0]
+    except (ValueError, IndexError) as error:
         raise SampleError("decode", str(error)) from error
 
 

@@ -1,0 +1,169 @@
+"""Random specs: the loader gives what the reference model gives, on every topology and after every resume."""
+
+import collections
+import json
+
+import pytest
+from oracle import fuzz, generator
+from oracle.generator import HINTS, LEFT_OUT, Draw, list_paths, reason_to_leave_out
+from oracle.record import data_folder
+
+import wdspec
+
+DRAWS = 600
+
+
+@pytest.fixture(scope="module", autouse=True)
+def folder():
+    """The data, as the working directory."""
+    with data_folder() as path:
+        yield path
+
+
+@pytest.fixture(scope="module")
+def draws():
+    """Some draws."""
+    return [Draw(seed) for seed in range(DRAWS)]
+
+
+def check(seeds):
+    """Check the trials of seeds."""
+    found = fuzz.run(seeds)
+    assert not found["failures"], "see what was printed above"
+    assert found["counts"]["checked"] >= 0.6 * len(seeds), found["counts"]
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_random_specs_give_what_the_model_gives(first):
+    check(range(first, first + 10))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("first", range(0, 2000, 100))
+def test_many_random_specs_give_what_the_model_gives(first):
+    check(range(first, first + 100))
+
+
+def test_at_least_three_of_five_specs_are_valid(draws):
+    valid = sum(
+        not any(problem.is_error for problem in wdspec.validate(draw.spec)) for draw in draws[: DRAWS // 4]
+    )
+    print(f"{valid / (DRAWS // 4):.1%} of the specs are valid")
+    assert valid >= 0.6 * (DRAWS // 4)
+
+
+def test_every_key_of_the_schema_is_drawn_or_left_out_for_a_reason(draws):
+    missing = {path for path in list_paths() if reason_to_leave_out(path) is None}
+    for seed in range(10 * DRAWS):  # rare keys
+        missing -= (draws[seed] if seed < DRAWS else Draw(seed)).paths
+        if not missing:
+            break
+    assert missing == set()
+
+
+def test_hints_and_reasons_are_about_keys_of_the_schema():
+    assert {*HINTS, *LEFT_OUT} <= list_paths()
+    assert all(LEFT_OUT.values())
+
+
+def test_a_new_key_enters_the_draws_by_itself(monkeypatch):
+    schema = json.loads(json.dumps(generator.load_schema()))
+    schema["$defs"]["Batch"]["properties"]["newest"] = {"enum": ["first", "second"]}
+    schema["$defs"]["SourceEntry"]["properties"]["newer"] = {"type": "integer", "minimum": 3}
+    monkeypatch.setattr(generator, "load_schema", lambda: schema)
+    specs = [Draw(seed).spec for seed in range(150)]
+    assert {spec["batch"]["newest"] for spec in specs if "newest" in (spec.get("batch") or {})} == {
+        "first",
+        "second",
+    }
+    assert any("newer" in source for spec in specs for source in spec["dataset"])
+
+
+FEATURES = {
+    "pass": lambda spec: fuzz.is_pass(spec),
+    "sums": lambda spec: spec.get("batch", {}).get("padded") is False,
+    "limits": lambda spec: "limits" in spec.get("batch", {}),
+    "size_multiple": lambda spec: "size_multiple" in spec.get("batch", {}),
+    "max_size": lambda spec: "max_size" in spec.get("batch", {}),
+    "overlong alone": lambda spec: spec.get("batch", {}).get("overlong") == "alone",
+    "groups": lambda spec: "group_by" in spec.get("batch", {}),
+    **{
+        f"pack {method}": lambda spec, method=method: (
+            spec.get("batch", {}).get("pack", {}).get("method") == method
+        )
+        for method in ("best_fit", "in_order", "concatenate")
+    },
+    "truncate": lambda spec: spec.get("batch", {}).get("overlong") == "truncate",
+    "split": lambda spec: spec.get("batch", {}).get("overlong") == "split",
+    "stage": lambda spec: "stage" in spec,
+    "stage and windows": lambda spec: "stage" in spec and "window" in spec.get("batch", {}),
+    **{
+        f"max_passes {then}": lambda spec, then=then: f'"on_exhausted": "{then}"' in json.dumps(spec)
+        for then in ("drop", "error", "stop")
+    },
+    "schedule": lambda spec: "schedule" in spec.get("mix", {}),
+    "ramp": lambda spec: '"ramp": "linear"' in json.dumps(spec),
+    "nested": lambda spec: any("dataset" in source for source in spec["dataset"]),
+    **{
+        key: lambda spec, key=key: f'"{key}"' in json.dumps(spec)
+        for key in (
+            *(
+                "where",
+                "subset",
+                "keys",
+                "exclude",
+                "select",
+                "missing",
+                "join",
+                "lookup",
+                "repeat",
+                "tokens",
+            ),
+            *("draw", "unit", "order", "accumulate", "global_size", "to_tuple", "skip", "limit", "shares_in"),
+        )
+    },
+    **{
+        ending: lambda spec, ending=ending: ending in json.dumps(spec)
+        for ending in ("parquet", "arrow", "jsonl")
+    },
+    "damage": lambda spec: '"broken"' in json.dumps(spec),
+    "small data": lambda spec: len(spec["dataset"]) == 1 and spec["dataset"][0]["name"] in ("c", "tiny"),
+}
+
+
+def test_every_feature_is_frequent(draws):
+    counts = collections.Counter(
+        name for draw in draws for name, has_feature in FEATURES.items() if has_feature(draw.spec)
+    )
+    assert {name for name in FEATURES if counts[name] < DRAWS / 120} == set(), counts
+
+
+def test_the_training_loop_sets_shares_and_skips_steps_in_many_trials():
+    trials = [fuzz.draw_trial(seed) for seed in range(200)]
+    assert sum(bool(trial.live) for trial in trials) > 20
+    assert sum(bool(trial.skips) for trial in trials) > 20
+    assert sum(any(leg.change for leg in trial.legs) for trial in trials) > 20
+    assert sum(any(leg.threads for leg in trial.legs) for trial in trials) > 20
+
+
+def test_a_trial_that_fails_is_shrunk():
+    spec = {
+        "dataset": [
+            {"name": "a", "shards": "a-{000..004}.tar", "weight": 2},
+            {"name": "c", "shards": "c-000.tar", "weight": 1},
+        ],
+        "batch": {"size": 2, "ragged": "error"},
+        "elastic": {"ranks": 2, "workers": 2},
+    }
+    trial = fuzz.Trial(spec, legs=[fuzz.Leg(), fuzz.Leg(ranks=2)])
+    failure = fuzz.Failure("items", 0, "differs")
+
+    def fake(candidate):
+        return failure if any(each["name"] == "a" for each in candidate.spec["dataset"]) else None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fuzz, "check", fake)
+        smallest, _ = fuzz.shrink(trial, failure)
+    assert smallest.spec == {"dataset": [{"name": "a", "shards": "a-{000..004}.tar"}]}
+    assert len(smallest.legs) == 1
