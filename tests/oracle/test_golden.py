@@ -140,6 +140,8 @@ def test_a_run_resumes_from_a_state_of_an_older_order(name, cut, folder):
     if "error" in expected:  # a pass cannot end as it was planned, as its windows are planned before it
         assert "pass" in case.features
         return
+    if case.wrong:  # the older release was at another position than by the rules
+        return
     step = written["states"][cut]["batch"]
     model = record.model_of(case, Leg("none", int(cut), case.spec), step)
     assert record.model_steps(model, len(expected["steps"]), step) == expected["steps"]

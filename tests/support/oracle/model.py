@@ -64,6 +64,7 @@ class Model:
         self._skips = set()
         self._spec_skips = {step for each in self.spec.skip for step in range(each.first, each.last + 1)}
         self._parts = []
+        self._error = None
         self._older = {}
         self._plan()
 
@@ -161,7 +162,13 @@ class Model:
     def items_of(self, step, rank, ranks):
         """Return the items of global batch J that one of R ranks gets."""
         while len(self._parts) <= step:
-            self._parts.append(self._take(len(self._parts)))
+            if self._error is not None:  # slots have moved on
+                raise self._error
+            try:
+                self._parts.append(self._take(len(self._parts)))
+            except RunError as error:
+                self._error = error
+                raise
         parts = self._parts[step]
         if parts is None:
             return []
