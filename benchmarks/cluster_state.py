@@ -93,7 +93,7 @@ def measure(ranks: int, workers: int, sources: int, shards: int, batches: int) -
     times, states = [], []
     with tempfile.TemporaryDirectory() as folder:
         for rank in range(ranks):
-            run = replace(first, seat=Seat(rank, ranks), ranks=range(rank, rank + 1))
+            run = replace(first, seat=Seat(rank, ranks), canonical_ranks=range(rank, rank + 1))
             table = {rank * workers + k: a_slot(first, batches, rng) for k in range(workers)}
             position = Position(batches * workers, slot_states=table)
             began = time.process_time()
@@ -111,7 +111,7 @@ def measure(ranks: int, workers: int, sources: int, shards: int, batches: int) -
     text = json.dumps(merged)
     writing = time.process_time() - began
     del states, merged, state
-    half = replace(first, seat=Seat(1, ranks // 2), ranks=range(2, 4))
+    half = replace(first, seat=Seat(1, ranks // 2), canonical_ranks=range(2, 4))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
     position = Position.from_state(json.load(io.StringIO(text)), half)

@@ -60,8 +60,8 @@ def main() -> None:
         for sources in 1, 10, 50:
             dataset = [{"name": f"s{n}", "shards": shards, "weight": 1} for n in range(sources)]
             spec = wdspec.load({"dataset": dataset, "batch": 32})
-            shards = list_readable_shards(spec)
-            run = make_run(plan_shards(spec, shards, 1, 1), spec, shards, Seat())
+            listed = list_readable_shards(spec)
+            run = make_run(plan_shards(spec, listed, 1, 1), spec, listed, Seat())
             reader, tally = run.reader(), Tally(1)
             batch = deliveries = 0
             reading = counting = 0.0

@@ -22,6 +22,7 @@ from typing import Any
 import wdspec
 from benchmarks.material import brace_pattern, text_sample, write_shards
 from benchmarks.tables import Asked, Table, show
+from wdspec.planning.past import Changes
 from wdspec.planning.topology import Seat
 from wdspec.run import tasks
 from wdspec.run.loader import Loader
@@ -37,7 +38,7 @@ class StatelessParcel(Parcel):
     """A step without its states."""
 
     def __init__(self, value: Any, bundle: Bundle | None = None) -> None:
-        super().__init__((value[0], {}), bundle)
+        super().__init__((value[0], {}, *value[2:]), bundle)
 
 
 class StatelessDataset(TaskReader):
@@ -52,7 +53,9 @@ def without_state(loader: Loader) -> Iterator[Any]:
     """The batches of an epoch, with nothing noted."""
     processes: Any = loader.stream.steps
     processes._loader.dataset.__class__ = StatelessDataset  # before the workers start
-    for items, _ in processes.read(Work(0, loader.run.plan.timeline.end(0), 1, dict, (), StepRanges())):
+    for items, *_ in processes.read(
+        Work(0, loader.run.plan.timeline.end(0), 1, dict, Changes(), StepRanges())
+    ):
         yield items[-1]
 
 

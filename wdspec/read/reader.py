@@ -318,7 +318,7 @@ class Reader:
             size = 1 if planner is not None else finite.per_slot
             return Padding(slot, size, finite.last_batch(rank, worker), first, self._sources)
         if not self._has_sections:
-            slot = self._open_mixture(rank, worker, state, self._sources, self._usual)
+            slot = self._open_mixture(rank, worker, state, plan, self._sources, self._usual)
             return Columns(slot) if self._stream is RowStream else slot
         draws = SectionDraws(self._readings, worker)
         inner, places = split_places(state, (stage is not None) + (planner is not None))
@@ -338,11 +338,12 @@ class Reader:
         rank: int,
         worker: int,
         state: bytes | None,
+        plan: Plan,
         sources: Sequence[LiveSource],
         draws: Draws | ScheduledDraws,
     ) -> Mixture[Any]:
         """Return the endless samples of slot (c, k)."""
-        mixture: Mixture[Any] = Mixture(self.plan, sources, draws, rank, worker, state, self._stream)
+        mixture: Mixture[Any] = Mixture(plan, sources, draws, rank, worker, state, self._stream)
         self._mixtures[self.plan.topology.slot(rank, worker)] = mixture
         return mixture
 
@@ -357,7 +358,8 @@ class Reader:
     ) -> Slot[Any]:
         """Return the samples of slot (c, k), after a stage if there is one; they are read on from a section's start."""
         plan, stage, planner = self.plan, self._stage, self._planner
-        mixture = self._open_mixture(rank, worker, state, begun.reading.sources, begun.reading.draws)
+        reading = begun.reading
+        mixture = self._open_mixture(rank, worker, state, reading.plan, reading.sources, reading.draws)
         draws.mixture = mixture
         if stage is None:
             return mixture

@@ -141,7 +141,7 @@ class SectionDraws:
         """
         reading, segment = begun.reading, begun.segment
         draws = reading.draws if segment is None else reading.plan.draws_of(segment)
-        self.mixture.read_by(reading.sources, draws)
+        self.mixture.read_by(reading.plan, reading.sources, draws)
 
 
 def tops_of(plan: Plan) -> tuple[str, ...]:

@@ -110,11 +110,15 @@ class Mixture(Generic[T]):
         """Sources read since they were packed, in addition to those in `_ahead`: a step reads only a few of many."""
         self._state = b""
         self._rank, self._worker = rank, worker
-        self._per_slot, self._plan = plan.batching.per_slot, plan
-        end = next((each.start for each in plan.exhausted if each.then == "error"), None)
-        self._end = inf if end is None else -(-(end - worker) // plan.topology.workers)
-        """The number of the first block that would exceed `max_passes`."""
+        self._per_slot = plan.batching.per_slot
+        self._set_plan(plan)
         self._start_drawing(draws)
+
+    def _set_plan(self, plan: Plan) -> None:
+        self._plan = plan
+        end = next((each.start for each in plan.exhausted if each.then == "error"), None)
+        self._end = inf if end is None else -(-(end - self._worker) // plan.topology.workers)
+        """The number of the first block that would exceed `max_passes`."""
 
     def _start_drawing(self, draws: Draws | ScheduledDraws) -> None:
         self._draws, self._rows = draws, max(1, draws.block // self._per_slot)
@@ -130,11 +134,12 @@ class Mixture(Generic[T]):
             self._unpacked.update(self._ahead[self._packed_upto : self._drawn_upto])
             self._start_drawing(draws)
 
-    def read_by(self, sources: Sequence[LiveSource], draws: Draws | ScheduledDraws) -> None:
+    def read_by(self, plan: Plan, sources: Sequence[LiveSource], draws: Draws | ScheduledDraws) -> None:
         """Read later blocks from sources with other sizes and selections. Samples in progress keep theirs."""
         self.draw_by(draws)
         if sources is self._sources:
             return
+        self._set_plan(plan)
         for number, (old, new) in enumerate(zip(self._sources, sources, strict=True)):
             if new is not old:
                 sizes = old.plan.delays, old.plan.interleave
