@@ -532,8 +532,9 @@ def strip(plan: Plan, first: int = 0) -> tuple[str, int, int]:
     )  # a step without a batch is one sample of each rank, so use columns of 32
     if plan.batching.batched:
         most = min(64, most)
-    end = plan.timeline.end(first)
-    left = most if end is None else end - first
+    line = plan.timeline
+    left = (line.epoch_steps or most) - (first if line.is_pass else 0)
+    left = left if line.stop is None else min(left, line.stop - first)
     batches = max(1, min(left, most))
     drawn = drawn_sources(plan, batches, first)
     if plan.batching.batched:

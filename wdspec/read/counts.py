@@ -79,7 +79,7 @@ def _own_field(source: Source) -> tuple[str, ...]:
 def count_tokens(sample: Mapping[str, Any], fields: Sequence[str]) -> int | None:
     """Return the number of elements of the first of these fields that is a list of integers; None if none is."""
     for name in fields:
-        value = sample.get(name)
+        value: Any = sample.get(name)
         if isinstance(value, np.ndarray):
             if value.ndim == 1 and value.dtype.kind in "iu":
                 return len(value)
