@@ -108,7 +108,7 @@ def test_damage_that_keeps_the_types_is_detected(worker, damage, says):
 
 def test_a_state_of_another_version_is_not_damage(worker):
     state, _ = saved(worker)
-    with pytest.raises(wdspec.UsageError, match="format version 2, this wdspec reads versions 4 to 5"):
+    with pytest.raises(wdspec.UsageError, match="format version 2, this wdspec reads versions 4 to 6"):
         worker().load_state_dict({**state, "version": 2})
 
 
