@@ -524,27 +524,41 @@ class Window:
     """The samples of a window, which are read when they are needed, or some ahead.
 
     Args:
-        samples: the samples of a block of the part below; None for one that was left out.
+        below: the part below; None stands for a sample that it left out.
+        number: the number of the block of that part.
         start: the state of that part before them.
         begun: how the window began.
     """
 
-    def __init__(self, samples: Iterator[Candidate | None], start: bytes, begun: Begun | None) -> None:
+    def __init__(self, below: Slot[Candidate | None], number: int, start: bytes, begun: Begun | None) -> None:
         self.start, self.begun = start, begun
-        self._samples, self._ahead = samples, deque[Candidate]()
+        self._below, self._number = below, number
+        self._samples: Iterator[Candidate | None] | None = None
+        self._ahead = deque[Candidate]()
         self._failure: Exception | None = None
         self.is_read = False
         """Whether all of its samples were read."""
 
     def read_ahead(self, count: int) -> None:
         """Read some samples. An error is raised when they are needed."""
+        if self._samples is None:
+            self._samples = self._below.samples(self._number)
         if self._failure is None:
             try:
                 self._ahead.extend(filter(None, islice(self._samples, count)))
             except Exception as error:
                 self._failure = error
 
+    def read_all(self) -> list[Candidate]:
+        """Return all samples."""
+        if self._samples is not None:
+            return list(self)
+        self.is_read = True
+        return list(filter(None, self._below.take(self._number)))
+
     def __iter__(self) -> Iterator[Candidate]:
+        if self._samples is None:
+            self._samples = self._below.samples(self._number)
         while self._ahead:
             yield self._ahead.popleft()
         if self._failure is not None:
@@ -726,7 +740,7 @@ class Windows(Part[Sample]):
         if self._draws is not None and begun is not None and not self._is_staged:
             self._draws.draw(begun)
         start = bytes(self.below.pack())
-        return Window(self.below.samples(number), start, begun)
+        return Window(self.below, number, start, begun)
 
     def _rewind(self, start: bytes, begun: Begun) -> None:
         """Return to the start of a window that began like this."""
@@ -738,7 +752,7 @@ class Windows(Part[Sample]):
     def _read_whole(self, window: Window) -> list[Candidate]:
         """Return all samples of a window. The first time that this takes long, it is logged."""
         start = time.perf_counter()
-        samples = list(window)
+        samples = window.read_all()
         seconds = time.perf_counter() - start
         if seconds > _LONG and self._decodes_first and not _logged:
             _logged.append(seconds)
