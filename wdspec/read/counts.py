@@ -105,14 +105,17 @@ def sum_tokens(samples: Sequence[Sample], fields: Sequence[str], is_packed: bool
     """
     if not fields:
         return None
-    total = 0
-    try:
-        if is_packed:
+    if is_packed:
+        try:
             return sum([len(sample[fields[0]]) for sample in samples])
-        for sample in samples:
-            total += count_tokens(sample, fields)  # type: ignore[operator]
-    except (KeyError, TypeError):  # no such field, or no list in it
-        return None
+        except (KeyError, TypeError):  # no such field, or nothing in it that has a length
+            return None
+    total = 0
+    for sample in samples:
+        tokens = count_tokens(sample, fields)
+        if tokens is None:
+            return None
+        total += tokens
     return total
 
 
