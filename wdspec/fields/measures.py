@@ -18,9 +18,8 @@ from wdspec.fields.codecs.image_decoder import image_size
 from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import is_reserved, listed_fields
 from wdspec.fields.samples import MAX_LAYOUTS, SampleFields
-from wdspec.spec.language.after_map import describe_lost_header
 from wdspec.spec.language.decoders import choose_decoder, is_in_header, reads_header
-from wdspec.spec.language.expressions import MISSING, Path, PathBeforeMap, describe_path
+from wdspec.spec.language.expressions import MISSING, Path, PathBeforeMap, describe_lost_header, describe_path
 
 _TEXTS = frozenset({"txt", "json", "cls"})
 """Decoders whose values are never bytes, so that a value is decoded at most once."""

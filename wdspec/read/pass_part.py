@@ -325,7 +325,7 @@ class Padding(Part[Sample]):
 
     def take(self, m: int) -> Sequence[Sample]:
         """Return the samples of the m-th batch."""
-        samples: list[Any] = self.below.take(m)  # type: ignore[assignment]
+        samples = self.below.take(m)
         present = [sample for sample in samples if sample is not None]
         for sample in present:
             sample[MASK] = True
@@ -333,6 +333,7 @@ class Padding(Part[Sample]):
             for source in self._sources:
                 source.budget.passes += 1
         if len(present) < max(self._size, len(samples)):
+            assert isinstance(samples, list)  # padded in place: a list of samples by cost has their counts
             padding = {**(present[0] if present else self._first()), MASK: False}
             samples += [None] * (self._size - len(samples))
             samples[:] = [{**padding} if sample is None else sample for sample in samples]

@@ -38,9 +38,13 @@ from wdspec.read.sections import Begun, SectionDraws
 from wdspec.read.slot import Part, Slot
 from wdspec.read.source import StreamState
 from wdspec.read.transform import LiveSource, Process, Sample, SourceParts
-from wdspec.spec.language.after_map import describe_held_media
 from wdspec.spec.language.batch import Batch, Packing
-from wdspec.spec.language.expressions import PathBeforeMap, parse_expression, parse_together
+from wdspec.spec.language.expressions import (
+    PathBeforeMap,
+    describe_held_media,
+    parse_expression,
+    parse_together,
+)
 from wdspec.spec.spec import Spec
 
 log = logging.getLogger("wdspec")

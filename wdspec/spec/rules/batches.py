@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from wdspec.spec.build import Composition, SourceList
-from wdspec.spec.language.after_map import describe_held_media, describe_lost_header
 from wdspec.spec.language.batch import Batch
 from wdspec.spec.language.decoders import reads_header
 from wdspec.spec.language.expressions import (
     ExpressionError,
     PathBeforeMap,
+    describe_held_media,
+    describe_lost_header,
     describe_path,
     find_scaled,
     parse_expression,
