@@ -178,6 +178,13 @@ def test_schedules_and_random_caps_stay_within_their_limits(folder):
         assert 80 * Fraction(str(passes)) - 4 < drawn <= 80 * Fraction(str(passes))
 
 
+def test_a_limit_below_the_first_windows_is_reported_with_what_helps(folder):
+    spec = run_of(folder, "error") | {"batch": {"cost": "txt.length", "max_cost": 8, "window": 400}}
+    says = "is less than the first windows of all ranks would take, 800 samples; .* use a smaller window or a smaller"
+    with pytest.raises(wdspec.UsageError, match=says):
+        wdspec.plan(spec)
+
+
 def test_shares_cannot_be_set_and_all_sources_cannot_be_dropped(folder):
     loader = wdspec.loader(run_of(folder, "drop"), num_workers=0, rank=0, world_size=1)
     with loader, pytest.raises(wdspec.UsageError, match=r"cannot be set in a spec with `max_passes`"):

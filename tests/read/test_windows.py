@@ -425,6 +425,40 @@ def test_invalid_costs_are_rejected(folder, batch, message):
         global_batches(spec_of(folder, padded({"max_cost": 400, "window": 20, **batch}), 1, 1))
 
 
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (
+            {"cost": "json.score"},
+            r"is null; it must be a finite number above 0\. Write `default\(json\.score, 1\)`",
+        ),
+        ({"cost": 1, "limits": {"json.score": 9}}, r"of at least 0\. Write `default\(json\.score, 0\)`"),
+        ({"cost": "nothing:measure"}, r"`nothing:measure` is null; it must be a finite number above 0 \["),
+    ],
+)
+def test_a_null_names_the_default_to_write(tmp_path, batch, message):
+    write_shard(tmp_path / "a.tar", [(f"{n}", {"json": b'{"score": null}'}) for n in range(20)])
+    (tmp_path / "nothing.py").write_text("def measure(sample):\n    return None\n")
+    spec = {
+        "dataset": [{"shards": "a.tar", "decode": {"json": "json"}}],
+        "batch": {"max_cost": 4, "window": 20, **batch},
+    }
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    with (
+        wdspec.loader(str(tmp_path / "spec.json"), num_workers=0) as loader,
+        pytest.raises(wdspec.FieldError, match=message),
+    ):
+        next(iter(loader))
+
+
+def test_a_packed_value_inside_a_field_needs_a_field_of_its_own(folder):
+    batch = {"pack": {"fields": "json.n", "length": 64}, "window": 20}
+    with pytest.raises(
+        wdspec.FieldError, match=r"`json` is a field, and `json.n` a value in it: add a field for this"
+    ):
+        global_batches(spec_of(folder, batch, 1, 1))
+
+
 def test_equal_costs_make_equal_batches(folder):
     steps, _ = global_batches(spec_of(folder, padded({"cost": 1, "max_cost": 8, "window": 40}), 1, 1))
     assert [len(batch) for [batch] in steps] == [8] * 12

@@ -145,12 +145,7 @@ class Measures:
                 return lambda raw: MISSING
             raise FieldError(
                 f"`{describe_path(path)}` needs the field `{name}`, which the sample does not have before `map`; it "
-                f"has {listed_fields(names)}. Write `default({describe_path(path)}, 0)` if samples may lack it"
-                + (
-                    f", or `sets: {name}` next to the `call` in `map` that adds it"
-                    if self._may_be_set
-                    else ""
-                ),
+                f"has {listed_fields(names)}. {self._hint(path, names)}",
                 code="D201",
                 field=name,
             )
@@ -165,6 +160,15 @@ class Measures:
         if decoded is not None and decoder is not None and decoder.label in _TEXTS:
             decoded.add(stored)
         return _follow(stored, decoder.decode if decoder else bytes, keeps, path, optional)
+
+    def _hint(self, path: Path, names: Sequence[str]) -> str:
+        """Return what to do about a field that samples lack."""
+        name = str(path[0])
+        holder, dot, _ = name.partition(".")
+        if dot and holder in names:
+            return f"`{holder}` is a field, and `{name}` a value in it: add a field for this value in `map`"
+        sets = f", or `sets: {name}` next to the `call` in `map` that adds it" if self._may_be_set else ""
+        return f"Write `default({describe_path(path)}, 0)` if samples may lack it{sets}"
 
     def _finished_reader(self, path: Path, stored: str | None) -> Reader:
         """Return the function that reads the value at a path of a finished sample.

@@ -322,20 +322,24 @@ def limit_passes(
             for name in sorted(name for name, last in ends.items() if last == end and end != stop):
                 exhausted.append(Exhaustion(end, name, limited[name].on_exhausted))
                 if not end:
-                    _report_unread(limited[name], shares[name] * global_size)
+                    _report_unread(spec, limited[name], shares[name] * global_size)
                 if exhausted[-1].then != "drop":
                     return limits, tuple(exhausted)
                 out.add(name)
     return limits, tuple(exhausted)
 
 
-def _report_unread(source: Source, needed: Fraction) -> None:
-    """Report a source of which the first global batch would already take too many samples."""
+def _report_unread(spec: Spec, source: Source, needed: Fraction) -> None:
+    """Report a source of which the first global batch, or the first windows, would already take too many samples."""
+    if spec.batch is not None and spec.batch.has_windows:
+        would_take, smaller = "the first windows of all ranks would take", "a smaller window"
+    else:
+        would_take, smaller = "the first global batch would take", "smaller batches"
     message = (
-        f"`max_passes: {source.max_passes:g}` of {source.samples:,} samples is less than the first global batch would "
-        f"take, {float(needed):,.5g} samples"
+        f"`max_passes: {source.max_passes:g}` of {source.samples:,} samples is less than {would_take}, "
+        f"{float(needed):,.5g} samples"
     )
-    hint = "raise `max_passes`, or use smaller batches or a smaller share"
+    hint = f"raise `max_passes`, or use {smaller} or a smaller share"
     if source.on_exhausted != "drop":
         raise UsageError(f"{message}; {hint}", source=source.name)
     warn_user(f"{message}, so `{source.name}` is never read; {hint}")

@@ -460,7 +460,8 @@ class _EmptyPassWatch:
         if len(barren) == order.per_pass:
             raise ShardError(
                 f"the source yielded nothing in a whole pass ({order.per_pass} shards or parts of shards; dropped or "
-                f"skipped: {why}); check `where`, `subset`, `keys`, `select`, `extensions`, `missing` and the shards",
+                f"skipped: {why}); check `where`, `subset`, `keys`, `select`, `overlong`, `extensions`, `missing` and "
+                "the shards",
                 source=budget.source,
                 url=self.url(turn),
             )

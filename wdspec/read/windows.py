@@ -468,11 +468,14 @@ def _check(value: Any, text: str | None, least: float = 1e-12) -> None:
     """Raise FieldError for a cost that is not a number of the right size."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= _LIMIT:
         return
+    needed = f"it must be a finite number {'above 0' if least else 'of at least 0'}"
+    if value is None:
+        is_path = text is not None and text.replace(".", "").isidentifier()
+        hint = f". Write `default({text}, {1 if least else 0})` if samples may have none" if is_path else ""
+        raise FieldError(f"`{text}` is null; {needed}{hint}")
     written = f"{' '.join(repr(value).split()):.40}"
     what = written if isinstance(value, (int, float)) else f"a {type(value).__name__}, {written}"
-    raise FieldError(
-        f"`{text}` is {what}; it must be a finite number {'above 0' if least else 'of at least 0'}"
-    )
+    raise FieldError(f"`{text}` is {what}; {needed}")
 
 
 def hash_costs(batch: PlannedBatch, before: int) -> int:
