@@ -10,7 +10,6 @@ import csv
 import io
 import json
 import struct
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
+from shardmaking import write_shard
 
 UNEVEN = {
     "a": (9, 3, 6, 4, 8),
@@ -128,15 +128,6 @@ def _encode(name: str, value: Any) -> bytes:
     return (json.dumps(value) if name.endswith("json") else str(value)).encode()
 
 
-def _write_tar(path: Path, samples: list[tuple[str, dict[str, bytes]]]) -> None:
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for key, fields in samples:
-            for suffix, data in fields.items():
-                info = tarfile.TarInfo(f"{key}.{suffix}")
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
-
-
 def _samples(source: str, shard: int) -> list[tuple[str, dict[str, bytes]]]:
     """The encoded samples of a shard; in `b`, every fourth sample lacks `cls`."""
     found = []
@@ -150,7 +141,7 @@ def _samples(source: str, shard: int) -> list[tuple[str, dict[str, bytes]]]:
 
 def _write_tars(folder: Path, source: str) -> None:
     for shard in range(len(UNEVEN[source])):
-        _write_tar(folder / f"{source}-{shard:03d}.tar", _samples(source, shard))
+        write_shard(folder / f"{source}-{shard:03d}.tar", _samples(source, shard))
 
 
 def _write_rows(folder: Path) -> None:
@@ -190,7 +181,7 @@ def _write_dotted(folder: Path) -> None:
             values = values_of("dotted", shard, number)
             kept = {"txt": values["txt"], "cls": values["cls"]}
             samples.append((f"{key_of('dotted', shard, number)}.v1", encode(kept)))
-        _write_tar(folder / f"dotted-{shard:03d}.tar", samples)
+        write_shard(folder / f"dotted-{shard:03d}.tar", samples)
 
 
 def _write_broken(folder: Path) -> None:
@@ -202,7 +193,7 @@ def _write_broken(folder: Path) -> None:
         for number in {2: (3, 11)}.get(shard, ()):
             samples[number][1]["ids.npy"] = samples[number][1]["ids.npy"][:-3]
         path = folder / f"broken-{shard:03d}.tar"
-        _write_tar(path, samples)
+        write_shard(path, samples)
         if shard == 1:  # in the middle of a header of the eighth sample
             path.write_bytes(path.read_bytes()[: 7 * 10 * 512 + 200])
 
@@ -223,7 +214,7 @@ def _write_partners(folder: Path) -> None:
                     if kind == "hurt" and n % 6 == 2:
                         fields["more.json"] = b"{no json"
                     samples.append((key, fields))
-                _write_tar(folder / f"{source}-{kind}-{shard:03d}.tar", samples)
+                write_shard(folder / f"{source}-{kind}-{shard:03d}.tar", samples)
             if kind == "full":
                 _write_partner_rows(folder, source)
 

@@ -11,18 +11,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from oracle.data import SHARDS
 from wdspec.spec.language.effects import declared_keys
 from wdspec.spec.load import load
 from wdspec.spec.spec import Source, Spec
 
 Fragment = dict[str, Any]
-SOURCES = {
-    "a": "a-{000..004}.tar",
-    "b": "b-{000..011}.tar",
-    "c": "c-000.tar",
-    "e": "e-{000..001}.tar",
-    "tiny": "tiny-000.tar",
-}
+SOURCES = {name: SHARDS[name] for name in ("a", "b", "c", "e", "tiny")}
+"""Name of a source of the base specs -> its shards."""
 DATA = {"small": ("c", "tiny"), "mixed": ("a", "b", "c"), "large": ("e", "a"), "one": ("a",)}
 """Size of the data -> the sources of a base spec."""
 

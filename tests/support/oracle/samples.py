@@ -375,25 +375,13 @@ class SourceReader:
         fields = self.arrange(part, in_selection)
         if fields is None:
             return absent
-        values = []
-        for text in texts:
-            expression = parse_expression(text, self.spec.costs if named else {})
-            read = []
-            for path in expression.paths:
-                optional = path in expression.optional
-                if sample is None or not self._is_after_map(path):
-                    read.append(self._value(part, fields, path, optional))
-                elif path[0] in sample:
-                    read.append(_walk(sample[path[0]], path[1:], optional))
-                elif optional:
-                    read.append(MISSING)
-                else:
-                    raise SampleError("decode", f"{part.key} has no `{path[0]}` after `map`")
-            try:
-                values.append(expression.evaluate(*read))
-            except Exception as error:
-                raise SampleError("decode", f"`{text}`: {error}") from error
-        return values
+
+        def read(path, optional):
+            if sample is None or not self._is_after_map(path):
+                return self._value(part, fields, path, optional)
+            return _finished_value(sample, path, optional)
+
+        return _compute(texts, self.spec.costs if named else {}, read)
 
     def _value(self, part, fields, path, optional):
         name, rest = path[0], path[1:]
@@ -475,23 +463,11 @@ class SourceReader:
 
     def measure_finished(self, sample, batch):
         """Return the same of a sample that a stage has yielded, whose values are read as they are."""
-        values = []
-        for text in _texts_of(batch):
-            expression = parse_expression(text, self.spec.costs)
-            read = []
-            for path in expression.paths:
-                optional = path in expression.optional
-                if path[0] in sample:
-                    read.append(_walk(sample[path[0]], path[1:], optional))
-                elif optional:
-                    read.append(MISSING)
-                else:
-                    raise SampleError("decode", f"there is no `{path[0]}`")
-            try:
-                values.append(expression.evaluate(*read))
-            except Exception as error:
-                raise SampleError("decode", f"`{text}`: {error}") from error
-        return self._weigh(values, batch, sample)
+
+        def read(path, optional):
+            return _finished_value(sample, path, optional)
+
+        return self._weigh(_compute(_texts_of(batch), self.spec.costs, read), batch, sample)
 
     def _weigh(self, found, batch, sample):
         """Return the checked values of the expressions of a batch."""
@@ -682,6 +658,27 @@ def _is_glob(text):
 
 def _is_reserved(name):
     return len(name) > 4 and name.startswith("__") and name.endswith("__")
+
+
+def _compute(texts, costs, read):
+    """Return the values of expressions whose paths `read` looks up."""
+    values = []
+    for text in texts:
+        expression = parse_expression(text, costs)
+        found = [read(path, path in expression.optional) for path in expression.paths]
+        try:
+            values.append(expression.evaluate(*found))
+        except Exception as error:
+            raise SampleError("decode", f"`{text}`: {error}") from error
+    return values
+
+
+def _finished_value(sample, path, optional):
+    if path[0] in sample:
+        return _walk(sample[path[0]], path[1:], optional)
+    if optional:
+        return MISSING
+    raise SampleError("decode", f"the sample has no `{path[0]}`")
 
 
 def _walk(value, path, optional):
