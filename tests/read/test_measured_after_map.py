@@ -373,7 +373,7 @@ def bad_keys():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("none", "a NoneType, None"),
+        ("none", "is null; it must be a finite number"),
         ("nan", "is nan"),
         ("inf", "is inf"),
         ("zero", "is 0"),

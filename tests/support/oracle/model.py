@@ -204,7 +204,7 @@ class Model:
         """Return the samples of each slot of a step; None if it is skipped, or after the end of the run."""
         for called, shares, after in self._live_calls:
             if called == step:
-                self._check_shares()
+                self._check_shares(shares)
                 start = step + after
                 self._live = [each for each in self._live if each[0] < start] + [(start, shares)]
         for called, first, last in self._skip_calls:
@@ -231,11 +231,13 @@ class Model:
         """The class of its slots."""
         return WindowSlot if self.is_windowed else StagedSlot if self.spec.stage is not None else Slot
 
-    def _check_shares(self):
-        """Raise RunError if shares cannot be set (docs/training.md)."""
+    def _check_shares(self, shares):
+        """Raise RunError if these shares cannot be set (docs/training.md)."""
         has_limits = any(source.max_passes is not None for source in self.spec.sources)
         if self._pass is not None or self.spec.mix.draw == "round_robin" or has_limits:
             raise RunError("shares cannot be set")
+        if not shares.keys() <= {each.name for each in self.spec.dataset}:
+            raise RunError("shares are set by the names of the top-level list")
 
     def slot(self, rank, worker):
         """Return slot (c, k)."""
