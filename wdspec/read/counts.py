@@ -107,7 +107,7 @@ def sum_tokens(samples: Sequence[Sample], fields: Sequence[str], is_packed: bool
         return None
     if is_packed:
         try:
-            return sum([len(sample[fields[0]]) for sample in samples])
+            return sum(map(len, map(itemgetter(fields[0]), samples)))
         except (KeyError, TypeError):  # no such field, or nothing in it that has a length
             return None
     total = 0

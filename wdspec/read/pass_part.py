@@ -133,6 +133,7 @@ class PassReading:
         at, index, offset = count.mark_before(turn, first)
         errors: list[ShardError] = []
         known = 0  # errors that were looked at
+        is_whole = has_all and not lost
         report, opened = self._open(source, turn, first, index, offset, ahead, more, errors)
         if opened is None:
             yield from [None] * (stop - first)
@@ -146,6 +147,10 @@ class PassReading:
             samples = iter(opened)
             while at < stop and (raw := next(samples, None)) is not None:
                 here = opened.next_index - 1
+                if here == index and is_whole and first <= at < length - 1 and not errors:
+                    at, index = at + 1, here + 1
+                    yield raw
+                    continue
                 gone = here - index  # samples before this one that cannot be read; do they have positions?
                 if gone and has_all:
                     if here >= length:

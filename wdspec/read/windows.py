@@ -86,7 +86,7 @@ sample; what is still to be done to it; and its ordinal.
 
 A plain tuple, as each sample gets one: a named tuple takes four times as long.
 """
-COST, SUMS = itemgetter(0), itemgetter(1)
+COST, SUMS, RAW, KEY = itemgetter(0), itemgetter(1), itemgetter(4), itemgetter("__key__")
 PlannedBatch = list[Candidate]
 NameOf = Callable[[Candidate], Hashable]
 """Returns the same for copies of a sample."""
@@ -331,7 +331,9 @@ class WindowPlanner:
         sums = np.zeros((len(samples), 0))
         if self.batch.limits and samples:
             sums = np.array(list(map(SUMS, samples)), dtype=np.float64)
-        copies = None if name_of is None else windows.find_copies(list(map(name_of, samples)))
+        copies = None
+        if name_of is not None and len(set(map(KEY, map(RAW, samples)))) < len(samples):
+            copies = windows.find_copies(list(map(name_of, samples)))
         pieces, batches = windows.plan_batches(costs, sums, self.batch, copies)
         if pieces is not None:
             assert self.batch.pack is not None, "only packed samples are cut"
@@ -481,6 +483,13 @@ def _check(value: Any, text: str | None, least: float = 1e-12) -> None:
 def hash_costs(batch: PlannedBatch, before: int) -> int:
     """Return a hash of what the samples of a batch cost, and those of the batches before it."""
     return _CHECKED | crc32(array("d", map(COST, batch)).tobytes(), before & (_CHECKED - 1))
+
+
+def _release(batches: list[PlannedBatch]) -> Iterator[PlannedBatch]:
+    """Yield batches, and forget each of them, so that the memory of its samples can be used for the next window."""
+    batches.reverse()
+    while batches:
+        yield batches.pop()
 
 
 def pass_over(batch: PlannedBatch) -> bool:
@@ -677,9 +686,7 @@ class Windows(Part[Sample]):
         """Return the next batch, the slot's m-th."""
         for _ in range(_BARREN):
             if self._window is None:
-                planned = self._open(m)
-                self._batches = iter(planned)
-                self._left = len(planned) if isinstance(planned, list) else inf
+                self._batches = self._open(m)
                 if not self._pass_given():
                     continue
             batch = next(self._batches, None)
@@ -720,7 +727,7 @@ class Windows(Part[Sample]):
             self._window = None
         return batch
 
-    def _open(self, m: int) -> Iterable[PlannedBatch]:
+    def _open(self, m: int) -> Iterator[PlannedBatch]:
         """Return the batches of the window. It begins at turn m, unless it began before."""
         window = self._following
         if self._draws is not None:
@@ -738,9 +745,11 @@ class Windows(Part[Sample]):
         self._whole = 0 if self._resumed is None else self._resumed.end & PLANNED_WHOLE
         name_of = None if self._whole else self._name_of
         planned = self._planner.batches(samples, self._number, turn, *self._keys, name_of)
-        if isinstance(planned, list):
-            self._pace = self._planner.batch.window / max(1, sum(map(len, planned)))
-        return planned
+        if not isinstance(planned, list):
+            self._left = inf
+            return iter(planned)
+        self._left, self._pace = len(planned), self._planner.batch.window / max(1, sum(map(len, planned)))
+        return _release(planned)
 
     def _read(self, number: int, begun: Begun | None) -> Window:
         """Start to read a window."""
