@@ -90,8 +90,7 @@ class EvenSequence:
                 drawn[places] = ~node
                 continue
             left, right, step = self._nodes[node]
-            number = run * pow(self._multiplier, depth, self._runs) % self._runs
-            begin = before * step + -(-(2 * number + 1) * _ONE // (2 * self._runs))
+            begin = self._phase(run, depth) + before * step
             here = count if isinstance(places, slice) else len(places)
             phases = arithmetic(begin, step, here + 1)
             goes_left = phases[1:] < phases[:-1]
@@ -105,6 +104,11 @@ class EvenSequence:
                     )
         return drawn
 
+    def _phase(self, run: int, depth: int) -> int:
+        """Return ⌈φ·2⁶⁴⌉ of a sequence at the nodes of a depth."""
+        number = run * pow(self._multiplier, depth, self._runs) % self._runs
+        return -(-(2 * number + 1) * _ONE // (2 * self._runs))
+
     def counts(self, run: int, start: int, count: int) -> dict[int, int]:
         """Return how often each source is in the draws that `take` returns, without computing them."""
         found: dict[int, int] = {}
@@ -115,8 +119,7 @@ class EvenSequence:
                 found[~node] = here
                 continue
             left, right, step = self._nodes[node]
-            number = run * pow(self._multiplier, depth, self._runs) % self._runs
-            begin = before * step + -(-(2 * number + 1) * _ONE // (2 * self._runs))
+            begin = self._phase(run, depth) + before * step
             sent = begin >> 64
             to_left = (begin + here * step >> 64) - sent
             pending.append((left, depth + 1, sent, to_left))
@@ -142,7 +145,6 @@ def _tree(shares: Sequence[Fraction]) -> tuple[list[tuple[int, int, int]], int]:
     return nodes, heap[0][2]
 
 
-TWO64 = 1 << 64
 _AT_ONCE = 1 << 20
 """Draws to compute at a time to count them."""
 
@@ -173,13 +175,15 @@ class Draws:
         offset: int = 0,
     ) -> None:
         self.kind = kind
-        self.unit = unit
         self.start, self.offset = start, offset
         self.seed = seed
         self.topology = topology
         self.per_slot = per_slot
         self._order_key = key64(seed, "batch order")
         self._batch_key = key64(seed, "draw of a batch")
+        self._is_by_batch = unit == "batch"
+        self._size = 1 if self._is_by_batch else per_slot
+        """Draws of a slot in a global batch."""
         drawn = [source for source, share in enumerate(shares) if share]
         self._count = len(shares)
         self.sources = len(drawn)
@@ -191,7 +195,7 @@ class Draws:
         bounds, total = [], Fraction(0)
         for source in drawn[:-1]:
             total += shares[source]
-            bounds.append(min(int(total * TWO64), MASK))
+            bounds.append(min(int(total * _ONE), MASK))
         self._bounds = np.array(bounds, dtype=np.uint64)
         self._even = EvenSequence([shares[source] for source in drawn], topology.workers)
 
@@ -200,7 +204,7 @@ class Draws:
 
         The draws of the slot are counted from batch 0 of the run, so these draws must start at batch 0, too.
         """
-        return self._named(self._sequence(rank, worker, start, count))
+        return self._named(self._draw(rank, worker, start, count))
 
     def batches(self, rank: int, worker: int, first: int, count: int) -> IntArray:
         """Return the sources (indices) of the batches m = first..first+count-1 of the slot, shape (count, b).
@@ -208,11 +212,10 @@ class Draws:
         The draws of a batch are permuted, keyed by (seed, c, J). Otherwise, a source would keep its positions in all
         batches if b is a multiple of its spacing.
         """
-        b = self.per_slot
-        if self.unit == "batch":
-            drawn = self._named(self._of_batches(worker, first, count))
-            return np.broadcast_to(drawn[:, None], (count, b))
-        drawn = self._named(self._sequence(rank, worker, first * b, count * b)).reshape(count, b)
+        b, size = self.per_slot, self._size
+        drawn = self._named(self._draw(rank, worker, first * size, count * size)).reshape(count, size)
+        if self._is_by_batch:
+            return np.broadcast_to(drawn, (count, b))
         if b == 1 or self.sources == 1:
             return drawn
         numbers = arithmetic(first * self.topology.workers + worker, self.topology.workers, count)
@@ -223,88 +226,59 @@ class Draws:
     @property
     def random_per_step(self) -> int:
         """Random draws of a slot in a global batch, which can only be counted one by one."""
-        return (
-            0 if self.kind != "random" or self.sources == 1 else 1 if self.unit == "batch" else self.per_slot
-        )
+        return self._size if self.kind == "random" and self.sources > 1 else 0
 
     def counts(self, rank: int, worker: int, first: int, count: int) -> IntArray:
         """Return how many samples of each source are in the batches m = first..first+count-1, shape (all sources,).
 
         Only with `draw: random` does it have to compute all draws.
         """
-        is_by_batch = self.unit == "batch"
-        size = 1 if is_by_batch else self.per_slot
-        total, found = count * size, np.zeros(self.sources, dtype=np.intp)
-        if self.sources == 1:
-            found[0] = total
-        elif self.kind == "random":
-            most = max(1, _AT_ONCE // size)
-            for at in range(first, first + count, most):
-                part = min(most, first + count - at)
-                drawn = (
-                    self._of_batches(worker, at, part)
-                    if is_by_batch
-                    else self._sequence(rank, worker, at * size, part * size)
-                )
+        start, total = first * self._size, count * self._size
+        found = np.zeros(self.sources, dtype=np.intp)
+        if self.random_per_step:
+            for at in range(start, start + total, _AT_ONCE):
+                drawn = self._draw(rank, worker, at, min(_AT_ONCE, start + total - at))
                 found += np.bincount(drawn, minlength=self.sources)
+        elif self.kind == "round_robin":
+            turns = (np.arange(self.sources) - sum(self._place(rank, worker, start))) % self.sources
+            found += total // self.sources + (turns < total % self.sources)
         else:
-            first_batch, run = self._since_start(worker)
-            position = (first - first_batch) * size + (0 if is_by_batch else rank * size) + self.offset
-            if self.kind == "round_robin":
-                turns = (np.arange(self.sources) - (position + run)) % self.sources
-                found += total // self.sources + (turns < total % self.sources)
-            else:
-                for source, number in self._even.counts(run, position, total).items():
-                    found[source] = number
+            for source, number in self._even.counts(*self._place(rank, worker, start), total).items():
+                found[source] = number
         named = np.zeros(self._count, dtype=np.intp)
-        named[self._drawn] = found * (self.per_slot // size)
+        named[self._drawn] = found * (self.per_slot // self._size)
         return named
 
     def _named(self, drawn: IntArray) -> IntArray:
         """Convert indices among the sources with a share to indices among all sources."""
         return drawn if self._all else self._drawn[drawn]
 
-    def _sequence(self, rank: int, worker: int, start: int, count: int) -> IntArray:
-        if self.sources == 1:
-            return np.zeros(count, dtype=np.intp)
-        if self.kind == "random":
-            return self._pick(random64_array(key64(self.seed, "draw", rank, worker), start, count))
-        first_batch, worker = self._since_start(worker)
-        position = start - first_batch * self.per_slot + rank * self.per_slot + self.offset
-        if self.kind == "round_robin":
-            return self._turns(position + worker, count)
-        return self._even.take(worker, position, count)
+    def _draw(self, rank: int, worker: int, start: int, count: int) -> IntArray:
+        """Return draws of slot (c, k), counted from batch 0 of the run, as indices among the sources with a share."""
+        if self.random_per_step:
+            return np.searchsorted(self._bounds, self._random(rank, worker, start, count), side="right")
+        place = self._place(rank, worker, start)
+        if self.kind == "round_robin":  # the k'-th sequence begins with the k'-th source
+            return (sum(place) + np.arange(count)) % self.sources
+        return self._even.take(*place, count)
 
-    def _of_batches(self, worker: int, first: int, count: int) -> IntArray:
-        """Return one draw for each of the batches m = first..first+count-1 of canonical worker k, for all ranks."""
-        k_of = self.topology.workers
-        if self.sources == 1:
-            return np.zeros(count, dtype=np.intp)
-        if self.kind == "random":
-            counter = first * k_of + worker + 1
-            return self._pick(
-                mix64_array(arithmetic(self._batch_key + counter * GOLDEN, k_of * GOLDEN, count))
-            )
-        first_batch, worker = self._since_start(worker)
-        position = first - first_batch + self.offset
-        if self.kind == "round_robin":
-            return self._turns(position + worker, count)
-        return self._even.take(worker, position, count)
+    def _random(self, rank: int, worker: int, start: int, count: int) -> UInt64Array:
+        """Return the random numbers of draws of slot (c, k); those of batches are the same for all ranks."""
+        if not self._is_by_batch:
+            return random64_array(key64(self.seed, "draw", rank, worker), start, count)
+        counter, step = start * self.topology.workers + worker + 1, self.topology.workers * GOLDEN
+        return mix64_array(arithmetic(self._batch_key + counter * GOLDEN, step, count))
 
-    def _since_start(self, worker: int) -> tuple[int, int]:
-        """Return (m₀, k'): the first batch m of canonical worker k since the start, and its distance from the start.
+    def _place(self, rank: int, worker: int, start: int) -> tuple[int, int]:
+        """Return which sequence slot (c, k) reads, and the position of a draw in it.
 
-        Relative to the start, batch J is batch (m - m₀)·K + k', so draws start as if the start were J = 0.
+        Relative to the start, batch J is batch (m - m₀)·K + k', where m₀ is the first batch m of the canonical worker
+        since then, and k' its distance from the start. So draws start as if the start were J = 0.
         """
-        first = -((worker - self.start) // self.topology.workers)
-        return first, first * self.topology.workers + worker - self.start
-
-    def _turns(self, position: int, count: int) -> IntArray:
-        turns: IntArray = ((position + np.arange(count)) % self.sources).astype(np.intp)
-        return turns
-
-    def _pick(self, points: UInt64Array) -> IntArray:
-        return np.searchsorted(self._bounds, points, side="right")
+        workers = self.topology.workers
+        first = -((worker - self.start) // workers)
+        of_rank = 0 if self._is_by_batch else rank * self._size
+        return first * workers + worker - self.start, start - first * self._size + of_rank + self.offset
 
 
 class ScheduledDraws:

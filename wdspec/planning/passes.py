@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, repeat
+from itertools import accumulate, compress, product, repeat
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
@@ -32,8 +32,6 @@ from wdspec.planning.windows import find_copies, gather_groups, plan_batches, ru
 from wdspec.spec.language.batch import Batch
 from wdspec.spec.measurements import SampleCosts
 
-_SHARD_BITS = 36
-"""A shard of a pass has fewer than 2³⁶ samples."""
 LARGE = 4096
 MOST_PADDED = 10
 """A batch of more than `LARGE` samples per rank may have at most this many times the samples of the pass, padding
@@ -335,15 +333,15 @@ class PositionNames:
         self._indices: Sequence[int] = ()
         """The indices of the samples of this turn of a source, the last one in a part of a copy that was asked for."""
 
-    def name(self, source: int, position: int) -> int:
-        """Return a number of the sample at a position of a source, the same for its copies."""
+    def name(self, source: int, position: int) -> tuple[int, int]:
+        """Return the number of the shard and the index of the sample at a position of a source."""
         count = self._counts[source]
         turn, index = count.find(position)
         if count.is_part(turn):
             if self._turn != (source, turn):
                 self._turn, self._indices = (source, turn), count.indices_again(turn)
             index = self._indices[index]
-        return self._shards[source][count.place(turn)] << _SHARD_BITS | index
+        return self._shards[source][count.place(turn)], index
 
 
 def number_shards(counts: Sequence[SourceCount], names: Sequence[Sequence[str]]) -> tuple[Sequence[int], ...]:
@@ -358,9 +356,7 @@ def number_shards(counts: Sequence[SourceCount], names: Sequence[Sequence[str]])
     """
     numbers: dict[str, int] = {}
     found = tuple([numbers.setdefault(name, len(numbers)) for name in listed] for listed in names)
-    is_repeated = any(
-        count.copies > 1 or len(count.ends) > max(1, count.copies) * count.turns for count in counts
-    )
+    is_repeated = any(len(count.ends) > count.turns for count in counts)
     return found if is_repeated or len(numbers) < sum(map(len, names)) else ()
 
 
@@ -384,43 +380,30 @@ def plan_windowed_pass(
     Raises:
         UsageError: there are no samples, or none is in a step that all slots have a batch for.
     """
-    samples = sum(count.samples for count in counts)
-    if limit is not None:
-        samples = min(samples, limit)
-    if not samples:
-        raise UsageError("`epoch: pass` found no samples in any shard; check `shards`")
+    samples = _count_samples(counts, limit)
     costs = SampleCosts.join([part for count in counts for part in count.costs])
     bare = tuple(replace(count, costs=()) for count in counts)
     empty = WindowedPass(bare, samples, 0, topology, window)
-    ends, steps, has_copies = [], [], False
     names = PositionNames(bare, shards)
-
-    def count(first: int, stop: int) -> int:
-        nonlocal has_copies
-        own = None
-        if shards:
-            positions = (
-                (each.source, at)
-                for each in empty.segments(first, stop)
-                for at in range(each.first, each.stop)
-            )
-            own = [names.name(source, at) for source, at in positions]
-            own = None if len(set(own)) == len(own) else own
-            has_copies = has_copies or own is not None
-        return count_batches(costs, first, stop, batch, own)
-
-    for rank in range(topology.ranks):
-        for worker in range(topology.workers):
-            first, stop = empty.slot_range(rank, worker)
-            starts = range(first, stop, window)
-            of_windows = (count(at, min(at + window, stop)) for at in starts)
-            ends.append(tuple(accumulate(of_windows)))
-            total = ends[-1][-1] if ends[-1] else 0
-            if remainder == "drop":
-                steps.append(total * topology.workers + worker)
-            else:
-                steps.append((total - 1) * topology.workers + worker + 1 if total else 0)
-    batches = min(steps) if remainder == "drop" else max(steps)
+    has_copies = False
+    ends: list[tuple[int, ...]] = []
+    dry: list[int] = []
+    """For each slot, the first step without a batch of it."""
+    for rank, worker in product(range(topology.ranks), range(topology.workers)):
+        first, stop = empty.slot_range(rank, worker)
+        of_windows = []
+        for start in range(first, stop, window):
+            end, own = min(start + window, stop), None
+            if shards:
+                segments = empty.segments(start, end)
+                own = [
+                    names.name(each.source, at) for each in segments for at in range(each.first, each.stop)
+                ]
+                has_copies = has_copies or len(set(own)) < len(own)
+            of_windows.append(count_batches(costs, start, end, batch, own))
+        ends.append(tuple(accumulate(of_windows)))
+        dry.append(sum(of_windows) * topology.workers + worker)
+    batches = min(dry) if remainder == "drop" else max(dry) - topology.workers + 1
     if not any(any(of_slot) for of_slot in ends):
         raise UsageError(
             "all samples of the pass were dropped; check `overlong`, `incomplete`, `where` and `missing`"
@@ -434,7 +417,7 @@ def plan_windowed_pass(
 
 
 def count_batches(
-    costs: SampleCosts, start: int, stop: int, batch: Batch, names: Sequence[int] | None = None
+    costs: SampleCosts, start: int, stop: int, batch: Batch, names: Sequence[Hashable] | None = None
 ) -> int:
     """Return the number of batches of a window, the samples start..stop-1, of which copies have the same name."""
     window = np.frombuffer(costs.costs)[start:stop]
@@ -442,14 +425,10 @@ def count_batches(
     kept = window[is_kept]
     columns = [np.frombuffer(column)[start:stop][is_kept] for column in costs.sums]
     sums = np.stack(columns, axis=1) if columns else np.zeros((len(kept), 0))
-    own = None if names is None else [names[at] for at in np.flatnonzero(is_kept).tolist()]
+    own = None if names is None else list(compress(names, is_kept))
     if batch.group_by is None:
         return len(plan_batches(kept, sums, batch, None if own is None else find_copies(own))[1])
-    values = [
-        value
-        for value, has_batch in zip(costs.groups[start:stop], is_kept.tolist(), strict=True)
-        if has_batch
-    ]
+    values = compress(costs.groups[start:stop], is_kept)
     entries = zip(kept.tolist(), sums.tolist(), repeat(0), values, own or repeat(0))
     # Which group comes next changes nothing, as each fills its batches in the order of reading.
     name_of = None if own is None else itemgetter(4)
@@ -480,11 +459,7 @@ def plan_pass(
         UsageError: there are no samples, or fewer than one global batch with `drop`, or a large batch would be mostly
             padding.
     """
-    samples = sum(count.samples for count in counts)
-    if limit is not None:
-        samples = min(samples, limit)
-    if not samples:
-        raise UsageError("`epoch: pass` found no samples in any shard; check `shards`")
+    samples = _count_samples(counts, limit)
     size = topology.ranks * per_slot
     batches = samples // size if remainder == "drop" else -(-samples // size)
     if not batches:
@@ -499,3 +474,11 @@ def plan_pass(
             f"lower `batch`: {enough:,} per rank {'is' if enough == 1 else 'are'} enough for all samples"
         )
     return Pass(counts, samples, batches, topology, per_slot)
+
+
+def _count_samples(counts: Sequence[SourceCount], limit: int | None) -> int:
+    """Return the number of samples of a pass. Raises UsageError if there are none."""
+    samples = sum(count.samples for count in counts)
+    if not samples:
+        raise UsageError("`epoch: pass` found no samples in any shard; check `shards`")
+    return samples if limit is None else min(samples, limit)

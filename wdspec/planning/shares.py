@@ -62,11 +62,11 @@ def effective_shares(
     """
     shares: dict[str, Fraction] = {}
     for source, share in zip(dataset, _within(dataset, mix, shard_count, given), strict=True):
-        if source.dataset is None:
-            shares[source.name] = share
+        if source.dataset is None or not share:
+            shares |= {leaf.name: share for leaf in source.leaves}
         else:
-            inner = effective_shares(source.dataset, source.mix, shard_count) if share else _zeros(source)
-            shares.update({name: share * part for name, part in inner.items()})
+            inner = effective_shares(source.dataset, source.mix, shard_count)
+            shares |= {name: share * part for name, part in inner.items()}
     return shares
 
 
@@ -76,7 +76,8 @@ def _within(
     """The shares of the entries of one list; they sum to 1."""
     amounts = [_amount(source, mix, shard_count, given) for source in dataset]
     if mix.shares_in == "cost":
-        amounts = _per_sample(dataset, amounts, shard_count)
+        per_source = zip(dataset, amounts, strict=True)
+        amounts = [amount and amount / mean_cost(source, shard_count) for source, amount in per_source]
     total = sum(amounts)
     if not total:
         raise UsageError(
@@ -125,14 +126,6 @@ def _size(source: Source, by: str, shard_count: Sizer) -> int:
     return size
 
 
-def _per_sample(dataset: Sequence[Source], amounts: Sequence[Fraction], shard_count: Sizer) -> list[Fraction]:
-    """Convert shares of cost to shares of samples."""
-    return [
-        amount / mean_cost(source, shard_count) if amount else amount
-        for source, amount in zip(dataset, amounts, strict=True)
-    ]
-
-
 def mean_cost(source: Source, shard_count: Sizer) -> Fraction:
     """The mean cost of the samples of a source; for a nested mix, the mean over its sources, weighted by their shares.
 
@@ -153,12 +146,6 @@ def mean_cost(source: Source, shard_count: Sizer) -> Fraction:
             source=source.name,
         )
     return Fraction(source.mean_cost)
-
-
-def _zeros(source: Source) -> dict[str, Fraction]:
-    if source.dataset is None:
-        return {source.name: Fraction(0)}
-    return {name: share for child in source.dataset for name, share in _zeros(child).items()}
 
 
 RAMP_PARTS = 64

@@ -32,8 +32,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice, pairwise
-from operator import add, gt
+from itertools import accumulate, islice, pairwise, repeat
+from operator import add, gt, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,23 +75,23 @@ class WindowRules:
         """`max_cost`, with room for rounding errors."""
         return self.max_cost * (1 + _ROUNDING)
 
+    @property
+    def most_sums(self) -> list[float]:
+        """`limits`, with room for rounding errors."""
+        return [limit * (1 + _ROUNDING) for limit in self.limits]
+
     def fits(self, size: int, largest: float, total: float, sums: Sequence[float]) -> bool:
         """Whether a batch of this size, with this largest cost and these sums, is within the limits."""
         cost = size * largest if self.padded else total
         return (
             cost <= self.capacity
             and (self.max_size is None or size <= self.max_size)
-            and all(sum_ <= limit * (1 + _ROUNDING) for sum_, limit in zip(sums, self.limits, strict=True))
+            and not any(map(gt, sums, self.most_sums))
         )
 
     def whole(self, size: int) -> int:
         """Round a size down to a multiple of `size_multiple`; smaller sizes stay."""
         return size - size % self.size_multiple if size > self.size_multiple else size
-
-    def cut(self, items: list[Any]) -> list[list[Any]]:
-        """Cut the samples of a last batch to a multiple of `size_multiple`; the rest is another batch."""
-        size = self.whole(len(items))
-        return [part for part in (items[:size], items[size:]) if part]
 
 
 def max_cost_of(batch: Batch) -> float | None:
@@ -174,7 +174,9 @@ def plan_batches(
         pack, lengths = batch.pack, costs.astype(np.int64).tolist()
         if pack is not None and pack.method == "concatenate":
             rows = (
-                concatenate(lengths, int(most)) if copies is None else _join_parts(lengths, int(most), copies)
+                _concatenate(lengths, int(most))
+                if copies is None
+                else _join_parts(lengths, int(most), copies)
             )
             stops = list(accumulate(map(len, rows), initial=0))
             return [piece for row in rows for piece in row], [range(*ends) for ends in pairwise(stops)]
@@ -182,7 +184,7 @@ def plan_batches(
             if batch.overlong == "truncate":
                 pieces = [(place, 0, min(length, int(most))) for place, length in enumerate(lengths)]
             else:
-                pieces = cut_long(lengths, int(most))
+                pieces = _cut_long(lengths, int(most))
             cut = np.array([stop - start for _, start, stop in pieces], dtype=np.float64)
             of_pieces = copies and copies.take([place for place, _, _ in pieces])
             return pieces, plan_window(cut, np.zeros((len(pieces), 0)), rules, of_pieces)
@@ -208,21 +210,25 @@ def plan_window(
     """
     if not rules.in_order and not rules.padded:
         return _fit_best(costs, sums, rules, copies)
-    if copies is not None:
-        return _fit_parts(costs, sums, rules, copies)
-    return _fit_in_order(costs, sums, rules) if rules.in_order else _cut_sorted(costs, sums, rules)
+    return _cut(costs, sums, rules) if copies is None else _fill_parts(costs, sums, rules, copies)
 
 
-def _cut_sorted(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
-    order = np.argsort(-costs, kind="stable")
-    count, largest = len(order), costs[order].tolist()
-    most, capacity = rules.max_size or count, rules.capacity
-    totals = [np.concatenate([[0.0], np.cumsum(column[order])]).tolist() for column in sums.T]
-    limits = [limit * (1 + _ROUNDING) for limit in rules.limits]
+def _cut(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
+    """Cut the samples, in order or sorted, into batches that are as large as the limits allow."""
+    count = len(costs)
+    order = np.arange(count) if rules.in_order else np.argsort(-costs, kind="stable")
+    largest, most, capacity = costs[order].tolist(), rules.max_size or count, rules.capacity
+    limited = list(zip(sums.T, rules.limits, strict=True))
+    if not rules.padded:
+        limited, capacity = [*limited, (costs, rules.max_cost)], float("inf")
+    totals = [
+        (np.concatenate([[0.0], np.cumsum(column[order])]).tolist(), limit * (1 + _ROUNDING))
+        for column, limit in limited
+    ]
     starts = [0]
     while (start := starts[-1]) < count:
         stop = start + int(min(capacity / largest[start], most))
-        for total, limit in zip(totals, limits, strict=True):
+        for total, limit in totals:
             stop = min(stop, bisect_right(total, total[start] + limit) - 1)
         starts.append(start + rules.whole(max(1, min(stop, count) - start)))
     numbers = np.empty(count, np.int32 if count >> 15 else np.int16)  # int16 is sorted in linear time
@@ -231,167 +237,8 @@ def _cut_sorted(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]
     return [places[start:stop] for start, stop in pairwise(starts)]
 
 
-def _fit_in_order(costs: Floats, sums: Floats, rules: WindowRules) -> list[Places]:
-    batches: list[Places] = []
-    open_ = _Open()
-    for place, (cost, more) in enumerate(zip(costs.tolist(), sums.tolist(), strict=True)):
-        while open_.items and not open_.takes(cost, more, rules):
-            size = rules.whole(len(open_.items))
-            batches.append(open_.items[:size])
-            rest, open_ = open_.items[size:], _Open()
-            for each in rest:
-                open_.add(each, costs[each], sums[each].tolist())
-        open_.add(place, cost, more)
-    return [*batches, *rules.cut(open_.items)]
-
-
-class _Open:
-    """A batch that is being filled."""
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Remove all samples."""
-        self.items: list[Any] = []
-        self.largest = self.total = 0.0
-        self.sums: Sequence[float] = ()
-        self.names: set[Hashable] = set()
-        """Those of its samples, if copies are kept apart."""
-
-    def takes(self, cost: float, sums: Sequence[float], rules: WindowRules) -> bool:
-        more = [a + b for a, b in zip(self.sums, sums, strict=True)] if self.sums else sums
-        return rules.fits(len(self.items) + 1, max(self.largest, cost), self.total + cost, more)
-
-    def add(self, item: Any, cost: float, sums: Sequence[float]) -> None:
-        self.items.append(item)
-        self.largest, self.total = max(self.largest, cost), self.total + cost
-        self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)] if self.sums else sums
-
-
-def _fit_parts(costs: Floats, sums: Floats, rules: WindowRules, copies: Copies) -> list[Places]:
-    """Fill one batch after the other, with the samples of one part after the other.
-
-    Padded batches take the largest samples of a part first, and the smallest ones of the next, so that a batch that
-    continues there has similar ones.
-    """
-    parts = copies.split()
-    if not rules.in_order:
-        for number, part in enumerate(parts):
-            ascending = costs[part] if number % 2 else -costs[part]
-            parts[number] = part[np.argsort(ascending, kind="stable")]
-    batches = _Batches(costs.tolist(), sums.tolist(), rules)
-    _fill(batches, [part.tolist() for part in parts], copies.names)
-    return [sorted(batch) for batch in batches.closed]
-
-
-def _join_parts(lengths: Sequence[int], length: int, copies: Copies) -> list[list[Piece]]:
-    """Join all samples, one part after the other, and cut the result into rows without copies."""
-    rows = _Rows(lengths, length)
-    _fill(rows, [part.tolist() for part in copies.split()], copies.names)
-    return [sorted(row) for row in rows.closed]
-
-
-def _fill(batches: _Batches | _Rows, parts: Sequence[Sequence[int]], names: Sequence[int]) -> None:
-    """Offer each batch the next samples that it does not have. Those that it leaves out are next for the one after it.
-
-    A batch that still has room at the end of a part continues in the next one, but not further: then it has all samples
-    that are there. So few samples are left out, however many copies there are.
-    """
-    left = deque[int]()
-    first = 0  # the part in which the open batch was begun
-    for number, part in enumerate(parts):
-        left.extend(part)
-        while left or batches.open:
-            first = first if batches.open else number
-            has = {names[place] for place in batches.open}
-            skipped, is_closed = [], False
-            while left and not is_closed:
-                place = left.popleft()
-                if names[place] in has:
-                    skipped.append(place)
-                    continue
-                has.add(names[place])
-                is_closed = batches.put(place)
-                if is_closed and not batches.cuts:
-                    left.appendleft(place)
-            if not is_closed and first == number < len(parts) - 1:
-                left.extend(skipped)
-                break
-            rest = [] if is_closed and batches.cuts else batches.close()
-            left.extendleft(reversed([*rest, *skipped]))
-            first = number
-
-
-class _Batches:
-    """Batches that are filled one after the other."""
-
-    cuts = False
-    """Whether the sample that ends a batch was taken."""
-
-    def __init__(self, costs: Sequence[float], sums: Sequence[Sequence[float]], rules: WindowRules) -> None:
-        self._costs, self._sums, self._rules = costs, sums, rules
-        self._batch = _Open()
-        self.closed: list[list[int]] = []
-
-    @property
-    def open(self) -> list[int]:
-        """The samples of the batch that is being filled."""
-        return self._batch.items
-
-    def put(self, place: int) -> bool:
-        """Take a sample; return whether it does not fit."""
-        cost, more = self._costs[place], self._sums[place]
-        if self.open and not self._batch.takes(cost, more, self._rules):
-            return True
-        self._batch.add(place, cost, more)
-        return False
-
-    def close(self) -> list[int]:
-        """End the batch, and return the samples that are left, as it is cut to a multiple of `size_multiple`."""
-        size, items = self._rules.whole(len(self.open)), self.open
-        self.closed.append(items[:size])
-        self._batch = _Open()
-        return items[size:]
-
-
-class _Rows:
-    """Rows that are filled one after the other; a sample that does not fit continues in the next one."""
-
-    cuts = True
-
-    def __init__(self, lengths: Sequence[int], length: int) -> None:
-        self._lengths, self._length = lengths, length
-        self._row: list[Piece] = []
-        self._room = length
-        self.closed: list[list[Piece]] = []
-
-    @property
-    def open(self) -> list[int]:
-        """The samples of the row that is being filled."""
-        return [place for place, _, _ in self._row]
-
-    def put(self, place: int) -> bool:
-        """Take a sample; return whether a row has ended."""
-        start, is_closed = 0, False
-        while start < self._lengths[place]:
-            stop = min(self._lengths[place], start + self._room)
-            self._row.append((place, start, stop))
-            self._room -= stop - start
-            start = stop
-            if not self._room:
-                is_closed = True
-                self.close()
-        return is_closed
-
-    def close(self) -> list[int]:
-        """End the row. Nothing is left of it."""
-        self.closed.append(self._row)
-        self._row, self._room = [], self._length
-        return []
-
-
-def _fit_best(costs: Floats, sums: Floats, rules: WindowRules, copies: Copies | None = None) -> list[Places]:
+def _fit_best(costs: Floats, sums: Floats, rules: WindowRules, copies: Copies | None) -> list[Places]:
+    """Put each sample, the largest first, into the batch that it fills best. No batch has copies of a sample."""
     count, most = len(costs), rules.max_size
     capacity, whole = min(rules.capacity, float(costs.sum()) + 1), costs.astype(np.int64)
     if (
@@ -406,11 +253,9 @@ def _fit_best(costs: Floats, sums: Floats, rules: WindowRules, copies: Copies | 
     limits = [limit * (1 + _ROUNDING) for limit in rules.limits]
     further = sums.tolist() if limits else []
     totals: list[list[float]] = []
+    names: Sequence[int] = () if copies is None else copies.names
     has: list[set[int]] = []
     """For each batch, its samples, if there are copies."""
-    names: Sequence[int] = () if copies is None else copies.names
-    own_parts: Sequence[int] = () if copies is None else copies.parts.tolist()
-    part = 0
     first: list[int] = []
     """For each batch, the part in which it was begun."""
 
@@ -418,33 +263,30 @@ def _fit_best(costs: Floats, sums: Floats, rules: WindowRules, copies: Copies | 
         is_there = names and names[place] in has[number]
         return not is_there and not (limits and any(map(gt, _add(totals[number], further[place]), limits)))
 
-    order = np.argsort(-costs, kind="stable") if copies is None else np.lexsort((-costs, copies.parts))
-    for place in order.tolist():
-        if copies is not None and own_parts[place] != part:
-            part = own_parts[place]
-            room = [each for each in room if first[each % count] >= part - 1]
-        cost = spent[place]
-        at = bisect_left(room, cost)
-        while at < len(room) and (limits or names) and not takes(room[at] % count, place):
-            at += 1
-        if at < len(room):
-            left = room.pop(at) - cost
-            number = left % count
-            batches[number].append(place)
-        else:
-            number = len(batches)
-            left = empty - cost + number
-            batches.append([place])
-            totals.append([0.0] * len(limits))
-            if names:
+    for part, places in enumerate([np.arange(count)] if copies is None else copies.split()):
+        room = [each for each in room if first[each % count] >= part - 1]
+        for place in places[np.argsort(-costs[places], kind="stable")].tolist():
+            cost = spent[place]
+            at = bisect_left(room, cost)
+            while at < len(room) and (limits or names) and not takes(room[at] % count, place):
+                at += 1
+            if at < len(room):
+                left = room.pop(at) - cost
+                number = left % count
+                batches[number].append(place)
+            else:
+                number = len(batches)
+                left = empty - cost + number
+                batches.append([place])
+                totals.append([0.0] * len(limits))
                 has.append(set())
                 first.append(part)
-        if names:
-            has[number].add(names[place])
-        if limits:
-            totals[number] = _add(totals[number], further[place])
-        if most is None or len(batches[number]) < most:
-            insort(room, left)
+            if names:
+                has[number].add(names[place])
+            if limits:
+                totals[number] = _add(totals[number], further[place])
+            if most is None or len(batches[number]) < most:
+                insort(room, left)
     return [sorted(batch) for batch in batches]
 
 
@@ -452,7 +294,7 @@ def _add(sums: Sequence[float], more: Sequence[float]) -> list[float]:
     return list(map(add, sums, more))
 
 
-def cut_long(lengths: Sequence[int], length: int) -> list[Piece]:
+def _cut_long(lengths: Sequence[int], length: int) -> list[Piece]:
     """Cut samples into pieces of `length`; the last piece of a sample may be shorter."""
     return [
         (place, start, min(start + length, whole))
@@ -461,7 +303,7 @@ def cut_long(lengths: Sequence[int], length: int) -> list[Piece]:
     ]
 
 
-def concatenate(lengths: Sequence[int], length: int) -> list[list[Piece]]:
+def _concatenate(lengths: Sequence[int], length: int) -> list[list[Piece]]:
     """Join all samples and cut the result into rows of `length`; the last row may be shorter."""
     rows: list[list[Piece]] = []
     left = 0
@@ -476,6 +318,154 @@ def concatenate(lengths: Sequence[int], length: int) -> list[list[Piece]]:
             left -= stop - start
             start = stop
     return rows
+
+
+Entry = tuple[Any, ...]
+"""A sample to put into a batch: its cost, its further costs, and whatever the caller adds."""
+_NAME = itemgetter(2)
+"""What the copies of a sample have in common, in a window with copies."""
+
+
+class _OpenBatch:
+    """A batch that is being filled, and then the next one.
+
+    Args:
+        rules: the limits.
+        name_of: returns the same for copies of a sample; None if there are none.
+    """
+
+    def __init__(self, rules: WindowRules, name_of: Callable[[Entry], Hashable] | None) -> None:
+        self._rules, self._name_of = rules, name_of
+        self._is_by_size = rules.max_cost == float("inf") and not rules.limits
+        self._start([])
+
+    def _start(self, rest: Iterable[Entry]) -> None:
+        self.entries: list[Entry] = []
+        self.names: set[Hashable] = set()
+        """The names of these samples, if there are copies."""
+        self._largest: float = 0
+        self._total: float = 0
+        self._sums: Sequence[float] = ()
+        for entry in rest:
+            self.put(entry, None if self._name_of is None else self._name_of(entry))
+
+    def put(self, entry: Entry, name: Hashable) -> bool:
+        """Take a sample if it fits, or if it is the first one. Return whether it was taken."""
+        entries = self.entries
+        if self._is_by_size:
+            if len(entries) == self._rules.max_size:
+                return False
+        else:
+            cost, sums = entry[0], entry[1]
+            largest, total = max(self._largest, cost), self._total + cost
+            if entries:
+                sums = _add(self._sums, sums)
+                if not self._rules.fits(len(entries) + 1, largest, total, sums):
+                    return False
+            self._largest, self._total, self._sums = largest, total, sums
+        self.entries.append(entry)
+        if name is not None:
+            self.names.add(name)
+        return True
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no sample fits, if that does not depend on what it costs."""
+        return False
+
+    def close(self) -> list[Entry]:
+        """Return the samples, cut to a multiple of `size_multiple`; the others start the next batch."""
+        entries, size = self.entries, self._rules.whole(len(self.entries))
+        self._start(entries[size:])
+        return entries[:size]
+
+
+class _OpenRow(_OpenBatch):
+    """A row that is being filled, and then the next one, in which a sample that does not fit continues.
+
+    The last value of an entry says where it starts in the sample.
+    """
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no sample fits."""
+        return self._total >= self._rules.max_cost
+
+    def put(self, entry: Entry, name: Hashable) -> bool:
+        """Take a sample, or the start of it that fits. Return whether the row has room for that."""
+        if self.is_full:
+            return False
+        self._total += entry[0]
+        self.entries.append(entry)
+        self.names.add(name)
+        return True
+
+    def close(self) -> list[Entry]:
+        """Return the samples; what is left of the last one starts the next row."""
+        row, over, rest = self.entries, self._total - self._rules.max_cost, []
+        if over > 0:
+            size, *more, start = row.pop()
+            row.append((size - over, *more, start))
+            rest.append((over, *more, start + size - over))
+        self._start(rest)
+        return row
+
+
+def _fill(batch: _OpenBatch, parts: Sequence[Iterable[Entry]]) -> list[list[Entry]]:
+    """Offer each batch the next samples that it does not have. Those that it leaves out are next for the one after it.
+
+    A batch that still has room at the end of a part continues in the next one, but not further: then it has all samples
+    that are there. So few samples are left out, however many copies there are.
+
+    Args:
+        batch: the first batch, which is empty.
+        parts: none of them has a sample twice.
+    """
+    filled, left = [], deque[Entry]()
+    for number, part in enumerate(parts, 1):
+        left.extend(part)
+        may_continue = number < len(parts) and not batch.entries
+        while left or batch.entries:
+            skipped = []
+            while left:
+                name = _NAME(left[0])
+                if name in batch.names:
+                    skipped.append(left.popleft())
+                elif batch.put(left[0], name):
+                    left.popleft()
+                else:
+                    break
+            if not left and may_continue and not batch.is_full:
+                left.extend(skipped)
+                break
+            filled.append(batch.close())
+            left.extendleft(reversed(skipped))
+            may_continue = number < len(parts)
+    return filled
+
+
+def _fill_parts(costs: Floats, sums: Floats, rules: WindowRules, copies: Copies) -> list[Places]:
+    """Fill one batch after the other, with the samples of one part after the other.
+
+    Padded batches take the largest samples of a part first, and the smallest ones of the next, so that a batch that
+    continues there has similar ones.
+    """
+    parts = copies.split()
+    if not rules.in_order:
+        for number, part in enumerate(parts):
+            ascending = costs[part] if number % 2 else -costs[part]
+            parts[number] = part[np.argsort(ascending, kind="stable")]
+    entries = list(zip(costs.tolist(), sums.tolist(), copies.names, range(len(costs)), strict=True))
+    batches = _fill(_OpenBatch(rules, _NAME), [[entries[at] for at in part.tolist()] for part in parts])
+    return [sorted(entry[3] for entry in batch) for batch in batches]
+
+
+def _join_parts(lengths: Sequence[int], length: int, copies: Copies) -> list[list[Piece]]:
+    """Join all samples, one part after the other, and cut the result into rows without copies."""
+    entries = list(zip(lengths, repeat(()), copies.names, range(len(lengths)), repeat(0), strict=False))
+    row = _OpenRow(WindowRules(length, padded=False), _NAME)
+    rows = _fill(row, [[entries[at] for at in part.tolist()] for part in copies.split()])
+    return [sorted((place, start, start + size) for size, _, _, place, start in row) for row in rows]
 
 
 def permute(count: int, key: int) -> list[int]:
@@ -504,10 +494,6 @@ def balance(sums: Sequence[float], turn: int) -> list[int]:
             at -= 1
         order.append(left.pop(at)[1])
     return order
-
-
-Entry = tuple[Any, ...]
-"""A sample to group: its cost, its further costs, its weight, its value, and whatever the caller adds."""
 
 
 def gather_groups(
@@ -571,19 +557,19 @@ def gather_groups(
     while filled:
         yield choose()
         turn += 1
-    rest = [batch.items for value in sorted(groups, key=_rank) for batch in groups[value].open]
+    rest = [batch for value in sorted(groups, key=_rank) for batch in groups[value].open]
     if incomplete == "drop":
-        drop([entry for items in rest for entry in items])
-    elif incomplete == "keep":
-        for items in rest:
-            yield from rules.cut(items)
-    else:
+        drop([entry for batch in rest for entry in batch.entries])
+        return
+    if incomplete == "merge":
         merged = _Group(0, rules, name_of)
-        for entry in (entry for items in rest for entry in items):
+        for entry in (entry for batch in rest for entry in batch.entries):
             merged.take(entry)
         yield from merged.full
-        for last in merged.open:
-            yield from rules.cut(last.items)
+        rest = merged.open
+    for last in rest:
+        while last.entries:
+            yield last.close()
 
 
 class _Group:
@@ -598,12 +584,11 @@ class _Group:
     def __init__(
         self, key: int, rules: WindowRules, name_of: Callable[[Entry], Hashable] | None = None
     ) -> None:
-        self.open: list[_Open] = []
+        self.open: list[_OpenBatch] = []
         self.full: deque[list[Entry]] = deque()
         self.weight = 0.0
         """What all samples of the value have cost so far."""
         self._key, self._rules, self._name_of = key, rules, name_of
-        self._is_by_size = rules.max_cost == float("inf") and not rules.limits
         self._first = -1
         self._waits: list[float] = []
 
@@ -611,36 +596,19 @@ class _Group:
         """Put a sample into the first batch that does not have it; return whether batches were filled."""
         name = None if self._name_of is None else self._name_of(entry)
         for batch in self.open:
-            if name is None or name not in batch.names:
+            if name not in batch.names:
                 break
         else:
-            batch = _Open()
+            batch = _OpenBatch(self._rules, self._name_of)
             self.open.append(batch)
         before = len(self.full)
-        if self._is_by_size:
-            batch.items.append(entry)
-        else:
-            while batch.items and not batch.takes(entry[0], entry[1], self._rules):
-                self._close(batch)
-            batch.add(entry, entry[0], entry[1])
-        if name is not None:
-            batch.names.add(name)
-        if len(batch.items) == self._rules.max_size:
-            self._close(batch)
-            if not batch.items:
+        while not batch.put(entry, name):
+            self.full.append(batch.close())
+        if len(batch.entries) == self._rules.max_size:
+            self.full.append(batch.close())
+            if not batch.entries:
                 self.open.remove(batch)
         return len(self.full) > before
-
-    def _close(self, batch: _Open) -> None:
-        """End a batch, cut to a multiple of `size_multiple`. The remaining samples start the next one."""
-        size = self._rules.whole(len(batch.items))
-        self.full.append(batch.items[:size])
-        rest = batch.items[size:]
-        batch.clear()
-        for entry in rest:
-            batch.add(entry, entry[0], entry[1])
-        if self._name_of is not None:
-            batch.names.update(map(self._name_of, rest))
 
     def wait(self, turn: int) -> float:
         """Return -log(u) / w of a turn."""

@@ -19,8 +19,8 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
@@ -158,8 +158,6 @@ class _Columns:
     keys: list[Any]
     columns: list[Any]
     """A list, or an array, for each column."""
-    place: str = "row {}"
-    """Names a row in messages, by its number from 1."""
 
 
 class Lookup:
@@ -260,7 +258,8 @@ def make_table(options: LookupOptions, storage: Storage) -> Table:
     url = table_url(options)
     try:
         stat = read_stat(options, storage)
-        described = [LAYOUT, storage.resolve(url).location, stat.size, stat.validator, _about(options)]
+        about = [options.table, options.on, options.key, list(options.fields), options.format]
+        described = [LAYOUT, storage.resolve(url).location, stat.size, stat.validator, about]
         name = hashlib.blake2b(json.dumps(described).encode(), digest_size=16).hexdigest()
         root = shared_folder("tables")
         if stat.validator is None:  # whether it changed cannot be known, so it is read again
@@ -283,10 +282,6 @@ def make_table(options: LookupOptions, storage: Storage) -> Table:
         raise error.at(url=url.text) from error.__cause__
 
 
-def _about(options: LookupOptions) -> list[Any]:
-    return [options.table, options.on, options.key, list(options.fields), options.format]
-
-
 def _write(options: LookupOptions, storage: Storage, folder: str) -> str:
     """Read a table and write its folder. Return the digest of its content."""
     found = _read(options, storage)
@@ -295,10 +290,8 @@ def _write(options: LookupOptions, storage: Storage, folder: str) -> str:
     order = sorted(range(len(keys)), key=pairs.__getitem__)
     for before, after in pairwise(order):
         if keys[before] == keys[after]:
-            rows = " and ".join(found.place.format(number + 1) for number in sorted((before, after)))
-            raise _fault(
-                f"the key {keys[before].decode(errors='replace')!r} occurs twice, in {rows}; keep one row"
-            )
+            key, (first, second) = keys[before].decode(errors="replace"), sorted((before + 1, after + 1))
+            raise _fault(f"the key {key!r} occurs twice, in row {first} and row {second}; keep one row")
     counts = np.bincount(buckets, minlength=1 << (32 - shift))
     _save(folder, "starts", np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
     digest = hashlib.blake2b(digest_size=16)
@@ -322,7 +315,7 @@ def _keys_of(found: _Columns) -> tuple[list[bytes], np.ndarray[Any, Any], int]:
         if isinstance(key, np.generic):
             key = key.item()
         if isinstance(key, bool) or not isinstance(key, (str, int)):
-            raise _fault(f"{found.place.format(number)} has the key {key!r:.60}; keys are texts or integers")
+            raise _fault(f"row {number} has the key {key!r:.60}; keys are texts or integers")
         keys.append(str(key).encode("utf-8", "surrogateescape"))
     shift = 32 - min(32, max(1, (len(keys) - 1).bit_length()))
     sums = np.fromiter(map(crc32, keys), dtype=np.uint64, count=len(keys))
@@ -345,31 +338,25 @@ def _save_column(folder: str, number: int, column: Any, order: Sequence[int], di
     """Write the values of a column in an order, and return of what kind they are."""
     if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
         ordered = column[np.asarray(order)]
-        if ordered.ndim == 1 and ordered.dtype.str[1:] != "f2":
-            _save(
-                folder,
-                str(number),
-                np.ascontiguousarray(ordered.astype(ordered.dtype.newbyteorder("="))),
-                digest,
-            )
-            return "number"
+        is_plain = ordered.ndim == 1 and ordered.dtype.str[1:] != "f2"
+        if is_plain:
+            ordered = ordered.astype(ordered.dtype.newbyteorder("="))
         _save(folder, str(number), np.ascontiguousarray(ordered), digest)
-        return "array"
+        return "number" if is_plain else "array"
     values = column.tolist() if isinstance(column, np.ndarray) else column
     values = [values[row] for row in order]
     nulls = np.fromiter((value is None for value in values), dtype=np.uint8, count=len(values))
     if nulls.any():
         _save(folder, f"{number}-nulls", nulls, digest)
     types = {type(value) for value in values if value is not None}
-    if types and types <= {bool}:
-        return _save_numbers(folder, number, values, np.bool_, digest)
-    if types and types <= {int} and all(value is None or -(2**63) <= value < 2**63 for value in values):
-        return _save_numbers(folder, number, values, np.int64, digest)
-    if types and types <= {float}:
-        return _save_numbers(folder, number, values, np.float64, digest)
-    if types and types <= {str}:
+    only = next(iter(types)) if len(types) == 1 else None
+    dtype = _NUMBERS.get(only)
+    if dtype is not None and not (only is int and any(map(_is_large, values))):
+        _save(folder, str(number), np.array([value or 0 for value in values], dtype=dtype), digest)
+        return "number"
+    if only is str:
         kind, texts = "text", [(value or "").encode("utf-8", "surrogatepass") for value in values]
-    elif types and types <= {bytes}:
+    elif only is bytes:
         kind, texts = "bytes", [value or b"" for value in values]
     else:
         try:
@@ -383,9 +370,13 @@ def _save_column(folder: str, number: int, column: Any, order: Sequence[int], di
     return kind
 
 
-def _save_numbers(folder: str, number: int, values: Sequence[Any], dtype: Any, digest: Any) -> str:
-    _save(folder, str(number), np.array([value or 0 for value in values], dtype=dtype), digest)
-    return "number"
+_NUMBERS: dict[type | None, type] = {bool: np.bool_, int: np.int64, float: np.float64}
+"""The arrays of columns whose values are all of one type."""
+
+
+def _is_large(value: int | None) -> bool:
+    """Whether an integer has more than 64 bits."""
+    return value is not None and not -(2**63) <= value < 2**63
 
 
 def _fault(message: str, **place: Any) -> ShardError:
@@ -418,34 +409,22 @@ def _read(options: LookupOptions, storage: Storage) -> _Columns:
         raise _fault(f"it is not {kind}, or damaged ({type(cause).__name__}: {str(cause)[:200]})") from cause
 
 
-class _as_file:  # noqa: N801  # used as a function
-    """The path of a table: its own if it is local, otherwise that of a temporary copy."""
-
-    def __init__(self, storage: Storage, url: ShardUrl) -> None:
-        self._storage, self._url, self._copy = storage, url, ""
-
-    def __enter__(self) -> str:
-        path = local_path(self._storage.resolve(self._url).location)
-        if path is not None:
-            if not os.path.exists(path):
-                self._storage.open_watched(self._url).close()  # raises that it is missing
-            return path
-        with (
-            closing(self._storage.open_watched(self._url)) as raw,
-            tempfile.NamedTemporaryFile(delete=False) as file,
-        ):
-            self._copy = file.name
-            while piece := raw.read(1 << 20):
-                file.write(piece)
-        return self._copy
-
-    def __exit__(self, *exception: object) -> None:
-        if self._copy:
-            os.unlink(self._copy)
+@contextmanager
+def _as_file(storage: Storage, url: ShardUrl) -> Iterator[str]:
+    """Yield the path of a table: its own if it is local, otherwise that of a temporary copy."""
+    path = local_path(storage.resolve(url).location)
+    if path is not None and os.path.exists(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copied = f"{folder}/table"
+        with closing(storage.open_watched(url)) as raw, open(copied, "wb") as file:
+            shutil.copyfileobj(raw, file, 1 << 20)
+        yield copied
 
 
-def _choose(options: LookupOptions, names: Iterable[str]) -> tuple[str, list[str]]:
-    """Return the names of the column with the keys and of the columns to take."""
+def _choose_key(options: LookupOptions, names: Iterable[str]) -> str:
+    """Return the name of the column with the keys. Raises ShardError if it, or one of `fields`, is not there."""
     known = list(names)
     last = options.on.rpartition(".")[2]
     candidates = [options.key] if options.key is not None else [options.on, last, "__key__", "key"]
@@ -458,7 +437,7 @@ def _choose(options: LookupOptions, names: Iterable[str]) -> tuple[str, list[str
     for name in options.fields:
         if name not in known:
             raise _fault(f"it has no column `{name}`, which `fields` names; it has {listed}")
-    return key, list(options.fields)
+    return key
 
 
 def _read_lines(options: LookupOptions, lines: Iterable[str]) -> _Columns:
@@ -475,22 +454,22 @@ def _read_lines(options: LookupOptions, lines: Iterable[str]) -> _Columns:
         if not isinstance(row, dict):
             raise _fault(f"line {number} is not a map of column to value", line=number)
         if not keys:
-            key, _ = _choose(options, row)
+            key = _choose_key(options, row)
         if key not in row:
             raise _fault(f"line {number} has no `{key}`", line=number)
         keys.append(row[key])
         for column, name in zip(columns, options.fields, strict=True):
             column.append(row.get(name))
-    return _Columns(keys, list(columns), "row {}")
+    return _Columns(keys, list(columns))
 
 
 def _read_csv(options: LookupOptions, lines: Iterable[str], delimiter: str) -> _Columns:
     rows = csv.reader(lines, delimiter=delimiter)
     header = next(rows, [])
-    key, fields = _choose(options, header)
-    at, wanted = header.index(key), [header.index(name) for name in fields]
+    at = header.index(_choose_key(options, header))
+    wanted = [header.index(name) for name in options.fields]
     keys: list[Any] = []
-    columns: list[list[str]] = [[] for _ in fields]
+    columns: list[list[str]] = [[] for _ in wanted]
     for row in rows:
         if not row:
             continue
@@ -502,7 +481,7 @@ def _read_csv(options: LookupOptions, lines: Iterable[str], delimiter: str) -> _
         keys.append(row[at] or None)
         for column, place in zip(columns, wanted, strict=True):
             column.append(row[place])
-    return _Columns(keys, [_typed(column) for column in columns], "row {}")
+    return _Columns(keys, [_typed(column) for column in columns])
 
 
 def _typed(column: list[str]) -> list[Any]:
@@ -518,25 +497,22 @@ def _typed(column: list[str]) -> list[Any]:
 def _read_parquet(options: LookupOptions, path: str) -> _Columns:
     parquet = library("pyarrow.parquet", "a table of Parquet")
     file = parquet.ParquetFile(path)
-    key, fields = _choose(options, file.schema_arrow.names)
-    table = file.read(columns=list(dict.fromkeys([key, *fields])))
-    return _Columns(table.column(key).to_pylist(), [_arrow_values(table.column(name)) for name in fields])
+    key = _choose_key(options, file.schema_arrow.names)
+    table = file.read(columns=list(dict.fromkeys([key, *options.fields])))
+    columns = [_arrow_values(table.column(name)) for name in options.fields]
+    return _Columns(table.column(key).to_pylist(), columns)
 
 
 def _arrow_values(column: Any) -> Any:
     """The values of an Arrow column: an array where it is one of numbers, or of lists of as many numbers."""
     pyarrow = library("pyarrow", "a table of Parquet")
     types, kind = pyarrow.types, column.type
-    if column.null_count == 0 and (
-        types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-    ):
+    if column.null_count:
+        return column.to_pylist()
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
         return column.to_numpy()
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    if (
-        is_list
-        and column.null_count == 0
-        and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type))
-    ):
+    if is_list and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type)):
         flat = column.combine_chunks()
         flat = flat.chunk(0) if hasattr(flat, "chunk") else flat
         values, lengths = flat.flatten(), set(pyarrow.compute.list_value_length(flat).to_pylist())
@@ -561,12 +537,11 @@ def _read_sqlite(options: LookupOptions, path: str) -> _Columns:
                 f"it has the tables {listed}; name one after a `#`, such as `{path.rpartition('/')[2]}#name`"
             )
         rows = base.execute(f"select * from {_quoted(name)} limit 0")
-        key, fields = _choose(options, [column[0] for column in rows.description])
-        chosen = ", ".join(_quoted(each) for each in (key, *fields))
+        key = _choose_key(options, [column[0] for column in rows.description])
+        chosen = ", ".join(map(_quoted, (key, *options.fields)))
         found = list(base.execute(f"select {chosen} from {_quoted(name)}"))
-    return _Columns(
-        [row[0] for row in found], [[row[at] for row in found] for at in range(1, len(fields) + 1)]
-    )
+    keys, *columns = ([row[at] for row in found] for at in range(1 + len(options.fields)))
+    return _Columns(keys, columns)
 
 
 def _quoted(name: str) -> str:
@@ -575,10 +550,9 @@ def _quoted(name: str) -> str:
 
 def _read_npz(options: LookupOptions, path: str) -> _Columns:
     with np.load(path, allow_pickle=False) as arrays:
-        key, fields = _choose(options, arrays.files)
-        keys = arrays[key].tolist()
-        columns = [arrays[name] for name in fields]
-    for name, column in zip(fields, columns, strict=True):
+        keys = arrays[_choose_key(options, arrays.files)].tolist()
+        columns = [arrays[name] for name in options.fields]
+    for name, column in zip(options.fields, columns, strict=True):
         if not column.ndim or len(column) != len(keys):
             raise _fault(f"`{name}` has the shape {column.shape}, but there are {len(keys):,} keys")
     keys = [key.decode("utf-8", "replace") if isinstance(key, bytes) else key for key in keys]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, cycle
-from typing import Any
+from typing import Any, TypeVar
 
 from wdspec.base.errors import UsageError
 from wdspec.fields import memory
@@ -27,8 +27,10 @@ from wdspec.read.source import SourceStream, StreamState, split_places
 from wdspec.read.stage import Stage
 from wdspec.read.transform import LiveSource, Sample, SourceParts, UserFunctions
 from wdspec.read.windows import Candidate, Measurement, WindowPlanner, Windows, name_sample
+from wdspec.spec.language.batch import Batch
 from wdspec.spec.spec import Spec
 
+T = TypeVar("T")
 SlotTable = Mapping[int, bytes]
 """Slot number → packed state. A missing slot has not been read yet."""
 
@@ -57,7 +59,7 @@ class Reader:
         table: SlotTable | None = None,
     ) -> None:
         self.plan, self.ranks = plan, ranks
-        self._spec, self._stage, collate = spec, spec.stage, spec.batch and spec.batch.collate
+        self._spec, self._stage = spec, spec.stage
         self.budgets = {
             source.name: Budget(parts[source.name].errors, source.name) for source in plan.sources
         }
@@ -68,7 +70,6 @@ class Reader:
         self._lent: AbstractContextManager[object] = lent or nullcontext()
         self._planner = WindowPlanner.of(spec) if plan.batching.windowed else None
         choose = None if self._planner is None or self._stage is not None else self._planner.choose
-        self._needs_samples = bool(self._planner or self._stage or (collate and collate.call))  # no columns
         self._sources = [
             LiveSource(
                 source, parts[source.name], self.budgets[source.name], self._functions, plan.seed, choose
@@ -77,21 +78,20 @@ class Reader:
         ]
         self.changes = Changes()
         """The shares that were set, by which batches are drawn, and earlier specs."""
-        tables = (each for each in self._sources if each.plan.shards[0].text.endswith(TABLE_SUFFIXES))
-        is_plain = plan.batching.batched and not self._needs_samples and plan.finite is None
         if plan.finite is None:
             self._usual: Draws | ScheduledDraws = plan.draws()
-        self._stream = RowStream if is_plain and any(map(may_keep_rows, tables)) else SourceStream
+        stacked = _stacked_batch(spec, plan.batching)
+        tables = (each for each in self._sources if each.plan.shards[0].text.endswith(TABLE_SUFFIXES))
+        has_columns = stacked is not None and plan.finite is None and any(map(may_keep_rows, tables))
+        self._stream = RowStream if has_columns else SourceStream
         self._table = dict(table or {})
         """The states of slots that are not open."""
         self._slots: dict[int, Slot[Sample]] = {}
         """The open slots, by number."""
-        self._mixtures: dict[int, Mixture[Any]] = {}
-        """The parts of the open slots that draw."""
         self._rows: dict[int, dict[int, Slot[Sample]]] = {}
         """The open slots of each canonical worker, one per rank, by number."""
         self._failure: Exception | None = None
-        self.rows = _batch_rows(spec, plan.batching, len(ranks))
+        self.rows = _batch_rows(stacked, plan.batching, len(ranks))
         """The memory of batches."""
         self._reported: dict[int, PackedCounts] = {}
 
@@ -106,15 +106,8 @@ class Reader:
             WdspecError: a shard or sample cannot be read, and the policy is to raise. Part of the batch is then lost,
                 so every later call raises the same error, until `restore`.
         """
-        if self._failure is not None:
-            raise self._failure
-        try:
-            with self.rows, self._lent:
-                k, m = self.plan.slot_of_step(step)
-                return [slot.take(m) for slot in self._row(k).values()]
-        except BaseException as error:
-            self.fail(error)
-            raise
+        with self.rows:
+            return self._each_slot(step, lambda slot, m: slot.take(m))
 
     def skip(self, step: int) -> None:
         """Move past global batch J without returning it. Its samples are decoded only if some may be dropped.
@@ -122,13 +115,16 @@ class Reader:
         Raises:
             WdspecError: as `micro_batches`.
         """
+        self._each_slot(step, lambda slot, m: slot.skip(m))
+
+    def _each_slot(self, step: int, act: Callable[[Slot[Sample], int], T]) -> list[T]:
+        """Return what a function returns of each slot of global batch J, and the number of the batch in the slot."""
         if self._failure is not None:
             raise self._failure
         try:
             with self._lent:
                 k, m = self.plan.slot_of_step(step)
-                for slot in self._row(k).values():
-                    slot.skip(m)
+                return [act(slot, m) for slot in self._row(k).values()]
         except BaseException as error:
             self.fail(error)
             raise
@@ -156,13 +152,9 @@ class Reader:
         count = workers // math.gcd(workers, stride)
         if count == 1:
             return self._samples_of_slot(step)
-        return map(next, cycle([self._open_later(step + n * stride) for n in range(count)]))
-
-    def _open_later(self, step: int) -> Iterator[Sample]:
-        """Yield `_samples_of_slot`, and open the slot when the first sample is requested."""
-        # Not `yield from`, which would close the stream of the slot together with this generator.
-        for sample in self._samples_of_slot(step):  # noqa: UP028
-            yield sample
+        # Each slot is opened when its first sample is requested.
+        later = (map(self._samples_of_slot, [step + n * stride]) for n in range(count))
+        return map(next, cycle([chain.from_iterable(each) for each in later]))
 
     def _samples_of_slot(self, step: int) -> Iterator[Sample]:
         """Return the samples of the slot of global batch J, from that batch on."""
@@ -223,7 +215,6 @@ class Reader:
             if table.get(number) != slot.pack():
                 slot.close()
                 del self._slots[number]
-                self._mixtures.pop(number, None)
         self._table = dict(table)
         self._rows.clear()
         self._failure = None
@@ -243,8 +234,10 @@ class Reader:
             self._readings.segments = changes.segments
             return
         self._usual = self.plan.with_shares(changes.segments).draws()
-        for mixture in self._mixtures.values():
-            mixture.draw_by(self._usual)
+        for slot in self._slots.values():
+            mixture = slot.below if isinstance(slot, Columns) else slot
+            if isinstance(mixture, Mixture):
+                mixture.draw_by(self._usual)
 
     def close(self) -> None:
         """Close all open shards, forget the slots, and return the memory of batches."""
@@ -296,12 +289,16 @@ class Reader:
         return planner is not None and any(planner.decodes_first(source.parts) for source in self._sources)
 
     @cached_property
-    def _position_names(self) -> tuple[PositionNames, Mapping[str, int]]:
-        """What names the positions of a pass by cost, and the numbers of its sources."""
+    def _name_of(self) -> Callable[[Candidate], Hashable] | None:
+        """Returns the same for copies of a sample in a window; None if there are none."""
         finite = self.plan.finite
-        assert isinstance(finite, WindowedPass), "the plan is a pass by cost"
+        if not isinstance(finite, WindowedPass):
+            return name_sample if self._stage is None else None
+        if not finite.shards:
+            return None
+        names = PositionNames(finite.counts, finite.shards)
         numbers = {source.name: number for number, source in enumerate(self.plan.sources)}
-        return PositionNames(finite.counts, finite.shards), numbers
+        return lambda candidate: names.name(numbers[candidate[5].budget.source], candidate[6])
 
     def _open_slot(self, rank: int, worker: int, state: bytes | None) -> Slot[Sample]:
         """Return slot (c, k), stacked up from the parts that the spec asks for."""
@@ -318,49 +315,28 @@ class Reader:
             size = 1 if planner is not None else finite.per_slot
             return Padding(slot, size, finite.last_batch(rank, worker), first, self._sources)
         if not self._has_sections:
-            slot = self._open_mixture(rank, worker, state, plan, self._sources, self._usual)
+            slot = Mixture(plan, self._sources, self._usual, rank, worker, state, self._stream)
             return Columns(slot) if self._stream is RowStream else slot
-        draws = SectionDraws(self._readings, worker)
-        inner, places = split_places(state, (stage is not None) + (planner is not None))
+        below, _ = split_places(state, planner is not None)
+        _, places = split_places(state, (stage is not None) + (planner is not None))
         begun = self._readings.resume(worker, next((each for each in places if each.ordinal), StreamState()))
-        slot = self._draw(rank, worker, inner, places, draws, begun)
-        if planner is None:
-            return slot
-
-        def reopen(state: bytes, begun: Begun) -> Slot[Any]:
-            inner, places = split_places(state, stage is not None)
-            return self._draw(rank, worker, inner, places, draws, begun)
-
-        return self._plan_windows(slot, places[-1], rank, worker, draws, reopen)
-
-    def _open_mixture(
-        self,
-        rank: int,
-        worker: int,
-        state: bytes | None,
-        plan: Plan,
-        sources: Sequence[LiveSource],
-        draws: Draws | ScheduledDraws,
-    ) -> Mixture[Any]:
-        """Return the endless samples of slot (c, k)."""
-        mixture: Mixture[Any] = Mixture(plan, sources, draws, rank, worker, state, self._stream)
-        self._mixtures[self.plan.topology.slot(rank, worker)] = mixture
-        return mixture
+        draws = SectionDraws(self._readings, worker)
+        reopen = partial(self._draw, rank, worker, draws)
+        slot = reopen(below, begun)
+        if planner is not None:
+            slot = self._plan_windows(slot, places[-1], rank, worker, draws, reopen)
+        return slot
 
     def _draw(
-        self,
-        rank: int,
-        worker: int,
-        state: bytes | None,
-        places: Sequence[StreamState],
-        draws: SectionDraws,
-        begun: Begun,
+        self, rank: int, worker: int, draws: SectionDraws, state: bytes | None, begun: Begun
     ) -> Slot[Any]:
         """Return the samples of slot (c, k), after a stage if there is one; they are read on from a section's start."""
         plan, stage, planner = self.plan, self._stage, self._planner
+        inner, places = split_places(state, stage is not None)
         reading = begun.reading
-        mixture = self._open_mixture(rank, worker, state, reading.plan, reading.sources, reading.draws)
-        draws.mixture = mixture
+        mixture = draws.mixture = Mixture[Any](
+            reading.plan, reading.sources, reading.draws, rank, worker, inner, self._stream
+        )
         if stage is None:
             return mixture
         number, folder = plan.topology.slot(rank, worker), self._spec.folder
@@ -383,19 +359,8 @@ class Reader:
         assert planner is not None, "batches are planned from windows"
         number = plan.topology.slot(rank, worker)
         keys = key64(plan.seed, "window", number), key64(plan.seed, "groups", worker)
-        is_staged, name_of = self._stage is not None, None if self._stage is not None else name_sample
-        if plan.finite is not None:
-            name_of = (
-                self._name_position if isinstance(plan.finite, WindowedPass) and plan.finite.shards else None
-            )
-        return Windows(
-            below, place, planner, keys, draws, reopen, is_staged, self._decodes_first, find, name_of
-        )
-
-    def _name_position(self, candidate: Candidate) -> int:
-        """Return a number of a sample of a pass, the same for its copies."""
-        names, numbers = self._position_names
-        return names.name(numbers[candidate[5].budget.source], candidate[6])
+        is_staged, first = self._stage is not None, self._decodes_first
+        return Windows(below, place, planner, keys, draws, reopen, is_staged, first, find, self._name_of)
 
     def _row(self, worker: int) -> dict[int, Slot[Sample]]:
         """Return the slots of a canonical worker by number, one per rank, and open them if necessary."""
@@ -408,11 +373,16 @@ class Reader:
         return self._rows[worker]
 
 
-def _batch_rows(spec: Spec, batching: Batching, ranks: int) -> memory.Rows:
-    """Return the memory of batches, whose images decoders write where they are stacked if their number is known."""
+def _stacked_batch(spec: Spec, batching: Batching) -> Batch | None:
+    """Return `batch` if samples are stacked as they are drawn, and not by a function of the user; otherwise None."""
     batch = spec.batch
     is_by_user = batch is not None and batch.collate is not None and batch.collate.call is not None
-    if batch is None or is_by_user or spec.stage is not None or batching.windowed:
+    return None if is_by_user or spec.stage is not None or batching.windowed else batch
+
+
+def _batch_rows(batch: Batch | None, batching: Batching, ranks: int) -> memory.Rows:
+    """Return the memory of batches, whose images decoders write where they are stacked if their number is known."""
+    if batch is None:
         return memory.Rows()
     fields = {} if batch.collate is None else batch.collate.fields
     listed = batch.ragged if isinstance(batch.ragged, tuple) else ()

@@ -86,12 +86,6 @@ class StreamState(NamedTuple):
         packed = _LAYOUT.pack(*self[:4], len(self.lanes), len(self.stretches))
         return packed + b"".join(_TRIPLE.pack(*each) for each in (*self.lanes, *self.stretches))
 
-    @classmethod
-    def unpack(cls, data: bytes) -> StreamState:
-        """Return the state from bytes: the inverse of `pack`."""
-        (state,) = _unpack_all(data)
-        return state
-
     def numbers(self) -> list[int]:
         """Return the state for JSON: turn, ordinal, last, end, number of lanes, then three per lane and stretch.
 
@@ -162,11 +156,6 @@ def write_last(packed: bytearray, last: int) -> None:
     _LAST.pack_into(packed, _LAST_AT, last)
 
 
-def pack_place(turn: int, ordinal: int, last: int) -> bytes:
-    """Return a packed `StreamState` without lanes and stretches."""
-    return _LAYOUT.pack(turn, ordinal, last, 0, 0, 0)
-
-
 def pack_slot(states: list[StreamState]) -> bytes:
     """Return the state of one slot: the states of its sources in the order of the plan."""
     return b"".join(map(StreamState.pack, states))
@@ -182,18 +171,15 @@ def split_places(state: bytes | None, count: int) -> tuple[bytes | None, list[St
 
 def unpack_slot(data: bytes) -> list[StreamState]:
     """Return the states of the sources of a slot: the inverse of `pack_slot`."""
-    return list(_unpack_all(data))
-
-
-def _unpack_all(data: bytes) -> Iterator[StreamState]:
-    at = 0
+    states, at = [], 0
     while at < len(data):
         turn, ordinal, last, end, lanes, stretches = _LAYOUT.unpack_from(data, at)
         at += SIZE
         start, at = at, at + (lanes + stretches) * _TRIPLE.size
         triples = list(_TRIPLE.iter_unpack(data[start:at]))
         rest = tuple(Stretch(*each) for each in triples[lanes:])
-        yield StreamState(turn, ordinal, last, end, tuple(triples[:lanes]), rest)
+        states.append(StreamState(turn, ordinal, last, end, tuple(triples[:lanes]), rest))
+    return states
 
 
 class RestartPoint(NamedTuple):
