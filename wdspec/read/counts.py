@@ -23,6 +23,10 @@ TOKENS = "tokens"
 """The field of a sample of a token file."""
 
 
+def _add(number: Any, other: Any) -> Any:
+    return None if number is None or other is None else number + other
+
+
 class Amount(NamedTuple):
     """How much of a source was received. None stands for a number that is unknown."""
 
@@ -35,9 +39,8 @@ class Amount(NamedTuple):
 
     def plus(self, other: tuple[Any, Any, Any]) -> Amount:
         """Return the sum; unknown where one of the two is."""
-        return Amount(
-            *(None if None in both else both[0] + both[1] for both in zip(self, other, strict=True))
-        )
+        (samples, cost, tokens), (more_samples, more_cost, more_tokens) = self, other
+        return Amount(_add(samples, more_samples), _add(cost, more_cost), _add(tokens, more_tokens))
 
 
 Amounts = dict[str, Amount]
