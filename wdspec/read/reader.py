@@ -14,7 +14,7 @@ from wdspec.base.errors import UsageError
 from wdspec.fields import memory
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.keys import key64
-from wdspec.planning.passes import PositionNames, WindowedPass, WindowPlace
+from wdspec.planning.passes import PositionNames, WindowedPass
 from wdspec.planning.past import Changes, Past
 from wdspec.planning.plan import Batching, Plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
@@ -26,7 +26,7 @@ from wdspec.read.slot import Mixture, Slot
 from wdspec.read.source import SourceStream, StreamState, split_places
 from wdspec.read.stage import Stage
 from wdspec.read.transform import LiveSource, Sample, SourceParts, UserFunctions
-from wdspec.read.windows import Candidate, Measurement, WindowPlanner, Windows, name_sample
+from wdspec.read.windows import Candidate, Measurement, NameOf, WindowPlanner, Windows, name_sample
 from wdspec.spec.spec import Spec
 
 SlotTable = Mapping[int, bytes]
@@ -305,68 +305,52 @@ class Reader:
 
     def _open_slot(self, rank: int, worker: int, state: bytes | None) -> Slot[Sample]:
         """Return slot (c, k), stacked up from the parts that the spec asks for."""
-        plan, finite, stage, planner = self.plan, self.plan.finite, self._stage, self._planner
-        number = plan.topology.slot(rank, worker)
-        slot: Slot[Any]
+        finite, planner = self.plan.finite, self._planner
+        draws = SectionDraws(self._readings, worker) if finite is None and self._has_sections else None
+        open_samples = partial(self._open_samples, rank, worker, draws)
+        begun, place = None, StreamState()
+        if draws is not None:
+            _, places = split_places(state, (self._stage is not None) + (planner is not None))
+            begun = draws.resume(next((each for each in places if each.ordinal), place))
+            if planner is not None:
+                state, [place] = split_places(state, 1)
+        slot = open_samples(state, begun)
+        if planner is not None:
+            slot = self._plan_windows(slot, place, rank, worker, draws, open_samples)
+        if self._stream is RowStream:
+            slot = Columns(slot)
         if finite is not None:
-            reading, first = self._pass
-            slot = PassPart(reading, rank, worker)
-            if planner is not None and isinstance(finite, WindowedPass):
-                slot = self._plan_windows(
-                    slot, StreamState(), rank, worker, find=partial(finite.window_of, number)
-                )
             size = 1 if planner is not None else finite.per_slot
-            return Padding(slot, size, finite.last_batch(rank, worker), first, self._sources)
-        if not self._has_sections:
-            slot = self._open_mixture(rank, worker, state, plan, self._sources, self._usual)
-            return Columns(slot) if self._stream is RowStream else slot
-        draws = SectionDraws(self._readings, worker)
-        inner, places = split_places(state, (stage is not None) + (planner is not None))
-        begun = self._readings.resume(worker, next((each for each in places if each.ordinal), StreamState()))
-        slot = self._draw(rank, worker, inner, places, draws, begun)
-        if planner is None:
-            return slot
+            slot = Padding(slot, size, finite.last_batch(rank, worker), self._pass[1], self._sources)
+        return slot
 
-        def reopen(state: bytes, begun: Begun) -> Slot[Any]:
-            inner, places = split_places(state, stage is not None)
-            return self._draw(rank, worker, inner, places, draws, begun)
-
-        return self._plan_windows(slot, places[-1], rank, worker, draws, reopen)
-
-    def _open_mixture(
-        self,
-        rank: int,
-        worker: int,
-        state: bytes | None,
-        plan: Plan,
-        sources: Sequence[LiveSource],
-        draws: Draws | ScheduledDraws,
-    ) -> Mixture[Any]:
-        """Return the endless samples of slot (c, k)."""
-        mixture: Mixture[Any] = Mixture(plan, sources, draws, rank, worker, state, self._stream)
-        self._mixtures[self.plan.topology.slot(rank, worker)] = mixture
-        return mixture
-
-    def _draw(
-        self,
-        rank: int,
-        worker: int,
-        state: bytes | None,
-        places: Sequence[StreamState],
-        draws: SectionDraws,
-        begun: Begun,
+    def _open_samples(
+        self, rank: int, worker: int, draws: SectionDraws | None, state: bytes | None, begun: Begun | None
     ) -> Slot[Any]:
-        """Return the samples of slot (c, k), after a stage if there is one; they are read on from a section's start."""
+        """Return the samples of slot (c, k), stacked up from the parts below windows.
+
+        Args:
+            rank, worker: c and k.
+            draws: draws sections; None if there are none.
+            state: the state of these parts; with windows, that at the start of one.
+            begun: how the section began that is read next; None if there are none.
+        """
         plan, stage, planner = self.plan, self._stage, self._planner
-        reading = begun.reading
-        mixture = self._open_mixture(rank, worker, state, reading.plan, reading.sources, reading.draws)
-        draws.mixture = mixture
-        if stage is None:
-            return mixture
-        number, folder = plan.topology.slot(rank, worker), self._spec.folder
-        generators = self._functions.generators
-        slot = Stage(mixture, places[0], draws, planner is None, stage, folder, plan, number, generators)
-        return slot if planner is None else Measurement(slot, planner, self._sources)
+        number = plan.topology.slot(rank, worker)
+        state, places = split_places(state, stage is not None)
+        slot: Slot[Any]
+        if plan.finite is not None:
+            slot = PassPart(self._pass[0], rank, worker)
+        else:
+            now = (plan, self._sources, self._usual) if begun is None else begun.reading[1:4]
+            slot = self._mixtures[number] = Mixture(*now, rank, worker, state, self._stream)
+        if draws is not None:
+            draws.mixture = self._mixtures[number]
+            if stage is not None:
+                folder, generators = self._spec.folder, self._functions.generators
+                slot = Stage(slot, places[0], draws, planner is None, stage, folder, plan, number, generators)
+                slot = slot if planner is None else Measurement(slot, planner, self._sources)
+        return slot
 
     def _plan_windows(
         self,
@@ -374,20 +358,20 @@ class Reader:
         place: StreamState,
         rank: int,
         worker: int,
-        draws: SectionDraws | None = None,
-        reopen: Callable[[bytes, Begun], Slot[Any]] | None = None,
-        find: Callable[[int], WindowPlace | None] | None = None,
+        draws: SectionDraws | None,
+        reopen: Callable[[bytes, Begun], Slot[Any]],
     ) -> Slot[Sample]:
         """Return the batches of slot (c, k), planned from windows."""
-        plan, planner = self.plan, self._planner
+        plan, planner, finite = self.plan, self._planner, self.plan.finite
         assert planner is not None, "batches are planned from windows"
         number = plan.topology.slot(rank, worker)
         keys = key64(plan.seed, "window", number), key64(plan.seed, "groups", worker)
-        is_staged, name_of = self._stage is not None, None if self._stage is not None else name_sample
-        if plan.finite is not None:
-            name_of = (
-                self._name_position if isinstance(plan.finite, WindowedPass) and plan.finite.shards else None
-            )
+        is_staged, find = self._stage is not None, None
+        name_of: NameOf | None = None if is_staged else name_sample
+        if finite is not None:
+            assert isinstance(finite, WindowedPass), "the plan is a pass by cost"
+            find = partial(finite.window_of, number)
+            name_of = self._name_position if finite.shards else None
         return Windows(
             below, place, planner, keys, draws, reopen, is_staged, self._decodes_first, find, name_of
         )
