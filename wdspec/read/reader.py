@@ -24,7 +24,7 @@ from wdspec.read.rows import TABLE_SUFFIXES, Columns, RowStream, may_keep_rows
 from wdspec.read.sections import Begun, Reading, Readings, SectionDraws
 from wdspec.read.slot import Mixture, Slot
 from wdspec.read.source import SourceStream, StreamState, split_places
-from wdspec.read.stage import Stage
+from wdspec.read.stage import Stage, build_stage
 from wdspec.read.transform import LiveSource, Sample, SourceParts, UserFunctions
 from wdspec.read.windows import Candidate, Measurement, NameOf, WindowPlanner, Windows, name_sample
 from wdspec.spec.spec import Spec
@@ -64,7 +64,7 @@ class Reader:
         """By source: what was delivered, dropped and skipped in this process."""
         self._functions = UserFunctions()
         has_functions = any(parts[source.name].transform.has_functions for source in plan.sources)
-        lent = self._functions.generators if has_functions or self._stage is not None else None
+        lent = self._functions.generators if has_functions or spec.functions["stage"] else None
         self._lent: AbstractContextManager[object] = lent or nullcontext()
         self._planner = WindowPlanner.of(spec) if plan.batching.windowed else None
         choose = None if self._planner is None or self._stage is not None else self._planner.choose
@@ -347,8 +347,11 @@ class Reader:
         if draws is not None:
             draws.mixture = self._mixtures[number]
             if stage is not None:
-                folder, generators = self._spec.folder, self._functions.generators
-                slot = Stage(slot, places[0], draws, planner is None, stage, folder, plan, number, generators)
+                function = build_stage(stage, self._spec.folder)
+                generators = self._functions.generators if stage.functions else None
+                slot = Stage(
+                    slot, places[0], draws, planner is None, stage, function, plan, number, generators
+                )
                 slot = slot if planner is None else Measurement(slot, planner, self._sources)
         return slot
 
