@@ -370,14 +370,20 @@ class Reader:
         number = plan.topology.slot(rank, worker)
         keys = key64(plan.seed, "window", number), key64(plan.seed, "groups", worker)
         is_staged, find = self._stage is not None, None
-        name_of: NameOf | None = None if is_staged else name_sample
         if finite is not None:
             assert isinstance(finite, WindowedPass), "the plan is a pass by cost"
             find = partial(finite.window_of, number)
-            name_of = self._name_position if finite.shards else None
         return Windows(
-            below, place, planner, keys, draws, reopen, is_staged, self._decodes_first, find, name_of
+            below, place, planner, keys, draws, reopen, is_staged, self._decodes_first, find, self._name_of
         )
+
+    @property
+    def _name_of(self) -> NameOf | None:
+        """What names the samples of windows, the same for copies; None if there are none, or none are known."""
+        finite = self.plan.finite
+        if finite is None:
+            return name_sample if self._stage is None else None
+        return self._name_position if isinstance(finite, WindowedPass) and finite.shards else None
 
     def _name_position(self, candidate: Candidate) -> int:
         """Return a number of a sample of a pass, the same for its copies."""
