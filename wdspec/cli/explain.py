@@ -105,7 +105,7 @@ def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
             f"{spec.map_batches.call}, {spec.map_batches.batch:,} samples at a time, by `process`",
         )
     if spec.stage is not None:
-        yield "stage", f"{spec.stage.call}, restarted every {spec.stage.every:,} samples of a slot"
+        yield "stage", f"{spec.stage.name}, restarted every {spec.stage.every:,} samples of a slot"
     yield from _code(spec)
     if spec.fields is not None:
         yield "fields", " ".join(spec.fields)

@@ -631,7 +631,7 @@ def common_steps(spec: Spec) -> str:
     """Show the steps for the samples of all sources: `map m:f, stage m:g`."""
     steps = [f"map {calls_in_words(spec.map)}"] if spec.map else []
     if spec.stage is not None:
-        steps.append(f"stage {spec.stage.call}")
+        steps.append(f"stage {spec.stage.name}")
     return ", ".join(steps)
 
 

@@ -156,7 +156,7 @@ def check_each_sample(spec: Spec, what: str) -> None:
     """
     if spec.stage is not None:
         raise UsageError(
-            f"`stage: {spec.stage.call}` combines samples, but {what} handles each sample separately: write "
+            f"`stage: {spec.stage.name}` combines samples, but {what} handles each sample separately: write "
             "`stage: null` in an environment for it"
         )
 

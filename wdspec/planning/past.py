@@ -97,13 +97,17 @@ _READ = "costs.read"
 """The entry of what `cost` and other expressions read, by source."""
 
 
-_KINDS = {"stage": "stage.call", "windows": "batch.size"}
-"""Kind of section -> an entry that the descriptions of specs with it have."""
+_KINDS = {"stage": "stage", "windows": "batch.size"}
+"""Kind of section -> an entry that the descriptions of specs with it have, or a map of which they have entries."""
 
 
 def kinds_of_sections(order: Mapping[str, Any]) -> list[str]:
     """Return the kinds of sections that a spec has, `stage` and `windows`, from the description of its order."""
-    return [kind for kind, entry in _KINDS.items() if entry in order]
+    return [
+        kind
+        for kind, entry in _KINDS.items()
+        if any(each == entry or each.startswith(f"{entry}.") for each in order)
+    ]
 
 
 def name_of_section(order: Mapping[str, Any]) -> str:

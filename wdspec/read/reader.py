@@ -14,7 +14,7 @@ from wdspec.base.errors import UsageError
 from wdspec.fields import memory
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.keys import key64
-from wdspec.planning.passes import PositionNames, WindowedPass, WindowPlace
+from wdspec.planning.passes import PositionNames, WindowedPass
 from wdspec.planning.past import Changes, Past
 from wdspec.planning.plan import Batching, Plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
@@ -24,7 +24,7 @@ from wdspec.read.rows import TABLE_SUFFIXES, Columns, RowStream, may_keep_rows
 from wdspec.read.sections import Begun, Reading, Readings, SectionDraws
 from wdspec.read.slot import Mixture, Slot
 from wdspec.read.source import SourceStream, StreamState, split_places
-from wdspec.read.stage import Stage
+from wdspec.read.stage import Stage, build_stage
 from wdspec.read.transform import LiveSource, Sample, SourceParts, UserFunctions
 from wdspec.read.windows import Candidate, Measurement, WindowPlanner, Windows, name_sample
 from wdspec.spec.language.batch import Batch
@@ -66,7 +66,7 @@ class Reader:
         """By source: what was delivered, dropped and skipped in this process."""
         self._functions = UserFunctions()
         has_functions = any(parts[source.name].transform.has_functions for source in plan.sources)
-        lent = self._functions.generators if has_functions or self._stage is not None else None
+        lent = self._functions.generators if has_functions or spec.functions["stage"] else None
         self._lent: AbstractContextManager[object] = lent or nullcontext()
         self._planner = WindowPlanner.of(spec) if plan.batching.windowed else None
         choose = None if self._planner is None or self._stage is not None else self._planner.choose
@@ -302,47 +302,54 @@ class Reader:
 
     def _open_slot(self, rank: int, worker: int, state: bytes | None) -> Slot[Sample]:
         """Return slot (c, k), stacked up from the parts that the spec asks for."""
-        plan, finite, stage, planner = self.plan, self.plan.finite, self._stage, self._planner
-        number = plan.topology.slot(rank, worker)
-        slot: Slot[Any]
-        if finite is not None:
-            reading, first = self._pass
-            slot = PassPart(reading, rank, worker)
-            if planner is not None and isinstance(finite, WindowedPass):
-                slot = self._plan_windows(
-                    slot, StreamState(), rank, worker, find=partial(finite.window_of, number)
-                )
-            size = 1 if planner is not None else finite.per_slot
-            return Padding(slot, size, finite.last_batch(rank, worker), first, self._sources)
-        if not self._has_sections:
-            slot = Mixture(plan, self._sources, self._usual, rank, worker, state, self._stream)
-            return Columns(slot) if self._stream is RowStream else slot
-        below, _ = split_places(state, planner is not None)
-        _, places = split_places(state, (stage is not None) + (planner is not None))
-        begun = self._readings.resume(worker, next((each for each in places if each.ordinal), StreamState()))
-        draws = SectionDraws(self._readings, worker)
-        reopen = partial(self._draw, rank, worker, draws)
-        slot = reopen(below, begun)
+        finite, planner = self.plan.finite, self._planner
+        draws = SectionDraws(self._readings, worker) if finite is None and self._has_sections else None
+        open_samples = partial(self._open_samples, rank, worker, draws)
+        begun, place = None, StreamState()
+        if draws is not None:
+            _, places = split_places(state, (self._stage is not None) + (planner is not None))
+            begun = draws.resume(next((each for each in places if each.ordinal), place))
+            if planner is not None:
+                state, [place] = split_places(state, 1)
+        slot = open_samples(state, begun)
         if planner is not None:
-            slot = self._plan_windows(slot, places[-1], rank, worker, draws, reopen)
+            slot = self._plan_windows(slot, place, rank, worker, draws, open_samples)
+        if self._stream is RowStream:
+            slot = Columns(slot)
+        if finite is not None:
+            size = 1 if planner is not None else finite.per_slot
+            slot = Padding(slot, size, finite.last_batch(rank, worker), self._pass[1], self._sources)
         return slot
 
-    def _draw(
-        self, rank: int, worker: int, draws: SectionDraws, state: bytes | None, begun: Begun
+    def _open_samples(
+        self, rank: int, worker: int, draws: SectionDraws | None, state: bytes | None, begun: Begun | None
     ) -> Slot[Any]:
-        """Return the samples of slot (c, k), after a stage if there is one; they are read on from a section's start."""
+        """Return the samples of slot (c, k), stacked up from the parts below windows.
+
+        Args:
+            rank, worker: c and k.
+            draws: draws sections; None if there are none.
+            state: the state of these parts; with windows, that at the start of one.
+            begun: how the section began that is read next; None if there are none.
+        """
         plan, stage, planner = self.plan, self._stage, self._planner
-        inner, places = split_places(state, stage is not None)
-        reading = begun.reading
-        mixture = draws.mixture = Mixture[Any](
-            reading.plan, reading.sources, reading.draws, rank, worker, inner, self._stream
-        )
-        if stage is None:
-            return mixture
-        number, folder = plan.topology.slot(rank, worker), self._spec.folder
-        generators = self._functions.generators
-        slot = Stage(mixture, places[0], draws, planner is None, stage, folder, plan, number, generators)
-        return slot if planner is None else Measurement(slot, planner, self._sources)
+        state, places = split_places(state, stage is not None)
+        slot: Slot[Any]
+        if plan.finite is not None:
+            slot = PassPart(self._pass[0], rank, worker)
+        else:
+            now = (plan, self._sources, self._usual) if begun is None else begun.reading[1:4]
+            slot = mixture = Mixture[Any](*now, rank, worker, state, self._stream)
+            if draws is not None:
+                draws.mixture = mixture
+        if draws is not None and stage is not None:
+            function = build_stage(stage, self._spec.folder)
+            generators = self._functions.generators if stage.functions else None
+            number = plan.topology.slot(rank, worker)
+            slot = Stage(slot, places[0], draws, planner is None, stage, function, plan, number, generators)
+            if planner is not None:
+                slot = Measurement(slot, planner, self._sources)
+        return slot
 
     def _plan_windows(
         self,
@@ -350,17 +357,21 @@ class Reader:
         place: StreamState,
         rank: int,
         worker: int,
-        draws: SectionDraws | None = None,
-        reopen: Callable[[bytes, Begun], Slot[Any]] | None = None,
-        find: Callable[[int], WindowPlace | None] | None = None,
+        draws: SectionDraws | None,
+        reopen: Callable[[bytes, Begun], Slot[Any]],
     ) -> Slot[Sample]:
         """Return the batches of slot (c, k), planned from windows."""
-        plan, planner = self.plan, self._planner
+        plan, planner, finite = self.plan, self._planner, self.plan.finite
         assert planner is not None, "batches are planned from windows"
         number = plan.topology.slot(rank, worker)
         keys = key64(plan.seed, "window", number), key64(plan.seed, "groups", worker)
-        is_staged, first = self._stage is not None, self._decodes_first
-        return Windows(below, place, planner, keys, draws, reopen, is_staged, first, find, self._name_of)
+        is_staged, find = self._stage is not None, None
+        if finite is not None:
+            assert isinstance(finite, WindowedPass), "the plan is a pass by cost"
+            find = partial(finite.window_of, number)
+        return Windows(
+            below, place, planner, keys, draws, reopen, is_staged, self._decodes_first, find, self._name_of
+        )
 
     def _row(self, worker: int) -> dict[int, Slot[Sample]]:
         """Return the slots of a canonical worker by number, one per rank, and open them if necessary."""

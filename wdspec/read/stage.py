@@ -1,4 +1,4 @@
-"""`Stage`, a part of a slot: a user function from iterator to iterator, which may hold samples back.
+"""`Stage`, a part of a slot: a function from iterator to iterator, which may hold samples back.
 
 What a generator holds cannot be saved, and a state holds no samples. So the input of the stage ends after `every`
 samples. Then the stage yields what it held back and is empty: a *point* to resume from. A state is the state of the
@@ -12,7 +12,7 @@ that it takes, and for each that it yields. They are lent only while a batch is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from wdspec.base.errors import SpecError, UsageError
@@ -31,6 +31,15 @@ _BARREN = 20
 """Consecutive points without a sample after which an error is raised."""
 
 
+StageFunction = Callable[[Iterator[Sample]], Iterator[Sample]]
+"""The samples up to a point → what the stage yields for them."""
+
+
+def build_stage(stage: StageOption, folder: str) -> StageFunction:
+    """Return what a stage does. Its functions are searched for in a folder first. Raises as `build_function`."""
+    return build_function(Call(call=stage.call, args=stage.args), "stage", {}, folder)
+
+
 class Stage(Part[Sample]):
     """What a stage yields, b samples at a time: a `Slot`.
 
@@ -40,7 +49,7 @@ class Stage(Part[Sample]):
         draws: draws the input.
         is_top: whether its sections begin at the turns of the slot; otherwise with those of the windows above.
         stage: the stage, as the spec names it.
-        folder: the folder of the spec, which is searched for the function first.
+        function: what it does (`build_stage`).
         plan: the plan.
         number: the number of the slot.
         generators: the random generators lent to the function; None if other threads draw from them.
@@ -53,15 +62,14 @@ class Stage(Part[Sample]):
         draws: SectionDraws,
         is_top: bool,
         stage: StageOption,
-        folder: str,
+        function: StageFunction,
         plan: Plan,
         number: int,
         generators: GlobalGenerators | None,
     ) -> None:
         super().__init__(below)
         self._draws, self._is_top, self._per_slot = draws, is_top, plan.batching.per_slot
-        self._stage = build_function(Call(call=stage.call, args=stage.args), "stage", {}, folder)
-        self._name = stage.call
+        self._stage, self._name = function, stage.name
         self._batches = -(-stage.every // self._per_slot)
         """Batches from one point to the next."""
         self._next = point.turn

@@ -80,9 +80,9 @@ class Finish:
     """Whether it is a part of a sample without its start, with which the sample counts."""
 
 
-Candidate = tuple[float, Sequence[float], float, Hashable, Sample, Finish, int]
+Candidate = tuple[float, Sequence[float], float, Hashable, Sample, Finish, int, Sequence[Any]]
 """A sample of a window: its cost; its part of each of the `limits`, and of `balance`; its value of `group_by`; the raw
-sample; what is still to be done to it; and its ordinal.
+sample; what is still to be done to it; its ordinal; and its values of `Batch.of_parts`.
 
 A plain tuple, as each sample gets one: a named tuple takes four times as long.
 """
@@ -124,12 +124,12 @@ class _Meter:
             self.function = import_function(self._text, "batch.cost", planner.folder)
             check_arguments(self.function, f"batch.cost: {self._text}", 1)
         texts = ["1" if self._text is None or self.function else self._text, *batch.limits]
-        self._is_plain = len(texts) == 1 and batch.balance is None and batch.group_by is None
+        self._is_plain = len(texts) == 1 and not (batch.balance or batch.group_by or batch.of_parts)
         """Whether the cost is the only thing to measure."""
         if self._is_plain:
             expression = parse_expression(texts[0], planner.costs)
         else:
-            texts += [batch.balance or "0", batch.group_by or "none"]
+            texts += [batch.balance or "0", batch.group_by or "none", *batch.of_parts.values()]
             expression = parse_together(texts, planner.costs)
         self._evaluate = None if expression.source == "v0" else expression.evaluate
         read = frozenset(str(path[0]) for path in expression.paths if not isinstance(path, PathBeforeMap))
@@ -166,7 +166,7 @@ class _Meter:
         drops, only_decodes = self._parts.drops_decoded, self._parts.transform.only_decodes
         later = Finish(None if process is _keep else process, budget, drops, self._is_finished)
         done = Finish(None, budget, is_counted=self._is_finished)
-        is_plain, function = self._is_plain, self.function
+        is_plain, function, first = self._is_plain, self.function, 1 + len(self._limits)
         most, needs_finished = self._quick, self._is_finished or bool(self.after_map)
 
         def study(names: tuple[str, ...], sample: Sample | None) -> tuple[Reader, Finish]:
@@ -187,9 +187,9 @@ class _Meter:
             if found is _ABSENT:
                 budget.dropped["missing"] += 1
                 return None
-            cost, sums, weight, value = found, _NONE, 0, None
+            cost, sums, weight, value, of_parts = found, _NONE, 0, None, _NONE
             if not is_plain:
-                cost, *sums, weight, value = found
+                (cost, *sums), (weight, value, *of_parts) = found[:first], found[first:]
                 hash(value)
             if function is not None:
                 cost = function(sample)
@@ -198,7 +198,7 @@ class _Meter:
             if cost is None:
                 budget.dropped["overlong"] += 1
                 return None
-            return cost, sums, weight, value, sample or raw, finish, ordinal
+            return cost, sums, weight, value, sample or raw, finish, ordinal, of_parts
 
         def choose(raw: Sample, ordinal: int, sample: Sample | None = None) -> Candidate | None:
             try:
@@ -219,7 +219,7 @@ class _Meter:
                 read, finish = layouts[tuple(raw)]
                 cost = read(raw)
                 if cost.__class__ is int and 0 < cost <= most:  # most samples, and most specs
-                    return cost, _NONE, 0, None, raw, finish, ordinal
+                    return cost, _NONE, 0, None, raw, finish, ordinal, _NONE
             except Exception:
                 pass
             return choose(raw, ordinal)  # which reports what is wrong
@@ -371,14 +371,14 @@ class WindowPlanner:
 
 def _cut(whole: Candidate, piece: windows.Piece, pack: Packing) -> Candidate:
     """Return a candidate for a part of a sample."""
-    cost, sums, weight, value, raw, finish, ordinal = whole
+    cost, sums, weight, value, raw, finish, ordinal, of_parts = whole
     _, start, stop = piece
     if (start, stop) == (0, cost) and finish.process is not None:
         process = finish.process
     else:
         process = _cutting(finish, int(cost), start, stop, pack)
     part = replace(finish, process=process, is_rest=start > 0)
-    return float(stop - start), sums, weight, value, raw, part, ordinal
+    return float(stop - start), sums, weight, value, raw, part, ordinal, of_parts
 
 
 def _cutting(finish: Finish, length: int, start: int, stop: int, pack: Packing) -> Process:
@@ -418,7 +418,7 @@ def give(batch: PlannedBatch, planner: WindowPlanner) -> CostedSamples:
     samples, costs = CostedSamples(), []
     samples.amounts = {}
     finish, process, start = None, None, 0
-    for cost, _, _, _, raw, own, ordinal in batch:  # faster than columns, as most samples need no more
+    for cost, _, _, _, raw, own, ordinal, _ in batch:  # faster than columns, as most samples need no more
         if own is not finish:
             if finish is not None:
                 _count(finish, samples, costs, start, planner)
@@ -495,7 +495,7 @@ def _release(batches: list[PlannedBatch]) -> Iterator[PlannedBatch]:
 def pass_over(batch: PlannedBatch) -> bool:
     """Count the samples of a batch that is skipped; return whether any of them can be decoded."""
     is_there = False
-    for _, _, _, _, raw, finish, ordinal in batch:
+    for _, _, _, _, raw, finish, ordinal, _ in batch:
         if finish.process is not None and finish.drops and not is_there:
             if finish.process(raw, ordinal) is None:
                 continue

@@ -207,7 +207,7 @@ def make_run(plan: Plan, spec: Spec, shards: Shards, seat: Seat, workers: int = 
     first = ranks.start * shared
     # Hashing long lists of shards takes time: do it now, so that no state has to wait for it.
     order = describe_order(spec, plan, shards.files)
-    sections = [] if spec.stage is None else [f"stage {spec.stage.call}"]
+    sections = [] if spec.stage is None else [f"stage {spec.stage.name}"]
     if plan.batching.windowed:
         sections.append(f"windows {digest_windows(order)}")
     return Run(

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from wdspec.base.errors import UsageError
 from wdspec.spec.files import MOST_DATA, Library, read_from_disk, reason_of
+from wdspec.spec.language.batch import OF_PARTS
 from wdspec.spec.language.effects import FOR_DIGEST, declared_keys
 from wdspec.spec.language.options import Errors, MixOptions, TarOptions
 from wdspec.spec.language.samples import KeyRule
@@ -182,7 +183,11 @@ def costing_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
         return ""
     keys = {"cost", "pack"}
     if spec.is_pass:  # it also needs to know which samples are dropped
-        keys |= {"max_cost", "overlong", *(key for key in ("limits", "group_by") if getattr(batch, key))}
+        keys |= {
+            "max_cost",
+            "overlong",
+            *(key for key in ("limits", "group_by", *OF_PARTS) if getattr(batch, key)),
+        }
     elif not any(mix.shares_in == "cost" for mix in _mixes_of(spec)):
         return ""
     values = [

@@ -518,7 +518,7 @@ class Spec(Discreet):
             ],
             "select": [source.select for source in self.sources if source.select],
             "map_batches": [] if self.map_batches is None else [self.map_batches.call],
-            "stage": [] if self.stage is None else [self.stage.call],
+            "stage": [] if self.stage is None else self.stage.functions,
             "collate": [] if collation is None else collation.functions,
             "cost": [self.batch.cost] if self.batch and self.batch.cost and self.batch.is_by_function else [],
             "decode": [name for name in decoders if ":" in name],

@@ -293,6 +293,12 @@ def read_packing(value: Any) -> Any:
     return value if isinstance(value, (dict, Packing)) else {"fields": value}
 
 
+OF_PARTS: tuple[str, ...] = ()
+"""The keys of `batch` that are expressions which a part of a slot below windows evaluates (`Batch.of_parts`)."""
+MEASURING = ("cost", "balance", "group_by", *OF_PARTS)
+"""The keys of `batch` that are expressions. The keys of `limits` are some, too."""
+
+
 class Batch(values.Model):
     """The number of samples in a batch, and how their values are combined."""
 
@@ -391,7 +397,13 @@ class Batch(values.Model):
         cost = None if self.is_by_function else self.cost
         if self.cost is None and self.pack is not None:
             cost = f"fields[{self.pack.fields[0]!r}].length"
-        return tuple(text for text in (cost, *self.limits, self.balance, self.group_by) if text is not None)
+        others = (getattr(self, key) for key in MEASURING[1:])
+        return tuple(text for text in (cost, *self.limits, *others) if text is not None)
+
+    @property
+    def of_parts(self) -> dict[str, str]:
+        """Key -> its expression, for the keys of parts below windows."""
+        return {key: text for key in OF_PARTS if (text := getattr(self, key)) is not None}
 
     @property
     def is_by_function(self) -> bool:

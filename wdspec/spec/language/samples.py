@@ -468,6 +468,16 @@ class StageOption(values.Model):
         "last such point, and reads later samples again.",
     )
 
+    @property
+    def name(self) -> str:
+        """What it is, in states and messages."""
+        return self.call
+
+    @property
+    def functions(self) -> list[str]:
+        """The names of the user functions in it."""
+        return [self.call]
+
 
 def read_stage(value: Any) -> Any:
     """Read `m:f`, or `{call: m:f, args: {…}, every: 1000}`."""

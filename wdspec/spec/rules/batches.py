@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from wdspec.spec.build import Composition, SourceList
-from wdspec.spec.language.batch import Batch
+from wdspec.spec.language.batch import MEASURING, OF_PARTS, Batch
 from wdspec.spec.language.decoders import reads_header
 from wdspec.spec.language.expressions import (
     ExpressionError,
@@ -291,7 +291,9 @@ def _divide(sources: SourceList, whole: float, lists: dict[int, SourceList]) -> 
             yield draft, share
 
 
-KEYS = "cost max_cost padded max_size size_multiple window overlong limits balance group_by group_wait incomplete pack"
+EXPRESSIONS = " ".join(("limits", *MEASURING))
+"""The keys of `batch` that have expressions."""
+KEYS = f"{EXPRESSIONS} max_cost padded max_size size_multiple window overlong group_wait incomplete pack"
 """The keys of `batch` that plan batches from windows."""
 _ONLY_WITH = {
     "max_cost": ("cost", "pack"),
@@ -304,6 +306,7 @@ _ONLY_WITH = {
     "balance": ("cost", "pack"),
     "group_wait": ("group_by",),
     "incomplete": ("group_by",),
+    **dict.fromkeys(OF_PARTS, ("cost", "pack", "group_by")),
 }
 """Keys, and those of which they need one."""
 _NOT_WITH = {
@@ -357,7 +360,7 @@ def _list_expressions_of_batch(composition: Composition) -> Iterator[tuple[Node,
     if batch is None:
         return
     node = composition.top.entries["batch"].value
-    for key in ("cost", "balance", "group_by"):
+    for key in MEASURING:
         text = getattr(batch, key)
         if text is not None and not (key == "cost" and batch.is_by_function):
             yield node.value_or_self(key), text
@@ -371,7 +374,7 @@ def _list_expressions_of_batch(composition: Composition) -> Iterator[tuple[Node,
     "Expressions have fields (`image.width`, `json.score`), constants, `+ - * /`, comparisons, `in`, `and or not`, and "
     "the functions min, max, ceil, floor, abs and default. They are the same in `where`, `costs`, `batch.cost`, "
     "`limits`, `balance` and `group_by`, and they cannot run code.",
-    keys="costs cost limits balance group_by",
+    keys=f"costs {EXPRESSIONS}",
     bad="batch: {cost: 'ciel(image.width / 28)', max_cost: 4096}\ndataset:\n  - shards: a.tar\n",
     good="batch: {cost: 'ceil(image.width / 28)', max_cost: 4096}\ndataset:\n  - shards: a.tar\n",
 )
@@ -402,7 +405,7 @@ def _fields_set(composition: Composition) -> dict[str, frozenset[str]]:
     return {leaf.name: fields_set_by(source.map, source.tags, later) for leaf, source in sources}
 
 
-@rule("E316", keys="cost limits balance group_by pack")
+@rule("E316", keys=f"{EXPRESSIONS} pack")
 def measured_fields(composition: Composition) -> Findings:
     """Fields in expressions and in `pack`."""
     batch, spec = _read_windowed_batch(composition), composition.spec
@@ -450,7 +453,7 @@ def measured_fields(composition: Composition) -> Findings:
     "After a `stage`, or if `cost`, `limits`, `balance`, `group_by` or `pack` reads a field that `map` sets, samples "
     "are decoded before batches are planned, and a window of decoded samples is kept in memory. Pixels, frames and "
     "sound are too large for that. The header of a file says the size or duration only before `map`.",
-    keys="cost limits balance group_by pack",
+    keys=f"{EXPRESSIONS} pack",
     bad="batch: {cost: txt.length, max_cost: 4096, collate: {txt: pad}}\nmap: {txt: 'mylib.text:encode'}\n"
     "dataset:\n  - {shards: a.tar, extensions: jpg txt, decode: rgb8}\n",
     good="batch: {cost: before_map(txt.length) / 3, max_cost: 4096, collate: {txt: pad}}\n"
@@ -489,7 +492,7 @@ def held_media(composition: Composition) -> Findings:
     "a product of what map makes",
     "A field that `map` sets is measured after `map`: with a tokenizer in `map`, `ids.length` is the number of tokens. "
     "To divide it by a number is probably meant as an estimate from the text: `before_map(ids.length) / 3`.",
-    keys="cost limits balance group_by pack",
+    keys=f"{EXPRESSIONS} pack",
     bad="batch: {cost: txt.length / 3, max_cost: 4096, collate: {txt: pad}}\nmap: {txt: 'mylib.text:encode'}\n"
     "dataset:\n  - {shards: a.tar, extensions: txt}\n",
     good="batch: {cost: txt.length, max_cost: 4096, collate: {txt: pad}}\nmap: {txt: 'mylib.text:encode'}\n"

@@ -25,8 +25,10 @@ def decoder_names(leaf: Draft) -> Iterator[tuple[Node, str]]:
 
 def user_functions(composition: Composition) -> Iterator[tuple[Node, str]]:
     """Where a spec names user functions, and by which key."""
+    stage = composition.spec.stage
+    keys = ("map", "map_batches", "select", *(["stage"] if stage is None or stage.functions else []))
     for holder in (composition.top, *(leaf.node for leaf in composition.leaves)):
-        for key in ("map", "map_batches", "select", "stage"):
+        for key in keys:
             if holder.get(key) is not None:
                 yield holder.key(key), f"`{key}`"
     batch = composition.top.get("batch")
