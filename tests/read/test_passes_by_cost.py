@@ -281,6 +281,7 @@ def functions(tmp_path, monkeypatch):
     (tmp_path / "costs.py").write_text(
         "def cost(sample):\n    return sample['json']['n'] + ('extra' in sample)\n"
         "def keep(sample):\n    return sample['json']['n'] > 30\n"
+        "def fail_on_even_keys(sample):\n    return sample if int(sample['__key__']) % 2 else {}['even']\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -298,6 +299,7 @@ def functions(tmp_path, monkeypatch):
         ({"seed": 5}, False),
         ({"batch": {"limits": {"json.n": 900}}}, True),
         ({"batch": {"group_by": "json.name"}}, True),
+        ({"batch": {"balance": "json.weight"}}, True),
         ({"batch": {"window": 20, "max_size": 9}}, False),
         ({"batch": {"cost": "costs:cost"}}, True),
     ],
@@ -307,8 +309,8 @@ def test_costs_are_measured_again_if_they_can_differ(functions, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     draw, samples = random.Random(2), []
     for number in range(40):
-        facts = json.dumps({"n": draw.randrange(1, 90), "name": draw.choice("ab")}).encode()
-        samples.append((f"{number:02}", {"json": facts} | ({"extra": b"x"} if number % 3 else {})))
+        facts = {"n": draw.randrange(1, 90), "name": draw.choice("ab")} | ({"weight": 1} if number % 5 else {})
+        samples.append((f"{number:02}", {"json": json.dumps(facts).encode()} | ({"extra": b"x"} if number % 3 else {})))
     write_shard(tmp_path / "a.tar", samples)
     (tmp_path / "keys.txt").write_text("".join(f"{number:02}\n" for number in range(0, 40, 3)))
     spec = {
@@ -316,6 +318,7 @@ def test_costs_are_measured_again_if_they_can_differ(functions, tmp_path, monkey
         "elastic": {"ranks": 1, "workers": 1},
         "batch": {"cost": "json.n", "max_cost": 300, "ragged": "list"},
         "fields": ["json"],
+        "errors": {"skip": True, "max_rate": 1},
         "defaults": {"missing": "skip"},  # so that `fields` and `to_tuple` say which samples there are
         "epoch": "pass",
         "stats": "stats.json",
@@ -388,3 +391,22 @@ def test_samples_that_cannot_be_measured_are_skipped(tmp_path):
     }
     keys = sorted(key for step in all_keys(read(spec)[0]) for keys in step for key in keys)
     assert keys == [f"{number:02}" for number in range(50) if number % 10 != 3]
+
+
+@pytest.mark.parametrize("method", ["concatenate", "best_fit"])
+def test_a_sample_that_is_cut_and_cannot_be_decoded_is_skipped_once(tmp_path, functions, method):
+    samples = [(f"{number}", {"npy": array(50)}) for number in range(8)]
+    write_shard(tmp_path / "a.tar", samples)
+    spec = {
+        "dataset": [{"name": "a", "shards": f"{tmp_path}/a.tar"}],
+        "map": "costs:fail_on_even_keys",
+        "elastic": {"ranks": 1, "workers": 1},
+        "batch": {"pack": {"fields": "npy", "length": 16, "method": method}, "overlong": "split"},
+        "errors": {"skip": ["shard", "decode", "map"], "max_rate": 1},
+        "epoch": "pass",
+    }
+    with wdspec.loader(spec, num_workers=0) as loader:
+        rows = list(loader)
+        counts = loader.stats().sources["a"]
+    assert sum(int(row["npy"].sum()) for row in rows) == 4 * sum(range(50))  # padding is 0
+    assert (counts.delivered, counts.skipped) == (4, {"D203": 4})

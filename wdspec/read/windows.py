@@ -337,7 +337,8 @@ class WindowPlanner:
         pieces, batches = windows.plan_batches(costs, sums, self.batch, copies)
         if pieces is not None:
             assert self.batch.pack is not None, "only packed samples are cut"
-            samples = [_cut(samples[piece[0]], piece, self.batch.pack) for piece in pieces]
+            lost = set[int]()
+            samples = [_cut(samples[piece[0]], piece, self.batch.pack, lost) for piece in pieces]
         if self.batch.balance:
             order = windows.balance([sum(samples[at][2] for at in batch) for batch in batches], turn)
         else:
@@ -369,25 +370,31 @@ class WindowPlanner:
             budget.measured_squares += cost * cost
 
 
-def _cut(whole: Candidate, piece: windows.Piece, pack: Packing) -> Candidate:
-    """Return a candidate for a part of a sample."""
+def _cut(whole: Candidate, piece: windows.Piece, pack: Packing, lost: set[int]) -> Candidate:
+    """Return a candidate for a part of a sample. Samples of which a part cannot be decoded are added to `lost`."""
     cost, sums, weight, value, raw, finish, ordinal, of_parts = whole
     _, start, stop = piece
     if (start, stop) == (0, cost) and finish.process is not None:
         process = finish.process
     else:
-        process = _cutting(finish, int(cost), start, stop, pack)
+        process = _cutting(finish, int(cost), piece, pack, lost)
     part = replace(finish, process=process, is_rest=start > 0)
     return float(stop - start), sums, weight, value, raw, part, ordinal, of_parts
 
 
-def _cutting(finish: Finish, length: int, start: int, stop: int, pack: Packing) -> Process:
-    """Return the function that decodes a sample of a length, and cuts its packed fields."""
-    budget = finish.budget
+def _cutting(finish: Finish, length: int, piece: windows.Piece, pack: Packing, lost: set[int]) -> Process:
+    """Return the function that decodes a sample of a length, and cuts its packed fields.
+
+    A sample that cannot be decoded, or is dropped, is so once, however many parts it has.
+    """
+    budget, (place, start, stop) = finish.budget, piece
 
     def process(raw: Sample, ordinal: int) -> Sample | None:
+        if place in lost:
+            return None
         sample = raw if finish.process is None else finish.process(raw, ordinal)
         if sample is None:
+            lost.add(place)
             return None
         if finish.process is None and not finish.is_counted:
             budget.delivered += 1
@@ -400,6 +407,7 @@ def _cutting(finish: Finish, length: int, start: int, stop: int, pack: Packing) 
                     source=sample.get("__source__"),
                 )
                 budget(error, "decode", url=sample.get("__url__"), key=sample.get("__key__"), field=name)
+                lost.add(place)
                 return None
             if name in sample:
                 cut[name] = sample[name][start:stop]

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from wdspec.base.errors import UsageError
 from wdspec.spec.files import MOST_DATA, Library, read_from_disk, reason_of
-from wdspec.spec.language.batch import OF_PARTS
+from wdspec.spec.language.batch import MEASURING
 from wdspec.spec.language.effects import FOR_DIGEST, declared_keys
 from wdspec.spec.language.options import Errors, MixOptions, TarOptions
 from wdspec.spec.language.samples import KeyRule
@@ -186,7 +186,7 @@ def costing_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
         keys |= {
             "max_cost",
             "overlong",
-            *(key for key in ("limits", "group_by", *OF_PARTS) if getattr(batch, key)),
+            *(key for key in ("limits", *MEASURING[1:]) if getattr(batch, key)),
         }
     elif not any(mix.shares_in == "cost" for mix in _mixes_of(spec)):
         return ""
