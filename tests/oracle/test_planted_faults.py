@@ -108,8 +108,8 @@ FAULTS = {
     ),
     "windows draw from the step at which shares were set": (
         "planning/plan.py",
-        "return self._draws_from(0, segment)",
-        "return self._draws_from(segment.start, segment)",
+        "self.unit, start, segment.offset)",
+        "self.unit, segment.start, segment.offset)",
         r'"window".*"live": \[\[',
     ),
     "a pass that follows a whole one is left out": (

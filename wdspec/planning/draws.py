@@ -90,7 +90,8 @@ class EvenSequence:
                 drawn[places] = ~node
                 continue
             left, right, step = self._nodes[node]
-            begin = self._phase(run, depth) + before * step
+            number = run * pow(self._multiplier, depth, self._runs) % self._runs
+            begin = before * step + -(-(2 * number + 1) * _ONE // (2 * self._runs))
             here = count if isinstance(places, slice) else len(places)
             phases = arithmetic(begin, step, here + 1)
             goes_left = phases[1:] < phases[:-1]
@@ -104,11 +105,6 @@ class EvenSequence:
                     )
         return drawn
 
-    def _phase(self, run: int, depth: int) -> int:
-        """Return ⌈φ·2⁶⁴⌉ of a sequence at the nodes of a depth."""
-        number = run * pow(self._multiplier, depth, self._runs) % self._runs
-        return -(-(2 * number + 1) * _ONE // (2 * self._runs))
-
     def counts(self, run: int, start: int, count: int) -> dict[int, int]:
         """Return how often each source is in the draws that `take` returns, without computing them."""
         found: dict[int, int] = {}
@@ -119,7 +115,8 @@ class EvenSequence:
                 found[~node] = here
                 continue
             left, right, step = self._nodes[node]
-            begin = self._phase(run, depth) + before * step
+            number = run * pow(self._multiplier, depth, self._runs) % self._runs
+            begin = before * step + -(-(2 * number + 1) * _ONE // (2 * self._runs))
             sent = begin >> 64
             to_left = (begin + here * step >> 64) - sent
             pending.append((left, depth + 1, sent, to_left))
@@ -188,6 +185,8 @@ class Draws:
         self._count = len(shares)
         self.sources = len(drawn)
         """Number of sources with a share above 0."""
+        self.random_per_step = self._size if kind == "random" and self.sources > 1 else 0
+        """Random draws of a slot in a global batch, which can only be counted one by one."""
         self.block = max(1024, min(128 * len(drawn), 16384))
         """Number of draws to compute at a time, so that numpy's overhead per call and source is small."""
         self._drawn = np.array(drawn, dtype=np.intp)
@@ -222,11 +221,6 @@ class Draws:
         rows = mix64_array(numbers + np.uint64(key64(self._order_key, rank)))
         order = np.argsort(mix64_array(rows[:, None] + arithmetic(GOLDEN, GOLDEN, b)), axis=1)
         return np.take_along_axis(drawn, order, axis=1)
-
-    @property
-    def random_per_step(self) -> int:
-        """Random draws of a slot in a global batch, which can only be counted one by one."""
-        return self._size if self.kind == "random" and self.sources > 1 else 0
 
     def counts(self, rank: int, worker: int, first: int, count: int) -> IntArray:
         """Return how many samples of each source are in the batches m = first..first+count-1, shape (all sources,).

@@ -133,17 +133,13 @@ class Plan:
 
     def draws(self) -> Draws | ScheduledDraws:
         """Return the draws of all slots."""
-        parts = [self._draws_from(segment.start, segment) for segment in self.segments]
+        parts = [self.draws_of(segment, segment.start) for segment in self.segments]
         return parts[0] if len(parts) == 1 else ScheduledDraws(parts)
 
-    def draws_of(self, segment: ScheduleSegment) -> Draws:
-        """Return the draws of windows with the shares of a segment; its start is ignored."""
-        return self._draws_from(0, segment)
-
-    def _draws_from(self, start: int, segment: ScheduleSegment) -> Draws:
-        """Return the draws of a segment that starts at global batch J."""
-        shares, b, offset = segment.shares, self.batching.per_slot, segment.offset
-        return Draws(shares, self.seed, self.topology, b, self.draw, self.unit, start, offset)
+    def draws_of(self, segment: ScheduleSegment, start: int = 0) -> Draws:
+        """Return the draws of the shares of a segment, which start at global batch J: those of windows at 0."""
+        b, draw = self.batching.per_slot, self.draw
+        return Draws(segment.shares, self.seed, self.topology, b, draw, self.unit, start, segment.offset)
 
     def with_shares(self, segments: tuple[ScheduleSegment, ...]) -> Plan:
         """Return the plan with `segments` in place of its own from the first one's start on.

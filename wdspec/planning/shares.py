@@ -62,10 +62,11 @@ def effective_shares(
     """
     shares: dict[str, Fraction] = {}
     for source, share in zip(dataset, _within(dataset, mix, shard_count, given), strict=True):
-        if source.dataset is None or not share:
-            shares |= {leaf.name: share for leaf in source.leaves}
+        if source.dataset is None:
+            shares[source.name] = share
         else:
-            inner = effective_shares(source.dataset, source.mix, shard_count)
+            unread = dict.fromkeys((leaf.name for leaf in source.leaves), Fraction(0))
+            inner = effective_shares(source.dataset, source.mix, shard_count) if share else unread
             shares |= {name: share * part for name, part in inner.items()}
     return shares
 
@@ -76,8 +77,7 @@ def _within(
     """The shares of the entries of one list; they sum to 1."""
     amounts = [_amount(source, mix, shard_count, given) for source in dataset]
     if mix.shares_in == "cost":
-        per_source = zip(dataset, amounts, strict=True)
-        amounts = [amount and amount / mean_cost(source, shard_count) for source, amount in per_source]
+        amounts = _per_sample(dataset, amounts, shard_count)
     total = sum(amounts)
     if not total:
         raise UsageError(
@@ -124,6 +124,14 @@ def _size(source: Source, by: str, shard_count: Sizer) -> int:
             source=source.name,
         )
     return size
+
+
+def _per_sample(dataset: Sequence[Source], amounts: Sequence[Fraction], shard_count: Sizer) -> list[Fraction]:
+    """Convert shares of cost to shares of samples."""
+    return [
+        amount / mean_cost(source, shard_count) if amount else amount
+        for source, amount in zip(dataset, amounts, strict=True)
+    ]
 
 
 def mean_cost(source: Source, shard_count: Sizer) -> Fraction:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, cycle
-from typing import Any, TypeVar
+from typing import Any
 
 from wdspec.base.errors import UsageError
 from wdspec.fields import memory
@@ -30,7 +30,6 @@ from wdspec.read.windows import Candidate, Measurement, WindowPlanner, Windows, 
 from wdspec.spec.language.batch import Batch
 from wdspec.spec.spec import Spec
 
-T = TypeVar("T")
 SlotTable = Mapping[int, bytes]
 """Slot number → packed state. A missing slot has not been read yet."""
 
@@ -80,7 +79,8 @@ class Reader:
         """The shares that were set, by which batches are drawn, and earlier specs."""
         if plan.finite is None:
             self._usual: Draws | ScheduledDraws = plan.draws()
-        stacked = _stacked_batch(spec, plan.batching)
+        collate = spec.batch and spec.batch.collate
+        stacked = None if self._has_sections or (collate and collate.call) else spec.batch
         tables = (each for each in self._sources if each.plan.shards[0].text.endswith(TABLE_SUFFIXES))
         has_columns = stacked is not None and plan.finite is None and any(map(may_keep_rows, tables))
         self._stream = RowStream if has_columns else SourceStream
@@ -106,8 +106,15 @@ class Reader:
             WdspecError: a shard or sample cannot be read, and the policy is to raise. Part of the batch is then lost,
                 so every later call raises the same error, until `restore`.
         """
-        with self.rows:
-            return self._each_slot(step, lambda slot, m: slot.take(m))
+        if self._failure is not None:
+            raise self._failure
+        try:
+            with self.rows, self._lent:
+                k, m = self.plan.slot_of_step(step)
+                return [slot.take(m) for slot in self._row(k).values()]
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     def skip(self, step: int) -> None:
         """Move past global batch J without returning it. Its samples are decoded only if some may be dropped.
@@ -115,16 +122,13 @@ class Reader:
         Raises:
             WdspecError: as `micro_batches`.
         """
-        self._each_slot(step, lambda slot, m: slot.skip(m))
-
-    def _each_slot(self, step: int, act: Callable[[Slot[Sample], int], T]) -> list[T]:
-        """Return what a function returns of each slot of global batch J, and the number of the batch in the slot."""
         if self._failure is not None:
             raise self._failure
         try:
             with self._lent:
                 k, m = self.plan.slot_of_step(step)
-                return [act(slot, m) for slot in self._row(k).values()]
+                for slot in self._row(k).values():
+                    slot.skip(m)
         except BaseException as error:
             self.fail(error)
             raise
@@ -382,13 +386,6 @@ class Reader:
                     self._slots[number] = self._open_slot(rank, worker, self._table.pop(number, None))
             self._rows[worker] = {number: self._slots[number] for number in numbers}
         return self._rows[worker]
-
-
-def _stacked_batch(spec: Spec, batching: Batching) -> Batch | None:
-    """Return `batch` if samples are stacked as they are drawn, and not by a function of the user; otherwise None."""
-    batch = spec.batch
-    is_by_user = batch is not None and batch.collate is not None and batch.collate.call is not None
-    return None if is_by_user or spec.stage is not None or batching.windowed else batch
 
 
 def _batch_rows(batch: Batch | None, batching: Batching, ranks: int) -> memory.Rows:
