@@ -17,12 +17,13 @@ from __future__ import annotations
 import base64
 import json
 import math
-import struct
 from array import array
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from wdspec.planning.draws import Draws, ScheduledDraws
 from wdspec.planning.passes import Pass, SourceCount
@@ -30,7 +31,16 @@ from wdspec.planning.shares import ScheduleSegment, segment_offset
 from wdspec.planning.topology import Topology
 from wdspec.read.counts import Amount, Amounts, Counts
 from wdspec.run.run import Run
-from wdspec.run.state import NO_SHARES, damage_error, ranks_of, skipped_steps, totals_of
+from wdspec.run.state import (
+    NO_SHARES,
+    damage_error,
+    open_columns,
+    pack_columns,
+    ranks_of,
+    read_column,
+    skipped_steps,
+    totals_of,
+)
 from wdspec.spec.language.steps import StepRanges
 
 Received = dict[int, "Amounts | None"]
@@ -40,8 +50,6 @@ StepCounts = tuple["Counts | None", ...]
 
 _MOST_RANDOM = 1 << 30
 """Draws of a canonical rank with `draw: random` that are counted for a state; this takes some seconds."""
-_ABSENT, _INTEGERS, _FLOATS, _AS_BEFORE = range(4)
-_FLOAT = struct.Struct("<d")
 
 
 def add_up(parts: Sequence[Amounts | None]) -> Amounts | None:
@@ -56,17 +64,15 @@ def add_up(parts: Sequence[Amounts | None]) -> Amounts | None:
 
 
 def encode(names: Sequence[str], amounts: Amounts) -> str:
-    """Return amounts as ASCII text: three columns of numbers, each with as many bits as its largest one.
+    """Return amounts as ASCII text: columns of samples, cost and tokens, as the bits of floats.
 
     Args:
         names: the sources, in the order of the columns.
         amounts: how much of each of them.
     """
-    packed, before = b"", None
-    for column in zip(*(amounts.get(name, Amount()) for name in names), strict=True):
-        packed += _pack_column(column, before)
-        before = column
-    return base64.b85encode(packed).decode()
+    columns = zip(*(amounts.get(name, Amount()) for name in names), strict=True)
+    # As floats, in which None is not a number. Those of small integers share many bits, which take no room.
+    return pack_columns(np.array(column, dtype=np.float64).view(np.int64) for column in columns)
 
 
 def decode(text: str, names: Sequence[str]) -> Amounts:
@@ -75,49 +81,16 @@ def decode(text: str, names: Sequence[str]) -> Amounts:
     Raises:
         ValueError: this is not such a text.
     """
-    data, columns = base64.b85decode(text), list[tuple[Any, ...]]()
-    for _ in Amount._fields:
-        column, data = _read_column(data, len(names), columns[-1] if columns else ())
-        columns.append(column)
-    if data:
+    file = open_columns(base64.b85decode(text))
+    columns = [map(_number, read_column(file, len(names)).view(np.float64).tolist()) for _ in Amount._fields]
+    if file.read(1):
         raise ValueError("there is data after the counts")
     return {name: Amount(*row) for name, row in zip(names, zip(*columns, strict=True), strict=True)}
 
 
-def _pack_column(values: Sequence[Any], before: Sequence[Any] | None) -> bytes:
-    if all(value is None for value in values):
-        return bytes([_ABSENT << 6])
-    if values == before:
-        return bytes([_AS_BEFORE << 6])
-    if not all(value is None or (value == int(value) and value < 1 << 61) for value in values):
-        return bytes([_FLOATS << 6]) + b"".join(
-            _FLOAT.pack(math.nan if value is None else value) for value in values
-        )
-    numbers = [0 if value is None else int(value) + 1 for value in values]
-    width, bits = max(numbers).bit_length(), 0
-    for number in reversed(numbers):
-        bits = bits << width | number
-    return bytes([_INTEGERS << 6 | width]) + bits.to_bytes(-(-width * len(numbers) // 8), "little")
-
-
-def _read_column(data: bytes, count: int, before: Sequence[Any]) -> tuple[tuple[Any, ...], bytes]:
-    if not data:
-        raise ValueError("counts are missing")
-    kind, width = divmod(data[0], 64)
-    size = {_INTEGERS: -(-width * count // 8), _FLOATS: 8 * count}.get(kind, 0)
-    part, rest = data[1 : 1 + size], data[1 + size :]
-    if len(part) < size or (kind == _AS_BEFORE and not before):
-        raise ValueError("counts are missing")
-    if kind == _ABSENT:
-        return (None,) * count, rest
-    if kind == _AS_BEFORE:
-        return tuple(before), rest
-    if kind == _FLOATS:
-        floats = (number for (number,) in _FLOAT.iter_unpack(part))
-        return tuple(None if math.isnan(number) else number for number in floats), rest
-    bits, mask = int.from_bytes(part, "little"), (1 << width) - 1
-    numbers = [bits >> (width * at) & mask for at in range(count)]
-    return tuple(number - 1 if number else None for number in numbers), rest
+def _number(value: float) -> Any:
+    """Return an integer, or another number; None for what is unknown."""
+    return None if math.isnan(value) else int(value) if value.is_integer() else value
 
 
 def draws_of(order: Mapping[str, Any]) -> Draws | ScheduledDraws:

@@ -8,7 +8,7 @@ short text (`encode`). Nothing else is needed to resume exactly at batch J on an
 resumes uses only its own entries. `torch.distributed.checkpoint` saves a state by its keys; since entries are keyed by
 canonical rank, it merges the states of all ranks by itself. An entry starts with a stamp of everything that must be the
 same on all ranks, so entries of different batches are never mixed. Where it does not follow from the position, an entry
-ends with a comma and what was received of its canonical rank (run/received.py).
+ends with a comma and, in such columns as well, what was received of its canonical rank (run/received.py).
 
 Without `batch` (or with `accumulate`) a step gives a rank one item for each of its canonical ranks. So a state also
 says how many items of the step were yielded (`given`).
@@ -31,7 +31,6 @@ and in base64, are still read.
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import json
 import struct
@@ -82,8 +81,7 @@ def encode(slots: Sequence[Slot]) -> str:
         columns += _guide(rows, len(read))
     elif rows:
         columns += [[row[n] for row in rows if n < len(row)] for n in range(max(map(len, rows)))]
-    packed = b"".join(_pack(np.array(column, dtype=np.int64)) for column in columns)
-    return _MARKS[is_guided] + base64.b85encode(zlib.compress(packed)).decode()
+    return _MARKS[is_guided] + pack_columns(np.array(column, dtype=np.int64) for column in columns)
 
 
 def _guide(rows: Sequence[Sequence[int]], slots: int) -> list[NDArray[np.int64]]:
@@ -213,21 +211,14 @@ def _read(
     text: str, workers: int, sources: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64], list[NDArray[np.int64]]]:
     """Return which slots were read, how many numbers each state has, and the columns of these numbers."""
-    try:
-        inflate = zlib.decompressobj()
-        packed = base64.b85decode(text[1:]) if text[:1] in _MARKS else base64.b64decode(text, validate=True)
-        data = inflate.decompress(packed, _MOST)
-    except (zlib.error, binascii.Error) as error:
-        raise ValueError(str(error)) from None
-    if not inflate.eof or inflate.unused_data:
-        raise ValueError("it is truncated, or too long")
-    file = io.BytesIO(data)
-    is_read = _read_column(file, workers).astype(bool)
-    widths = _read_column(file, int(is_read.sum()) * sources)
+    packed = base64.b85decode(text[1:]) if text[:1] in _MARKS else base64.b64decode(text, validate=True)
+    file = open_columns(packed)
+    is_read = read_column(file, workers).astype(bool)
+    widths = read_column(file, int(is_read.sum()) * sources)
     guides = None
     if text[:1] == _MARKS[1] and len(widths):
-        guides = _Guides(*(_read_column(file, sources) for _ in range(4)))
-    numbers = [_read_column(file, int((widths > n).sum())) for n in range(int(widths.max(initial=0)))]
+        guides = _Guides(*(read_column(file, sources) for _ in range(4)))
+    numbers = [read_column(file, int((widths > n).sum())) for n in range(int(widths.max(initial=0)))]
     if file.read(1):
         raise ValueError("there is data after the columns")
     if guides is not None:
@@ -246,6 +237,11 @@ def _add_guides(columns: list[NDArray[np.int64]], widths: NDArray[np.int64], gui
     columns[:] = [numbers[widths > n, n] for n in range(len(columns))]
 
 
+def pack_columns(columns: Iterable[NDArray[np.int64]]) -> str:
+    """Return columns of numbers as ASCII text, in as few bits as possible."""
+    return base64.b85encode(zlib.compress(b"".join(map(_pack, columns)))).decode()
+
+
 def _pack(values: NDArray[np.int64]) -> bytes:
     least = int(values.min()) if len(values) else 0
     above = values - least
@@ -256,8 +252,24 @@ def _pack(values: NDArray[np.int64]) -> bytes:
     return _COLUMN.pack(least, divisor, bits, len(values)) + np.packbits(flags.astype(np.uint8)).tobytes()
 
 
-def _read_column(file: io.BytesIO, count: int) -> NDArray[np.int64]:
-    """Read the next column, which must have `count` values."""
+def open_columns(packed: bytes) -> io.BytesIO:
+    """Return a file of columns, from the bytes that `pack_columns` writes in base85.
+
+    Raises:
+        ValueError: these are not such bytes.
+    """
+    inflate = zlib.decompressobj()
+    try:
+        data = inflate.decompress(packed, _MOST)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if not inflate.eof or inflate.unused_data:
+        raise ValueError("it is truncated, or too long")
+    return io.BytesIO(data)
+
+
+def read_column(file: io.BytesIO, count: int) -> NDArray[np.int64]:
+    """Read the next column of a file (`open_columns`), which must have `count` values."""
     header = file.read(_COLUMN.size)
     if len(header) < _COLUMN.size:
         raise ValueError("a column is missing")
