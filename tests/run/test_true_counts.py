@@ -332,6 +332,20 @@ def test_each_item_of_a_step_counts_when_it_is_yielded(kind, folder):
                 assert found == loop.expected(kind, "ab")
 
 
+def test_an_item_of_a_step_that_a_state_is_in_counts_once_after_shares_were_set(folder):
+    spec, loop, state = spec_of(folder, "without batches"), Loop(), None
+    for steps, shares in ((3, {"a": 1, "b": 3}), (2, {"a": 1}), (4, {"b": 1})):
+        with loaders_of(spec, 1, 0, state) as loaders:
+            for item in itertools.islice(loaders[0], steps):
+                loop.add(item, "plain")
+                assert added_up(loaders, "ab") == loop.expected("plain", "ab")
+            loaders[0].set_shares(shares)
+            for item in itertools.islice(loaders[0], 4):
+                loop.add(item, "plain")
+                state, found = in_state(loaders, "ab")
+                assert found == loop.expected("plain", "ab")
+
+
 @pytest.mark.parametrize("kind", ["plain", "random", "schedule", "skip", "token files", "pass"])
 def test_states_whose_counts_follow_from_the_position_do_not_store_them(kind, folder):
     with loaders_of(spec_of(folder, kind), 1, 0) as loaders:

@@ -121,25 +121,15 @@ class Run:
         return token_fields(self.spec)
 
     @cached_property
-    def tokens_of_samples(self) -> Mapping[str, int] | None:
-        """How many tokens each sample of a source has; None if that has to be counted."""
-        return tokens_of_samples(self.spec)
-
-    @cached_property
     def counts_steps(self) -> bool:
-        """Whether steps say what they have of each source, as it does not follow from the draws."""
-        is_drawn = self.plan.finite is None and len(self.state_names) == len(self.plan.sources)
-        return not is_drawn or self.tokens_of_samples is None
-
-    @cached_property
-    def follows_position(self) -> bool:
-        """Whether a state that does not say what was received implies it by its position."""
+        """Whether steps say what they have of each source, as it does not follow from the position."""
+        if len(self.state_names) > len(self.plan.sources) or tokens_of_samples(self.spec) is None:
+            return True
         if self.plan.finite is None:
-            return not self.counts_steps
-        spec, parts = self.spec, self.parts.values()
+            return False
+        parts = self.parts.values()
         loses = any(each.drops_decoded or each.errors.skip or each.selection is not None for each in parts)
-        has_rest = loses or spec.limit is not None or self.tokens_of_samples is None
-        return not (has_rest or self.plan.batching.windowed)
+        return loses or self.spec.limit is not None
 
     def nothing_of(self, source: str) -> Amount:
         """Return the amount of a source of which nothing was received yet."""
