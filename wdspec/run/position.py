@@ -18,14 +18,15 @@ from wdspec.run.resume import Resume, live_shares
 from wdspec.run.run import Run
 from wdspec.run.state import (
     FORMAT,
+    PLAIN_VERSION,
     TOTALS,
+    VERSION,
     State,
     check_undamaged,
     encode,
     ranks_of,
     skipped_steps,
     stamp,
-    version_of,
 )
 from wdspec.spec.language.steps import StepRanges
 
@@ -53,7 +54,7 @@ class Position:
         """Return the state of a rank, as JSON values."""
         state = {
             "format": FORMAT,
-            "version": version_of(run.state_names, self.received is not None),
+            "version": VERSION if run.has_sections or self.received is not None else PLAIN_VERSION,
             "batch": self.step,
             "given": self.items_given,
             "items": run.items_per_step,

@@ -65,6 +65,11 @@ class Run:
         return len(self.canonical_ranks) * (slots if finite is None else min(slots, finite.batches))
 
     @property
+    def has_sections(self) -> bool:
+        """Whether slots have places in sections (`read/sections.py`): in windows, or in the input of a stage."""
+        return len(self.state_names) > len(self.plan.sources)
+
+    @property
     def mean_costs(self) -> tuple[float, ...]:
         """The mean cost of a sample of each source, if shares are in cost; otherwise empty."""
         costs = {source.name: source.mean_cost for source in self.spec.sources}
@@ -89,7 +94,7 @@ class Run:
             slots: slot -> packed state before this step.
         """
         sources, planned = self.plan.sources, self.plan.with_shares(changes.segments).segments
-        if len(self.state_names) == len(sources):
+        if not self.has_sections:
             found = [[each for each in planned if each.start <= step][-1].shares]
         else:
             worker, turn = self.plan.slot_of_step(step)
@@ -123,7 +128,7 @@ class Run:
     @cached_property
     def counts_steps(self) -> bool:
         """Whether steps say what they have of each source, as it does not follow from the position."""
-        if len(self.state_names) > len(self.plan.sources) or tokens_of_samples(self.spec) is None:
+        if self.has_sections or tokens_of_samples(self.spec) is None:
             return True
         if self.plan.finite is None:
             return False

@@ -288,7 +288,9 @@ def read_column(file: io.BytesIO, count: int) -> NDArray[np.int64]:
 State = dict[str, Any]
 
 FORMAT, VERSION = "wdspec-state", 6
-READABLE = (4, 5, VERSION)
+PLAIN_VERSION = 5
+"""Version of states of plain mixes and passes that do not say what was received, which older releases read."""
+READABLE = (4, PLAIN_VERSION, VERSION)
 """Versions that can be read."""
 WORKER_FORMAT = "wdspec-worker-state"
 """Format of the state of one worker of a DataLoader that is not wdspec's (`foreign`)."""
@@ -296,21 +298,6 @@ _NO_STEPS = StepRanges().as_text()
 """`skip` of a state without skipped steps."""
 NO_SHARES = shares_as_text(())
 """`shares` of a state without shares set at run time."""
-
-
-def version_of(names: Sequence[str], has_totals: bool = False) -> int:
-    """Return the version of a state: that of mixes without totals is 5, which older releases read.
-
-    Args:
-        names: its `sources`.
-        has_totals: whether its entries say what was received.
-    """
-    return VERSION if has_totals or is_section(names[-1]) else VERSION - 1
-
-
-def is_section(name: str) -> bool:
-    """Whether an entry of the `sources` of a state is a stage or the windows of batches; they come last."""
-    return name.startswith(("stage ", "windows "))
 
 
 def check_undamaged(state: Any) -> None:
