@@ -385,6 +385,20 @@ def test_a_state_without_counts_has_no_numbers_and_never_zeros(folder):
         assert {each["samples"] for each in describe_state(loader.state_dict())["sources"]} == {None}
 
 
+def test_states_of_a_rank_that_does_not_know_what_it_received_merge_with_others(folder):
+    spec = spec_of(folder, "cost")
+    with loaders_of(spec, 1, 0) as loaders:
+        state = run_leg("cost", Loop(), loaders, 6)
+    changed = {**spec, "dataset": spec["dataset"][1:]}
+    with loaders_of(changed, 2, 0, state, allow_changed=True) as loaders:
+        first, other = (loader.state_dict() for loader in loaders)
+    assert first.pop("removed") == other["removed"] == ["a"]
+    first["ranks"] = {rank: entry.partition(TOTALS)[0] for rank, entry in first["ranks"].items()}
+    merged = received_in(wdspec.merge_states([first, other]))
+    assert merged[0] is None
+    assert merged[1]["a"].samples > 0
+
+
 def test_damaged_counts_are_refused(folder):
     with loaders_of(spec_of(folder, "cost"), 1, 0) as loaders:
         state = run_leg("cost", Loop(), loaders, 6)

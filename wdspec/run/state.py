@@ -452,25 +452,24 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
 
 
-def _are_steps(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and StepRanges.from_text(value).as_text() == value
-    except (TypeError, ValueError, RecursionError):
-        return False
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
-def _are_shares(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and shares_as_text(shares_from_text(value)) == value
-    except (TypeError, ValueError, AttributeError, RecursionError, UsageError):
-        return False
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
 
 
-def _are_past(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and past_as_text(past_from_text(value)) == value
-    except (TypeError, ValueError, RecursionError):
-        return False
+def _is_text_of(read: Callable[[str], Any], write: Callable[[Any], str]) -> Callable[[Any], bool]:
+    """Return the function that says whether a value is text, as `write` writes what `read` reads."""
+
+    def is_right(value: Any) -> bool:
+        try:
+            return isinstance(value, str) and write(read(value)) == value
+        except (TypeError, ValueError, AttributeError, RecursionError, UsageError):
+            return False
+
+    return is_right
 
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
@@ -478,14 +477,14 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "given": _is_count,
     "items": _is_count,
     "epoch_batches": lambda value: value is None or _is_count(value),
-    "digest": lambda value: isinstance(value, str),
-    "samples": lambda value: isinstance(value, str),
-    "order": lambda value: isinstance(value, str),
-    "sources": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
-    "shares": _are_shares,
-    "skip": _are_steps,
-    "past": _are_past,
-    "removed": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+    "digest": _is_text,
+    "samples": _is_text,
+    "order": _is_text,
+    "sources": _are_names,
+    "shares": _is_text_of(shares_from_text, shares_as_text),
+    "skip": _is_text_of(StepRanges.from_text, StepRanges.as_text),
+    "past": _is_text_of(past_from_text, past_as_text),
+    "removed": _are_names,
     "shared": lambda value: _is_count(value) and value > 0,
     "ranks": lambda value: isinstance(value, Mapping) and len(value) > 0,
 }
@@ -566,9 +565,8 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
         if len(missing) > 8:
             text = f"{', '.join(map(str, missing[:8]))}, … ({len(missing)} in all)"
         raise UsageError(f"canonical ranks {text} are missing; merge one state of each rank")
+    # `removed` is only in the states of ranks that know what they have received.
+    whole = {name: value for part in reversed(parts) for name, value in part.items()}
     version = max(part["version"] for part in parts)
-    return {
-        **first,
-        "version": version,
-        "ranks": dict(sorted(entries.items(), key=lambda item: int(item[0]))),
-    }
+    ranks = dict(sorted(entries.items(), key=lambda item: int(item[0])))
+    return {**whole, "version": version, "ranks": ranks}

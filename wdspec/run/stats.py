@@ -53,20 +53,14 @@ class SourceCounts(NamedTuple):
     def __add__(self, other: object) -> SourceCounts:
         if not isinstance(other, SourceCounts):
             return NotImplemented
-        return SourceCounts(
-            self.delivered + other.delivered,
-            dict(Counter(self.dropped or {}) + Counter(other.dropped or {})),
-            dict(Counter(self.skipped or {}) + Counter(other.skipped or {})),
-            self.passes + other.passes,
-            self.shards + other.shards,
-            self.copies + other.copies,
-            self.bytes + other.bytes,
-            self.cost + other.cost,
-            self.measured + other.measured,
-            self.measured_cost + other.measured_cost,
-            self.measured_squares + other.measured_squares,
-            self.unjoined + other.unjoined,
-        )
+        return SourceCounts(*map(_plus, self, other))
+
+
+def _plus(one: Any, other: Any) -> Any:
+    """Return the sum of two numbers, or of two counts by name."""
+    if isinstance(one, (int, float)):
+        return one + other
+    return dict(Counter(one or {}) + Counter(other or {}))
 
 
 @dataclass(frozen=True)
