@@ -52,9 +52,10 @@ class Position:
 
     def to_state(self, run: Run) -> State:
         """Return the state of a rank, as JSON values."""
+        received = {rank: each for rank, each in (self.received or {}).items() if each is not None}
         state = {
             "format": FORMAT,
-            "version": VERSION if run.has_sections or self.received is not None else PLAIN_VERSION,
+            "version": VERSION if run.has_sections or received else PLAIN_VERSION,
             "batch": self.step,
             "given": self.items_given,
             "items": run.items_per_step,
@@ -68,18 +69,14 @@ class Position:
             "skip": self.skipped.as_text(),
             **({"past": past_as_text(self.past)} if self.past else {}),
         }
-        names, received = [source.name for source in run.plan.sources], self.received or {}
+        names = [source.name for source in run.plan.sources]
         # Sources that were received and are not in the spec any more.
-        if removed := sorted(
-            {name for amounts in received.values() for name in amounts or ()}.difference(names)
-        ):
+        if removed := sorted({name for amounts in received.values() for name in amounts}.difference(names)):
             state["removed"] = removed
-            names += removed
         entries = entries_of(run, self.slot_states, stamp(state))
         for rank, amounts in received.items():
-            if amounts is not None:
-                known = {name: run.nothing_of(name) for name in names} | amounts
-                entries[str(rank)] += TOTALS + encode_amounts(names, known)
+            known = {name: run.nothing_of(name) for name in (*names, *removed)} | amounts
+            entries[str(rank)] += TOTALS + encode_amounts([*known], known)
         return {**state, "ranks": entries}
 
     @classmethod

@@ -217,7 +217,7 @@ class Receipts:
         run: what it receives.
         step: J of the step to start with.
         given: its items that were yielded already; each is of one canonical rank.
-        received: what was received before. States then have to say it. None if it follows from the position.
+        received: what was received before; None if it follows from the position.
         segments: the shares that were set at run time.
     """
 
@@ -230,7 +230,6 @@ class Receipts:
         segments: tuple[ScheduleSegment, ...] = (),
     ) -> None:
         self._run, self._segments = run, segments
-        self._is_stored = run.counts_steps or received is not None
         if received is None:
             step, given, received = 0, 0, {rank: {} for rank in run.canonical_ranks}
         nothing = {source.name: run.nothing_of(source.name) for source in run.plan.sources}
@@ -279,8 +278,3 @@ class Receipts:
             return known
         more = self._planned.count(rank, first, step, skipped)
         return step, {**total, **{name: total[name].plus(each) for name, each in more.items()}}
-
-    def to_store(self, step: int, given: int, skipped: StepRanges) -> Received | None:
-        """Return what a state has to say of what was received; None if it follows from the position."""
-        totals = self.upto(step, given, skipped) if self._is_stored else {}
-        return totals if any(total is not None for total in totals.values()) else None

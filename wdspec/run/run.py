@@ -64,7 +64,7 @@ class Run:
         finite, slots = self.plan.finite, self.plan.topology.workers
         return len(self.canonical_ranks) * (slots if finite is None else min(slots, finite.batches))
 
-    @property
+    @cached_property
     def has_sections(self) -> bool:
         """Whether slots have places in sections (`read/sections.py`): in windows, or in the input of a stage."""
         return len(self.state_names) > len(self.plan.sources)
@@ -128,10 +128,11 @@ class Run:
     @cached_property
     def counts_steps(self) -> bool:
         """Whether steps say what they have of each source, as it does not follow from the position."""
-        if self.has_sections or tokens_of_samples(self.spec) is None:
-            return True
-        if self.plan.finite is None:
-            return False
+        follows = not self.has_sections and tokens_of_samples(self.spec) is not None
+        return not follows or (self.plan.finite is not None and self._may_lose())
+
+    def _may_lose(self) -> bool:
+        """Whether a pass may lose samples, or ends before all sources have been read."""
         parts = self.parts.values()
         loses = any(each.drops_decoded or each.errors.skip or each.selection is not None for each in parts)
         return loses or self.spec.limit is not None

@@ -26,6 +26,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from wdspec.base.errors import UsageError
@@ -141,8 +142,13 @@ class Stream:
 
     def _count_from(self, received: Received | None) -> None:
         """Count what is received from here on, by the shares of now; None if what was before follows from here."""
-        segments = self.changes.segments
-        self._receipts = Receipts(self.run, self.step, self.items_given, received, segments)
+        self._counted_from = self.step, self.items_given, received
+        self.__dict__.pop("_receipts", None)
+
+    @cached_property
+    def _receipts(self) -> Receipts:
+        """What was received; built when it is first needed, which in plain mixes is when someone asks for it."""
+        return Receipts(self.run, *self._counted_from, self.changes.segments)
 
     @property
     def received(self) -> Received:
@@ -151,8 +157,8 @@ class Stream:
 
     def to_state(self) -> State:
         """Return the state after the last item yielded."""
-        received = self._receipts.to_store(self.step, self.items_given, self.skipped)
-        return replace(self.position, received=received).to_state(self.run)
+        follows = self._counted_from[-1] is None and not self.run.counts_steps
+        return replace(self.position, received=None if follows else self.received).to_state(self.run)
 
     def move_to(self, position: Position) -> None:
         """Move to a position. Slots that are there already keep their open shards."""
@@ -179,12 +185,17 @@ class Stream:
         iteration, is_restored = self.enter_iteration(iteration), self._is_restored
         self._is_restored = False
         if self.timeline.is_pass and not is_restored:
-            start, received = self.timeline.next(self.step), self.received
-            is_early = (start, 0) != (self.step, self.items_given)
-            self.move_to(Position(start))
-            if is_early:  # the last pass was left early, so what was received does not follow from here
-                self._count_from(received)
+            self._start_pass()
         yield from self.read(iteration, self.timeline.iteration(self.step, self.skipped)[1])
+
+    def _start_pass(self) -> None:
+        start = self.timeline.next(self.step)
+        if (start, 0) == (self.step, self.items_given):
+            self.move_to(Position(start))
+        else:  # the last pass was left early, so what was received does not follow from here
+            received = self.received
+            self.move_to(Position(start))
+            self._count_from(received)
 
     def enter_iteration(self, iteration: int | None) -> int:
         """Return the number of an iteration whose first item is requested; None starts a new one.
