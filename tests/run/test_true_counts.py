@@ -332,6 +332,20 @@ def test_each_item_of_a_step_counts_when_it_is_yielded(kind, folder):
                 assert found == loop.expected(kind, "ab")
 
 
+def test_an_item_of_a_step_that_a_state_is_in_counts_once_after_shares_were_set(folder):
+    spec, loop, state = spec_of(folder, "without batches"), Loop(), None
+    for steps, shares in ((3, {"a": 1, "b": 3}), (2, {"a": 1}), (4, {"b": 1})):
+        with loaders_of(spec, 1, 0, state) as loaders:
+            for item in itertools.islice(loaders[0], steps):
+                loop.add(item, "plain")
+                assert added_up(loaders, "ab") == loop.expected("plain", "ab")
+            loaders[0].set_shares(shares)
+            for item in itertools.islice(loaders[0], 4):
+                loop.add(item, "plain")
+                state, found = in_state(loaders, "ab")
+                assert found == loop.expected("plain", "ab")
+
+
 @pytest.mark.parametrize("kind", ["plain", "random", "schedule", "skip", "token files", "pass"])
 def test_states_whose_counts_follow_from_the_position_do_not_store_them(kind, folder):
     with loaders_of(spec_of(folder, kind), 1, 0) as loaders:
@@ -369,6 +383,20 @@ def test_a_state_without_counts_has_no_numbers_and_never_zeros(folder):
         assert [(each.received, each.received_cost) for each in stats.sources.values()] == [(None, None)] * 2
         assert not any(name.startswith("received/") for name in stats.flat())
         assert {each["samples"] for each in describe_state(loader.state_dict())["sources"]} == {None}
+
+
+def test_states_of_a_rank_that_does_not_know_what_it_received_merge_with_others(folder):
+    spec = spec_of(folder, "cost")
+    with loaders_of(spec, 1, 0) as loaders:
+        state = run_leg("cost", Loop(), loaders, 6)
+    changed = {**spec, "dataset": spec["dataset"][1:]}
+    with loaders_of(changed, 2, 0, state, allow_changed=True) as loaders:
+        first, other = (loader.state_dict() for loader in loaders)
+    assert first.pop("removed") == other["removed"] == ["a"]
+    first["ranks"] = {rank: entry.partition(TOTALS)[0] for rank, entry in first["ranks"].items()}
+    merged = received_in(wdspec.merge_states([first, other]))
+    assert merged[0] is None
+    assert merged[1]["a"].samples > 0
 
 
 def test_damaged_counts_are_refused(folder):

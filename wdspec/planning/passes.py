@@ -25,6 +25,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from wdspec.base.errors import ShardError, UsageError
+from wdspec.planning.draws import IntArray
 from wdspec.planning.keys import key64
 from wdspec.planning.order import ShardOrder
 from wdspec.planning.topology import Topology
@@ -265,6 +266,18 @@ class Pass:
             if low < high:
                 yield PassSegment(source, low - start, high - start)
             start += count.samples
+
+    def count(self, rank: int, steps: int) -> IntArray:
+        """Return how many samples of each source canonical rank c has in the first steps. Passes follow one another."""
+        passes, rest = divmod(steps, self.batches)
+        found = np.zeros(len(self.counts), dtype=np.intp)
+        for worker in range(self.topology.workers):
+            first, stop = self.slot_range(rank, worker)
+            part = first - (worker - rest) // self.topology.workers * self.per_slot
+            for times, end in ((passes, stop), (1, part)):
+                for segment in self.segments(first, end):
+                    found[segment.source] += times * (segment.stop - segment.first)
+        return found
 
 
 class WindowPlace(NamedTuple):

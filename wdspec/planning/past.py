@@ -6,20 +6,24 @@
 
 A state describes the order of its spec (`digest.describe_order`). The descriptions of earlier specs stay in the states
 of a run, since a window may last longer than a spec. They are enough to plan what was begun, if the sources are still
-there and are read alike.
+there and are read alike, and to count what was drawn.
 """
 
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from wdspec.planning.digest import differences, drops_alike, reads_alike
-from wdspec.planning.plan import Plan, SourcePlan
+from wdspec.planning.passes import Pass, SourceCount
+from wdspec.planning.plan import Batching, Plan, SourcePlan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, segment_offset
+from wdspec.planning.timeline import Timeline
+from wdspec.planning.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -32,29 +36,16 @@ class Past:
     """The description of its order, as JSON text."""
 
     def plan(self, now: Plan) -> Plan:
-        """Return the plan of this spec, with the sources of the plan of now; others are not in `why_not` of it."""
-        described = json.loads(self.order)
-        sources = described["sources"]
-        shares = {name: source["share"] for name, source in sources.items()}
-        steps = {
-            int(start.removeprefix("batch ")): of_step
-            for start, of_step in described.get("schedule", {"batch 0": shares}).items()
-        }
-        has_schedule = "schedule" in described
-        segments = (
-            ScheduleSegment(
-                start,
-                tuple(Fraction(of_step.get(source.name, 0)) for source in now.sources),
-                segment_offset(now.seed, "schedule", start) if has_schedule else 0,
-            )
-            for start, of_step in steps.items()
-        )
+        """Return the plan of this spec, with the sources of the plan of now, which may lack some."""
+        order = json.loads(self.order)
+        drawn = plan_of(order, [source.name for source in now.sources])
+        sources = (_source_as(source, order["sources"].get(source.name)) for source in now.sources)
         return replace(
             now,
-            sources=tuple(_source_as(source, sources.get(source.name)) for source in now.sources),
-            draw=described["mix"],
-            unit=described.get("unit", "sample"),
-            schedule=tuple(segments),
+            sources=tuple(sources),
+            draw=drawn.draw,
+            unit=drawn.unit,
+            schedule=drawn.schedule,
             exhausted=(),
         )
 
@@ -80,6 +71,44 @@ def _source_as(source: SourcePlan, old: Mapping[str, Any] | None) -> SourcePlan:
         return replace(source, share=Fraction(0))
     delays = replace(source.delays, size=old["shuffle"])
     return replace(source, share=Fraction(old["share"]), delays=delays, interleave=old["interleave"])
+
+
+def plan_of(order: Mapping[str, Any], names: Sequence[str]) -> Plan:
+    """Return what a description says of the plan of its spec: enough to draw and to count samples, not to read them.
+
+    Args:
+        order: the description of its order.
+        names: the sources to draw; those that the spec does not have are never drawn.
+    """
+    topology, size, seed = Topology(**order["elastic"]), order["batch"] or 1, order["seed"]
+    sources, finite, steps = order["sources"], None, order.get("schedule", {})
+    if "pass" in order:
+        samples, batches = order["pass"]["samples"], order["pass"]["batches"]
+        counts = [Fraction(source["share"]) * samples for source in sources.values()]
+        is_known = all(count.denominator == 1 for count in counts)  # if `limit` does not end the pass
+        known = (SourceCount(array("q", [int(count)]), {}) for count in counts if is_known)
+        finite = Pass(tuple(known), samples, batches, topology, size)
+    constant = {name: source["share"] for name, source in sources.items()}
+    schedule = (
+        ScheduleSegment(
+            start := int(text.removeprefix("batch ")),
+            tuple(Fraction(shares.get(name, 0)) for name in names),
+            segment_offset(seed, "schedule", start) if steps else 0,
+        )
+        for text, shares in (steps or {"batch 0": constant}).items()
+    )
+    return Plan(
+        seed=seed,
+        topology=topology,
+        batching=Batching(size, size * topology.ranks, batched=order["batch"] is not None),
+        draw=order["mix"],
+        sources=(),
+        off=(),
+        timeline=Timeline(),
+        finite=finite,
+        unit=order.get("unit", "sample"),
+        schedule=tuple(schedule),
+    )
 
 
 class Changes(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +18,15 @@ from wdspec.run.resume import Resume, live_shares
 from wdspec.run.run import Run
 from wdspec.run.state import (
     FORMAT,
+    PLAIN_VERSION,
     TOTALS,
+    VERSION,
     State,
     check_undamaged,
     encode,
     ranks_of,
     skipped_steps,
     stamp,
-    version_of,
 )
 from wdspec.spec.language.steps import StepRanges
 
@@ -49,16 +50,12 @@ class Position:
     received: Received | None = None
     """What was received before that step; None if it follows from the position."""
 
-    def to_state(self, run: Run, removed: Sequence[str] = ()) -> State:
-        """Return the state of a rank, as JSON values.
-
-        Args:
-            run: what the rank reads.
-            removed: sources that were received and are not in the spec any more.
-        """
+    def to_state(self, run: Run) -> State:
+        """Return the state of a rank, as JSON values."""
+        received = {rank: each for rank, each in (self.received or {}).items() if each is not None}
         state = {
             "format": FORMAT,
-            "version": version_of(run.state_names, self.received is not None),
+            "version": VERSION if run.has_sections or received else PLAIN_VERSION,
             "batch": self.step,
             "given": self.items_given,
             "items": run.items_per_step,
@@ -72,14 +69,14 @@ class Position:
             "skip": self.skipped.as_text(),
             **({"past": past_as_text(self.past)} if self.past else {}),
         }
-        if removed and self.received is not None:
-            state["removed"] = [*removed]
+        names = [source.name for source in run.plan.sources]
+        # Sources that were received and are not in the spec any more.
+        if removed := sorted({name for amounts in received.values() for name in amounts}.difference(names)):
+            state["removed"] = removed
         entries = entries_of(run, self.slot_states, stamp(state))
-        names = [*(source.name for source in run.plan.sources), *removed]
-        for rank, amounts in (self.received or {}).items():
-            if amounts is not None:
-                known = {name: run.nothing_of(name) for name in names} | amounts
-                entries[str(rank)] += TOTALS + encode_amounts(names, known)
+        for rank, amounts in received.items():
+            known = {name: run.nothing_of(name) for name in (*names, *removed)} | amounts
+            entries[str(rank)] += TOTALS + encode_amounts([*known], known)
         return {**state, "ranks": entries}
 
     @classmethod
@@ -111,7 +108,7 @@ class Position:
         shares = live_shares(state, run, before, now)
         resume = Resume(state, run, before, now, allow_changed)
         slots = resume.slots(reads)
-        received = resume_received(state, run, before)
+        received = resume_received(state, run, before, now)
         return cls(state["batch"], state["given"], slots, shares, skipped_steps(state), resume.past, received)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from wdspec.read.sections import tops_of, with_shares
 from wdspec.read.source import StreamState, pack_slot
 from wdspec.read.windows import MAY_REPEAT, PLANNED_WHOLE
 from wdspec.run.run import Run
-from wdspec.run.state import VERSION, is_section, ranks_of, read_entry
+from wdspec.run.state import VERSION, ranks_of, read_entry
 
 Description = Mapping[str, Any]
 
@@ -47,22 +47,16 @@ class Resume:
         now: Description,
         allow_changed: bool,
     ) -> None:
-        self._state, self._run, self._now = state, run, now
-        self._allow_changed = allow_changed
+        self._state, self._run, self._before, self._now = state, run, before, now
+        self._allow_changed, self._has_changed = allow_changed, before != now
         self._workers = run.plan.topology.workers
-        names = state["sources"]
-        self._old = {name: number for number, name in enumerate(names) if not is_section(name)}
-        self._kinds = {
-            name.partition(" ")[0]: number for number, name in enumerate(names) if is_section(name)
-        }
-        """Kind of section -> its number in the states of a slot."""
-        self._new_kinds = [name for name in run.state_names if is_section(name)]
-        self._is_planned_alike = {*names[len(self._old) :]} == {*filter(is_section, run.state_names)}
+        count = len(before["sources"])
+        self._old = {name: number for number, name in enumerate(state["sources"][:count])}
+        """Source of the state -> its number in the states of a slot; the places in its sections follow."""
+        self._sections = state["sources"][count:]
         earlier = past_from_text(state["past"]) if "past" in state else ()
-        has_changed = before != now
-        self.past = (*earlier, Past(state["batch"], json.dumps(before))) if has_changed else earlier
+        self.past = (*earlier, Past(state["batch"], json.dumps(before))) if self._has_changed else earlier
         """Earlier specs by which sections may have begun."""
-        self._before, self._has_changed = before, has_changed
         self._live = shares_from_text(state["shares"]) if state["version"] < VERSION else ()
         self._reasons: Counter[str] = Counter()
         """Why sections are given again, and in how many slots."""
@@ -85,12 +79,8 @@ class Resume:
             fresh, read = pack_slot([StreamState()] * len(self._run.state_names)), self._state["batch"]
             numbers = range(min(read, self._workers))
             return {rank * self._workers + k: fresh for rank in self._run.canonical_ranks for k in numbers}
-        slots = {}
-        for rank in self._run.canonical_ranks:
-            for worker, states in enumerate(read_entry(self._state, rank, self._workers, reads)):
-                if states is not None:
-                    slot = rank * self._workers + worker
-                    slots[slot] = pack_slot(self._resume(slot, states))
+        read_here = self._read_slots(self._run.canonical_ranks, reads)
+        slots = {slot: pack_slot(self._resume(slot, states)) for slot, states in read_here}
         self._forget_past()
         for reason, count in self._reasons.items():
             warn_user(
@@ -105,56 +95,55 @@ class Resume:
         Only slots of which the state says something are counted.
         """
         counts: Counter[str] = Counter()
-        for rank in ranks_of(self._state) if self._kinds and "pass" not in self._before else ():
-            for worker, states in enumerate(read_entry(self._state, rank, self._workers)):
-                if states is not None:
-                    slot = rank * self._workers + worker
-                    places = self._places(slot, states)
-                    if any(place.ordinal for place in places):
-                        counts[self._why_not(slot, places) or ""] += 1
+        if self._sections and "pass" not in self._before:
+            for slot, states in self._read_slots(ranks_of(self._state)):
+                places = self._places(slot, states)
+                if any(place.ordinal for place in places):
+                    counts[self._why_not(slot, places) or ""] += 1
         return counts
+
+    def _read_slots(
+        self, ranks: Iterable[int], reads: Callable[[int], bool] = lambda slot: True
+    ) -> Iterator[tuple[int, list[StreamState]]]:
+        """Yield the slots of these canonical ranks of which the state says something, with their states."""
+        for rank in ranks:
+            for worker, states in enumerate(read_entry(self._state, rank, self._workers, reads)):
+                if states is not None:
+                    yield rank * self._workers + worker, states
 
     def _places(self, slot: int, states: Sequence[StreamState]) -> list[StreamState]:
         """Return the places of a slot in its sections."""
-        return [self._modernize(slot, states[number]) for number in self._kinds.values()]
+        return [self._modernize(slot, place) for place in states[len(self._old) :]]
 
     def _resume(self, slot: int, states: Sequence[StreamState]) -> list[StreamState]:
         """Return the states of a slot to resume with."""
-        places = self._places(slot, states)
+        places, sources = self._places(slot, states), self._run.plan.sources
         begun = next((place for place in places if place.ordinal), None)
-        past = None if begun is None else self._past_of(slot, begun)
-        if begun is not None and not self._has_changed:
-            return [*self._by_name(states), *map(self._mark, places)]
-        if begun is not None:
-            reason = self._why_not(slot, places)
-            if reason is None:
-                return [*self._by_name(states), *(self._mark(self._renumber(place)) for place in places)]
+        reason = self._why_not(slot, places)
+        own = [states[self._old[each.name]] if each.name in self._old else StreamState() for each in sources]
+        if begun is not None and reason is None:
+            return [*own, *map(self._finish, places)]
+        if reason is not None:
             self._reasons[reason] += 1
-        described = self._before if past is None else json.loads(past.order)
-        sources = [
-            self._source(source, described)(slot, states[self._old[source.name]])
-            if source.name in self._old
-            else StreamState()
-            for source in self._run.plan.sources
-        ]
-        if not self._is_planned_alike:
-            return [*sources, *(StreamState() for _ in self._new_kinds)]
-        return [*sources, *(StreamState(place.turn) for place in places)]
+        past = None if begun is None else self._past_of(slot, begun)
+        order = self._before if past is None else json.loads(past.order)
+        own = [self._by_now(slot, each, state, order) for each, state in zip(sources, own, strict=True)]
+        sections = self._run.state_names[len(sources) :]
+        if self._sections != [*sections]:
+            return [*own, *(StreamState() for _ in sections)]
+        return [*own, *(StreamState(place.turn) for place in places)]
 
-    def _by_name(self, states: Sequence[StreamState]) -> list[StreamState]:
-        """Return the states of the sources in the order of the run."""
-        names = (source.name for source in self._run.plan.sources)
-        return [states[self._old[name]] if name in self._old else StreamState() for name in names]
-
-    def _source(self, source: SourcePlan, old: Description) -> Callable[[int, StreamState], StreamState]:
-        """Return the function from (slot, state of a source) to the state it resumes with, by the spec of now."""
+    def _by_now(self, slot: int, source: SourcePlan, state: StreamState, old: Description) -> StreamState:
+        """Return the state with which a source resumes by the spec of now, after it was read by an old one."""
+        if source.name not in self._old:
+            return state
         written = old["sources"].get(source.name)
         if written is None or not reads_alike(source.name, old, self._now):
-            return lambda slot, state: state.restart()
+            return state.restart()
         delays = replace(source.delays, size=written["shuffle"])
         if (delays, written["interleave"]) == (source.delays, source.interleave):
-            return lambda slot, state: state
-        return lambda slot, state: state.for_plan_with_other_sizes(slot, delays, written["interleave"])
+            return state
+        return state.for_plan_with_other_sizes(slot, delays, written["interleave"])
 
     def _modernize(self, slot: int, place: StreamState) -> StreamState:
         """Return a place of an older release as it is stored now.
@@ -189,33 +178,31 @@ class Resume:
                 return "shares were set at run time in a mix of mixes, or of costs"
         return None
 
-    def _renumber(self, place: StreamState) -> StreamState:
-        """Return a place in which the sources have the numbers of the run."""
+    def _finish(self, place: StreamState) -> StreamState:
+        """Return the place in a section that is finished as it began.
+
+        Its sources have the numbers of the run. If its samples have other costs now, it may be given again.
+        """
         names = [*self._old]
         numbers = {source.name: number for number, source in enumerate(self._run.plan.sources)}
-        return place._replace(
-            stretches=tuple(Stretch(numbers[names[number]], *rest) for number, *rest in place.stretches)
-        )
-
-    def _mark(self, place: StreamState) -> StreamState:
-        """Return a place in a window that may be given again if its samples have other costs now."""
+        stretches = (Stretch(numbers[names[number]], *rest) for number, *rest in place.stretches)
+        place = place._replace(stretches=tuple(stretches))
         may_repeat = self._allow_changed and place.ordinal and place.end
         return place._replace(end=place.end | MAY_REPEAT) if may_repeat else place
 
     def _forget_past(self) -> None:
         """Forget earlier specs by which no open section began, if the state says so of all ranks."""
-        total = self._run.plan.topology.ranks
-        if not self.past or not self._kinds or ranks_of(self._state) != [*range(total)]:
-            self.past = self.past if self._kinds else ()
-            return
-        used: set[Past | None] = set()
-        for rank in range(total):
-            entries = read_entry(self._state, rank, self._workers, lambda slot: True)
-            for worker, states in enumerate(entries):
-                slot = rank * self._workers + worker
-                places = self._places(slot, states) if states else []
-                used.update(self._past_of(slot, place) for place in places if place.ordinal)
-        self.past = tuple(past for past in self.past if past in used)
+        ranks = range(self._run.plan.topology.ranks)
+        if not self._sections:
+            self.past = ()
+        elif self.past and ranks_of(self._state) == [*ranks]:
+            used = {
+                self._past_of(slot, place)
+                for slot, states in self._read_slots(ranks)
+                for place in self._places(slot, states)
+                if place.ordinal
+            }
+            self.past = tuple(past for past in self.past if past in used)
 
 
 def live_shares(

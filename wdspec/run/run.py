@@ -64,6 +64,11 @@ class Run:
         finite, slots = self.plan.finite, self.plan.topology.workers
         return len(self.canonical_ranks) * (slots if finite is None else min(slots, finite.batches))
 
+    @cached_property
+    def has_sections(self) -> bool:
+        """Whether slots have places in sections (`read/sections.py`): in windows, or in the input of a stage."""
+        return len(self.state_names) > len(self.plan.sources)
+
     @property
     def mean_costs(self) -> tuple[float, ...]:
         """The mean cost of a sample of each source, if shares are in cost; otherwise empty."""
@@ -89,7 +94,7 @@ class Run:
             slots: slot -> packed state before this step.
         """
         sources, planned = self.plan.sources, self.plan.with_shares(changes.segments).segments
-        if len(self.state_names) == len(sources):
+        if not self.has_sections:
             found = [[each for each in planned if each.start <= step][-1].shares]
         else:
             worker, turn = self.plan.slot_of_step(step)
@@ -121,25 +126,16 @@ class Run:
         return token_fields(self.spec)
 
     @cached_property
-    def tokens_of_samples(self) -> Mapping[str, int] | None:
-        """How many tokens each sample of a source has; None if that has to be counted."""
-        return tokens_of_samples(self.spec)
-
-    @cached_property
     def counts_steps(self) -> bool:
-        """Whether steps say what they have of each source, as it does not follow from the draws."""
-        is_drawn = self.plan.finite is None and len(self.state_names) == len(self.plan.sources)
-        return not is_drawn or self.tokens_of_samples is None
+        """Whether steps say what they have of each source, as it does not follow from the position."""
+        follows = not self.has_sections and tokens_of_samples(self.spec) is not None
+        return not follows or (self.plan.finite is not None and self._may_lose())
 
-    @cached_property
-    def follows_position(self) -> bool:
-        """Whether a state that does not say what was received implies it by its position."""
-        if self.plan.finite is None:
-            return not self.counts_steps
-        spec, parts = self.spec, self.parts.values()
+    def _may_lose(self) -> bool:
+        """Whether a pass may lose samples, or ends before all sources have been read."""
+        parts = self.parts.values()
         loses = any(each.drops_decoded or each.errors.skip or each.selection is not None for each in parts)
-        has_rest = loses or spec.limit is not None or self.tokens_of_samples is None
-        return not (has_rest or self.plan.batching.windowed)
+        return loses or self.spec.limit is not None
 
     def nothing_of(self, source: str) -> Amount:
         """Return the amount of a source of which nothing was received yet."""

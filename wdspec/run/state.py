@@ -8,7 +8,7 @@ short text (`encode`). Nothing else is needed to resume exactly at batch J on an
 resumes uses only its own entries. `torch.distributed.checkpoint` saves a state by its keys; since entries are keyed by
 canonical rank, it merges the states of all ranks by itself. An entry starts with a stamp of everything that must be the
 same on all ranks, so entries of different batches are never mixed. Where it does not follow from the position, an entry
-ends with a comma and what was received of its canonical rank (run/received.py).
+ends with a comma and, in such columns as well, what was received of its canonical rank (run/received.py).
 
 Without `batch` (or with `accumulate`) a step gives a rank one item for each of its canonical ranks. So a state also
 says how many items of the step were yielded (`given`).
@@ -31,7 +31,6 @@ and in base64, are still read.
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import json
 import struct
@@ -82,8 +81,7 @@ def encode(slots: Sequence[Slot]) -> str:
         columns += _guide(rows, len(read))
     elif rows:
         columns += [[row[n] for row in rows if n < len(row)] for n in range(max(map(len, rows)))]
-    packed = b"".join(_pack(np.array(column, dtype=np.int64)) for column in columns)
-    return _MARKS[is_guided] + base64.b85encode(zlib.compress(packed)).decode()
+    return _MARKS[is_guided] + pack_columns(np.array(column, dtype=np.int64) for column in columns)
 
 
 def _guide(rows: Sequence[Sequence[int]], slots: int) -> list[NDArray[np.int64]]:
@@ -213,21 +211,14 @@ def _read(
     text: str, workers: int, sources: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64], list[NDArray[np.int64]]]:
     """Return which slots were read, how many numbers each state has, and the columns of these numbers."""
-    try:
-        inflate = zlib.decompressobj()
-        packed = base64.b85decode(text[1:]) if text[:1] in _MARKS else base64.b64decode(text, validate=True)
-        data = inflate.decompress(packed, _MOST)
-    except (zlib.error, binascii.Error) as error:
-        raise ValueError(str(error)) from None
-    if not inflate.eof or inflate.unused_data:
-        raise ValueError("it is truncated, or too long")
-    file = io.BytesIO(data)
-    is_read = _read_column(file, workers).astype(bool)
-    widths = _read_column(file, int(is_read.sum()) * sources)
+    packed = base64.b85decode(text[1:]) if text[:1] in _MARKS else base64.b64decode(text, validate=True)
+    file = open_columns(packed)
+    is_read = read_column(file, workers).astype(bool)
+    widths = read_column(file, int(is_read.sum()) * sources)
     guides = None
     if text[:1] == _MARKS[1] and len(widths):
-        guides = _Guides(*(_read_column(file, sources) for _ in range(4)))
-    numbers = [_read_column(file, int((widths > n).sum())) for n in range(int(widths.max(initial=0)))]
+        guides = _Guides(*(read_column(file, sources) for _ in range(4)))
+    numbers = [read_column(file, int((widths > n).sum())) for n in range(int(widths.max(initial=0)))]
     if file.read(1):
         raise ValueError("there is data after the columns")
     if guides is not None:
@@ -246,6 +237,11 @@ def _add_guides(columns: list[NDArray[np.int64]], widths: NDArray[np.int64], gui
     columns[:] = [numbers[widths > n, n] for n in range(len(columns))]
 
 
+def pack_columns(columns: Iterable[NDArray[np.int64]]) -> str:
+    """Return columns of numbers as ASCII text, in as few bits as possible."""
+    return base64.b85encode(zlib.compress(b"".join(map(_pack, columns)))).decode()
+
+
 def _pack(values: NDArray[np.int64]) -> bytes:
     least = int(values.min()) if len(values) else 0
     above = values - least
@@ -256,8 +252,24 @@ def _pack(values: NDArray[np.int64]) -> bytes:
     return _COLUMN.pack(least, divisor, bits, len(values)) + np.packbits(flags.astype(np.uint8)).tobytes()
 
 
-def _read_column(file: io.BytesIO, count: int) -> NDArray[np.int64]:
-    """Read the next column, which must have `count` values."""
+def open_columns(packed: bytes) -> io.BytesIO:
+    """Return a file of columns, from the bytes that `pack_columns` writes in base85.
+
+    Raises:
+        ValueError: these are not such bytes.
+    """
+    inflate = zlib.decompressobj()
+    try:
+        data = inflate.decompress(packed, _MOST)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if not inflate.eof or inflate.unused_data:
+        raise ValueError("it is truncated, or too long")
+    return io.BytesIO(data)
+
+
+def read_column(file: io.BytesIO, count: int) -> NDArray[np.int64]:
+    """Read the next column of a file (`open_columns`), which must have `count` values."""
     header = file.read(_COLUMN.size)
     if len(header) < _COLUMN.size:
         raise ValueError("a column is missing")
@@ -276,7 +288,9 @@ def _read_column(file: io.BytesIO, count: int) -> NDArray[np.int64]:
 State = dict[str, Any]
 
 FORMAT, VERSION = "wdspec-state", 6
-READABLE = (4, 5, VERSION)
+PLAIN_VERSION = 5
+"""Version of states of plain mixes and passes that do not say what was received, which older releases read."""
+READABLE = (4, PLAIN_VERSION, VERSION)
 """Versions that can be read."""
 WORKER_FORMAT = "wdspec-worker-state"
 """Format of the state of one worker of a DataLoader that is not wdspec's (`foreign`)."""
@@ -284,21 +298,6 @@ _NO_STEPS = StepRanges().as_text()
 """`skip` of a state without skipped steps."""
 NO_SHARES = shares_as_text(())
 """`shares` of a state without shares set at run time."""
-
-
-def version_of(names: Sequence[str], has_totals: bool = False) -> int:
-    """Return the version of a state: that of mixes without totals is 5, which older releases read.
-
-    Args:
-        names: its `sources`.
-        has_totals: whether its entries say what was received.
-    """
-    return VERSION if has_totals or is_section(names[-1]) else VERSION - 1
-
-
-def is_section(name: str) -> bool:
-    """Whether an entry of the `sources` of a state is a stage or the windows of batches; they come last."""
-    return name.startswith(("stage ", "windows "))
 
 
 def check_undamaged(state: Any) -> None:
@@ -453,25 +452,24 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
 
 
-def _are_steps(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and StepRanges.from_text(value).as_text() == value
-    except (TypeError, ValueError, RecursionError):
-        return False
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
-def _are_shares(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and shares_as_text(shares_from_text(value)) == value
-    except (TypeError, ValueError, AttributeError, RecursionError, UsageError):
-        return False
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
 
 
-def _are_past(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and past_as_text(past_from_text(value)) == value
-    except (TypeError, ValueError, RecursionError):
-        return False
+def _is_text_of(read: Callable[[str], Any], write: Callable[[Any], str]) -> Callable[[Any], bool]:
+    """Return the function that says whether a value is text, as `write` writes what `read` reads."""
+
+    def is_right(value: Any) -> bool:
+        try:
+            return isinstance(value, str) and write(read(value)) == value
+        except (TypeError, ValueError, AttributeError, RecursionError, UsageError):
+            return False
+
+    return is_right
 
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
@@ -479,14 +477,14 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "given": _is_count,
     "items": _is_count,
     "epoch_batches": lambda value: value is None or _is_count(value),
-    "digest": lambda value: isinstance(value, str),
-    "samples": lambda value: isinstance(value, str),
-    "order": lambda value: isinstance(value, str),
-    "sources": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
-    "shares": _are_shares,
-    "skip": _are_steps,
-    "past": _are_past,
-    "removed": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+    "digest": _is_text,
+    "samples": _is_text,
+    "order": _is_text,
+    "sources": _are_names,
+    "shares": _is_text_of(shares_from_text, shares_as_text),
+    "skip": _is_text_of(StepRanges.from_text, StepRanges.as_text),
+    "past": _is_text_of(past_from_text, past_as_text),
+    "removed": _are_names,
     "shared": lambda value: _is_count(value) and value > 0,
     "ranks": lambda value: isinstance(value, Mapping) and len(value) > 0,
 }
@@ -567,9 +565,8 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
         if len(missing) > 8:
             text = f"{', '.join(map(str, missing[:8]))}, … ({len(missing)} in all)"
         raise UsageError(f"canonical ranks {text} are missing; merge one state of each rank")
+    # `removed` is only in the states of ranks that know what they have received.
+    whole = {name: value for part in reversed(parts) for name, value in part.items()}
     version = max(part["version"] for part in parts)
-    return {
-        **first,
-        "version": version,
-        "ranks": dict(sorted(entries.items(), key=lambda item: int(item[0]))),
-    }
+    ranks = dict(sorted(entries.items(), key=lambda item: int(item[0])))
+    return {**whole, "version": version, "ranks": ranks}

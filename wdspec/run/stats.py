@@ -53,20 +53,14 @@ class SourceCounts(NamedTuple):
     def __add__(self, other: object) -> SourceCounts:
         if not isinstance(other, SourceCounts):
             return NotImplemented
-        return SourceCounts(
-            self.delivered + other.delivered,
-            dict(Counter(self.dropped or {}) + Counter(other.dropped or {})),
-            dict(Counter(self.skipped or {}) + Counter(other.skipped or {})),
-            self.passes + other.passes,
-            self.shards + other.shards,
-            self.copies + other.copies,
-            self.bytes + other.bytes,
-            self.cost + other.cost,
-            self.measured + other.measured,
-            self.measured_cost + other.measured_cost,
-            self.measured_squares + other.measured_squares,
-            self.unjoined + other.unjoined,
-        )
+        return SourceCounts(*map(_plus, self, other))
+
+
+def _plus(one: Any, other: Any) -> Any:
+    """Return the sum of two numbers, or of two counts by name."""
+    if isinstance(one, (int, float)):
+        return one + other
+    return dict(Counter(one or {}) + Counter(other or {}))
 
 
 @dataclass(frozen=True)
@@ -196,33 +190,28 @@ class Tally:
             ahead: as in `RunStats`.
             mean_costs: the mean cost of a sample of each source, for `planned_cost_share`.
         """
-        total = self._total()
-        costs = _cost_shares([total.get(number, SourceCounts()).cost for number in range(len(names))])
-        planned: Sequence[float | None] = [None] * len(names)
-        if mean_costs:
-            planned = _cost_shares(
-                [total.get(number, SourceCounts()).measured * mean for number, mean in enumerate(mean_costs)]
-            )
+        counts = self._totals(len(names))
+        costs = _cost_shares([each.cost for each in counts])
+        planned = _planned_shares(counts, mean_costs) if mean_costs else [None] * len(names)
         return RunStats(
             self.batches,
             0.0 if self._start is None else time.monotonic() - self._start,
             self.waited,
             {
                 name: SourceStats(
-                    counts.delivered,
-                    dict(counts.dropped or {}),
-                    dict(counts.skipped or {}),
-                    counts.passes / self._slots,
-                    counts.shards,
-                    counts.copies,
-                    counts.bytes,
-                    counts.cost,
-                    costs[number],
-                    planned[number],
-                    counts.unjoined,
+                    each.delivered,
+                    dict(each.dropped or {}),
+                    dict(each.skipped or {}),
+                    each.passes / self._slots,
+                    each.shards,
+                    each.copies,
+                    each.bytes,
+                    each.cost,
+                    cost_share,
+                    planned_share,
+                    each.unjoined,
                 )
-                for number, name in enumerate(names)
-                for counts in [total.get(number, SourceCounts())]
+                for name, each, cost_share, planned_share in zip(names, counts, costs, planned, strict=True)
             },
             ahead,
             sum(self._retries.copy().values()) + retry_count.value.retries,
@@ -234,10 +223,9 @@ class Tally:
         It compares whole windows, as batches have samples of similar cost. What may be chance does not count: less
         than four standard errors of the share.
         """
-        total = self._total()
-        counts = [total.get(number, SourceCounts()) for number in range(len(mean_costs))]
+        counts = self._totals(len(mean_costs))
         cost = sum(each.measured_cost for each in counts)
-        planned = _cost_shares([each.measured * mean for each, mean in zip(counts, mean_costs, strict=True)])
+        planned = _planned_shares(counts, mean_costs)
         spreads = [
             max(0.0, each.measured_squares - each.measured_cost**2 / max(1, each.measured)) for each in counts
         ]
@@ -252,6 +240,11 @@ class Tally:
                 found.append((number, share, intended))
         return found
 
+    def _totals(self, sources: int) -> list[SourceCounts]:
+        """Return the totals of each source."""
+        total = self._total()
+        return [total.get(number, SourceCounts()) for number in range(sources)]
+
     def _total(self) -> dict[int, SourceCounts]:
         ended, by_reader = self._counts
         total = dict(ended)
@@ -264,6 +257,10 @@ class Tally:
 def _cost_shares(costs: Sequence[float]) -> list[float | None]:
     total = sum(costs)
     return [cost / total if total else None for cost in costs]
+
+
+def _planned_shares(counts: Sequence[SourceCounts], mean_costs: Sequence[float]) -> list[float | None]:
+    return _cost_shares([each.measured * mean for each, mean in zip(counts, mean_costs, strict=True)])
 
 
 class StatsLog:

@@ -234,10 +234,5 @@ class Here:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy reads and counts by itself.
-        fresh = {
-            "_reader": None,
-            "_unfinished": None,
-            "_last_slots": None,
-            "tally": Tally(self._run.slot_count),
-        }
-        return {**self.__dict__, **fresh}
+        without = dict.fromkeys(("_reader", "_unfinished", "_last_slots"))
+        return {**self.__dict__, **without, "tally": Tally(self._run.slot_count)}

@@ -92,7 +92,7 @@ class Stream:
         self._is_outdated = False
         """Whether steps were requested by other shares, and have to be read again from here."""
         self._set_position(position)
-        self._set_received(position)
+        self._count_from(position.received)
 
     # Where it is
 
@@ -140,30 +140,25 @@ class Stream:
         self.changes = Changes(self.run.segments(live) if live else (), self._past)
         """The shares set at run time, and earlier specs."""
 
-    def _set_received(self, position: Position) -> None:
-        self._counted_from = position
+    def _count_from(self, received: Received | None) -> None:
+        """Count what is received from here on, by the shares of now; None if what was before follows from here."""
+        self._counted_from = self.step, self.items_given, received
         self.__dict__.pop("_receipts", None)
 
     @cached_property
     def _receipts(self) -> Receipts:
         """What was received; built when it is first needed, which in plain mixes is when someone asks for it."""
-        position = self._counted_from
-        is_stored = bool(position.shares) and not self.run.counts_steps
-        return Receipts(self.run, position.step, position.items_given, position.received, is_stored)
+        return Receipts(self.run, *self._counted_from, self.changes.segments)
 
     @property
     def received(self) -> Received:
         """What was received of each canonical rank of this rank."""
-        return self._receipts.upto(self.step, self.items_given, self.skipped, self.changes.segments)
+        return self._receipts.upto(self.step, self.items_given, self.skipped)
 
     def to_state(self) -> State:
         """Return the state after the last item yielded."""
-        before = self._counted_from
-        if not (self.run.counts_steps or "_receipts" in self.__dict__ or before.shares or before.received):
-            return self.position.to_state(self.run)  # what was received follows from the position
-        received = self._receipts.to_store(self.step, self.items_given, self.skipped, self.changes.segments)
-        removed = [] if received is None else self._receipts.removed
-        return replace(self.position, received=received).to_state(self.run, removed)
+        follows = self._counted_from[-1] is None and not self.run.counts_steps
+        return replace(self.position, received=None if follows else self.received).to_state(self.run)
 
     def move_to(self, position: Position) -> None:
         """Move to a position. Slots that are there already keep their open shards."""
@@ -190,8 +185,17 @@ class Stream:
         iteration, is_restored = self.enter_iteration(iteration), self._is_restored
         self._is_restored = False
         if self.timeline.is_pass and not is_restored:
-            self.move_to(Position(self.timeline.next(self.step)))
+            self._start_pass()
         yield from self.read(iteration, self.timeline.iteration(self.step, self.skipped)[1])
+
+    def _start_pass(self) -> None:
+        start = self.timeline.next(self.step)
+        if (start, 0) == (self.step, self.items_given):
+            self.move_to(Position(start))
+        else:  # the last pass was left early, so what was received does not follow from here
+            received = self.received
+            self.move_to(Position(start))
+            self._count_from(received)
 
     def enter_iteration(self, iteration: int | None) -> int:
         """Return the number of an iteration whose first item is requested; None starts a new one.
@@ -239,19 +243,19 @@ class Stream:
             return
 
     def _move_by_steps(self, work: Work, iteration: int, process: int) -> Iterator[Any]:
-        tally, receipts = self.steps.tally, self._receipts if self.run.counts_steps else None
+        tally = self.steps.tally
         for items, states, counts in self.steps.read(work):
             for call in self.on_step.values():
                 call(self)
             for item in items[self.items_given : -1]:
-                if counts is not None and receipts is not None:
-                    receipts.add(counts, self.items_given, self.items_given + 1)
+                if counts is not None:
+                    self._receipts.add(counts, self.items_given, self.items_given + 1)
                 self.items_given += 1
                 yield item
                 self._check_newest(iteration, process)
             self._slot_states.update(states)
-            if counts is not None and receipts is not None:
-                receipts.add(counts, self.items_given)
+            if counts is not None:
+                self._receipts.add(counts, self.items_given)
             self.step += self._stride
             self.items_given = 0
             if items:
@@ -303,17 +307,17 @@ class Stream:
 
     def set_shares(self, shares: Mapping[str, float], start: int) -> None:
         """Draw global batches from J = `start` on by these shares, replacing what was set for them."""
-        if not self.run.counts_steps:
-            self._receipts.keep(self.step, self.items_given, self.skipped, self.changes.segments)
+        received = self.received
         before = (each for each in self.live_shares if each.start < start)
         self._set_live((*before, LiveShares(start, shares)))
+        self._count_from(received)
         self.steps.draw_by(self.changes)
         self._is_outdated |= start < self.steps.requested
 
     def restore(self, position: Position) -> None:
         """Move to the position of a loaded state; an iteration in progress ends."""
         self.move_to(position)
-        self._set_received(position)
+        self._count_from(position.received)
         self.iterations += 1
         self._is_restored = True
 
@@ -324,10 +328,7 @@ class Stream:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy starts here, with its own open shards and counts.
-        own: dict[str, Any] = {"_slot_states": dict(self.slot_states), "on_step": {}}
-        if "_receipts" in self.__dict__:
-            own["_receipts"] = self._receipts.copy()
-        return {**self.__dict__, **own}
+        return {**self.__dict__, "_slot_states": dict(self.slot_states), "on_step": {}}
 
 
 class Resumable(ABC):

@@ -164,13 +164,8 @@ class Tasks:
     def start(self, work: Work) -> None:
         """Set the work whose tasks the next iteration yields."""
         # Don't keep the work itself: it refers to the stream, and so to the loader that holds this.
-        self._first, self._end, self._skipped, self._slots = (
-            work.first,
-            work.end,
-            work.skipped,
-            work.slot_states(),
-        )
-        self.changes, self.requested = work.changes, work.first
+        self._first, self._end, self.requested = work.first, work.end, work.first
+        self._skipped, self._slots, self.changes = work.skipped, work.slot_states(), work.changes
 
     def __iter__(self) -> Iterator[Task]:
         first, end, skipped, slots = self._first, self._end, self._skipped, self._slots
