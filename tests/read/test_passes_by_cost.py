@@ -410,3 +410,20 @@ def test_a_sample_that_is_cut_and_cannot_be_decoded_is_skipped_once(tmp_path, fu
         counts = loader.stats().sources["a"]
     assert sum(int(row["npy"].sum()) for row in rows) == 4 * sum(range(50))  # padding is 0
     assert (counts.delivered, counts.skipped) == (4, {"D203": 4})
+
+
+def test_a_fraction_cannot_be_cut(tmp_path):
+    write_shard(tmp_path / "a.tar", [(f"{n}", {"npy": array(n + 1), "json": b"[]"}) for n in range(4)])
+    spec = {
+        "dataset": [{"name": "a", "shards": f"{tmp_path}/a.tar"}],
+        "elastic": {"ranks": 1, "workers": 1},
+        "batch": {
+            "cost": "npy.length - 0.5 * (npy.length == 1)",
+            "pack": {"fields": "npy", "length": 16, "method": "concatenate"},
+        },
+        "fields": ["npy"],
+        "epoch": "pass",
+    }
+    with pytest.raises(wdspec.FieldError, match="is 0.5, but `pack` cuts samples by whole elements"):
+        read_batches(spec)
+    assert "'__key__': ['1', '2', '3']" in read_batches({**spec, "errors": {"skip": True, "max_rate": 1}})[0]

@@ -178,3 +178,9 @@ def test_spawned_workers_resume(shards, persistent):
         multiprocessing_context="spawn",
     )
     assert_resumable(make, batches=6 + 2 * persistent, stops=[4], live=persistent)
+
+
+@pytest.mark.parametrize("name", ["stage 1", "windows 0123456789abcdef"])
+def test_a_source_may_have_the_name_of_another_part_of_a_state(shards, name):
+    mixed = spec_of(source(shards, "many"), source(shards, "one") | {"name": name})
+    assert_resumable(alone(load(mixed), num_workers=0))
