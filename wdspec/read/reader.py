@@ -65,7 +65,8 @@ class Reader:
         """By source: what was delivered, dropped and skipped in this process."""
         self._functions = UserFunctions()
         has_functions = any(parts[source.name].transform.has_functions for source in plan.sources)
-        lent = self._functions.generators if has_functions or spec.functions["stage"] else None
+        has_functions = has_functions or (spec.stage is not None and bool(spec.stage.functions))
+        lent = self._functions.generators if has_functions else None
         self._lent: AbstractContextManager[object] = lent or nullcontext()
         self._planner = WindowPlanner.of(spec) if plan.batching.windowed else None
         choose = None if self._planner is None or self._stage is not None else self._planner.choose
