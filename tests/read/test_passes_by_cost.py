@@ -427,3 +427,17 @@ def test_a_fraction_cannot_be_cut(tmp_path):
     with pytest.raises(wdspec.FieldError, match="is 0.5, but `pack` cuts samples by whole elements"):
         read_batches(spec)
     assert "'__key__': ['1', '2', '3']" in read_batches({**spec, "errors": {"skip": True, "max_rate": 1}})[0]
+
+
+def test_windows_without_a_batch_lose_no_sample_of_the_next_one(functions, tmp_path):
+    numbers = [40] * 10 + [20] * 5 + [50] * 5 + [20] * 10 + [60] * 3
+    samples = [(f"{at:02}", {"json": json.dumps({"n": number}).encode()}) for at, number in enumerate(numbers)]
+    write_shard(tmp_path / "a.tar", samples)
+    spec = {
+        "dataset": [{"name": "a", "shards": f"{tmp_path}/a.tar", "select": "costs:keep"}],
+        "elastic": {"ranks": 1, "workers": 1},
+        "batch": {"cost": "json.n", "max_cost": 100, "window": 5, "ragged": "list"},
+        "epoch": "pass",
+    }
+    keys = [key for step in all_keys(read(spec)[0]) for keys in step for key in keys]
+    assert sorted(keys) == [f"{at:02}" for at, number in enumerate(numbers) if number > 30]

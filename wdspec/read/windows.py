@@ -705,7 +705,7 @@ class Windows(Part[Sample]):
                 self._left -= 1
                 self._check = hash_costs(batch, self._check)
                 if self._left:  # otherwise the rest of the next window is read when it is opened
-                    self._read_ahead(m, len(batch))
+                    self._read_ahead(m, len(batch), self._number + 1)
             if batch is None or not self._left:
                 if self._following is None:
                     if self._draws is not None and not self._is_staged:
@@ -790,8 +790,8 @@ class Windows(Part[Sample]):
             )
         return samples
 
-    def _read_ahead(self, m: int, count: int) -> None:
-        """Read samples of the next window, after `count` of this one were given at turn m.
+    def _read_ahead(self, m: int, count: int, number: int) -> None:
+        """Read samples of the next window, which has this number, after `count` of the open one were given at turn m.
 
         Only if they have to be decoded to be measured: otherwise, this is as fast as it can be.
         """
@@ -800,7 +800,7 @@ class Windows(Part[Sample]):
             return
         if self._following is None:
             begun = None if self._draws is None else self._draws.foresee(m)
-            self._following = self._read(self._number + 1, begun)
+            self._following = self._read(number, begun)
         self._unread += count * self._pace
         self._following.read_ahead(int(self._unread))
         self._unread %= 1
@@ -838,7 +838,8 @@ class Windows(Part[Sample]):
         Raises:
             ShardError: there are more.
         """
-        self._number, turn = place.window, place.first
+        assert self._find is not None, "the batches of a pass are planned"
+        self._number, turn, following = place.window, place.first, self._find(place.end)
         for batch in self._open(place.first):
             if turn == place.end:
                 raise ShardError(
@@ -848,6 +849,6 @@ class Windows(Part[Sample]):
                 )
             turn += 1
             yield batch
-            if turn < place.end:
-                self._read_ahead(turn, len(batch))
+            if turn < place.end and following is not None:
+                self._read_ahead(turn, len(batch), following.window)
         yield from repeat([], place.end - turn)
