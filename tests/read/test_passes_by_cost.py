@@ -309,8 +309,12 @@ def test_costs_are_measured_again_if_they_can_differ(functions, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     draw, samples = random.Random(2), []
     for number in range(40):
-        facts = {"n": draw.randrange(1, 90), "name": draw.choice("ab")} | ({"weight": 1} if number % 5 else {})
-        samples.append((f"{number:02}", {"json": json.dumps(facts).encode()} | ({"extra": b"x"} if number % 3 else {})))
+        facts = {"n": draw.randrange(1, 90), "name": draw.choice("ab")} | (
+            {"weight": 1} if number % 5 else {}
+        )
+        samples.append(
+            (f"{number:02}", {"json": json.dumps(facts).encode()} | ({"extra": b"x"} if number % 3 else {}))
+        )
     write_shard(tmp_path / "a.tar", samples)
     (tmp_path / "keys.txt").write_text("".join(f"{number:02}\n" for number in range(0, 40, 3)))
     spec = {
@@ -424,14 +428,16 @@ def test_a_fraction_cannot_be_cut(tmp_path):
         "fields": ["npy"],
         "epoch": "pass",
     }
-    with pytest.raises(wdspec.FieldError, match="is 0.5, but `pack` cuts samples by whole elements"):
+    with pytest.raises(wdspec.FieldError, match=r"is 0\.5, but `pack` cuts samples by whole elements"):
         read_batches(spec)
     assert "'__key__': ['1', '2', '3']" in read_batches({**spec, "errors": {"skip": True, "max_rate": 1}})[0]
 
 
 def test_windows_without_a_batch_lose_no_sample_of_the_next_one(functions, tmp_path):
     numbers = [40] * 10 + [20] * 5 + [50] * 5 + [20] * 10 + [60] * 3
-    samples = [(f"{at:02}", {"json": json.dumps({"n": number}).encode()}) for at, number in enumerate(numbers)]
+    samples = [
+        (f"{at:02}", {"json": json.dumps({"n": number}).encode()}) for at, number in enumerate(numbers)
+    ]
     write_shard(tmp_path / "a.tar", samples)
     spec = {
         "dataset": [{"name": "a", "shards": f"{tmp_path}/a.tar", "select": "costs:keep"}],

@@ -844,8 +844,8 @@ class Windows(Part[Sample]):
             if turn == place.end:
                 raise ShardError(
                     "samples have other costs than when the pass was planned; write `stats` again with `wdspec "
-                    "stats SPEC`, and do not change shards while they are read; with `repeat`, samples must not be chosen "
-                    "or measured by random numbers"
+                    "stats SPEC`, and do not change shards while they are read; with `repeat`, samples must not be "
+                    "chosen or measured by random numbers"
                 )
             turn += 1
             yield batch

@@ -38,6 +38,8 @@ from oracle.samples import RunError
 
 STEPS = 30
 REPEATED = "so samples are repeated"
+HEADS = "oracle_functions:is_heads"
+"""A `select` that throws a coin."""
 Json = dict[str, Any]
 
 
@@ -255,7 +257,8 @@ def _check(trial: Trial) -> Failure | None:
             raise NotModelledError(str(error)) from error
         except (RunError, wdspec.WdspecError) as error:
             reading = read(trial, leg, 0, state, ())
-            if reading.error is None or reading.found:
+            # The model reads the whole section of a stage at once, so it fails earlier.
+            if reading.error is None or (reading.found and "stage" not in trial.spec):
                 return Failure(
                     "no error", number, f"the model: {error}; the loader gives {list(reading.found)}"
                 )
@@ -297,6 +300,8 @@ def _compare(trial: Trial, number: int, rank: int, reading: Reading, right: Righ
                 return Failure("no error", number, f"step {step}, rank {rank}: the model says {error}")
             return None
         if expected and step not in reading.found and reading.error is not None and reading.failed_at <= step:
+            if "yielded nothing in a whole pass" in reading.error and HEADS in json.dumps(trial.spec):
+                return None  # in the model, a coin that is thrown again may drop a whole pass
             return Failure("error", number, f"step {step}, rank {rank}: {reading.error}")
         found = reading.found.get(step, [])
         if json.dumps(found, sort_keys=True) != json.dumps(expected, sort_keys=True):
@@ -444,7 +449,7 @@ def known_fault(spec: Json) -> str | None:
     leaves = [leaf for each in spec["dataset"] for leaf in each.get("dataset", [each])]
     if is_pass(spec) and is_windowed:
         for leaf in leaves:
-            if "repeat" in leaf and leaf.get("select") == "oracle_functions:is_heads":
+            if "repeat" in leaf and leaf.get("select") == HEADS:
                 return "a random `select` with `repeat` in a pass by cost is measured by the numbers of the first copy"
     return None
 

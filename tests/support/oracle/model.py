@@ -144,9 +144,10 @@ class Model:
         spec, length = self.spec, None
         if spec.epoch is not None:
             length = spec.epoch.batches or spec.epoch.samples // self.global_size
-        if spec.limit is not None:
-            cap = spec.limit // self.global_size
-            length = cap if length is None else min(length, cap)
+        if spec.limit is not None and (length is None or length * self.global_size > spec.limit):
+            if spec.limit % self.global_size:
+                raise RunError("`limit` ends inside a global batch")
+            length = spec.limit // self.global_size
         self.epoch = length
 
     # What the loader gives

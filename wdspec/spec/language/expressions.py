@@ -19,6 +19,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -41,6 +42,7 @@ BEFORE_MAP = "before_map"
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.USub, ast.UAdd, ast.Not, ast.And, ast.Or)
 _COMPARISONS = (ast.Lt, ast.LtE, ast.Eq, ast.NotEq, ast.GtE, ast.Gt, ast.In, ast.NotIn)
 _WORDS = {"true": True, "false": False, "none": None}
+_parsing = threading.Lock()
 Path = tuple[str | int, ...]
 """The name of a field, then the way into it: `("json", "scores", 0)`, `("image", "width")`."""
 
@@ -356,10 +358,11 @@ def _quotient_in_ceil(node: ast.expr) -> ast.BinOp | None:
 def _parse(text: str) -> ast.Expression:
     """Parse an expression once in a process.
 
-    Its check at loading is in one thread. Workers that are threads would parse it at the same time, in which `ast`
-    before Python 3.13 may fail with SystemError: it counts its depth for all threads together.
+    Not in two threads at the same time, since `ast` before Python 3.13 counts its depth for all threads together, and
+    may fail with SystemError (https://github.com/python/cpython/issues/106905).
     """
-    return ast.parse(text, mode="eval")
+    with _parsing:
+        return ast.parse(text, mode="eval")
 
 
 def _find_hint(text: str) -> str:
