@@ -59,17 +59,14 @@ def token_fields(spec: Spec) -> dict[str, tuple[str, ...]]:
     return {source.name: (*padded, *_own_field(source)) for source in spec.sources}
 
 
-def tokens_of_samples(spec: Spec) -> dict[str, int] | None:
-    """Return how many tokens each sample of a source has, where these are the only tokens of the spec; else None."""
+def must_count_tokens(spec: Spec) -> bool:
+    """Whether tokens have to be counted, because they do not follow from the number of samples."""
     fields = token_fields(spec)
-    if not all(set(names) <= {*_own_field(each)} for each in spec.sources for names in [fields[each.name]]):
-        return None
-    of_files = [source for source in spec.sources if source.tokens is not None]
-    lengths = {source.name: source.tokens.length for source in of_files if source.tokens is not None}
-    if of_files and (spec.map or any(source.map for source in of_files)):
-        return None
-    known = {name: length for name, length in lengths.items() if length is not None}
-    return known if len(known) == len(lengths) else None
+    return any(
+        not set(fields[source.name]) <= {*_own_field(source)}
+        or (source.tokens is not None and (source.tokens.length is None or bool(spec.map or source.map)))
+        for source in spec.sources
+    )
 
 
 def _own_field(source: Source) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from wdspec.planning.plan import Plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
 from wdspec.planning.topology import Seat
 from wdspec.read.batch import as_tuple, build_collate
-from wdspec.read.counts import Amount, Counts, count_samples, token_fields, tokens_of_samples
+from wdspec.read.counts import Amount, Counts, count_samples, must_count_tokens, token_fields
 from wdspec.read.packing import build_window_collate
 from wdspec.read.reader import Reader, SlotTable
 from wdspec.read.sections import shares_of, tops_of
@@ -128,8 +128,9 @@ class Run:
     @cached_property
     def counts_steps(self) -> bool:
         """Whether steps say what they have of each source, as it does not follow from the position."""
-        follows = not self.has_sections and tokens_of_samples(self.spec) is not None
-        return not follows or (self.plan.finite is not None and self._may_lose())
+        if self.has_sections or must_count_tokens(self.spec):
+            return True
+        return self.plan.finite is not None and self._may_lose()
 
     def _may_lose(self) -> bool:
         """Whether a pass may lose samples, or ends before all sources have been read."""
