@@ -263,6 +263,8 @@ _FAULTS: dict[str, str] = {
     "pack, pad of another field": "13",
     "pack, pad too large": "13",
     "where of an array": "13",
+    "rename, where": "6",
+    "tags, where": "6",
 }
 """Name of a case -> the number of the known fault that it shows."""
 
