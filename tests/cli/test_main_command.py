@@ -66,7 +66,7 @@ def test_without_arguments_the_help_is_shown():
     ],
 )
 def test_every_command_has_help(command):
-    assert wdspec(command, "--help")[0].startswith("Usage: ")
+    assert within(command, "--help")[0].startswith("Usage: ")
 
 
 def test_an_unknown_command_suggests_one_and_exits_2():
@@ -91,7 +91,7 @@ def test_empty_arguments_are_refused(arguments):
     ],
 )
 def test_wrong_usage_exits_2(arguments, folder):
-    assert "Usage: " in wdspec(*arguments, folder=folder, code=2)[1]
+    assert "Usage: " in within(*arguments, folder=folder, code=2)[1]
 
 
 def test_a_warning_is_one_line_without_a_place_in_our_code(folder):

@@ -39,15 +39,6 @@ def test_04_lists_the_written_shards(page):
     assert first["png"].dtype == np.uint8
 
 
-def test_05_augments_every_shard_with_dask(page, dask_block):
-    page.run(1, 2)
-    augmented = dask_block(page, 5)
-    samples = list(wds.WebDataset(f"{augmented}/openimages-augmented-000000.tar").decode("rgb8"))
-    assert [s["__key__"] for s in samples][:5] == OPENIMAGES_KEYS
-    first = samples[0]["png"]
-    assert (first.shape, first.min(), first.max()) == ((701, 1024, 3), 0, 255)
-
-
 JOB = r"""
 dataset:
   - shards: gs://bucket/openimages-{000000..000001}.tar
@@ -70,12 +61,16 @@ def augment_sample(sample):
 """
 
 
-def test_05_is_a_job_that_wdspec_processes_on_the_same_cluster(
+def test_05_augments_every_shard_with_dask_as_wdspec_does_on_the_same_cluster(
     page, dask_block, cluster, bucket, monkeypatch
 ):
     page.run(1, 2)
-    dask_block(page, 5)
+    assert dask_block(page, 5) == bucket
     by_hand = {path.name: list(wds.WebDataset(str(path)).decode("rgb8")) for path in bucket.iterdir()}
+    samples = by_hand["openimages-augmented-000000.tar"]
+    assert [s["__key__"] for s in samples][:5] == OPENIMAGES_KEYS
+    first = samples[0]["png"]
+    assert (first.shape, first.min(), first.max()) == ((701, 1024, 3), 0, 255)
     for path in bucket.iterdir():
         path.unlink()
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -294,7 +294,7 @@ def test_28_shows_the_augmented_shard(opened):
     assert (samples[0]["png"].min(), samples[0]["png"].max()) == (0, 255)
 
 
-@pytest.mark.long  # test_readme_2023.py has the same block
+@pytest.mark.long  # test_augmentation.py has the same block
 def test_29_augments_every_shard_with_dask(opened, dask_block):
     opened.run(6, 26)
     augmented = dask_block(opened, 29)

@@ -278,6 +278,7 @@ def test_35_and_36_and_37_augment_a_shard(readme):
     assert readme.run(37).text.split() == [f"{key}.{x}" for key in OPENIMAGES_KEYS for x in ("cls", "png")]
 
 
+@pytest.mark.long  # test_augmentation.py has the same block
 def test_38_augments_every_shard_with_dask(readme, dask_block):
     readme.names["np"] = np
     readme.run(1, 35)

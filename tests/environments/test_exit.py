@@ -13,7 +13,7 @@ from shardmaking import write_source
 import wdspec
 
 TORN_DOWN = """
-import atexit, gc, json, sys, threading
+import atexit, gc, json, os, signal, sys, threading
 
 kept = []
 
@@ -33,14 +33,26 @@ def tear_down():
 
 atexit.register(tear_down)  # registered first, so called last
 
-import wdspec
+import torch.utils.data
+import wdspec.run.run
 from wdspec.webdataset import *
 
 def keep(*values):
     kept.extend(values)
 
 if __name__ == "__main__":
-    spec, folder = json.loads(sys.argv[1]), sys.argv[2]
+    codes = {}
+    for name, (statements, spec, folder) in json.loads(sys.argv[1]).items():
+        child = os.fork()  # it ends like a program of its own, but has imported everything
+        if not child:
+            signal.alarm(60)
+            os.dup2(os.open(folder + "/stderr", os.O_WRONLY | os.O_CREAT), 2)
+            exec(statements)
+            break
+        codes[name] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    else:
+        print(json.dumps(codes), flush=True)
+        os._exit(0)
 """
 
 ITERATIONS = {
@@ -83,20 +95,28 @@ ITERATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", ITERATIONS)
-def test_cleanup_after_globals_are_cleared_prints_nothing(name, tmp_path):
-    shards = write_source(tmp_path, "a", 4, 20)
-    spec = {"dataset": [{"name": "a", "shards": shards, "shuffle": 8}], "batch": 3, "epoch": {"batches": 12}}
-    script = tmp_path / "script.py"
-    script.write_text(f"{TORN_DOWN}    {ITERATIONS[name]}\n")
+@pytest.fixture(scope="module")
+def endings(tmp_path_factory):
+    """The exit code and what is printed to stderr, of programs that end while these iterations are open."""
+    programs, folders = {}, {}
+    for name, statements in ITERATIONS.items():
+        folder = folders[name] = tmp_path_factory.mktemp("program")
+        source = {"name": "a", "shards": write_source(folder, "a", 4, 20), "shuffle": 8}
+        spec = {"dataset": [source], "batch": 3, "epoch": {"batches": 12}}
+        programs[name] = statements, spec, str(folder)
+    script = tmp_path_factory.mktemp("script") / "script.py"
+    script.write_text(TORN_DOWN)
     # In development mode, every version of Python shows errors of `close` in a finalizer.
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "ignore", script, json.dumps(spec), tmp_path],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = [sys.executable, "-X", "dev", "-W", "ignore", script, json.dumps(programs)]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+    codes = json.loads(done.stdout)
+    return {name: (codes[name], (folder / "stderr").read_text()) for name, folder in folders.items()}
+
+
+@pytest.mark.parametrize("name", ITERATIONS)
+def test_cleanup_after_globals_are_cleared_prints_nothing(name, endings):
+    assert endings[name] == (0, "")
 
 
 def own_nodes(statements):

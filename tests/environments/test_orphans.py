@@ -134,10 +134,11 @@ def check_training(tmp_path, shards, loader, method, kind, death):
     ("kind", "death", "method"),
     [
         ("bytes", "TERM", "fork"),
-        ("text", "KILL", "fork"),
-        ("tensors", "group TERM", "fork"),
-        ("bytes", "group TERM", "spawn"),
+        ("tensors", "group TERM", "spawn"),
         ("text", "KILL", "forkserver"),
+        pytest.param("text", "KILL", "fork", marks=pytest.mark.long),
+        pytest.param("tensors", "group TERM", "fork", marks=pytest.mark.long),
+        pytest.param("bytes", "group TERM", "spawn", marks=pytest.mark.long),
     ],
 )
 def test_no_worker_outlives_its_training_process(tmp_path, shards, kind, death, method):

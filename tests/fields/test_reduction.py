@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 from PIL import Image
-from sklearn.datasets import load_sample_images
 
 from wdspec.fields.codecs.framing import Fit
 from wdspec.fields.codecs.image_decoder import ImageDecoder, choose_reduction, image_decoder
@@ -19,10 +18,16 @@ def encoded(image, **options):
     return file.getvalue()
 
 
+def load_sample_images():
+    from sklearn.datasets import load_sample_images  # takes a second to import
+
+    return load_sample_images().images
+
+
 @pytest.fixture(scope="module")
 def photographs():
     """Two, one of them of a size that blocks do not divide."""
-    first, second = (Image.fromarray(image) for image in load_sample_images().images)
+    first, second = (Image.fromarray(image) for image in load_sample_images())
     return [encoded(first), encoded(second.resize((1003, 617), Image.Resampling.LANCZOS))]
 
 
@@ -108,7 +113,7 @@ def test_labels_and_rotated_images_are_decoded_at_full_size(photographs):
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:0"])
 @pytest.mark.parametrize("progressive", [False, True])
 def test_every_kind_of_jpeg_is_reduced(subsampling, progressive):
-    whole = Image.fromarray(load_sample_images().images[0])
+    whole = Image.fromarray(load_sample_images()[0])
     data = encoded(whole, subsampling=subsampling, progressive=progressive)
     found, exact = (ImageDecoder(f"rgb8+resize=50{more}")(data) for more in ("", "+dct_scaling=false"))
     assert difference(found, exact) > 38

@@ -30,7 +30,7 @@ except ValueError as error:
     refused = "more than 1,000,000 bytes" in str(error)
 print(int(refused), next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
-MEMBERS = 300
+MEMBERS = 100
 
 
 def peak(script, path):
@@ -41,7 +41,7 @@ def peak(script, path):
 
 
 def write(path, compression=None):
-    """A tar of 300 MB, all zeros except its headers."""
+    """A tar of 100 MB, all zeros except its headers."""
     stream, maker, body = compression and compression.compressor(), HeaderMaker(), bytes(1_000_000)
     with open(path, "wb") as file:
         for n in range(MEMBERS):

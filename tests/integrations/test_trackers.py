@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import wandb
 from shardmaking import write_source
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -54,6 +53,8 @@ def test_tensorboard_receives_the_counts(loader, tmp_path):
 
 
 def test_wandb_receives_the_counts(loader, tmp_path, monkeypatch):
+    import wandb
+
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     run = run_block("import wandb", loader)["run"]

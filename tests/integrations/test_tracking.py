@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch.utils.tensorboard
-import wandb
 from commandline import within
 from shardmaking import write_source
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -140,6 +139,8 @@ def test_tensorboard_receives_the_record(folder, loader):
 
 
 def test_wandb_receives_the_record(folder, loader, monkeypatch):
+    import wandb
+
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("WANDB_DATA_DIR", str(folder / "data"))

@@ -117,7 +117,7 @@ OPTIONS = {
 }
 
 
-@settings(max_examples=40, **OPTIONS)
+@settings(max_examples=20, **OPTIONS)
 @given(first=FAULTS)
 def test_temporary_faults_change_no_sample(proxy, expected, first):
     assert check(proxy, expected, first, None)

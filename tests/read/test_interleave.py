@@ -86,7 +86,7 @@ def test_every_sample_of_a_pass_appears_once(folder, topology, shuffle):
     stop=st.integers(0, 90),
     drops=st.booleans(),
 )
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_reader_restored_at_any_batch_resumes_exactly(
     folder, width, last, shuffle, order, topology, stop, drops
 ):

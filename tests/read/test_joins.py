@@ -154,7 +154,7 @@ def specs_of(sources, case):
 
 
 @given(cases(), st.lists(st.tuples(st.sampled_from((1, 2, 4)), st.integers(1, 9)), min_size=1, max_size=4))
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_global_batches_equal_those_of_joined_tars_on_any_topology(sources, case, legs):
     joined, whole = specs_of(sources, case)
     seen, state = [], None
@@ -484,7 +484,7 @@ def find_joined(first, second, seen, missing, knows_keys):
 @given(
     pair=damaged_pairs(), missing=st.sampled_from(("error", "skip", "none")), slots=st.sampled_from((1, 2))
 )
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damage_in_a_partner_costs_its_own_samples_also_after_a_resume(
     tmp_path_factory, kind, pair, missing, slots
 ):

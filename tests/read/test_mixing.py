@@ -68,7 +68,7 @@ widths = st.tuples(*[st.sampled_from((1, 2, 5))] * 3)
     st.sampled_from((Topology(1, 1), Topology(2, 3), Topology(3, 4))),
     st.integers(0, 60),
 )
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_reader_restored_at_any_batch_resumes_exactly(shards, mix, interleave, topology, stop):
     spec, rank = spec_of(shards, mix, interleave), topology.ranks - 1
     whole, table = reader_of(spec, topology, rank), {}
@@ -103,7 +103,7 @@ def run(spec, ranks, batches, state=None):
     widths,
     st.lists(st.tuples(st.sampled_from((1, 2, 4)), st.integers(1, 9)), min_size=1, max_size=3),
 )
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_changes_of_ranks_keep_the_order(shards, mix, interleave, legs):
     options = {"elastic": {"ranks": 4, "workers": 3}, "epoch": {"batches": 5}}
     spec = load(spec_of(shards, mix, interleave, **options))

@@ -10,6 +10,7 @@ from zlib import crc32
 import pytest
 from runs import read_ranks
 from shardmaking import write_shard
+from speed import mostly_long
 
 import wdspec
 from wdspec.formats.tar import reader
@@ -203,7 +204,7 @@ def check_pass(folder, number):
         assert begin + end == whole, spec
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", mostly_long(range(4), range(2)))
 def test_random_selections_are_exact_and_elastic(folder, number):
     check(folder, number)
 

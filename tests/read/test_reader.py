@@ -43,7 +43,7 @@ def shards(tmp_path_factory):
     stop=st.integers(0, 40),
     drops=st.booleans(),
 )
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_reader_restored_at_any_batch_resumes_exactly(
     shards, seed, weights, shuffle, order, ranks, workers, b, stop, drops
 ):

@@ -167,7 +167,12 @@ def test_a_resumed_stream_rereads_at_most_the_longest_delay_and_a_block(size, in
             assert count - state.ordinal <= delays.longest + (delays.block if size > 1 else 0)
 
 
-CHANGES = list(itertools.product(((16, 1), (90, 1), (90, 4), (300, 8), (1, 1), (1, 3)), repeat=2))
+NUMBERS = ((16, 1), (90, 1), (90, 4), (300, 8), (1, 1), (1, 3))
+FAST_CHANGES = [(before, NUMBERS[(n + by) % 6]) for n, before in enumerate(NUMBERS) for by in (1, 4)]
+CHANGES = [
+    pytest.param(*change, marks=[] if change in FAST_CHANGES else pytest.mark.long)
+    for change in itertools.product(NUMBERS, repeat=2)
+]
 
 
 @pytest.mark.parametrize(("before", "now"), CHANGES)

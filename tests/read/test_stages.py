@@ -150,8 +150,14 @@ def test_a_stage_resumes_exactly_on_any_topology(tmp_path, name):
 DRAWING = ["drawn_after", "drawn_pairs_after", "shuffled", "drawn_first", "DrawnAtTheCall"]
 
 
-@pytest.mark.parametrize("name", DRAWING)
-@pytest.mark.parametrize("maps", [[], ["stages_of_tests:jittered"]], ids=["", "with map"])
+@pytest.mark.parametrize(
+    ("name", "maps"),
+    [
+        *((name, ["stages_of_tests:jittered"]) for name in DRAWING),
+        (DRAWING[0], []),
+        *(pytest.param(name, [], marks=pytest.mark.long) for name in DRAWING[1:]),
+    ],
+)
 def test_a_stage_can_draw_random_numbers_at_any_time(tmp_path, name, maps):
     document = spec(tmp_path, stage(name), batch=3, epoch={"batches": 12}, defaults={"map": maps})
 

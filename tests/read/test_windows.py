@@ -335,7 +335,7 @@ def test_padding_that_the_type_cannot_hold_is_a_field_error(tmp_path, way, dtype
     out = BytesIO()
     np.save(out, np.ones(3, dtype=dtype))
     write_shard(tmp_path / "a.tar", [("k", {"npy": out.getvalue()})])
-    batch = {"pack": {"fields": "npy", "length": 8, "pad": {"npy": fill}}}
+    batch = {"pack": {"fields": "npy", "length": 8, "pad": {"npy": fill}}, "window": 4}
     if way == "collate":
         batch = {"size": 1, "collate": {"npy": {"pad": {"value": fill, "multiple": 8}}}}
     spec = {"dataset": [{"shards": f"{tmp_path}/a.tar"}], "batch": batch}

@@ -393,12 +393,13 @@ def assert_covered(census, examples):
 
 
 def test_random_specs_read_the_same_on_any_topologies(folder):
-    census = search(folder, in_process, 60)
-    assert_covered(census, 60)
+    # Few, as tests/oracle has random specs of every key; the cases of this number cover enough.
+    census = search(folder, in_process, 24, number=6)
+    assert_covered(census, 24)
 
 
 def test_random_specs_read_the_same_through_real_workers(folder):
-    search(folder, with_workers, 6, cases(fewest_workers=1, most_workers=2))
+    search(folder, with_workers, 3, cases(fewest_workers=1, most_workers=2))
 
 
 @pytest.mark.long

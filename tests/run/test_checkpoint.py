@@ -92,7 +92,7 @@ def test_rank_counts_that_do_not_divide_the_canonical_ranks_need_a_divisible_bat
         max_size=4,
     )
 )
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_changes_of_ranks_keep_the_order(shards, legs):
     spec = make_spec(shards, ranks=6, workers=4)
     seen, state = [], None

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from rotating import rotating_loader
 from runs import Listed
+from speed import mostly_long
 
 import wdspec
 from wdspec.planning.topology import Seat
@@ -107,7 +108,7 @@ def take(loader, count):
     return taken
 
 
-@pytest.mark.parametrize("case", range(12))
+@pytest.mark.parametrize("case", mostly_long(range(12), range(4)))
 def test_a_mix_of_formats_has_the_order_of_a_tar_mix(case, tmp_path):
     draw = random.Random(case)
     kinds = dict(zip(ROWS, draw.sample(["tar", "parquet", "arrow"], 3), strict=True)) if case else MIXED
@@ -148,10 +149,11 @@ def test_shares_of_a_mix_of_formats_are_exact(tmp_path):
         ]
 
 
-def test_a_spec_with_tables_resumes_at_every_step_with_worker_processes(tmp_path):
+@pytest.mark.parametrize("stops", mostly_long([[0, 3, 7], None], [[0, 3, 7]]), ids=["some", "all"])
+def test_a_spec_with_tables_resumes_at_every_step_with_worker_processes(stops, tmp_path):
     write_sources(tmp_path, MIXED)
     spec = spec_of(tmp_path, MIXED, elastic=None)
-    assert_resumable(lambda: wdspec.loader(spec, num_workers=2))
+    assert_resumable(lambda: wdspec.loader(spec, num_workers=2), stops=stops)
 
 
 def test_table_arrays_lists_and_media_are_batched(tmp_path):

@@ -558,7 +558,7 @@ def test_batches_equal_those_stacked_by_copying(pictures, variant, monkeypatch, 
     changes = dict(VARIANTS[variant])
     source = {**pictures["dataset"][0]}
     source |= {name: changes.pop(name) for name in ("select", "decode") if name in changes}
-    spec = {**pictures, "dataset": [source], **changes}
+    spec = {**pictures, "dataset": [source], "epoch": {"batches": 6}, **changes}
 
     def read(workers):
         with wdspec.loader(spec, num_workers=workers) as loader:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from shardmaking import write_shard, write_source
+from speed import mostly_long
 
 import wdspec
 from wdspec.spec.load import load
@@ -108,19 +109,34 @@ def alone(spec, **arguments):
     return lambda: wdspec.loader(spec, rank=0, world_size=1, **arguments)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+IN_PIPELINE = ("nested", "filter", "unbatched_over_two_ranks", "to_tuple", "interleaved", "random_transforms")
+THROUGH_WORKERS = (
+    "mixed",
+    "more_held_than_a_shard_has",
+    "epoch_no_multiple_of_the_workers",
+    "unbatched",
+    "damaged_shard_skipped",
+    "accumulated",
+    "random_transforms",
+)
+
+
 class TestEveryKind:
+    @pytest.mark.parametrize("kind", KINDS)
     def test_resumes_in_a_loader(self, shards, kind):
         assert_resumable(alone(load(KINDS[kind](shards)), num_workers=0))
 
+    @pytest.mark.parametrize("kind", mostly_long(KINDS, IN_PIPELINE))
     def test_resumes_in_a_pipeline(self, shards, kind):
         spec = load(KINDS[kind](shards))
         assert_resumable(lambda: wdspec.compile(spec, rank=0, world_size=1))
 
+    @pytest.mark.parametrize("kind", mostly_long(KINDS, THROUGH_WORKERS))
     def test_resumes_through_workers(self, shards, kind):
         assert_resumable(alone(load(KINDS[kind](shards)), num_workers=2), stops=[5])
 
     @pytest.mark.long
+    @pytest.mark.parametrize("kind", KINDS)
     def test_resumes_through_workers_from_everywhere(self, shards, kind):
         assert_resumable(alone(load(KINDS[kind](shards)), num_workers=2))
 
@@ -138,9 +154,7 @@ def test_an_endless_stream_resumes(shards):
 
 
 # All pairs are in the long test below.
-@pytest.mark.parametrize(
-    ("workers", "canonical", "persistent"), [(1, 4, True), (2, 4, False), (3, 3, True), (4, 4, False)]
-)
+@pytest.mark.parametrize(("workers", "canonical", "persistent"), [(2, 4, False), (3, 3, True)])
 def test_any_number_of_workers_resumes(shards, workers, canonical, persistent):
     spec = load(
         {
@@ -163,7 +177,7 @@ def test_any_number_of_workers_resumes_from_everywhere(shards, workers, canonica
     assert_resumable(alone(spec, num_workers=workers, persistent_workers=persistent))
 
 
-@pytest.mark.parametrize("prefetch", [1, 5])
+@pytest.mark.parametrize("prefetch", mostly_long([1, 5], [1]))
 def test_any_prefetch_resumes(shards, prefetch):
     spec = load(KINDS["filter"](shards))
     assert_resumable(alone(spec, num_workers=2, prefetch_factor=prefetch), stops=[0, 1, 5, 6])

@@ -7,7 +7,6 @@ import itertools
 import json
 
 import pytest
-import torch.distributed.checkpoint as dcp
 from rotating import rotating_loader
 from runs import Listed
 from shardmaking import keys, spec_of_two, write_shard
@@ -262,6 +261,8 @@ def test_dataloader_workers_skip_only_ranges_that_keep_their_turns(spec):
 
 
 def test_a_distributed_checkpoint_records_skipped_steps(spec, whole, tmp_path):
+    import torch.distributed.checkpoint as dcp
+
     with wdspec.loader({**spec, "skip": "1..2"}, num_workers=0) as loader:
         loader.skip_steps(5, 6)
         seen = [batch["__key__"] for batch in itertools.islice(loader, 2)]

@@ -62,7 +62,7 @@ def test_in_one_process_it_resumes_from_any_batch_of_any_epoch(spec):
 
 
 def test_persistent_workers_resume_from_batches_of_any_epoch(spec):
-    assert_resumable(lambda: make(spec, 2, persistent_workers=True), stops=[0, 3, 7, 8, 13])
+    assert_resumable(lambda: make(spec, 2, persistent_workers=True), stops=[3, 8, 13])
 
 
 @pytest.mark.long
@@ -71,7 +71,7 @@ def test_persistent_workers_resume_from_any_batch_of_any_epoch(spec, workers):
     assert_resumable(lambda: make(spec, workers, persistent_workers=True))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_non_persistent_workers_resume_within_the_epoch(spec, workers):
     assert_resumable(lambda: make(spec, workers), batches=8, stops=[0, 1, 4, 7])
 
@@ -163,7 +163,7 @@ def test_an_epoch_left_early_cannot_be_followed_by_another_iteration(spec):
 def test_steps_of_several_items_cannot_be_shared_by_workers(spec):
     spec = changed(spec, batch=None, epoch=40, elastic={"ranks": 2, "workers": 4})
     assert_resumable(lambda: make(spec, 0), batches=20)
-    assert_resumable(lambda: make(spec, 1), batches=20, stops=[0, 1, 2, 5])
+    assert_resumable(lambda: make(spec, 1), batches=20, stops=[1, 2])
     with pytest.raises(wdspec.UsageError, match="a step gives this rank 2 items, and 2 workers"):
         next(iter(make(spec, 2)))
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from speed import mostly_long
 
 import wdspec
 from wdspec.cli.state import describe_state
@@ -192,7 +193,18 @@ def run_leg(kind, loop, loaders, steps, sources="ab", every=1):
 LEGS = ((1, 0, 7), (2, 0, 6), (1, 2, 9), (2, 0, 5), (1, 0, 12))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+TWO_AT_ONCE = {
+    "cost and skip",
+    "pack",
+    "stage and cost",
+    "errors and cost",
+    "errors in a pass",
+    "padded ids and cost",
+}
+"""Kinds that join two others, or are like one."""
+
+
+@pytest.mark.parametrize("kind", mostly_long(KINDS, KINDS.keys() - TWO_AT_ONCE))
 def test_counts_are_those_of_a_plain_loop_over_resumes_on_any_topology(kind, folder):
     spec, loop, state = spec_of(folder, kind), Loop(), None
     for world, workers, steps in LEGS:
@@ -211,9 +223,20 @@ def test_counts_from_threads_are_those_of_a_plain_loop(kind, folder):
 
 
 @pytest.mark.parametrize(
-    "kind", ["plain", "random", "schedule", "cost", "stage", "pack, samples are split", "token files"]
+    ("kind", "workers"),
+    [
+        *((kind, 0) for kind in ("random", "schedule", "cost", "token files")),
+        *((kind, 2) for kind in ("plain", "stage", "pack, samples are split")),
+        *(
+            pytest.param(kind, 0, marks=pytest.mark.long)
+            for kind in ("plain", "stage", "pack, samples are split")
+        ),
+        *(
+            pytest.param(kind, 2, marks=pytest.mark.long)
+            for kind in ("random", "schedule", "cost", "token files")
+        ),
+    ],
 )
-@pytest.mark.parametrize("workers", [0, 2])
 def test_counts_stay_true_when_shares_are_set_and_steps_are_skipped(kind, workers, folder):
     spec, loop, state = spec_of(folder, kind), Loop(), None
     for world, shares in ((1, {"a": 1, "b": 3}), (2, {"b": 1}), (1, {"a": 3, "b": 1})):

@@ -104,11 +104,13 @@ def test_batches_after_skipped_steps_are_the_same(spec, workers):
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("workers", "stops"), [(0, None), (2, [0, 1, 5, 8]), pytest.param(2, None, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("more", [{}, {"skip": ["2..4"]}])
-def test_it_resumes_after_every_batch(spec, workers, more):
+def test_it_resumes_after_every_batch(spec, workers, stops, more):
     spec["epoch"] = {"batches": 6}
-    assert_resumable(lambda: wdspec.loader({**spec, **more}, num_workers=workers))
+    assert_resumable(lambda: wdspec.loader({**spec, **more}, num_workers=workers), stops=stops)
 
 
 def test_a_state_rejects_another_value(spec):
