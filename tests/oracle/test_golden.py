@@ -106,6 +106,8 @@ def test_a_run_resumes_exactly_on_every_topology(name, folder):
     written = RECORDS[name]
     if "error" in written:
         pytest.skip(f"the run ends with {written['error']}")
+    if "right" in written and "resumes_wrong" not in written:  # its states were saved in a wrong run
+        written = {**written, "steps": written["right"], "states": {}}
     difference = record.compare_resumed(written)
     if difference and "resumes_wrong" in written:
         pytest.xfail(f"fault {written['resumes_wrong']}")
