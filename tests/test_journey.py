@@ -25,14 +25,14 @@ CEILINGS = {
 
 @pytest.fixture(scope="module")
 def journeys():
-    output = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-W", "ignore", ROOT / "scripts" / "journey.py"],
         capture_output=True,
         text=True,
-        check=True,
         cwd=ROOT,
-    ).stdout
-    lines = (re.split(r"\s{2,}", line, maxsplit=1) for line in output.splitlines())
+    )
+    assert not done.returncode, done.stderr
+    lines = (re.split(r"\s{2,}", line, maxsplit=1) for line in done.stdout.splitlines())
     return {stage: tuple(map(int, re.findall(r"\d+", counts))) for stage, counts in lines}
 
 

@@ -45,6 +45,14 @@ class PerProcess(Generic[T]):
             self._at_fork(inherited)
 
 
+PARSING = PerProcess(threading.Lock)
+"""Held while Python code is parsed, also by numpy in headers of arrays.
+
+Before Python 3.13, `ast` counts its depth for all threads together, and fails with SystemError if two of them parse at
+the same time (https://github.com/python/cpython/issues/106905).
+"""
+
+
 class Owner:
     """The process that owns something that a fork must not share, such as a descriptor and its position."""
 

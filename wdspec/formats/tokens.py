@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from wdspec.base.errors import MissingShardError, ShardError, UsageError
+from wdspec.base.process import PARSING
 from wdspec.formats.blocks import CHUNK, REFETCH, Blocks
 from wdspec.formats.compression import stem_of
 from wdspec.formats.samples import RawSamples
@@ -274,7 +275,8 @@ def read_npy_header(file: BinaryIO | io.BufferedIOBase) -> tuple[tuple[int, ...]
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     try:
-        found: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(file)
+        with PARSING.value:
+            found: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(file)
     except (SyntaxError, TokenError) as error:  # of the header, which is Python code
         raise ValueError(str(error)) from error
     return found

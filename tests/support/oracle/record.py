@@ -361,8 +361,12 @@ def data_folder() -> Iterator[Path]:
             os.chdir(before)
 
 
-def model_of(case: Any, leg: Any = None, step: int = 0) -> Any:
-    """Return the reference model of a case; with a leg, of the run that resumes with it at a step."""
+def model_of(case: Any, leg: Any = None, step: int = 0, made_at: str = MADE_AT) -> Any:
+    """Return the reference model of a case; with a leg, of the run that resumes with it at a step.
+
+    Args:
+        made_at: which version read up to this step.
+    """
     from oracle.model import Model, replay
 
     is_same = leg is None or leg.spec == case.spec  # then the calls after the cut are made, too
@@ -381,7 +385,8 @@ def model_of(case: Any, leg: Any = None, step: int = 0) -> Any:
     skips = [(starts[at], *arguments) for at, name, arguments, _ in made if name == "skip_steps"]
     if leg is None:
         return Model(case.spec, live=live, skips=skips)
-    return replay([(case.spec, 0), (leg.spec, step)], live=live, skips=skips, is_older=True)
+    is_older = made_at == MADE_AT
+    return replay([(case.spec, 0), (leg.spec, step)], live=live, skips=skips, is_older=is_older)
 
 
 def skipped_steps(spec: Json) -> set[int]:

@@ -19,13 +19,13 @@ from __future__ import annotations
 import ast
 import math
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 from wdspec.base.errors import did_you_mean
+from wdspec.base.process import PARSING
 
 MOST_CHARACTERS = 1000
 """The longest expression, in characters, with named ones put in."""
@@ -42,7 +42,6 @@ BEFORE_MAP = "before_map"
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.USub, ast.UAdd, ast.Not, ast.And, ast.Or)
 _COMPARISONS = (ast.Lt, ast.LtE, ast.Eq, ast.NotEq, ast.GtE, ast.Gt, ast.In, ast.NotIn)
 _WORDS = {"true": True, "false": False, "none": None}
-_parsing = threading.Lock()
 Path = tuple[str | int, ...]
 """The name of a field, then the way into it: `("json", "scores", 0)`, `("image", "width")`."""
 
@@ -356,12 +355,8 @@ def _quotient_in_ceil(node: ast.expr) -> ast.BinOp | None:
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> ast.Expression:
-    """Parse an expression once in a process.
-
-    Not in two threads at the same time, since `ast` before Python 3.13 counts its depth for all threads together, and
-    may fail with SystemError (https://github.com/python/cpython/issues/106905).
-    """
-    with _parsing:
+    """Parse an expression once in a process."""
+    with PARSING.value:
         return ast.parse(text, mode="eval")
 
 
