@@ -167,7 +167,10 @@ def test_failed_shards_are_reported_and_the_job_resumes(place, expected):
     causes = {each["url"]: each for each in failed}
     assert "thirteen brings bad luck" in causes["in/a-001.tar"]["cause"]
     assert "functions.py" in causes["in/a-001.tar"]["detail"]
-    assert "the process that worked on it was killed" in causes["in/a-003.tar"]["cause"]
+    # Dask starts the task of a killed worker again, perhaps before the kernel has released the lock of its file.
+    killed = ["the process that worked on it was killed"]
+    killed += ["another writer is writing this file now"] if place.engine[1].startswith("dask") else []
+    assert any(cause in causes["in/a-003.tar"]["cause"] for cause in killed)
     left = place.shards("half")
     # On Dask, a shard may be whole although its outcome was lost with the worker.
     assert (
