@@ -158,3 +158,20 @@ def test_what_a_stage_yields_is_not_compared(tmp_path, monkeypatch):
     stage = {"call": "twice_stage:twice", "every": 100}
     batches, _ = read(spec_of(BATCHES["padded"], source("many"), stage=stage), 30)
     assert any(len(set(batch)) < len(batch) for batch in batches)
+
+
+def test_copies_are_kept_apart_in_a_pass_though_map_changes_their_keys(tmp_path, monkeypatch):
+    (tmp_path / "renaming.py").write_text(
+        "import itertools\n"
+        "numbers = itertools.count()\n"
+        "def rename(sample):\n"
+        "    return sample | {'__key__': f\"{sample['__key__']}-{next(numbers)}\", 'n': len(sample['text'])}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    batch = {"cost": "n", "max_cost": 400, "padded": False, "window": 200}
+    function = {"call": "renaming:rename", "sets": "n"}
+    spec = spec_of(batch, source("few", repeat=3), map=function, epoch="pass")
+    with wdspec.loader(spec, num_workers=0) as loader:
+        batches = [[key.partition("-")[0] for key in each["__key__"]] for each in loader]
+    assert Counter(key for keys in batches for key in keys) == {f"{n:02d}": 3 for n in range(SAMPLES["few"])}
+    assert all(len({*keys}) == len(keys) for keys in batches)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
@@ -26,7 +26,7 @@ from wdspec.read.slot import Mixture, Slot
 from wdspec.read.source import SourceStream, StreamState, split_places
 from wdspec.read.stage import Stage, build_stage
 from wdspec.read.transform import LiveSource, Sample, SourceParts, UserFunctions
-from wdspec.read.windows import Candidate, Measurement, WindowPlanner, Windows, name_sample
+from wdspec.read.windows import Measurement, NameOf, WindowPlanner, Windows, name_sample
 from wdspec.spec.language.batch import Batch
 from wdspec.spec.spec import Spec
 
@@ -64,9 +64,9 @@ class Reader:
         }
         """By source: what was delivered, dropped and skipped in this process."""
         self._functions = UserFunctions()
+        of_stage = [] if spec.stage is None else spec.stage.functions
         has_functions = any(parts[source.name].transform.has_functions for source in plan.sources)
-        has_functions = has_functions or (spec.stage is not None and bool(spec.stage.functions))
-        lent = self._functions.generators if has_functions else None
+        lent = self._functions.generators if has_functions or of_stage else None
         self._lent: AbstractContextManager[object] = lent or nullcontext()
         self._planner = WindowPlanner.of(spec) if plan.batching.windowed else None
         choose = None if self._planner is None or self._stage is not None else self._planner.choose
@@ -294,7 +294,7 @@ class Reader:
         return planner is not None and any(planner.decodes_first(source.parts) for source in self._sources)
 
     @cached_property
-    def _name_of(self) -> Callable[[Candidate], Hashable] | None:
+    def _name_of(self) -> NameOf | None:
         """Returns the same for copies of a sample in a window; None if there are none."""
         finite = self.plan.finite
         if not isinstance(finite, WindowedPass):

@@ -102,6 +102,11 @@ def name_sample(candidate: Candidate) -> Hashable:
     return raw["__url__"], raw["__key__"]
 
 
+def _have_own_keys(samples: Sequence[Candidate]) -> bool:
+    """Whether all keys differ, so that no sample is a copy by `name_sample`, which takes twice as long."""
+    return len(set(map(KEY, map(RAW, samples)))) == len(samples)
+
+
 def _keep(sample: Sample, ordinal: int) -> Sample:
     """Return a sample that was decoded before it was measured."""
     return sample
@@ -334,7 +339,7 @@ class WindowPlanner:
         if self.batch.limits and samples:
             sums = np.array(list(map(SUMS, samples)), dtype=np.float64)
         copies = None
-        if name_of is not None and len(set(map(KEY, map(RAW, samples)))) < len(samples):
+        if name_of is not None and not (name_of is name_sample and _have_own_keys(samples)):
             copies = windows.find_copies(list(map(name_of, samples)))
         pieces, batches = windows.plan_batches(costs, sums, self.batch, copies)
         if pieces is not None:

@@ -294,7 +294,8 @@ def read_packing(value: Any) -> Any:
 
 
 OF_PARTS: tuple[str, ...] = ()
-"""The keys of `batch` that are expressions which a part of a slot below windows evaluates (`Batch.of_parts`)."""
+"""The keys of `batch` that are expressions for a part of a slot below windows. None is built in; docs/architecture.md
+says how to add one."""
 MEASURING = ("cost", "balance", "group_by", *OF_PARTS)
 """The keys of `batch` that are expressions. The keys of `limits` are some, too."""
 
