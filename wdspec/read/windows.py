@@ -238,7 +238,10 @@ class _Meter:
         _check(weight, self._balance, 0)
         _check(cost, self._text)
         if self._cuts and cost != int(cost):
-            raise FieldError(f"`{self._text}` is {cost:g}, but `pack` cuts samples by whole elements")
+            raise FieldError(
+                f"`{self._text}` is {cost:g}, but `pack` cuts samples by whole elements; leave out `batch.cost` to use "
+                "the length of what is packed"
+            )
         if self._multiple > 1:
             cost = -(-cost // self._multiple) * self._multiple
         is_long = not self._cuts and not self._rules.fits(1, cost, cost, sums)
