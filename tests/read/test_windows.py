@@ -637,3 +637,110 @@ def test_most_slots_choose_the_same_group_in_a_turn():
     }
     assert agreement[600] > 0.85
     assert agreement[0] < 0.35
+
+
+def write_lines(folder, lines):
+    text = "".join(json.dumps({"__key__": f"{at}", **line}) + "\n" for at, line in enumerate(lines))
+    (folder / "lines.jsonl").write_text(text, encoding="utf-8")
+    return [{"name": "lines", "shards": f"{folder}/lines.jsonl"}]
+
+
+def first_batch(sources, batch, **keys):
+    spec = {
+        "dataset": sources,
+        "epoch": "pass",
+        "batch": batch,
+        "elastic": {"ranks": 1, "workers": 1},
+        **keys,
+    }
+    with wdspec.loader(spec, num_workers=0) as loader:
+        return next(iter(loader)), loader.stats().sources["lines"]
+
+
+PACKED = {"pack": {"fields": "ids", "length": 6}, "window": 10}
+
+
+@pytest.mark.parametrize(
+    ("values", "row"),
+    [
+        ([[1, 2], [1.5, 2.5]], [1, 2, 1.5, 2.5, 0, 0]),
+        ([[1.5], [2**24 + 1]], [2**24 + 1, 1.5, 0, 0, 0, 0]),
+        ([[True, False], [7, 8]], [1, 0, 7, 8, 0, 0]),
+        ([[], [2**24 + 1, 2]], [2**24 + 1, 2, 0, 0, 0, 0]),
+    ],
+)
+def test_lists_of_a_row_get_a_common_type(tmp_path, values, row):
+    batch = {**PACKED, "cost": "max(ids.length, 1)"}
+    found, _ = first_batch(write_lines(tmp_path, [{"ids": each} for each in values]), batch)
+    assert sorted(found["ids"][0].tolist()) == sorted(row)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            [[[1, 2], [3, 4]], [5, 6]],
+            r"cannot be joined: the values differ in type or in their number of axes",
+        ),
+        ([[[1, 2], [3, 4]], [[5], [6]]], r"the elements differ in shape: \(2, 2\) int64, \(2, 1\) int64"),
+    ],
+)
+def test_samples_whose_elements_differ_in_shape_are_not_joined(tmp_path, values, message):
+    with pytest.raises(wdspec.FieldError, match=message) as raised:
+        first_batch(write_lines(tmp_path, [{"ids": each} for each in values]), PACKED)
+    assert raised.value.key == "1"
+
+
+def test_arrays_of_a_row_have_one_type(tmp_path, monkeypatch):
+    (tmp_path / "narrow.py").write_text(
+        "import numpy as np\n"
+        "def narrow(ids):\n    return np.array(ids, np.uint8 if max(ids) < 256 else np.int64)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sources = write_lines(tmp_path, [{"ids": [1, 2]}, {"ids": [300_001, 2]}])
+    with pytest.raises(wdspec.FieldError, match=r"\(2\) uint8, \(2\) int64; make them alike in `map`"):
+        first_batch(sources, PACKED, map={"ids": "narrow:narrow"})
+
+
+@pytest.mark.parametrize(("pad", "tokens"), [({"limit": 2}, 3), ({"length": 3}, 4), ({"multiple": 8}, 5)])
+def test_tokens_that_padding_cuts_off_are_not_counted(tmp_path, pad, tokens):
+    sources = write_lines(tmp_path, [{"ids": [1, 2, 3, 4]}, {"ids": [1]}])
+    found, counts = first_batch(sources, {"size": 2, "collate": {"ids": {"pad": pad}}})
+    assert int(found["ids"].mask.sum()) == counts.tokens == tokens
+
+
+def test_values_that_are_no_numbers_are_one_group(tmp_path):
+    sources = write_lines(tmp_path, [{"v": float("nan")} for _ in range(4)])
+    found, _ = first_batch(sources, {"size": 4, "group_by": "v - 1", "window": 8, "ragged": "list"})
+    assert len(found["__key__"]) == 4
+
+
+def test_integers_that_no_float_holds_are_groups(tmp_path):
+    sources = write_lines(tmp_path, [{"v": 10**400} for _ in range(4)])
+    found, _ = first_batch(sources, {"size": 4, "group_by": "v", "window": 8, "ragged": "list"})
+    assert len(found["__key__"]) == 4
+
+
+def test_a_group_is_no_tensor(tmp_path, monkeypatch):
+    (tmp_path / "tensors.py").write_text(
+        "import torch\ndef one(sample):\n    return {**sample, 'w': torch.ones(1)}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    batch = {"size": 4, "group_by": "w", "window": 8, "ragged": "list"}
+    with pytest.raises(wdspec.FieldError, match=r"`w` is a Tensor; a group has a text, a number or null"):
+        first_batch(write_lines(tmp_path, [{"v": 1}]), batch, map={"call": "tensors:one", "sets": "w"})
+
+
+def test_a_cost_function_may_return_a_number_of_numpy(tmp_path, monkeypatch):
+    (tmp_path / "costing.py").write_text(
+        "import numpy as np\ndef cost(sample):\n    return np.int64(sample['v'])\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    batch = {"cost": "costing:cost", "max_cost": 9, "padded": False, "ragged": "list"}
+    found, _ = first_batch(write_lines(tmp_path, [{"v": 4}, {"v": 5}]), batch)
+    assert found["__cost__"] == 9
+
+
+def test_the_remedy_for_a_sample_that_is_too_long_for_a_row_can_be_followed(tmp_path):
+    with pytest.raises(wdspec.FieldError, match="set `overlong` to `drop`, `truncate` or `split`"):
+        first_batch(write_lines(tmp_path, [{"ids": list(range(9))}]), PACKED)

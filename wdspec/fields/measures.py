@@ -278,6 +278,11 @@ def _walk(value: Any, path: Path, optional: bool) -> Any:
             raise FieldError(
                 f"`{describe_path(path)}`: there is no `{part}` in it, which is {has}", field=str(path[0])
             )
+    return as_number(value)
+
+
+def as_number(value: Any) -> Any:
+    """Return the number in an array, a tensor or a scalar of numpy without axes; other values as they are."""
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
 
 

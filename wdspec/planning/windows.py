@@ -28,6 +28,7 @@ samples in a mix; those that continue are up to 4 and 6 points less full where p
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -621,5 +622,7 @@ class _Group:
 
 
 def _rank(value: Hashable) -> tuple[int, float, str]:
-    """Sort key: numbers by value, then everything else by its text."""
-    return (0, float(value), "") if isinstance(value, (int, float)) else (1, 0.0, str(value))
+    """Sort key: numbers by value, then everything else, and integers that no float can hold, by its text."""
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) <= sys.float_info.max):
+        return 0, float(value), ""
+    return 1, 0.0, str(value)

@@ -47,23 +47,27 @@ Amounts = dict[str, Amount]
 """Source -> how much of it. Sources that are not there have nothing."""
 
 
-def token_fields(spec: Spec) -> dict[str, tuple[str, ...]]:
-    """Return the fields in which the tokens of each source are counted: the first of them that a sample has."""
+TokenFields = Mapping[str, "int | None"]
+"""The fields in which the tokens of a sample are counted, in the first of them that it has, and to what length a batch
+cuts it; None if it does not."""
+
+
+def token_fields(spec: Spec) -> dict[str, TokenFields]:
+    """Return the fields in which the tokens of each source are counted."""
     batch = spec.batch
     if batch is not None and batch.pack is not None:
-        return {source.name: batch.pack.fields[:1] for source in spec.sources}
-    collate = None if batch is None else batch.collate
-    padded = (
-        () if collate is None else tuple(name for name, how in collate.fields.items() if how.way == "pad")
-    )
-    return {source.name: (*padded, *_own_field(source)) for source in spec.sources}
+        return {source.name: {batch.pack.fields[0]: None} for source in spec.sources}
+    ways = batch.collate.fields if batch is not None and batch.collate is not None else {}
+    padded = {name: how.padding for name, how in ways.items() if how.padding}
+    cut = {name: pad.limit if pad.length is None else pad.length for name, pad in padded.items()}
+    return {source.name: dict.fromkeys((*cut, *_own_field(source))) | cut for source in spec.sources}
 
 
 def must_count_tokens(spec: Spec) -> bool:
     """Whether tokens have to be counted, because they do not follow from the number of samples."""
     fields = token_fields(spec)
     return any(
-        not set(fields[source.name]) <= {*_own_field(source)}
+        fields[source.name] != dict.fromkeys(_own_field(source))
         or (source.tokens is not None and (source.tokens.length is None or bool(spec.map or source.map)))
         for source in spec.sources
     )
@@ -76,18 +80,18 @@ def _own_field(source: Source) -> tuple[str, ...]:
     return (next((new for new, olds in source.rename.items() if TOKENS in olds), TOKENS),)
 
 
-def count_tokens(sample: Mapping[str, Any], fields: Sequence[str]) -> int | None:
+def count_tokens(sample: Mapping[str, Any], fields: TokenFields) -> int | None:
     """Return the number of elements of the first of these fields that is a list of integers; None if none is."""
-    for name in fields:
+    for name, most in fields.items():
         value: Any = sample.get(name)
         if isinstance(value, np.ndarray):
-            if value.ndim == 1 and value.dtype.kind in "iu":
-                return len(value)
+            is_tokens = value.ndim == 1 and value.dtype.kind in "iu"
         elif hasattr(value, "is_floating_point"):  # a tensor; samples can be read without torch
-            if value.ndim == 1 and not value.is_floating_point():
-                return len(value)
-        elif isinstance(value, (list, tuple)) and all(type(each) is int for each in value[:1]):
-            return len(value)
+            is_tokens = value.ndim == 1 and not value.is_floating_point()
+        else:
+            is_tokens = isinstance(value, (list, tuple)) and all(type(each) is int for each in value[:1])
+        if is_tokens:
+            return len(value) if most is None else min(len(value), most)
     return None
 
 
@@ -95,7 +99,7 @@ Counts = dict[str, tuple[int, "float | None", "int | None"]]
 """Source -> how much a batch has of it: as `Amount`, in plain tuples, which are sent faster."""
 
 
-def sum_tokens(samples: Sequence[Sample], fields: Sequence[str], is_packed: bool = False) -> int | None:
+def sum_tokens(samples: Sequence[Sample], fields: TokenFields, is_packed: bool = False) -> int | None:
     """Return the number of tokens of samples of one source; None if it is unknown.
 
     Args:
@@ -107,7 +111,7 @@ def sum_tokens(samples: Sequence[Sample], fields: Sequence[str], is_packed: bool
         return None
     if is_packed:
         try:
-            return sum(map(len, map(itemgetter(fields[0]), samples)))
+            return sum(map(len, map(itemgetter(*fields), samples)))
         except (KeyError, TypeError):  # no such field, or nothing in it that has a length
             return None
     total = 0
@@ -125,7 +129,7 @@ class CountedSamples(list[Sample]):
     amounts: Counts
 
 
-def count_samples(samples: Sequence[Sample], fields: Mapping[str, tuple[str, ...]]) -> Counts | None:
+def count_samples(samples: Sequence[Sample], fields: Mapping[str, TokenFields]) -> Counts | None:
     """Return how much a batch has of each source; None if a sample does not say from which source it is.
 
     Args:

@@ -16,7 +16,7 @@ import torch
 
 from wdspec.base.errors import FieldError
 from wdspec.read.batch import Collate, build_collate
-from wdspec.read.padding import fill_value
+from wdspec.read.padding import as_tensors, fill_value, shapes_of
 from wdspec.read.transform import Sample
 from wdspec.read.windows import CostedSamples
 from wdspec.spec.language.batch import Batch, Packing
@@ -66,10 +66,11 @@ def join_samples(samples: Sequence[Sample], pack: Packing) -> dict[str, Any]:
         The packed fields as tensors of shape (1, L, …), the added fields, all other fields as lists, and `__tokens__`.
 
     Raises:
-        FieldError: a sample lacks a packed field, their lengths differ, the row is longer than `length`, the padding
-            does not fit the type of a field, or the samples have a field that is to be added.
+        FieldError: a sample lacks a packed field, their lengths differ, the samples of a field differ in their type or
+            in the shape of their elements, the row is longer than `length`, the padding does not fit the type of a
+            field, or the samples have a field that is to be added.
     """
-    parts = {name: [_as_tensor(name, sample) for sample in samples] for name in pack.fields}
+    parts = {name: _as_tensors(name, samples) for name in pack.fields}
     sizes = [len(values) for values in next(iter(parts.values()))]
     for name, values in parts.items():
         for size, value, sample in zip(sizes, values, samples, strict=True):
@@ -130,6 +131,25 @@ def stack_lists(samples: Sequence[Sample]) -> dict[str, list[Any]]:
     """Return field → its values, None where a sample lacks it."""
     names = dict.fromkeys(name for sample in samples for name in sample)
     return {name: [sample.get(name) for sample in samples] for name in names}
+
+
+def _as_tensors(name: str, samples: Sequence[Sample]) -> list[torch.Tensor]:
+    """Return the values of a packed field, with one type and one shape of elements, as `padding.as_tensors` does."""
+    values = [_as_tensor(name, sample) for sample in samples]
+    kinds = [(value.dtype, value.shape[1:]) for value in values]
+    if kinds.count(kinds[0]) == len(kinds):
+        return values
+    other = next(sample for kind, sample in zip(kinds, samples, strict=True) if kind != kinds[0])
+    try:
+        values = as_tensors([sample[name] for sample in samples])
+    except FieldError as error:
+        raise _error(
+            f"`{name}` cannot be joined: {error.message}; make them alike in `map`", name, other
+        ) from None
+    if any(value.shape[1:] != values[0].shape[1:] for value in values):
+        found = shapes_of(values)
+        raise _error(f"`{name}` cannot be joined: the elements differ in shape: {found}", name, other)
+    return values
 
 
 def _as_tensor(name: str, sample: Sample) -> torch.Tensor:

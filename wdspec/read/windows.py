@@ -27,13 +27,13 @@ import numpy as np
 from wdspec.base.errors import FieldError, ShardError, UsageError, WdspecError
 from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.decode import one_line
-from wdspec.fields.measures import FINISHED, Measures, Reader
+from wdspec.fields.measures import FINISHED, Measures, Reader, as_number
 from wdspec.fields.samples import MAX_LAYOUTS
 from wdspec.planning import windows
 from wdspec.planning.keys import key64
 from wdspec.planning.passes import WindowPlace
 from wdspec.read.budget import Budget
-from wdspec.read.counts import CountedSamples, sum_tokens, token_fields
+from wdspec.read.counts import CountedSamples, TokenFields, sum_tokens, token_fields
 from wdspec.read.sections import Begun, SectionDraws
 from wdspec.read.slot import Part, Slot
 from wdspec.read.source import StreamState
@@ -149,10 +149,10 @@ class _Meter:
             None if is_finished else self.after_map,
             any(call.field is None and not call.sets for call in transform.maps),
         )
-        self._limits, self._balance = tuple(batch.limits), batch.balance
+        self._limits, self._balance, self._group_by = tuple(batch.limits), batch.balance, batch.group_by
         self._multiple = pack.pad_to_multiple_of if pack else 1
         self._most, self._rules = windows.max_cost_of(batch), windows.rules_of(batch)
-        self._cuts, self._overlong = batch.cuts_samples, batch.overlong
+        self._cuts, self._overlong, self._can_be_alone = batch.cuts_samples, batch.overlong, pack is None
         needs_more = batch.limits or batch.balance is not None or self._multiple > 1
         self._quick = 0 if needs_more else min(self._rules.capacity, _LIMIT)
         """An integer cost up to this needs no further check."""
@@ -172,6 +172,7 @@ class _Meter:
         later = Finish(None if process is _keep else process, budget, drops, self._is_finished)
         done = Finish(None, budget, is_counted=self._is_finished)
         is_plain, function, first = self._is_plain, self.function, 1 + len(self._limits)
+        group_by = self._group_by
         most, needs_finished = self._quick, self._is_finished or bool(self.after_map)
 
         def study(names: tuple[str, ...], sample: Sample | None) -> tuple[Reader, Finish]:
@@ -195,9 +196,9 @@ class _Meter:
             cost, sums, weight, value, of_parts = found, _NONE, 0, None, _NONE
             if not is_plain:
                 (cost, *sums), (weight, value, *of_parts) = found[:first], found[first:]
-                hash(value)
+                value = _check_group(value, group_by)
             if function is not None:
-                cost = function(sample)
+                cost = as_number(function(sample))
             if cost.__class__ is not int or not 0 < cost <= most:
                 cost = self._weigh(cost, sums, weight)
             if cost is None:
@@ -256,7 +257,8 @@ class _Meter:
             if self._most and cost > self._rules.capacity
             else "one of the `limits` is less"
         )
-        return f"the sample costs {cost:g}, and {limits}; raise it, or set `overlong: drop` or `alone`"
+        others = "`drop` or `alone`" if self._can_be_alone else "`drop`, `truncate` or `split`"
+        return f"the sample costs {cost:g}, and {limits}; raise it, or set `overlong` to {others}"
 
 
 @dataclass(frozen=True)
@@ -270,7 +272,7 @@ class WindowPlanner:
     """The folder of the spec, which is searched for user functions first."""
     notes_costs: bool = False
     """Whether to count what samples cost, by source, to find drifts of `mix: {shares_in: cost}`."""
-    token_fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    token_fields: Mapping[str, TokenFields] = field(default_factory=dict)
     """The fields in which tokens are counted, by source."""
 
     @classmethod
@@ -496,6 +498,15 @@ def _check(value: Any, text: str | None, least: float = 1e-12) -> None:
     written = f"{' '.join(repr(value).split()):.40}"
     what = written if isinstance(value, (int, float)) else f"a {type(value).__name__}, {written}"
     raise FieldError(f"`{text}` is {what}; {needed}")
+
+
+def _check_group(value: Any, text: str | None) -> Hashable:
+    """Return the value of `group_by`; null if it is not a number. Raise FieldError if it cannot be compared."""
+    if value is None or isinstance(value, (str, bytes, int)):
+        return value
+    if isinstance(value, (float, np.number)):
+        return value if value == value else None
+    raise FieldError(f"`{text}` is a {type(value).__name__}; a group has a text, a number or null in common")
 
 
 def hash_costs(batch: PlannedBatch, before: int) -> int:

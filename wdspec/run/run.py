@@ -16,7 +16,7 @@ from wdspec.planning.plan import Plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
 from wdspec.planning.topology import Seat
 from wdspec.read.batch import as_tuple, build_collate
-from wdspec.read.counts import Amount, Counts, count_samples, must_count_tokens, token_fields
+from wdspec.read.counts import Amount, Counts, TokenFields, count_samples, must_count_tokens, token_fields
 from wdspec.read.packing import build_window_collate
 from wdspec.read.reader import Reader, SlotTable
 from wdspec.read.sections import shares_of, tops_of
@@ -121,7 +121,7 @@ class Run:
         return [each for each in plan.segments if each.start <= block][-1].shares
 
     @cached_property
-    def token_fields(self) -> Mapping[str, tuple[str, ...]]:
+    def token_fields(self) -> Mapping[str, TokenFields]:
         """The fields in which tokens are counted, by source."""
         return token_fields(self.spec)
 

@@ -128,7 +128,7 @@ def pack_row(samples, pack) -> dict[str, Any]:
     row: dict[str, Any] = {
         name: [sample.get(name) for sample in samples] for name in names if name not in pack.fields
     }
-    packed = {name: [_as_row(sample, name) for sample in samples] for name in pack.fields}
+    packed = {name: _as_rows(samples, name) for name in pack.fields}
     sizes = [len(each) for each in packed[pack.fields[0]]]
     if any([len(each) for each in values] != sizes for values in packed.values()):
         raise RunError("packed fields of different lengths")
@@ -161,6 +161,21 @@ def pack_row(samples, pack) -> dict[str, Any]:
         row[pack.max_seqlen] = max(parts, default=0)
     row["__tokens__"] = sum(sizes)
     return row
+
+
+def _as_rows(samples, name):
+    """Return the values of a packed field: those of lists get a common type, and other values must have one."""
+    rows = [_as_row(sample, name) for sample in samples]
+    if len({(each.dtype, each.shape[1:]) for each in rows}) > 1:
+        is_list = [isinstance(sample[name], (list, tuple)) for sample in samples]
+        full = [each for each, listed in zip(rows, is_list, strict=True) if len(each) or not listed] or rows
+        if len({each.shape[1:] for each in full}) > 1 or (
+            not any(is_list) and len({each.dtype for each in full}) > 1
+        ):
+            raise RunError(f"the samples of a row differ in the type or shape of `{name}`")
+        shape, kind = full[0].shape[1:], np.result_type(*full)
+        rows = [each.astype(kind) if len(each) else np.zeros((0, *shape), kind) for each in rows]
+    return rows
 
 
 def _as_row(sample, name):
