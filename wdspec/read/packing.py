@@ -71,9 +71,9 @@ def join_samples(samples: Sequence[Sample], pack: Packing) -> dict[str, Any]:
             field, or the samples have a field that is to be added.
     """
     parts = {name: _as_tensors(name, samples) for name in pack.fields}
-    sizes = [len(values) for values in next(iter(parts.values()))]
-    for name, values in parts.items():
-        for size, value, sample in zip(sizes, values, samples, strict=True):
+    sizes = [len(value) for value in parts[pack.fields[0]]]
+    for name in pack.fields[1:]:
+        for size, value, sample in zip(sizes, parts[name], samples, strict=True):
             if len(value) != size:
                 raise _error(
                     f"`{name}` has {len(value)} elements, and `{pack.fields[0]}` {size}", name, sample
@@ -106,10 +106,11 @@ def join_samples(samples: Sequence[Sample], pack: Packing) -> dict[str, Any]:
             fill = fill_value(pack.pad.get(name, 0), values[0].dtype)
         except FieldError as error:
             raise _error(error.message, name, samples[0]) from None
-        whole = torch.full((1, length, *values[0].shape[1:]), fill, dtype=values[0].dtype)
-        for start, value in zip(starts.tolist(), values, strict=False):
-            whole[0, start : start + len(value)] = value
-        row[name] = whole
+        filled = values[0].new_full((max(multiple, length - total), *values[0].shape[1:]), fill)
+        pieces: list[torch.Tensor] = []
+        for size, span, value in zip(sizes, spans, values, strict=True):
+            pieces += (value, filled[: span - size]) if span > size else (value,)
+        row[name] = torch.cat([*pieces, filled[: length - total]])[None]
     if pack.position_ids:
         places = torch.arange(length) - torch.from_numpy(np.repeat(starts, [*spans, length - total]))
         row[pack.position_ids] = places[None]
@@ -136,6 +137,9 @@ def stack_lists(samples: Sequence[Sample]) -> dict[str, list[Any]]:
 def _as_tensors(name: str, samples: Sequence[Sample]) -> list[torch.Tensor]:
     """Return the values of a packed field, with one type and one shape of elements, as `padding.as_tensors` does."""
     values = [_as_tensor(name, sample) for sample in samples]
+    dtype, ndim = values[0].dtype, values[0].ndim
+    if ndim == 1 and all(value.dtype is dtype and value.ndim == 1 for value in values):  # most of all
+        return values
     kinds = [(value.dtype, value.shape[1:]) for value in values]
     if kinds.count(kinds[0]) == len(kinds):
         return values

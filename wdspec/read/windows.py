@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import time
-from array import array
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -511,7 +510,9 @@ def _check_group(value: Any, text: str | None) -> Hashable:
 
 def hash_costs(batch: PlannedBatch, before: int) -> int:
     """Return a hash of what the samples of a batch cost, and those of the batches before it."""
-    return _CHECKED | crc32(array("d", map(COST, batch)).tobytes(), before & (_CHECKED - 1))
+    return _CHECKED | crc32(
+        np.fromiter(map(COST, batch), np.float64, len(batch)).data, before & (_CHECKED - 1)
+    )
 
 
 def _release(batches: list[PlannedBatch]) -> Iterator[PlannedBatch]:

@@ -8,6 +8,7 @@ and the arithmetic of `planning/` that has proofs of its own.
 from __future__ import annotations
 
 import json
+from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from heapq import heappop, heappush
@@ -258,8 +259,6 @@ class Model:
             raise RunError("the topology has changed")
         if self._pass is not None or old._pass is not None:
             return
-        if self.slot_kind is not old.slot_kind:
-            raise NotImplementedError("a change between plain batches, windows and stages")
         self._older = {**old._older, **old._slots}
         self._skips = set(old._skips)
         if self.constant_shares == old.constant_shares:
@@ -293,7 +292,7 @@ def replay(phases, *, ranks=1, workers=0, live=(), skips=(), is_older=False):
     """Return the model of a run that was saved and loaded with other specs.
 
     Plain mixes follow docs/order.md. A window, a section of groups or a section of a stage that is open at a change is
-    finished by the plan it was begun with, then the new plan applies.
+    finished by the plan it was begun with, or starts again; then the new plan applies.
 
     Args:
         phases: (spec, first step) of each part of the run.
@@ -313,12 +312,45 @@ def replay(phases, *, ranks=1, workers=0, live=(), skips=(), is_older=False):
 def are_read_alike(old, new, name):
     """Whether the slots of two models read the raw samples of a source in the same order."""
     keys = ("order", "key", "where", "subset", "only_keys", "exclude", "keys_of", "tokens", "join", "lookup")
+    keys += ("max_passes", "extensions")
     before, now = old.readers[name], new.readers[name]
     return (
         old.spec.seed == new.spec.seed
         and before.shards == now.shards
         and all(getattr(before.source, key) == getattr(now.source, key) for key in keys)
     )
+
+
+def can_be_finished(old, new):
+    """Whether what was begun by the spec of one model can be finished in the run of another.
+
+    `rename`, `tags` and `decode` of fields that are measured are not compared.
+    """
+    kept = [source.name for source in old.sources]
+    return (
+        all(getattr(old.spec, key) == getattr(new.spec, key) for key in ("seed", "batch", "costs", "stage"))
+        and {*kept} <= {source.name for source in new.sources}
+        and all(are_read_alike(old, new, name) and _drops(old, name) == _drops(new, name) for name in kept)
+    )
+
+
+def _drops(model, name):
+    """Return which samples of a source are dropped late, except by `select`."""
+    missing = model.readers[name].source.missing
+    return missing, model.spec.fields if missing == "skip" else None
+
+
+class Section(NamedTuple):
+    """A window, a section of groups or the input of a stage, which is open: how it began."""
+
+    model: Model
+    """The model by which it began."""
+    streams: list
+    """The streams of the slot at its start."""
+    point: int
+    """The number of the section of the stage that was open then."""
+    window: int
+    """The number of the window."""
 
 
 class Lanes:
@@ -414,6 +446,14 @@ class Stream:
         self.lanes = Lanes(self.reader, self.order, self.slot, turn, width)
         self._buffer = []
 
+    def copy(self):
+        """Return a stream that is here, and goes on by itself."""
+        copied = copy(self)
+        copied.pieces, copied.out, copied._buffer = [*self.pieces], dict(self.out), [*self._buffer]
+        copied.lanes = copy(self.lanes)
+        copied.lanes._open = [*self.lanes._open]
+        return copied
+
     def _sizes_of(self, ordinal):
         """Return N and the width of a sample of this pass."""
         piece = next((piece for piece in self.pieces if ordinal < piece.until), None)
@@ -487,7 +527,7 @@ class Stream:
         if not self.out:
             return self._origin, self._turn_at(self._origin)
         last = next(reversed(self.out))
-        if self.size == 1 and not self.pieces:
+        if self.size == 1 and all(piece.until <= last + 1 for piece in self.pieces):
             return last + 1, self._turn_at(last + 1)
         block, points, at = (
             Delays(self._seed, self.source.name, self.size).block,
@@ -568,17 +608,43 @@ class Slot:
         self.number = model.topology.slot(rank, worker)
         self.streams = [Stream(model, source, self.number) for source in model.sources]
 
+    section = None
+    """What is open: a `Section`; None between two of them, and in a slot without."""
+
     def follow(self, old):
-        """Continue where the slot of an older spec is."""
-        before = {stream.source.name: stream for stream in old.streams}
+        """Continue where the slot of an older spec is; or where what is open there starts, if it cannot be finished."""
+        section, is_like = old.section, self.kinds == old.kinds
+        if section is None or (is_like and can_be_finished(section.model, self.model)):
+            self._read_on(old.streams, old.model)
+            if is_like:
+                self._finish(old)
+        else:
+            self._read_on(section.streams, section.model)
+            if is_like:
+                self._begin_again(section)
+
+    def _read_on(self, streams, model):
+        """Read where the streams of an older model are."""
+        before = {stream.source.name: stream for stream in streams}
         self.streams = [
             before[source.name].after_change(
-                self.model, source, are_read_alike(old.model, self.model, source.name)
+                self.model, source, are_read_alike(model, self.model, source.name)
             )
             if source.name in before
             else Stream(self.model, source, self.number)
             for source in self.model.sources
         ]
+
+    @property
+    def kinds(self):
+        """Which kinds of sections it has."""
+        return (self.model.spec.stage is not None, self.model.is_windowed)
+
+    def _finish(self, old):
+        """Continue with what is open in the slot of an older spec."""
+
+    def _begin_again(self, section):
+        """Begin a section of the slot of an older spec again."""
 
     def draw(self, step, m):
         """Return the sources of the m-th batch (or window), drawn by the shares of a step."""
@@ -604,11 +670,12 @@ class StagedInput:
         self._stage = build_function(Call(call=stage.call, args=stage.args), model.spec.folder)
         self._blocks = -(-stage.every // model.per_slot)
         self._key = key64(model.spec.seed, "stage", slot.number)
-        self._next, self._outputs = 0, []
+        self.next, self._outputs = 0, []
+        self.section = None
 
     def continue_from(self, old):
         """Continue with what an older stage has yielded."""
-        self._outputs, self._next = old._outputs, old._next
+        self._outputs, self.next, self.section = old._outputs, old.next, old.section
 
     def take(self, turn):
         """Return the next b samples; sections that begin now are drawn by the shares of a turn of the slot."""
@@ -624,10 +691,11 @@ class StagedInput:
 
     def _run_once(self, turn):
         """Call the stage with the samples of a section."""
-        slot, point = self._slot, self._next
-        self._next += self._blocks
+        slot, point = self._slot, self.next
+        self.next += self._blocks
+        self.section = Section(slot.model, [stream.copy() for stream in slot.streams], point, 0)
         step = turn * slot.model.topology.workers + slot.worker
-        inputs = [stream.next_with(finish) for m in range(point, self._next) for stream in slot.draw(step, m)]
+        inputs = [stream.next_with(finish) for m in range(point, self.next) for stream in slot.draw(step, m)]
 
         def feed():
             for number, sample in enumerate(inputs, point * slot.model.per_slot + 1):
@@ -650,10 +718,16 @@ class StagedSlot(Slot):
         super().__init__(model, rank, worker)
         self._input = StagedInput(self)
 
-    def follow(self, old):
-        """Continue where the slot of an older spec is, with what the stage has yielded there."""
-        super().follow(old)
+    @property
+    def section(self):
+        """The section of the stage."""
+        return self._input.section
+
+    def _finish(self, old):
         self._input.continue_from(old._input)
+
+    def _begin_again(self, section):
+        self._input.next = section.point
 
     def take(self, m, is_skipped=False):
         """Return the next samples that the stage yields."""
@@ -748,15 +822,27 @@ class WindowSlot(Slot):
     def __init__(self, model, rank, worker):
         super().__init__(model, rank, worker)
         self._choose = make_chooser(model)
-        self._window, self._batches = 0, []
+        self._window, self._batches, self._section = 0, [], None
         self._input = None if model.spec.stage is None else StagedInput(self)
 
-    def follow(self, old):
-        """Continue where the slot of an older spec is, with the batches of its open window."""
-        super().follow(old)
-        self._window, self._batches = old._window, old._batches
+    @property
+    def section(self):
+        """The open window, or else the section of the stage. An older release noticed the end only when it went on."""
+        ends_at_once = self.model.spec.batch.group_by is None and not self.model.is_older
+        if self._section is not None and (self._batches or not ends_at_once):
+            return self._section
+        found = None if self._input is None else self._input.section
+        return None if found is None else found._replace(window=self._window)
+
+    def _finish(self, old):
+        self._window, self._batches, self._section = old._window, old._batches, old._section
         if self._input is not None:
             self._input.continue_from(old._input)
+
+    def _begin_again(self, section):
+        self._window = section.window
+        if self._input is not None:
+            self._input.next = section.point
 
     def take(self, m, is_skipped=False):
         """Return the samples of the next batch, and what each of them costs."""
@@ -773,6 +859,13 @@ class WindowSlot(Slot):
 
     def _open(self, m):
         step = m * self.model.topology.workers + self.worker
+        begun = None if self._input is None else self._input.section
+        streams = [stream.copy() for stream in self.streams]
+        self._section = Section(self.model, streams, 0, self._window)
+        if begun is not None:
+            self._section = begun._replace(window=self._window)
+        elif self._input is not None:
+            self._section = self._section._replace(point=self._input.next)
         if self._input is not None:
             found = [self._choose_finished(sample) for sample in self._input.take(m)]
             samples = [each for each in found if each is not None]
