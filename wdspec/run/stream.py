@@ -107,6 +107,7 @@ class Stream:
     @property
     def slot_states(self) -> Mapping[int, bytes]:
         """Slot -> packed state before the next step."""
+        self._slot_states.update(self._newest_states)
         return self.steps.slot_states(self._slot_states)
 
     @property
@@ -127,6 +128,8 @@ class Stream:
     def _set_position(self, position: Position) -> None:
         self.step, self.items_given = position.step, position.items_given
         self._slot_states = dict(position.slot_states)
+        self._newest_states: Mapping[int, bytes] = {}
+        """Those after the last step, which are perhaps not in `_slot_states` yet."""
         self._past = position.past
         self._set_live(position.shares)
         skipped, spec = position.skipped, self.run.spec
@@ -253,9 +256,12 @@ class Stream:
                 self.items_given += 1
                 yield item
                 self._check_newest(iteration, process)
-            self._slot_states.update(states)
+            self._slot_states.update(self._newest_states)
             if counts is not None:
                 self._receipts.add(counts, self.items_given)
+            # No calls from here to `yield`: at a call, a signal (of a worker that was killed, or Ctrl-C) may raise an
+            # error. The next iteration then reads the step again, so the position must still be the one before it.
+            self._newest_states = states
             self.step += self._stride
             self.items_given = 0
             if items:
