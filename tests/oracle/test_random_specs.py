@@ -167,3 +167,75 @@ def test_a_trial_that_fails_is_shrunk():
         smallest, _ = fuzz.shrink(trial, failure)
     assert smallest.spec == {"dataset": [{"name": "a", "shards": "a-{000..004}.tar"}]}
     assert len(smallest.legs) == 1
+
+
+ONCE_WRONG = {
+    "the lanes of a source after two changes": {
+        "spec": {"dataset": [{"shuffle": 0, "interleave": 1, "name": "b", "shards": "b-{000..011}.tar"}]},
+        "legs": [
+            {},
+            {"origin": 0, "cut": 2, "change": "interleave 2"},
+            {"origin": 1, "cut": 3, "change": "seed 0"},
+        ],
+        "steps": 8,
+    },
+    "the number of a window that starts again": {
+        "spec": {
+            "dataset": [{"name": "c", "shards": "c-000.tar"}],
+            "batch": {"ragged": "list", "cost": "before_map(txt.length)", "max_size": 3, "window": 14},
+        },
+        "legs": [{}, {"origin": 0, "cut": 18, "change": "batch 5"}],
+        "steps": 22,
+    },
+    "a stage with batches of the same size": {
+        "spec": {
+            "dataset": [{"name": "c", "shards": "c-000.tar"}],
+            "stage": {"call": "oracle_functions:double"},
+            "batch": {"global_size": 6, "ragged": "list"},
+            "elastic": {"ranks": 2},
+        },
+        "legs": [
+            {},
+            {"origin": 0, "cut": 11, "change": "order 3"},
+            {"origin": 1, "cut": 14, "change": "plain 5"},
+        ],
+        "steps": 22,
+    },
+    "shares of costs that were set before a change": {
+        "spec": {
+            "dataset": [
+                {"weight": 2, "mean_cost": 12, "name": "a", "shards": "a-{000..004}.tar"},
+                {"weight": 5, "mean_cost": 20, "name": "tiny", "shards": "tiny-000.tar"},
+                {"weight": 5, "mean_cost": 12, "name": "e", "shards": "e-{000..001}.tar"},
+            ],
+            "mix": {"shares_in": "cost"},
+            "batch": {"ragged": "list", "cost": "txt.length / 3 + 1", "max_size": 3, "window": 20},
+        },
+        "legs": [{}, {"origin": 0, "cut": 9, "change": "shuffle 7"}],
+        "steps": 12,
+        "live": [[1, {"a": 2, "tiny": 1, "e": 2}, 0]],
+    },
+    "samples that a part of a copy leaves out are not measured": {
+        "spec": {
+            "dataset": [
+                {
+                    "repeat": 0.3,
+                    "expect": {"fields": {"txt": {"length": [1, 38]}}},
+                    "name": "b",
+                    "shards": "b-{000..011}.tar",
+                }
+            ],
+            "batch": {"cost": "oracle_functions:cost", "max_cost": 60},
+            "epoch": "pass",
+            "elastic": {"ranks": 2, "workers": 3},
+        },
+        "steps": 4,
+    },
+}
+
+
+@pytest.mark.parametrize("name", ONCE_WRONG)
+def test_trials_that_once_failed_give_what_the_model_gives(name):
+    trial = fuzz.Trial(**ONCE_WRONG[name])
+    assert fuzz.is_valid(trial)
+    assert fuzz.check(trial) is None

@@ -17,7 +17,7 @@ from typing import Any
 from wdspec.base.errors import warn_user
 from wdspec.planning.digest import reads_alike
 from wdspec.planning.order import Stretch
-from wdspec.planning.past import Past, name_of_section, past_from_text, why_not_finished
+from wdspec.planning.past import Past, kinds_of_sections, name_of_section, past_from_text, why_not_finished
 from wdspec.planning.plan import SourcePlan
 from wdspec.planning.shares import LiveShares, shares_from_text
 from wdspec.read.sections import tops_of, with_shares
@@ -128,9 +128,8 @@ class Resume:
         past = None if begun is None else self._past_of(slot, begun)
         order = self._before if past is None else json.loads(past.order)
         own = [self._by_now(slot, each, state, order) for each, state in zip(sources, own, strict=True)]
-        sections = self._run.state_names[len(sources) :]
-        if self._sections != [*sections]:
-            return [*own, *(StreamState() for _ in sections)]
+        if kinds_of_sections(self._before) != kinds_of_sections(self._now):
+            return [*own, *(StreamState() for _ in self._run.state_names[len(sources) :])]
         return [*own, *(StreamState(place.turn) for place in places)]
 
     def _by_now(self, slot: int, source: SourcePlan, state: StreamState, old: Description) -> StreamState:

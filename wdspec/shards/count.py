@@ -168,7 +168,9 @@ def _count_shards(
             if planner is not None and count.samples:
                 process = parts.transform.build(budget, spec.seed, 0, functions, parts.open)
                 lent = functions.generators if parts.transform.has_functions else None
-                costs = measure_costs(parts, shard, planner, process, budget, count.samples, lent, total)
+                costs = measure_costs(
+                    parts, shard, planner, process, budget, count.samples, lent, total, source.copies < 1
+                )
         else:
             count = ShardCount(known.samples, known.marks, frozenset(known.lost))
         if has_kept and known is not None:
@@ -206,18 +208,20 @@ def measure_costs(
     count: int,
     lent: AbstractContextManager[object] | None = None,
     start: int = 0,
+    is_part: bool = False,
 ) -> SampleCosts:
     """Return what each of the `count` samples of a shard costs. None has a cost if the shard cannot be opened.
 
     Args:
         lent: lends the random generators to user functions.
         start: the position of the first sample in a pass, which decides the random numbers of user functions.
+        is_part: whether only the samples of `parts.again` are read, so that no others cost anything.
 
     Raises:
         WdspecError: a sample cannot be read or measured, and the policy is to raise.
     """
     measure: Callable[[dict[str, Any], int], Any] = planner.choose(parts, budget, process)
-    is_kept = parts.build_choice(budget)
+    is_kept = parts.choices(budget)[is_part]
     costs, *sums = (array("d", [math.nan]) * count for _ in range(1 + len(planner.batch.limits)))
     groups = [None] * count if planner.batch.group_by is not None else []
     try:

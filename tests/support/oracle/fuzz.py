@@ -202,6 +202,12 @@ def is_pass(spec: Json) -> bool:
     return epoch == "pass" or (isinstance(epoch, dict) and "pass" in epoch)
 
 
+def is_windowed(spec: Json) -> bool:
+    """Whether the batches of a spec are planned from windows."""
+    batch = spec.get("batch")
+    return isinstance(batch, dict) and bool(batch.keys() & {"cost", "pack", "group_by"})
+
+
 # What is right
 
 
@@ -431,6 +437,11 @@ def change_spec(spec: Json, change: str) -> None:
         chosen["subset"] = "70%"
     elif kind == "draw":
         spec.setdefault("mix", {})["draw"] = "random"
+    elif kind == "tags":
+        if "stage" in spec and is_windowed(spec):
+            raise KeyError("the model does not make the samples of windows after a stage again")
+        for each in leaves:
+            each["tags"] = {**each.get("tags", {}), "origin": "new"}
     elif kind == "batch":
         _change_batch(spec, rng)
     elif kind == "plain":
@@ -456,16 +467,14 @@ def _change_batch(spec: Json, rng: random.Random) -> None:
 
 CHANGES = (
     *("weight", "weight", "shuffle", "interleave", "select", "source_added", "draw"),
-    *("source_removed", "order", "seed", "where", "batch", "plain", "stage", "epoch"),
+    *("source_removed", "order", "seed", "where", "batch", "plain", "stage", "epoch", "tags"),
 )
 
 
 def known_fault(spec: Json) -> str | None:
     """Return what is known to be wrong for a spec, so that a difference says nothing new."""
-    batch = spec.get("batch")
-    is_windowed = isinstance(batch, dict) and bool(batch.keys() & {"cost", "pack", "group_by"})
     leaves = [leaf for each in spec["dataset"] for leaf in each.get("dataset", [each])]
-    if is_pass(spec) and is_windowed:
+    if is_pass(spec) and is_windowed(spec):
         for leaf in leaves:
             if "repeat" in leaf and leaf.get("select") == HEADS:
                 return "a random `select` with `repeat` in a pass by cost is measured by the numbers of the first copy"
@@ -488,7 +497,6 @@ def add_legs(rng: random.Random, trial: Trial) -> Trial:
     spec = trial.spec
     elastic = spec.get("elastic")
     batch = spec.get("batch")
-    is_windowed = isinstance(batch, dict) and bool(batch.keys() & {"cost", "pack", "group_by"})
     can_thread = "oracle_functions" not in json.dumps(spec) and rng.random() < 0.5
     has_processes = rng.random() < 0.01
     base = Leg()
@@ -498,7 +506,7 @@ def add_legs(rng: random.Random, trial: Trial) -> Trial:
             canonical = (1, canonical[1])
         base = Leg(*canonical, threads=bool(canonical[1]))
     ranks, workers = (elastic["ranks"], elastic["workers"]) if elastic else (base.ranks, max(1, base.workers))
-    is_split = batch is None or is_windowed or (isinstance(batch, dict) and batch.get("accumulate"))
+    is_split = batch is None or is_windowed(spec) or (isinstance(batch, dict) and batch.get("accumulate"))
     places = ranks
     if not is_split:
         size = batch if isinstance(batch, int) else batch.get("size") or batch["global_size"] // ranks

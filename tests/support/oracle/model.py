@@ -141,6 +141,10 @@ class Model:
             return self._draws(found, "shares set", start, 0 if has_sections else None)
         return [draws for start, draws in self.segments if start <= batch][-1]
 
+    def has_live_shares(self, step):
+        """Whether shares that were set at run time are in effect at a step."""
+        return any(start <= step for start, _ in self._live)
+
     def _plan_epoch(self):
         spec, length = self.spec, None
         if spec.epoch is not None:
@@ -252,9 +256,9 @@ class Model:
 
     def follow(self, old, step):
         """Continue a run of another spec before a step."""
-        if step:
+        if step and old._pass is None:
             old.items(step - 1)
-        self._parts = old._parts[:step]
+        self._parts = [None] * step if old._pass is not None else old._parts[:step]
         if self.topology != old.topology:
             raise RunError("the topology has changed")
         if self._pass is not None or old._pass is not None:
@@ -263,6 +267,16 @@ class Model:
         self._skips = set(old._skips)
         if self.constant_shares == old.constant_shares:
             self._live = list(old._live)
+
+    def readers_after(self, old):
+        """Return the readers that finish what an older model began: they select as that one did."""
+        return {
+            name: SourceReader(
+                self.spec, reader.source.model_copy(update={"select": old.readers[name].source.select})
+            )
+            for name, reader in self.readers.items()
+            if name in old.readers
+        }
 
     def _assemble(self, step, parts, first=0):
         """Return the items of parts of global batch J, of which the first belongs to canonical rank `first`."""
@@ -327,8 +341,12 @@ def can_be_finished(old, new):
     `rename`, `tags` and `decode` of fields that are measured are not compared.
     """
     kept = [source.name for source in old.sources]
+    has_same_batches = old.per_slot == new.per_slot and (
+        not old.is_windowed or old.spec.batch == new.spec.batch
+    )
     return (
-        all(getattr(old.spec, key) == getattr(new.spec, key) for key in ("seed", "batch", "costs", "stage"))
+        has_same_batches
+        and all(getattr(old.spec, key) == getattr(new.spec, key) for key in ("seed", "costs", "stage"))
         and {*kept} <= {source.name for source in new.sources}
         and all(are_read_alike(old, new, name) and _drops(old, name) == _drops(new, name) for name in kept)
     )
@@ -338,6 +356,11 @@ def _drops(model, name):
     """Return which samples of a source are dropped late, except by `select`."""
     missing = model.readers[name].source.missing
     return missing, model.spec.fields if missing == "skip" else None
+
+
+def has_plain_shares(spec):
+    """Whether shares are numbers of samples in a mix without mixes."""
+    return spec.mix.shares_in == "samples" and len(spec.dataset) == len(spec.sources)
 
 
 class Section(NamedTuple):
@@ -351,6 +374,12 @@ class Section(NamedTuple):
     """The number of the section of the stage that was open then."""
     window: int
     """The number of the window."""
+    is_live: bool
+    """Whether it began by shares that were set at run time."""
+
+    def can_be_finished(self, model):
+        """Whether it can be finished in the run of another model."""
+        return can_be_finished(self.model, model) and (not self.is_live or has_plain_shares(model.spec))
 
 
 class Lanes:
@@ -595,6 +624,12 @@ def finish(reader, raw, number_key, number):
     return reader.finish(raw, number_key, number)
 
 
+def keep(reader, raw, number_key, number):
+    """Return the sample of a raw sample, the name of its source, and what it was made of; None if it is dropped."""
+    sample = reader.finish(raw, number_key, number)
+    return None if sample is None else (sample, reader.name, (raw, number_key, number))
+
+
 def finish_skipped(reader, raw, number_key, number):
     """Return the sample of a raw sample in a skipped step, which is not decoded unless it may be dropped."""
     return reader.finish(raw, number_key, number) if reader.source.drops_decoded else {}
@@ -614,7 +649,7 @@ class Slot:
     def follow(self, old):
         """Continue where the slot of an older spec is; or where what is open there starts, if it cannot be finished."""
         section, is_like = old.section, self.kinds == old.kinds
-        if section is None or (is_like and can_be_finished(section.model, self.model)):
+        if section is None or (is_like and section.can_be_finished(self.model)):
             self._read_on(old.streams, old.model)
             if is_like:
                 self._finish(old)
@@ -622,6 +657,11 @@ class Slot:
             self._read_on(section.streams, section.model)
             if is_like:
                 self._begin_again(section)
+
+    def begin_section(self, step, point, window):
+        """Return a section that begins here."""
+        streams = [stream.copy() for stream in self.streams]
+        return Section(self.model, streams, point, window, self.model.has_live_shares(step))
 
     def _read_on(self, streams, model):
         """Read where the streams of an older model are."""
@@ -670,12 +710,17 @@ class StagedInput:
         self._stage = build_function(Call(call=stage.call, args=stage.args), model.spec.folder)
         self._blocks = -(-stage.every // model.per_slot)
         self._key = key64(model.spec.seed, "stage", slot.number)
-        self.next, self._outputs = 0, []
+        self.next, self._outputs, self._raws = 0, [], []
         self.section = None
 
     def continue_from(self, old):
-        """Continue with what an older stage has yielded."""
-        self._outputs, self.next, self.section = old._outputs, old.next, old.section
+        """Continue with what an older stage has yielded, of samples that are made by the spec of now."""
+        self.next, self.section, self._raws = old.next, old.section, old._raws
+        left = len(old._outputs)  # all of the last section
+        if left:
+            readers = self._slot.model.readers_after(old._slot.model)
+            inputs = [finish(readers[name], *raw) for name, raw in self._raws]
+            self._outputs = self._call(inputs, self.section.point)[-left:]
 
     def take(self, turn):
         """Return the next b samples; sections that begin now are drawn by the shares of a turn of the slot."""
@@ -693,9 +738,15 @@ class StagedInput:
         """Call the stage with the samples of a section."""
         slot, point = self._slot, self.next
         self.next += self._blocks
-        self.section = Section(slot.model, [stream.copy() for stream in slot.streams], point, 0)
         step = turn * slot.model.topology.workers + slot.worker
-        inputs = [stream.next_with(finish) for m in range(point, self.next) for stream in slot.draw(step, m)]
+        self.section = slot.begin_section(step, point, 0)
+        found = [stream.next_with(keep) for m in range(point, self.next) for stream in slot.draw(step, m)]
+        self._raws = [each[1:] for each in found]
+        self._outputs += self._call([sample for sample, *_ in found], point)
+
+    def _call(self, inputs, point):
+        """Return what the stage yields for the samples of the section that starts at a point."""
+        slot, outputs = self._slot, []
 
         def feed():
             for number, sample in enumerate(inputs, point * slot.model.per_slot + 1):
@@ -706,9 +757,10 @@ class StagedInput:
         output_key = key64(self._key, "output", point)
         with lend_generators(random64(output_key, 0)):
             for sample in self._stage(feed()):
-                self._outputs.append(sample)
+                outputs.append(sample)
                 given += 1
                 seed_generators(random64(output_key, given))
+        return outputs
 
 
 class StagedSlot(Slot):
@@ -749,7 +801,13 @@ def make_chooser(model):
         if found is None:
             return None
         take = lambda: dict(sample) if is_decoded else reader.finish(raw, number_key, number)  # noqa: E731
-        candidate = Candidate(*found, take, reader, name=None if model.is_older else (raw.url, raw.key))
+        candidate = Candidate(
+            *found,
+            take,
+            reader,
+            name=None if model.is_older else (raw.url, raw.key),
+            again=lambda other: other.finish(raw, number_key, number),
+        )
         return candidate if has_room(candidate, batch) else None
 
     return choose
@@ -835,7 +893,9 @@ class WindowSlot(Slot):
         return None if found is None else found._replace(window=self._window)
 
     def _finish(self, old):
-        self._window, self._batches, self._section = old._window, old._batches, old._section
+        readers = self.model.readers_after(old.model)
+        self._window, self._section = old._window, old._section
+        self._batches = [[_read_by(readers, each) for each in batch] for batch in old._batches]
         if self._input is not None:
             self._input.continue_from(old._input)
 
@@ -859,13 +919,10 @@ class WindowSlot(Slot):
 
     def _open(self, m):
         step = m * self.model.topology.workers + self.worker
-        begun = None if self._input is None else self._input.section
-        streams = [stream.copy() for stream in self.streams]
-        self._section = Section(self.model, streams, 0, self._window)
-        if begun is not None:
-            self._section = begun._replace(window=self._window)
-        elif self._input is not None:
-            self._section = self._section._replace(point=self._input.next)
+        self._section = self.begin_section(step, 0, self._window)
+        if self._input is not None and self._input.section is not None:
+            is_live = self._section.is_live or self._input.section.is_live
+            self._section = self._input.section._replace(window=self._window, is_live=is_live)
         if self._input is not None:
             found = [self._choose_finished(sample) for sample in self._input.take(m)]
             samples = [each for each in found if each is not None]
@@ -886,6 +943,14 @@ class WindowSlot(Slot):
         except SampleError as error:
             reader.skip_or_raise(SampleError("map", str(error)))
             return None
+
+
+def _read_by(readers, candidate):
+    """Return a candidate whose sample is made by the spec of now; one that a stage has yielded stays as it is."""
+    if candidate.again is None:
+        return candidate
+    reader = readers[candidate.reader.name]
+    return replace(candidate, reader=reader, take=lambda: candidate.again(reader))
 
 
 class PlainPass:
