@@ -182,3 +182,19 @@ def test_only_samples_that_need_a_transform_are_dicts(folder):
     assert kind_of("texts") is kind_of("one column") is kind_of("bytes that are not read") is TableRows
     assert kind_of("a mix") is list  # its columns have another order
     assert kind_of("bytes") is kind_of("rename") is kind_of("tags") is list
+
+
+def test_tokens_of_padded_rows_are_counted(tmp_path):
+    lengths = [1 + row % 4 for row in range(24)]
+    table = pa.table({"ids": [[7] * length for length in lengths], "score": [0.5] * 24})
+    pq.write_table(table, tmp_path / "ids.parquet")
+    spec = {
+        "dataset": [{"name": "rows", "shards": str(tmp_path / "ids.parquet")}],
+        "batch": {"size": 4, "collate": {"ids": "pad"}},
+        "epoch": "pass",
+    }
+    with wdspec.loader(spec, num_workers=0) as loader:
+        batches = list(loader)
+        counted = loader.stats().sources["rows"]
+    assert len(batches) == 6
+    assert (counted.received, counted.tokens) == (24, sum(lengths))

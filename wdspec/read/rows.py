@@ -37,7 +37,7 @@ class TableRows(Sequence[Sample]):
         self.columns = columns
 
     def __len__(self) -> int:
-        return len(self.columns["__key__"])
+        return len(next(iter(self.columns.values()), ()))
 
     def __iter__(self) -> Iterator[Sample]:
         names = tuple(self.columns)

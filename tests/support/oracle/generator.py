@@ -796,7 +796,7 @@ HINTS: dict[str, Hint] = {
     "dataset.revision": Hint(0.02, lambda at: "v1"),
     "dataset.tags": Hint(_if(lambda at: at.in_defaults and at.world.has_tags), lambda at: {"kind": 1}),
     "dataset.samples": Hint(
-        lambda at: 1.0 if _needs_samples(at) else 0.02 * at.is_leaf,
+        lambda at: 1.0 if _needs_samples(at) else 0.02 * (at.is_leaf and at.world.family != "tokens"),
         lambda at: at.source and at.source.samples,
     ),
     "dataset.max_passes": Hint(

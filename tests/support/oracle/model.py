@@ -358,9 +358,18 @@ def _drops(model, name):
     return missing, model.spec.fields if missing == "skip" else None
 
 
+def are_drawn_alike(old, new):
+    """Whether nothing that the order depends on differs between two models whose sources are read alike."""
+    selects = ({name: reader.source.select for name, reader in model.readers.items()} for model in (old, new))
+    return (
+        (old.sizes, old.constant_shares, old.spec.mix) == (new.sizes, new.constant_shares, new.spec.mix)
+    ) and len({*map(str, selects)}) == 1
+
+
 def has_plain_shares(spec):
     """Whether shares are numbers of samples in a mix without mixes."""
-    return spec.mix.shares_in == "samples" and len(spec.dataset) == len(spec.sources)
+    has_mixes = {each.name for each in spec.dataset} != {source.name for source in spec.sources}
+    return spec.mix.shares_in == "samples" and not has_mixes
 
 
 class Section(NamedTuple):
@@ -379,7 +388,9 @@ class Section(NamedTuple):
 
     def can_be_finished(self, model):
         """Whether it can be finished in the run of another model."""
-        return can_be_finished(self.model, model) and (not self.is_live or has_plain_shares(model.spec))
+        if not can_be_finished(self.model, model):
+            return False
+        return not self.is_live or has_plain_shares(model.spec) or are_drawn_alike(self.model, model)
 
 
 class Lanes:
@@ -718,7 +729,7 @@ class StagedInput:
         self.next, self.section, self._raws = old.next, old.section, old._raws
         left = len(old._outputs)  # all of the last section
         if left:
-            readers = self._slot.model.readers_after(old._slot.model)
+            readers = self._slot.model.readers_after(self.section.model)
             inputs = [finish(readers[name], *raw) for name, raw in self._raws]
             self._outputs = self._call(inputs, self.section.point)[-left:]
 
@@ -893,9 +904,10 @@ class WindowSlot(Slot):
         return None if found is None else found._replace(window=self._window)
 
     def _finish(self, old):
-        readers = self.model.readers_after(old.model)
-        self._window, self._section = old._window, old._section
-        self._batches = [[_read_by(readers, each) for each in batch] for batch in old._batches]
+        self._window, self._section, self._batches = old._window, old._section, old._batches
+        if self._batches:
+            readers = self.model.readers_after(self._section.model)
+            self._batches = [[_read_by(readers, each) for each in batch] for batch in self._batches]
         if self._input is not None:
             self._input.continue_from(old._input)
 
