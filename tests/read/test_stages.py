@@ -37,6 +37,10 @@ def doubled(samples):
         if sample["cls"] % 2:
             yield {**sample, "cls": -sample["cls"]}
 
+def divided(samples):
+    for sample in samples:
+        yield {**sample, "cls": 1 / 0}
+
 def halved(samples):
     for sample in samples:
         if sample["cls"] % 2:
@@ -230,6 +234,7 @@ def test_arguments_and_classes(tmp_path):
         ("nothing", UsageError, "yielded nothing for 240 samples"),
         ("wrong", SpecError, "yielded a int, not a sample"),
         ("missing", SpecError, "has no `missing`"),
+        ("divided", ZeroDivisionError, r"division by zero \[stage \w+:divided\]"),
     ],
 )
 def test_errors_of_a_stage_are_reported(tmp_path, name, error, said):

@@ -1,9 +1,11 @@
 """The Loader against an uninterrupted reading in one process: nothing is lost, repeated or reordered."""
 
 import itertools
+import json
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from shardmaking import keys, reference, write_source
@@ -380,3 +382,18 @@ class TestBareDataLoader:
         assert seen == reference(load(spec), 1, 1, 0, 14)
         assert pipeline.epoch == 2
         pipeline.set_epoch(2)
+
+
+@pytest.mark.parametrize("name", ["num_workers", "rank", "world_size"])
+@pytest.mark.parametrize("value", [True, 1.0, "1"])
+def test_arguments_that_are_no_integers_are_refused(spec, name, value):
+    given = {"num_workers": 0, "rank": 0, "world_size": 1, name: value}
+    with pytest.raises(wdspec.UsageError, match=f"`{name}` is {value!r}, a {type(value).__name__}; pass an"):
+        wdspec.loader(spec, **given)
+
+
+def test_integers_of_numpy_are_integers(spec):
+    number = np.int64(1)
+    with wdspec.loader(spec, num_workers=number - 1, rank=number - 1, world_size=number) as loader:
+        loader.skip_steps(number, number + 1)
+        assert json.dumps(loader.state_dict())

@@ -418,6 +418,8 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("batch: {pack: {fields: npy, length: 9, cu_seqlens: npy}}\n" + A, [("E356", 1, 52)]),
     ("batch: {pack: {fields: npy, length: 9, cu_seqlens: n, max_seqlen: n}}\n" + A, [("E356", 1, 67)]),
     ("batch: {pack: {fields: npy, length: 9, segment_ids: __cost__}}\n" + A, [("E356", 1, 53)]),
+    ("batch: {pack: {fields: [npy, npy], length: 9}}\n" + A, [("E356", 1, 24)]),
+    ("batch: {pack: {fields: npy, length: 9, pad_to_multiple_of: 16}}\n" + A, [("E207", 1, 9)]),
     ("batch: {pack: {fields: npy, length: 9, pad: {txt: 1}}}\n" + A, [("E206", 1, 46)]),
     (
         A + "    extensions: jpg cls\n    decode: {jpg: rgb8+resize=32x32+device=cuda}\n",

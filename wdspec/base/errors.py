@@ -6,6 +6,7 @@ rooms that know more: the tar reader knows the offset and the member, the source
 
 from __future__ import annotations
 
+import operator
 import sys
 import warnings
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from typing import Any
 from wdspec.base.redaction import escape_controls, redact
 
 PLACE_ORDER = (
+    "stage",
     "source",
     "list",
     "line",
@@ -170,6 +172,20 @@ for _public in (
     *(ShardError, MissingShardError, StoreError, FieldError),
 ):
     _public.__module__ = "wdspec"  # tracebacks show the name that users catch, and pickle finds it there
+
+
+def read_integer(name: str, value: Any) -> int:
+    """Return an argument that must be an integer, such as one of numpy.
+
+    Raises:
+        UsageError: it is something else, such as a bool or a float.
+    """
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise UsageError(f"`{name}` is {value!r}, a {type(value).__name__}; pass an integer")
 
 
 def tell_place(error: Exception, **place: Any) -> None:

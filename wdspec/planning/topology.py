@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import gcd, isqrt
 from typing import Any
 
-from wdspec.base.errors import UsageError
+from wdspec.base.errors import UsageError, read_integer
 from wdspec.spec.spec import Spec
 
 _RANK_VARIABLES = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
@@ -148,7 +148,7 @@ def find_seat(
         if rank is None or world_size is None:
             given, lacking = ("rank", "world_size") if world_size is None else ("world_size", "rank")
             raise UsageError(f"`{given}` was given without `{lacking}`; give both, or neither")
-        return Seat(rank, world_size)
+        return Seat(read_integer("rank", rank), read_integer("world_size", world_size))
     if distributed := initialised_distributed():
         ours = Seat(distributed.get_rank(), distributed.get_world_size())
         # Lightning starts its processes with WORLD_SIZE only, which is not a contradiction.

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from wdspec.base.errors import SpecError, UsageError
+from wdspec.base.errors import SpecError, UsageError, WdspecError, tell_place
 from wdspec.planning.keys import key64, random64
 from wdspec.planning.plan import Plan
 from wdspec.read.randomness import GlobalGenerators
@@ -171,9 +171,15 @@ class Stage(Part[Sample]):
                 f"`stage: {self._name}` returned a {type(outputs).__name__}, not an iterator; write a generator: "
                 "`def stage(samples): for sample in samples: yield sample`"
             )
-        for sample in outputs:
-            if not isinstance(sample, dict):
-                raise SpecError(
-                    f"`stage: {self._name}` yielded a {type(sample).__name__}, not a sample, which is a dict"
-                )
-            yield sample
+        try:
+            for sample in outputs:
+                if not isinstance(sample, dict):
+                    raise SpecError(
+                        f"`stage: {self._name}` yielded a {type(sample).__name__}, not a sample, which is a dict"
+                    )
+                yield sample
+        except WdspecError:  # it is of the input, or says what the stage did
+            raise
+        except Exception as error:
+            tell_place(error, stage=self._name)
+            raise

@@ -29,7 +29,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from wdspec.base.errors import UsageError
+from wdspec.base.errors import UsageError, read_integer
 from wdspec.base.process import PerProcess
 from wdspec.planning.past import Changes
 from wdspec.planning.plan import Plan
@@ -457,7 +457,7 @@ class Resumable(ABC):
                 only `first`. All ranks must skip the same steps after the same batch.
 
         Raises:
-            UsageError: the steps are not a range, or were read already; the spec has `epoch: pass`; another rank of
+            UsageError: the steps are no range of integers, or were read already; the spec has `epoch: pass`; another rank of
                 torch.distributed skips other steps.
 
         Example:
@@ -470,10 +470,12 @@ class Resumable(ABC):
             ...     [batch["__key__"] for batch in loader] == keys[:3] + keys[6:]
             True
         """
-        run, stream, last = self.run, self.stream, first if last is None else last
+        run, stream = self.run, self.stream
+        first = read_integer("first", first)
+        last = first if last is None else read_integer("last", last)
         if run.plan.finite is not None:
             raise UsageError("steps cannot be skipped with `epoch: pass`, which gives every sample once")
-        if type(first) is not int or type(last) is not int or not 0 <= first <= last:
+        if not 0 <= first <= last:
             raise UsageError(
                 f"the steps to skip are a range of numbers, from 0 on, not {first!r} to {last!r}"
             )

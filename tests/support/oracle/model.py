@@ -244,6 +244,9 @@ class Model:
             raise RunError("shares cannot be set")
         if not shares.keys() <= {each.name for each in self.spec.dataset}:
             raise RunError("shares are set by the names of the top-level list")
+        found = effective_shares(self.spec.dataset, self.spec.mix, self.count_shards, shares)
+        if any(found[source.name] for source in self.spec.sources if source not in self.sources):
+            raise RunError("a source that the spec never gives a share cannot get one")
 
     def slot(self, rank, worker):
         """Return slot (c, k)."""

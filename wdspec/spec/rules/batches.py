@@ -590,6 +590,11 @@ def batches_of_two_kinds(composition: Composition) -> Findings:
         yield Finding(
             node.key_or_self("pack"), message, "remove `limits` and `pad_to_multiple_of`, or use `best_fit`"
         )
+    if pack is not None and pack.length is not None and pack.pad_to_multiple_of > pack.length:
+        message = (
+            f"a row of {pack.length} has no room for a sample that is padded to {pack.pad_to_multiple_of}"
+        )
+        yield Finding(node.key_or_self("pack"), message, "raise `length`, or lower `pad_to_multiple_of`")
     if (
         pack is not None
         and pack.length is not None
@@ -628,13 +633,16 @@ def padding_of_other_fields(composition: Composition) -> Findings:
     "  - shards: a.tar\n",
 )
 def added_fields(composition: Composition) -> Findings:
-    """Fields that `pack` adds under the name of another one."""
+    """Fields that `pack` adds under the name of another one, and a field that is packed twice."""
     batch = _read_batch(composition)
     pack = None if batch is None else batch.pack
     if pack is None:
         return
     node = locate(composition.top.entries["batch"].value, ("pack",))
     used = dict.fromkeys(pack.fields, "a packed field")
+    twice = next((name for name in used if pack.fields.count(name) > 1), None)
+    if twice is not None:
+        yield Finding(node.value_or_self("fields"), f"`{twice[:60]}` is packed twice", "name each field once")
     for key in ("position_ids", "cu_seqlens", "max_seqlen", "segment_ids"):
         name = getattr(pack, key)
         if name is None:
