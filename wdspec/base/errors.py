@@ -6,7 +6,6 @@ rooms that know more: the tar reader knows the offset and the member, the source
 
 from __future__ import annotations
 
-import operator
 import sys
 import warnings
 from collections.abc import Iterable
@@ -172,20 +171,6 @@ for _public in (
     *(ShardError, MissingShardError, StoreError, FieldError),
 ):
     _public.__module__ = "wdspec"  # tracebacks show the name that users catch, and pickle finds it there
-
-
-def read_integer(name: str, value: Any) -> int:
-    """Return an argument that must be an integer, such as one of numpy.
-
-    Raises:
-        UsageError: it is something else, such as a bool or a float.
-    """
-    try:
-        if not isinstance(value, bool):
-            return operator.index(value)
-    except TypeError:
-        pass
-    raise UsageError(f"`{name}` is {value!r}, a {type(value).__name__}; pass an integer")
 
 
 def tell_place(error: Exception, **place: Any) -> None:

@@ -7,6 +7,7 @@ order of samples does not depend on these numbers.
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 from bisect import bisect_right
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from math import gcd, isqrt
 from typing import Any
 
-from wdspec.base.errors import UsageError, read_integer
+from wdspec.base.errors import UsageError
 from wdspec.spec.spec import Spec
 
 _RANK_VARIABLES = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
@@ -191,6 +192,13 @@ def find_seat_in_mesh(mesh: Any, dim: str | Sequence[str]) -> Seat:
         at, size = coordinate[names.index(name)], mesh.size(names.index(name))
         rank, world_size = rank * size + at, world_size * size
     return Seat(rank, world_size)
+
+
+def read_integer(name: str, value: Any) -> int:
+    """Return an argument that must be an integer, perhaps one of numpy. Raises UsageError if it is something else."""
+    if hasattr(value, "__index__") and not isinstance(value, bool):
+        return operator.index(value)
+    raise UsageError(f"`{name}` is {value!r}, a {type(value).__name__}; pass an integer")
 
 
 def initialised_distributed() -> Any | None:

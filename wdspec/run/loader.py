@@ -10,8 +10,9 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from wdspec.base.errors import UsageError, did_you_mean, read_integer
+from wdspec.base.errors import UsageError, did_you_mean
 from wdspec.base.process import MOST_WORKERS
+from wdspec.planning.topology import read_integer
 from wdspec.run.processes import Processes
 from wdspec.run.run import Run
 from wdspec.run.stats import DriftWatch, RunStats, StatsLog

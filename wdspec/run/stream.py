@@ -29,12 +29,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from wdspec.base.errors import UsageError, read_integer
+from wdspec.base.errors import UsageError
 from wdspec.base.process import PerProcess
 from wdspec.planning.past import Changes
 from wdspec.planning.plan import Plan
 from wdspec.planning.shares import LiveShares, checked_shares, current_shares
-from wdspec.planning.topology import initialised_distributed
+from wdspec.planning.topology import initialised_distributed, read_integer
 from wdspec.read.counts import Amount
 from wdspec.run.position import Position
 from wdspec.run.ranks import check_shares_agree, check_skips_agree
@@ -76,6 +76,9 @@ class Stream:
         position: where to start.
         stride: distance from one step to the next; more than 1 where several processes take turns.
     """
+
+    _newest_states: Mapping[int, bytes]
+    """The states after the last step, which are perhaps not in `_slot_states` yet."""
 
     def __init__(self, run: Run, steps: Steps, position: Position = Position(), stride: int = 1) -> None:  # noqa: B008
         self.run, self.steps = run, steps
@@ -127,9 +130,7 @@ class Stream:
 
     def _set_position(self, position: Position) -> None:
         self.step, self.items_given = position.step, position.items_given
-        self._slot_states = dict(position.slot_states)
-        self._newest_states: Mapping[int, bytes] = {}
-        """Those after the last step, which are perhaps not in `_slot_states` yet."""
+        self._slot_states, self._newest_states = dict(position.slot_states), {}
         self._past = position.past
         self._set_live(position.shares)
         skipped, spec = position.skipped, self.run.spec
@@ -259,11 +260,8 @@ class Stream:
             self._slot_states.update(self._newest_states)
             if counts is not None:
                 self._receipts.add(counts, self.items_given)
-            # No calls from here to `yield`: at a call, a signal (of a worker that was killed, or Ctrl-C) may raise an
-            # error. The next iteration then reads the step again, so the position must still be the one before it.
-            self._newest_states = states
-            self.step += self._stride
-            self.items_given = 0
+            # No calls up to `yield`: at one, a signal may raise an error, and the next iteration reads the step again.
+            self._newest_states, self.step, self.items_given = states, self.step + self._stride, 0
             if items:
                 tally.batches += 1
                 yield items[-1]
@@ -457,8 +455,8 @@ class Resumable(ABC):
                 only `first`. All ranks must skip the same steps after the same batch.
 
         Raises:
-            UsageError: the steps are no range of integers, or were read already; the spec has `epoch: pass`; another rank of
-                torch.distributed skips other steps.
+            UsageError: these are no range of integers, or steps that were read already; the spec has `epoch: pass`;
+                another rank of torch.distributed skips other steps.
 
         Example:
             >>> import wdspec

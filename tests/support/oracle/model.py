@@ -341,7 +341,7 @@ def are_read_alike(old, new, name):
 def can_be_finished(old, new):
     """Whether what was begun by the spec of one model can be finished in the run of another.
 
-    `rename`, `tags` and `decode` of fields that are measured are not compared.
+    `rename`, `tags` and `decode` of single fields that are measured are not compared.
     """
     kept = [source.name for source in old.sources]
     has_same_batches = old.per_slot == new.per_slot and (
@@ -352,7 +352,19 @@ def can_be_finished(old, new):
         and all(getattr(old.spec, key) == getattr(new.spec, key) for key in ("seed", "costs", "stage"))
         and {*kept} <= {source.name for source in new.sources}
         and all(are_read_alike(old, new, name) and _drops(old, name) == _drops(new, name) for name in kept)
+        and all(_makes(old, name) == _makes(new, name) for name in kept)
     )
+
+
+def _makes(model, name):
+    """Return what makes the fields that are measured after a function of the whole sample; None if none are."""
+    reader = model.readers[name]
+    source = reader.source
+    if not model.is_windowed or not reader.measures_after_map:
+        return None
+    if all(call.field is not None for call in (*source.map, *model.spec.map)):
+        return None
+    return source.rename, source.tags, source.decode
 
 
 def _drops(model, name):
