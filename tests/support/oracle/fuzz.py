@@ -16,6 +16,7 @@ import math
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -36,6 +37,8 @@ from oracle.record import data_folder, quiet
 from oracle.samples import RunError
 
 STEPS = 30
+TRIAL_SECONDS = 180
+"""The time that a trial may take in the command."""
 HEADS = "oracle_functions:is_heads"
 """A `select` that throws a coin."""
 Json = dict[str, Any]
@@ -232,6 +235,25 @@ class Right:
 
 class NotModelledError(Exception):
     """The reference model does not know something in the spec."""
+
+
+def check_in_time(trial: Trial, seconds: float) -> Failure | None:
+    """Return what `check` does; a failure if that takes longer, such as a loader that reads forever."""
+
+    def stop(number: int, frame: object) -> None:
+        raise TimeoutError(f"the trial is not done after {seconds:g} s")
+
+    if not hasattr(signal, "setitimer"):
+        return check(trial)
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        return check(trial)
+    except TimeoutError as error:
+        return Failure("hang", 0, str(error))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def check(trial: Trial) -> Failure | None:
@@ -653,13 +675,21 @@ def describe(trial: Trial) -> str:
 # The command
 
 
-def run(seeds: Sequence[object], *, having: str = "", stop: bool = False, shrinks: bool = True) -> Json:
+def run(
+    seeds: Sequence[object],
+    *,
+    having: str = "",
+    stop: bool = False,
+    shrinks: bool = True,
+    seconds: float | None = None,
+) -> Json:
     """Check the trials of seeds in the data folder, print failures, and return them with counts by kind.
 
     Args:
         having: a regular expression that the JSON of a trial contains; others are passed over.
         stop: whether to stop at the first failure.
         shrinks: whether to shrink trials that fail.
+        seconds: the time that a trial may take; None for any.
     """
     counts: dict[str, int] = collections.Counter()
     failures = []
@@ -681,7 +711,7 @@ def run(seeds: Sequence[object], *, having: str = "", stop: bool = False, shrink
             counts[f"known fault: {fault}"] += 1
             continue
         try:
-            failure = check(trial)
+            failure = check(trial) if seconds is None else check_in_time(trial, seconds)
         except NotModelledError as error:
             counts[f"not modelled: {error}"] += 1
             continue
@@ -692,7 +722,7 @@ def run(seeds: Sequence[object], *, having: str = "", stop: bool = False, shrink
             continue
         counts["failed"] += 1
         original = failure
-        if shrinks and failure.kind != "model crash":
+        if shrinks and failure.kind not in ("model crash", "hang"):
             trial, failure = shrink(trial, failure)
         failures.append({"seed": seed, "kind": failure.kind, "message": failure.message})
         print(f"seed {seed!r}: {original.kind} in leg {original.leg}: {original.message}")
@@ -722,7 +752,13 @@ def main(arguments: Sequence[str]) -> int:
     start = time.monotonic()
     with data_folder():
         seeds = range(chosen.seed, chosen.seed + chosen.count)
-        found = run(seeds, having=chosen.having, stop=chosen.stop, shrinks=not chosen.no_shrink)
+        found = run(
+            seeds,
+            having=chosen.having,
+            stop=chosen.stop,
+            shrinks=not chosen.no_shrink,
+            seconds=TRIAL_SECONDS,
+        )
     counts = found["counts"]
     valid = counts.get("drawn", 0) - counts.get("not valid", 0)
     print(f"{counts}; {valid / max(1, counts.get('drawn', 0)):.1%} valid; {time.monotonic() - start:.0f} s")
