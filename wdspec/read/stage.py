@@ -178,6 +178,8 @@ class Stage(Part[Sample]):
                         f"`stage: {self._name}` yielded a {type(sample).__name__}, not a sample, which is a dict"
                     )
                 yield sample
+        except GeneratorExit:
+            raise
         except WdspecError:  # it is of the input, or says what the stage did
             raise
         except Exception as error:
