@@ -16,7 +16,7 @@ CEILINGS = {
     "wdspec validate": (36, 410, 200, 1750),
     "load": (20, 120, 110, 960),
     "list shards and plan": (15, 55, 65, 510),
-    "make a loader": (26, 115, 105, 829),
+    "make a loader": (26, 114, 105, 825),
     "first batch": (38, 412, 200, 1752),
     "a later batch": (14, 35, 38, 482),
     "state": (9, 17, 20, 125),

@@ -157,11 +157,8 @@ def test_delivered_steps_cannot_be_skipped(spec):
             wdspec.UsageError, match=r"step 2 was read already, the next one is 3; load a state"
         ):
             loader.skip_steps(2, 4)
-        for first, last in ((-1, 3), (5, 4)):
+        for first, last in ((-1, 3), (5, 4), (True, 9), (4, 4.0), ("4..5", None)):
             with pytest.raises(wdspec.UsageError, match=r"a range of numbers, from 0 on"):
-                loader.skip_steps(first, last)
-        for first, last in ((True, 9), (4, 4.0), ("4..5", None)):
-            with pytest.raises(wdspec.UsageError, match=r"pass an integer"):
                 loader.skip_steps(first, last)
 
 

@@ -162,7 +162,7 @@ def test_bad_answers_are_an_error_that_names_the_url(name, serve, read):
     begin = time.monotonic()
     with pytest.raises(ShardError) as caught:
         read(server.url)
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 5
     assert server.url in str(caught.value)
     assert len(str(caught.value)) < 1000
 
@@ -227,7 +227,7 @@ def test_reads_of_a_spec_from_a_hanging_server_end_in_time(cached, serve, tmp_pa
             reader.batch(0)
     finally:
         reader.close()
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 5
 
 
 @pytest.mark.parametrize("sent", [0, 1000, 700_000])

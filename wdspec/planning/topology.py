@@ -7,7 +7,6 @@ order of samples does not depend on these numbers.
 
 from __future__ import annotations
 
-import operator
 import os
 import sys
 from bisect import bisect_right
@@ -32,9 +31,9 @@ class Topology:
     """K: workers per rank; 1 if the rank's process reads."""
 
     def __post_init__(self) -> None:
-        if self.ranks < 1 or self.workers < 1:
+        if {type(self.ranks), type(self.workers)} != {int} or self.ranks < 1 or self.workers < 1:
             raise UsageError(
-                f"a topology needs at least one rank and one worker, not {self.ranks} × {self.workers}"
+                f"ranks and workers must be integers of at least one, not {self.ranks!r} and {self.workers!r}"
             )
 
     @classmethod
@@ -47,7 +46,7 @@ class Topology:
         """
         if spec.elastic is not None:
             return cls(spec.elastic.ranks, spec.elastic.workers)
-        return cls(ranks, max(1, workers))
+        return cls(ranks, workers or 1)
 
     @property
     def slots(self) -> int:
@@ -90,9 +89,9 @@ class Seat:
     """Whether the rank was not found anywhere, so wdspec assumes that this process is the only one."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.world_size:
+        if type(self.rank) is not int or not 0 <= self.rank < self.world_size:
             raise UsageError(
-                f"rank {self.rank} is not in 0..{self.world_size - 1} (world size {self.world_size})"
+                f"rank {self.rank!r} is not in 0..{self.world_size - 1} (world size {self.world_size})"
             )
 
     def places(self, topology: Topology, per_slot: int = 1) -> range:
@@ -149,7 +148,7 @@ def find_seat(
         if rank is None or world_size is None:
             given, lacking = ("rank", "world_size") if world_size is None else ("world_size", "rank")
             raise UsageError(f"`{given}` was given without `{lacking}`; give both, or neither")
-        return Seat(read_integer("rank", rank), read_integer("world_size", world_size))
+        return Seat(rank, world_size)
     if distributed := initialised_distributed():
         ours = Seat(distributed.get_rank(), distributed.get_world_size())
         # Lightning starts its processes with WORLD_SIZE only, which is not a contradiction.
@@ -192,13 +191,6 @@ def find_seat_in_mesh(mesh: Any, dim: str | Sequence[str]) -> Seat:
         at, size = coordinate[names.index(name)], mesh.size(names.index(name))
         rank, world_size = rank * size + at, world_size * size
     return Seat(rank, world_size)
-
-
-def read_integer(name: str, value: Any) -> int:
-    """Return an argument that must be an integer, perhaps one of numpy. Raises UsageError if it is something else."""
-    if hasattr(value, "__index__") and not isinstance(value, bool):
-        return operator.index(value)
-    raise UsageError(f"`{name}` is {value!r}, a {type(value).__name__}; pass an integer")
 
 
 def initialised_distributed() -> Any | None:

@@ -12,7 +12,6 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from wdspec.base.errors import UsageError, did_you_mean
 from wdspec.base.process import MOST_WORKERS
-from wdspec.planning.topology import read_integer
 from wdspec.run.processes import Processes
 from wdspec.run.run import Run
 from wdspec.run.stats import DriftWatch, RunStats, StatsLog
@@ -117,7 +116,7 @@ def choose_arguments(
     options: LoaderOptions, num_workers: int | None, torch_arguments: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
     """Return the number of workers and the arguments of a `Loader`; the caller's win over the spec's `loader:`."""
-    workers = options.workers if num_workers is None else read_integer("num_workers", num_workers)
+    workers = options.workers if num_workers is None else num_workers
     arguments: dict[str, Any] = {"pin_memory": options.pin_memory, "threads": options.kind == "threads"}
     if workers:
         set_in_spec = {"timeout": options.timeout, "prefetch_factor": options.prefetch}

@@ -34,7 +34,7 @@ from wdspec.base.process import PerProcess
 from wdspec.planning.past import Changes
 from wdspec.planning.plan import Plan
 from wdspec.planning.shares import LiveShares, checked_shares, current_shares
-from wdspec.planning.topology import initialised_distributed, read_integer
+from wdspec.planning.topology import initialised_distributed
 from wdspec.read.counts import Amount
 from wdspec.run.position import Position
 from wdspec.run.ranks import check_shares_agree, check_skips_agree
@@ -76,9 +76,6 @@ class Stream:
         position: where to start.
         stride: distance from one step to the next; more than 1 where several processes take turns.
     """
-
-    _newest_states: Mapping[int, bytes]
-    """The states after the last step, which are perhaps not in `_slot_states` yet."""
 
     def __init__(self, run: Run, steps: Steps, position: Position = Position(), stride: int = 1) -> None:  # noqa: B008
         self.run, self.steps = run, steps
@@ -130,7 +127,8 @@ class Stream:
 
     def _set_position(self, position: Position) -> None:
         self.step, self.items_given = position.step, position.items_given
-        self._slot_states, self._newest_states = dict(position.slot_states), {}
+        # The latter are those after the last step, which are perhaps not among the former yet.
+        self._slot_states, self._newest_states = dict(position.slot_states), position.slot_states
         self._past = position.past
         self._set_live(position.shares)
         skipped, spec = position.skipped, self.run.spec
@@ -455,8 +453,8 @@ class Resumable(ABC):
                 only `first`. All ranks must skip the same steps after the same batch.
 
         Raises:
-            UsageError: these are no range of integers, or steps that were read already; the spec has `epoch: pass`;
-                another rank of torch.distributed skips other steps.
+            UsageError: the steps are not a range, or were read already; the spec has `epoch: pass`; another rank of
+                torch.distributed skips other steps.
 
         Example:
             >>> import wdspec
@@ -468,12 +466,10 @@ class Resumable(ABC):
             ...     [batch["__key__"] for batch in loader] == keys[:3] + keys[6:]
             True
         """
-        run, stream = self.run, self.stream
-        first = read_integer("first", first)
-        last = first if last is None else read_integer("last", last)
+        run, stream, last = self.run, self.stream, first if last is None else last
         if run.plan.finite is not None:
             raise UsageError("steps cannot be skipped with `epoch: pass`, which gives every sample once")
-        if not 0 <= first <= last:
+        if type(first) is not int or type(last) is not int or not 0 <= first <= last:
             raise UsageError(
                 f"the steps to skip are a range of numbers, from 0 on, not {first!r} to {last!r}"
             )

@@ -221,7 +221,8 @@ def measure_costs(
         WdspecError: a sample cannot be read or measured, and the policy is to raise.
     """
     measure: Callable[[dict[str, Any], int], Any] = planner.choose(parts, budget, process)
-    is_kept = parts.choices(budget)[is_part]
+    choose, choose_again = parts.choices(budget)
+    is_read = choose_again if is_part else choose
     costs, *sums = (array("d", [math.nan]) * count for _ in range(1 + len(planner.batch.limits)))
     groups = [None] * count if planner.batch.group_by is not None else []
     try:
@@ -231,7 +232,7 @@ def measure_costs(
         return SampleCosts(costs, tuple(sums), groups)
     with closing(opened) as samples:
         for raw in samples:
-            if is_kept(raw):
+            if is_read(raw):
                 with lent or nullcontext():
                     found = measure(raw, start + samples.next_index - 1)
                 if found is not None:

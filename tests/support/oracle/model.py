@@ -261,7 +261,9 @@ class Model:
         """Continue a run of another spec before a step."""
         if step and old._pass is None:
             old.items(step - 1)
-        self._parts = [None] * step if old._pass is not None else old._parts[:step]
+        self._parts = (
+            [None] * step if old._pass is not None else old._parts[:step]
+        )  # a pass reads all at once
         if self.topology != old.topology:
             raise RunError("the topology has changed")
         if self._pass is not None or old._pass is not None:
@@ -338,24 +340,6 @@ def are_read_alike(old, new, name):
     )
 
 
-def can_be_finished(old, new):
-    """Whether what was begun by the spec of one model can be finished in the run of another.
-
-    `rename`, `tags` and `decode` of single fields that are measured are not compared.
-    """
-    kept = [source.name for source in old.sources]
-    has_same_batches = old.per_slot == new.per_slot and (
-        not old.is_windowed or old.spec.batch == new.spec.batch
-    )
-    return (
-        has_same_batches
-        and all(getattr(old.spec, key) == getattr(new.spec, key) for key in ("seed", "costs", "stage"))
-        and {*kept} <= {source.name for source in new.sources}
-        and all(are_read_alike(old, new, name) and _drops(old, name) == _drops(new, name) for name in kept)
-        and all(_makes(old, name) == _makes(new, name) for name in kept)
-    )
-
-
 def _makes(model, name):
     """Return what makes the fields that are measured after a function of the whole sample; None if none are."""
     reader = model.readers[name]
@@ -402,10 +386,21 @@ class Section(NamedTuple):
     """Whether it began by shares that were set at run time."""
 
     def can_be_finished(self, model):
-        """Whether it can be finished in the run of another model."""
-        if not can_be_finished(self.model, model):
-            return False
-        return not self.is_live or has_plain_shares(model.spec) or are_drawn_alike(self.model, model)
+        """Whether it can be finished in the run of another model.
+
+        `rename`, `tags` and `decode` of single fields that are measured are not compared.
+        """
+        old, kept = self.model, [source.name for source in self.model.sources]
+        return (
+            old.per_slot == model.per_slot
+            and (not old.is_windowed or old.spec.batch == model.spec.batch)
+            and all(getattr(old.spec, key) == getattr(model.spec, key) for key in ("seed", "costs", "stage"))
+            and {*kept} <= {source.name for source in model.sources}
+            and all(are_read_alike(old, model, name) for name in kept)
+            and all(_drops(old, name) == _drops(model, name) for name in kept)
+            and all(_makes(old, name) == _makes(model, name) for name in kept)
+            and (not self.is_live or has_plain_shares(model.spec) or are_drawn_alike(old, model))
+        )
 
 
 class Lanes:
@@ -664,13 +659,13 @@ def finish_skipped(reader, raw, number_key, number):
 class Slot:
     """An endless slot (c, k)."""
 
+    section = None
+    """What is open: a `Section`; None between two of them, and in a slot without."""
+
     def __init__(self, model, rank, worker):
         self.model, self.rank, self.worker = model, rank, worker
         self.number = model.topology.slot(rank, worker)
         self.streams = [Stream(model, source, self.number) for source in model.sources]
-
-    section = None
-    """What is open: a `Section`; None between two of them, and in a slot without."""
 
     def follow(self, old):
         """Continue where the slot of an older spec is; or where what is open there starts, if it cannot be finished."""

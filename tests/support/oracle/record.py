@@ -15,7 +15,6 @@ The record of a case, by its name:
     states, made_at    the state after each cut, and the commit whose code made it
     wrong, right       the number of the fault that `steps` show, and the steps of the reference model
     right_len          the lengths by the model, where `len` is wrong
-    starts_again       whether `right` of a leg is what the program gives, as the section that was open starts again
     order              why the order differs from that of the commit that made the states
     resumed            then, what runs give that resume from `states`, by cut
     resumes_wrong      the number of the fault that runs show that resume from one of the states
