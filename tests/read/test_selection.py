@@ -237,6 +237,15 @@ def test_a_condition_that_cannot_be_evaluated_is_an_error(folder, where, message
         next(iter(wdspec.loader(spec_of(folder, where=where), num_workers=0)))
 
 
+def test_a_misspelled_field_is_compared_with_those_of_the_spec(folder):
+    spec = spec_of(folder, where="labl > 1", rename={"label": "cls"}, tags={"origin": "web"})
+    with pytest.raises(
+        wdspec.FieldError, match=r"it has origin, .*label.*\. Did you mean `label`\? Otherwise"
+    ) as said:
+        next(iter(wdspec.loader(spec, num_workers=0)))
+    assert " cls" not in str(said.value).partition("Did")[0]
+
+
 def test_samples_whose_condition_fails_to_evaluate_are_skipped_and_counted(folder):
     spec = spec_of(folder, {"epoch": "pass"}, where="json.rare > 0", errors="skip")
     with wdspec.loader(spec, num_workers=0) as loader:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from wdspec.base.errors import FieldError, UsageError, WdspecError
+from wdspec.base.errors import FieldError, UsageError, WdspecError, did_you_mean
 from wdspec.fields.codecs.arrays import npy_shape
 from wdspec.fields.codecs.audio import read_seconds
 from wdspec.fields.codecs.framing import Framing
@@ -143,9 +143,10 @@ class Measures:
         if stored is None:
             if optional:
                 return lambda raw: MISSING
+            found = [*self._constants, *(each for each, of in fields.items() if of is not None)]
             raise FieldError(
                 f"`{describe_path(path)}` needs the field `{name}`, which the sample does not have before `map`; it "
-                f"has {listed_fields(names)}. {self._hint(path, names)}",
+                f"has {listed_fields(found)}. {self._hint(path, found)}",
                 code="D201",
                 field=name,
             )
@@ -162,13 +163,15 @@ class Measures:
         return _follow(stored, decoder.decode if decoder else bytes, keeps, path, optional)
 
     def _hint(self, path: Path, names: Sequence[str]) -> str:
-        """Return what to do about a field that samples lack."""
+        """Return what to do about a field that samples lack, which have fields of these names."""
         name = str(path[0])
         holder, dot, _ = name.partition(".")
         if dot and holder in names:
             return f"`{holder}` is a field, and `{name}` a value in it: add a field for this value in `map`"
         sets = f", or `sets: {name}` next to the `call` in `map` that adds it" if self._may_be_set else ""
-        return f"Write `default({describe_path(path)}, 0)` if samples may lack it{sets}"
+        nearest = did_you_mean(name, names)
+        write = f"{nearest[:1].upper()}{nearest[1:]} Otherwise, write" if nearest else "Write"
+        return f"{write} `default({describe_path(path)}, 0)` if samples may lack it{sets}"
 
     def _finished_reader(self, path: Path, stored: str | None) -> Reader:
         """Return the function that reads the value at a path of a finished sample.
