@@ -535,7 +535,7 @@ class Stream:
             if due is not None:
                 return due
             barren += self._read == self._start
-            if barren > 64:
+            if barren > 64 * self.order.split:  # by then, it has read every part of every shard
                 raise RunError(f"{self.reader.name} yields nothing")
             self.pieces, self.out = [], {}
             self._begin(self.lanes.next_turn, self._read)
