@@ -422,7 +422,7 @@ UNUSABLE = "has no measurements that can be used"
             "t.stats.json has no measurements that can be used: the file does not exist",
         ),
         ("s.stats.json", "s.yaml", f"s.yaml {UNUSABLE}: it is not a file of `wdspec stats`"),
-        ("s.stats.json", "old.json", f"old.json {UNUSABLE}: it was written by another wdspec, in format 9"),
+        ("s.stats.json", "old.json", f"old.json {UNUSABLE}: it was written by another wdspec, in format 1"),
         ("s.stats.json", "below.json", f"below.json {UNUSABLE}: it is not a file of `wdspec stats`"),
         ("s.stats.json", "flag.json", f"flag.json {UNUSABLE}: it is not a file of `wdspec stats`"),
         ("s.stats.json", "endless.json", f"endless.json {UNUSABLE}: it is not a file of `wdspec stats`"),
@@ -435,7 +435,7 @@ UNUSABLE = "has no measurements that can be used"
 def test_missing_measurements_cause_a_warning(folder, old, new, says):
     measure()
     text = (folder / "s.stats.json").read_text()
-    (folder / "old.json").write_text(text.replace('"stats": 1', '"stats": 9'))
+    (folder / "old.json").write_text(text.replace('"stats": 2', '"stats": 1'))
     for name, number in (("below", "-60"), ("flag", "true"), ("endless", "1e999")):
         (folder / f"{name}.json").write_text(text.replace('"samples": 60', f'"samples": {number}'))
     (folder / "nan.json").write_text(re.sub('"mean": [0-9.]+', '"mean": NaN', text))

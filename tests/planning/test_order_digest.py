@@ -6,13 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from keychanges import AIS, BASE, EXAMPLES, KEYS, NOT_IN_SOURCES, SOURCES, made
 from pydantic import Field
 from shardmaking import write_shard
 
 import wdspec
 from wdspec.planning.digest import (
-    IN_PLAN,
-    IN_SOURCE,
     describe_order,
     describe_samples,
     differences,
@@ -21,307 +20,10 @@ from wdspec.planning.digest import (
     with_reads,
 )
 from wdspec.shards.shards import list_shards
-from wdspec.spec.language.effects import Affects, AffectsOrder, AffectsSamples, declared_keys
+from wdspec.spec.language.effects import AffectsOrder, AffectsSamples, declared_keys
 from wdspec.spec.language.values import Model
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.validation import MERGED_SOURCE, MERGED_TOP, keys_of
-
-KEYS = {
-    f"{kind} {key.name}": key
-    for kind, model in (("top", Spec), ("source", Source))
-    for key in declared_keys(model)
-}
-
-BASE = {"elastic": {"ranks": 2, "workers": 1}, "batch": {"size": 4}, "epoch": {"batches": 9}}
-SOURCES = {"a": {"shards": "a-{0..3}.tar"}, "b": {"shards": "b-{0..5}.tar"}}
-
-AIS = {"endpoint": "http://ais:51080", "use_for": "gs"}
-CERTIFIED = {"client_crt": "c", "client_key": "k"}
-ANYWHERE: dict[str, tuple[Any, Any]] = {
-    "rewrite.from": ({"rewrite": [{"from": "x", "to": "y"}]}, {"rewrite": [{"from": "z", "to": "y"}]}),
-    "rewrite.to": ({"rewrite": [{"from": "x", "to": "y"}]}, {"rewrite": [{"from": "x", "to": "z"}]}),
-    "aistore.endpoint": ({"aistore": AIS}, {"aistore": {**AIS, "endpoint": "http://other:51080"}}),
-    "aistore.use_for": ({"aistore": AIS}, {"aistore": {**AIS, "use_for": "s3"}}),
-    **{
-        f"aistore.{key}": ({"aistore": AIS}, {"aistore": {**AIS, key: value}})
-        for key, value in {
-            "token_file": "t",
-            "client_ca": "c",
-            "skip_verify_crt": True,
-            "connect_timeout": 3,
-            "read_timeout": 3,
-            "checksum": "ignore",
-            "latest": True,
-            "namespace": "#n",
-            "prefetch": 8,
-        }.items()
-    },
-    **{
-        f"aistore.{key}": ({"aistore": AIS | CERTIFIED}, {"aistore": AIS | CERTIFIED | {key: "other"}})
-        for key in CERTIFIED
-    },
-    **{
-        f"storage.{key}": ({}, {"storage": {key: value}})
-        for key, value in {
-            "endpoint": "http://s3.lab:9000",
-            "profile": "lab",
-            "region": "eu-central-1",
-            "anonymous": True,
-            "requester_pays": True,
-            "options": {"version_aware": True},
-            "env": {"secret": "LAB_SECRET"},
-            "files": {"secret": "~/.lab"},
-        }.items()
-    },
-    "aistore.etl.name": ({"aistore": {**AIS, "etl": "first-etl"}}, {"aistore": {**AIS, "etl": "second-etl"}}),
-    **{
-        f"aistore.etl.{key}": (
-            {"aistore": {**AIS, "etl": "first-etl"}},
-            {"aistore": {**AIS, "etl": {"name": "first-etl", key: value}}},
-        )
-        for key, value in {"args": {"size": 224}, "pipeline": ["second-etl"], "deterministic": True}.items()
-    },
-    "cache.dir": ({"cache": "x"}, {"cache": "y"}),
-    "cache.size": ({"cache": {"dir": "x"}}, {"cache": {"dir": "x", "size": 9}}),
-    "errors.skip": ({}, {"errors": "skip"}),
-    "errors.max_count": ({"errors": "skip"}, {"errors": {"max_count": 3}}),
-    "errors.max_rate": ({"errors": "skip"}, {"errors": {"max_rate": 0.1}}),
-    "errors.log": ({}, {"errors": {"log": "x"}}),
-    "errors.retry": ({}, {"errors": {"retry": 3}}),
-    "errors.timeout": ({}, {"errors": {"timeout": 3}}),
-    "map.call": ({"map": "m:f"}, {"map": "m:g"}),
-    "map.method": ({"map": "m:f"}, {"map": {"call": "m:f", "method": "g"}}),
-    "map.with": (
-        {"map": {"call": "m:f", "method": "g"}},
-        {"map": {"call": "m:f", "method": "g", "with": {"a": 1}}},
-    ),
-    "map.args": ({"map": "m:f"}, {"map": [{"call": "m:f", "args": {"a": 1}}]}),
-    "map.sets": ({"map": "m:f"}, {"map": [{"call": "m:f", "sets": "a"}]}),
-}
-SCHEDULE = [{"at": 0, "shares": {"a": 1, "b": 1}}]
-JOIN = {"shards": "b-{0..3}.tar", "fields": "txt", "rename": {"c": "txt"}}
-TABLE = {"table": "t.jsonl", "fields": "f"}
-EXAMPLES: dict[str, tuple[Any, Any]] = {
-    **{
-        f"source join.{key}": ({"join": [JOIN]}, {"join": [JOIN | {key: value}]})
-        for key, value in {
-            "shards": "b-{2..5}.tar",
-            "missing": "skip",
-            "fields": "cls txt",
-            "rename": {"d": "txt"},
-            "format": "jsonl",
-        }.items()
-    },
-    **{
-        f"source lookup.{key}": ({"lookup": [TABLE]}, {"lookup": [TABLE | {key: value}]})
-        for key, value in {
-            "table": "u.jsonl",
-            "on": "json.id",
-            "key": "k",
-            "fields": "g",
-            "rename": {"g": "f"},
-            "missing": "skip",
-            "format": "jsonl",
-        }.items()
-    },
-    **{f"top {key}": values for key, values in ANYWHERE.items()},
-    **{f"source {key}": values for key, values in ANYWHERE.items()},
-    "top wdspec": ({}, {"wdspec": 1}),
-    "top name": ({}, {"name": "n"}),
-    "top description": ({}, {"description": "d"}),
-    "top mix.draw": ({}, {"mix": {"draw": "random"}}),
-    "top mix.unit": ({}, {"mix": {"unit": "batch"}}),
-    "top mix.schedule.at": (
-        {"mix": {"schedule": [*SCHEDULE, {"at": 80, "shares": {"a": 1}}]}},
-        {"mix": {"schedule": [*SCHEDULE, {"at": 160, "shares": {"a": 1}}]}},
-    ),
-    "top mix.schedule.ramp": (
-        {"mix": {"schedule": [*SCHEDULE, {"at": 80, "shares": {"a": 1}}]}},
-        {"mix": {"schedule": [*SCHEDULE, {"at": 80, "shares": {"a": 1}, "ramp": "linear"}]}},
-    ),
-    "top mix.schedule.shares": (
-        {"mix": {"schedule": SCHEDULE}},
-        {"mix": {"schedule": [{"at": 0, "shares": {"a": 1, "b": 2}}]}},
-    ),
-    "top mix.by": ({}, {"mix": {"by": "equal"}}),
-    "top mix.cap": ({}, {"mix": {"cap": 4}}),
-    "top mix.temperature": ({}, {"mix": {"temperature": 2}}),
-    "top mix.shares_in": ({}, {"mix": {"shares_in": "cost"}}),
-    "top map_batches.call": ({}, {"map_batches": "m:C"}),
-    "top map_batches.args": ({"map_batches": "m:C"}, {"map_batches": {"call": "m:C", "args": {"a": 1}}}),
-    "top map_batches.batch": ({"map_batches": "m:C"}, {"map_batches": {"call": "m:C", "batch": 2}}),
-    "top map_batches.gpus": ({"map_batches": "m:C"}, {"map_batches": {"call": "m:C", "gpus": 1}}),
-    "top seed": ({}, {"seed": 1}),
-    "top fields": ({}, {"fields": "txt"}),
-    "top to_tuple": ({}, {"to_tuple": "txt"}),
-    "top batch.size": ({}, {"batch": {"size": 6}}),
-    "top batch.global_size": ({"batch": {"global_size": 8}}, {"batch": {"global_size": 16}}),
-    "top batch.accumulate": ({}, {"batch": {"size": 4, "accumulate": True}}),
-    "top batch.ragged": ({}, {"batch": {"size": 4, "ragged": "list"}}),
-    "top batch.collate": ({}, {"batch": {"size": 4, "collate": {"txt": "list"}}}),
-    "top costs": (
-        {"batch": {"cost": "txt.length", "max_cost": 9}, "costs": {"p": "1"}},
-        {"batch": {"cost": "txt.length", "max_cost": 9}, "costs": {"p": "2"}},
-    ),
-    "top batch.cost": (
-        {"batch": {"cost": "txt.length", "max_cost": 9}},
-        {"batch": {"cost": "txt.length + 1", "max_cost": 9}},
-    ),
-    "top batch.max_cost": (
-        {"batch": {"cost": "txt.length", "max_cost": 9}},
-        {"batch": {"cost": "txt.length", "max_cost": 8}},
-    ),
-    "top batch.padded": (
-        {"batch": {"cost": "txt.length", "max_cost": 9}},
-        {"batch": {"cost": "txt.length", "max_cost": 9, "padded": False}},
-    ),
-    "top batch.max_size": (
-        {"batch": {"cost": "txt.length", "max_cost": 9}},
-        {"batch": {"cost": "txt.length", "max_cost": 9, "max_size": 3}},
-    ),
-    "top batch.size_multiple": (
-        {"batch": {"cost": "txt.length", "max_cost": 9}},
-        {"batch": {"cost": "txt.length", "max_cost": 9, "size_multiple": 2}},
-    ),
-    "top batch.window": (
-        {"batch": {"cost": "txt.length", "max_cost": 9}},
-        {"batch": {"cost": "txt.length", "max_cost": 9, "window": 30}},
-    ),
-    "top batch.overlong": (
-        {"batch": {"cost": "txt.length", "max_cost": 9}},
-        {"batch": {"cost": "txt.length", "max_cost": 9, "overlong": "drop"}},
-    ),
-    "top batch.limits": (
-        {"batch": {"cost": "txt.length", "max_cost": 9}},
-        {"batch": {"cost": "txt.length", "max_cost": 9, "limits": {"1": 3}}},
-    ),
-    "top batch.balance": (
-        {"batch": {"cost": "txt.length", "max_cost": 9}},
-        {"batch": {"cost": "txt.length", "max_cost": 9, "balance": "1"}},
-    ),
-    "top batch.group_by": (
-        {"batch": {"size": 4, "group_by": "txt"}},
-        {"batch": {"size": 4, "group_by": "__key__"}},
-    ),
-    "top batch.group_wait": (
-        {"batch": {"size": 4, "group_by": "txt"}},
-        {"batch": {"size": 4, "group_by": "txt", "group_wait": 30}},
-    ),
-    "top batch.incomplete": (
-        {"batch": {"size": 4, "group_by": "txt"}},
-        {"batch": {"size": 4, "group_by": "txt", "incomplete": "drop"}},
-    ),
-    "top batch.pack.fields": (
-        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
-        {"batch": {"pack": {"fields": ["txt", "x"], "length": 9}}},
-    ),
-    "top batch.pack.length": (
-        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
-        {"batch": {"pack": {"fields": ["txt"], "length": 8}}},
-    ),
-    "top batch.pack.method": (
-        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
-        {"batch": {"pack": {"fields": ["txt"], "length": 9, "method": "in_order"}}},
-    ),
-    "top batch.pack.pad_to_multiple_of": (
-        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
-        {"batch": {"pack": {"fields": ["txt"], "length": 9, "pad_to_multiple_of": 3}}},
-    ),
-    "top batch.pack.pad": (
-        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
-        {"batch": {"pack": {"fields": ["txt"], "length": 9, "pad": {"txt": 1}}}},
-    ),
-    "top batch.pack.position_ids": (
-        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
-        {"batch": {"pack": {"fields": ["txt"], "length": 9, "position_ids": "p"}}},
-    ),
-    "top batch.pack.cu_seqlens": (
-        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
-        {"batch": {"pack": {"fields": ["txt"], "length": 9, "cu_seqlens": "p"}}},
-    ),
-    "top batch.pack.max_seqlen": (
-        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
-        {"batch": {"pack": {"fields": ["txt"], "length": 9, "max_seqlen": "p"}}},
-    ),
-    "top batch.pack.segment_ids": (
-        {"batch": {"pack": {"fields": ["txt"], "length": 9}}},
-        {"batch": {"pack": {"fields": ["txt"], "length": 9, "segment_ids": "p"}}},
-    ),
-    "top stage.call": ({}, {"stage": "m:f"}),
-    "top stage.args": ({"stage": "m:f"}, {"stage": {"call": "m:f", "args": {"a": 1}}}),
-    "top stage.every": ({"stage": "m:f"}, {"stage": {"call": "m:f", "every": 64}}),
-    "top epoch.samples": ({"epoch": 80}, {"epoch": 160}),
-    "top epoch.batches": ({}, {"epoch": {"batches": 10}}),
-    "top epoch.pass": ({"epoch": {"pass": "pad"}}, {"epoch": {"pass": "drop"}}),
-    "top elastic.ranks": ({}, {"elastic": {"ranks": 4, "workers": 1}}),
-    "top elastic.workers": ({}, {"elastic": {"ranks": 2, "workers": 2}}),
-    "top loader.kind": ({}, {"loader": {"kind": "threads"}}),
-    "top loader.workers": ({}, {"loader": {"workers": 2}}),
-    "top loader.prefetch": ({}, {"loader": {"prefetch": 2}}),
-    "top loader.pin_memory": ({}, {"loader": {"pin_memory": True}}),
-    "top loader.persistent": ({}, {"loader": {"persistent": True}}),
-    "top loader.timeout": ({}, {"loader": {"timeout": 3}}),
-    "top output.dir": ({}, {"output": "out/"}),
-    "top output.from": ({"output": {"from": "a", "to": "b"}}, {"output": {"from": "c", "to": "b"}}),
-    "top output.to": ({"output": {"from": "a", "to": "b"}}, {"output": {"from": "a", "to": "c"}}),
-    "top skip": ({}, {"skip": "3..4"}),
-    "top allow": ({}, {"allow": ["pickle"]}),
-    "top stats": ({}, {"stats": "nowhere.json"}),
-    "top limit": ({"epoch": "pass"}, {"epoch": "pass", "limit": 11}),
-    "source probability": ("a 0.5 b 0.5", "a 0.4 b 0.6"),
-    "source weight": ("a 1 b 1", "a 1 b 2"),
-    "source upsample": ({}, {"upsample": 2}),
-    "source extensions": ({}, {"extensions": "txt"}),
-    "source missing": ({}, {"missing": "skip"}),
-    "source rename": ({}, {"rename": {"text": "txt"}}),
-    "source decode": ({}, {"decode": "raw"}),
-    "source scale": ({}, {"scale": 0.5}),
-    "source scaleprob": ({"scale": 0.5}, {"scale": 0.5, "scaleprob": 0.1}),
-    "source max_passes": ({"samples": 9, "max_passes": 4}, {"samples": 9, "max_passes": 5}),
-    "source on_exhausted": (
-        {"samples": 9, "max_passes": 4},
-        {"samples": 9, "max_passes": 4, "on_exhausted": "drop"},
-    ),
-    "source repeat": ({"repeat": 2}, {"repeat": 2.5}),
-    "source where": ({"where": "txt.length > 1"}, {"where": "txt.length > 2"}),
-    "source subset": ({"subset": "10%"}, {"subset": "20%"}),
-    "source keys": ({}, {"keys": ["a"]}),
-    "source exclude": ({"exclude": ["a"]}, {"exclude": ["a", "b"]}),
-    "source keys_of": ({"keys": ["a"]}, {"keys": ["a"], "keys_of": "txt"}),
-    "source select": ({}, {"select": "m:f"}),
-    "source shuffle": ({}, {"shuffle": 10}),
-    "source order": ({}, {"order": "sequential"}),
-    "source empty": ({}, {"empty": "allow"}),
-    "source interleave": ({}, {"interleave": 2}),
-    "source key.kind": ({}, {"key": "last_dot"}),
-    "source key.regex": ({"key": {"regex": "(.)(.)"}}, {"key": {"regex": "(..)(.)"}}),
-    "source tags": ({}, {"tags": {"lang": "en"}}),
-    "source license": ({}, {"license": "CC0-1.0"}),
-    "source homepage": ({}, {"homepage": "https://example.org"}),
-    "source revision": ({}, {"revision": "v2"}),
-    "source samples": (10, 20),
-    "source bytes": (10, 20),
-    "source mean_cost": (10, 20),
-    "source format": ({}, {"format": "tar"}),
-    "source expect.fields": ({}, {"expect": {"fields": {"cls": {"classes": 10}}}}),
-    "source expect.samples": ({}, {"expect": {"samples": [1, None]}}),
-    "source expect.dropped": ({}, {"expect": {"dropped": 0.1}}),
-    "source tokens.length": ({"tokens": {"length": 8}}, {"tokens": {"length": 16}}),
-    "source tokens.eos": ({"tokens": {"eos": 1}}, {"tokens": {"eos": 0}}),
-    "source tokens.dtype": ({"tokens": {"dtype": "uint16"}}, {"tokens": {"dtype": "int32"}}),
-    "source tokens.vocabulary": ({"tokens": {"vocabulary": 8}}, {"tokens": {"vocabulary": 16}}),
-    "source tar.end": ({}, {"tar": {"end": "lenient"}}),
-    "source name": ({}, {"name": "c"}),
-    "source shards": ({}, {"shards": "a-{0..2}.tar"}),
-    # a nested mix alone has these
-    "source mix.by": ("nested", {"by": "equal"}),
-    "source mix.cap": ("nested", {"cap": 4}),
-    "source mix.temperature": ("nested", {"temperature": 2}),
-    "source mix.shares_in": ("nested", {"shares_in": "cost"}),
-}
-NOT_IN_SOURCES = {
-    f"source mix.{key}" for key in ("draw", "unit", "schedule.at", "schedule.shares", "schedule.ramp")
-}
 
 
 @pytest.fixture(scope="module")
@@ -344,39 +46,6 @@ def described(spec: dict[str, Any]) -> tuple[str, str]:
     order = describe_order(loaded, wdspec.plan(local), list_shards(wdspec.load(local)).files)
     json.dumps(order)  # plain
     return digest(order), describe_samples(loaded)
-
-
-def made(name: str, change: Any) -> dict[str, Any]:
-    kind, _, key = name.partition(" ")
-    a, b = ({"name": each, **options} for each, options in SOURCES.items())
-    by_cost = {"batch": {"cost": "txt.length", "max_cost": 9}}
-    costs = {"a": {"mean_cost": 10}, "b": {"mean_cost": 30}}
-    if key == "mix.shares_in":
-        dataset = [a | costs["a"], b | costs["b"]]
-        if kind == "top":
-            return {**BASE, **by_cost, **change, "dataset": dataset}
-        mix = {} if change == "nested" else {"mix": change}
-        return {**BASE, **by_cost, "dataset": [{"name": "in", "dataset": dataset, **mix}]}
-    if key == "mean_cost":
-        return {
-            **BASE,
-            **by_cost,
-            "mix": {"shares_in": "cost"},
-            "dataset": [a | {key: change}, b | costs["b"]],
-        }
-    if kind == "top":
-        return {**BASE, **change, "dataset": [a, b]}
-    if key.startswith("mix."):
-        mix = {} if change == "nested" else {"mix": change}
-        return {**BASE, "dataset": [{"name": "in", "dataset": [a, b], **mix}]}
-    if key == "repeat":
-        return {**BASE, "epoch": "pass", "dataset": [a | change, b]}
-    if key in ("samples", "bytes"):
-        return {**BASE, "mix": {"by": key}, "dataset": [a | {key: change}, b | {key: 9}]}
-    if key in ("probability", "weight"):
-        _, first, _, second = change.split()
-        return {**BASE, "dataset": [a | {key: float(first)}, b | {key: float(second)}]}
-    return {**BASE, "dataset": [a | change, b]}
 
 
 @pytest.mark.parametrize("name", sorted(KEYS))
@@ -554,11 +223,6 @@ def test_the_decoder_of_a_bucket_changes_the_order(folder, monkeypatch):
         change = {"decode": {"jpg": f"rgb8+bucket={size}+step=64"}}
         orders.append(described(made("source", change) | {"batch": {"size": 4, "group_by": "jpg.bucket"}})[0])
     assert orders[0] != orders[1]
-
-
-def test_inputs_of_the_plan_are_declared_to_affect_the_order():
-    for kind, table in (("top", IN_PLAN), ("source", IN_SOURCE)):
-        assert {KEYS[f"{kind} {key}"].affects._replace(only="") for key in table} == {Affects("order")}
 
 
 class WithNewKeys(Source):

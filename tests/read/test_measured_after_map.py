@@ -16,7 +16,7 @@ import wdspec
 from wdspec.cli.main import cli
 from wdspec.jobs.engine import LocalEngine
 from wdspec.jobs.stats import StatsJob
-from wdspec.spec.measurements import costing_of
+from wdspec.spec.reading import digest_costing
 from wdspec.testing import assert_resumable
 
 CODE = """
@@ -489,7 +489,7 @@ def test_statistics_of_costs_depend_on_the_functions_that_are_measured(tmp_path)
     def costing(**more):
         spec = spec_of({"cost": "ids.length", "max_cost": 90}, epoch="pass", **more)
         spec = load_here(spec)
-        return costing_of(spec, spec.sources_by_name[0], {})
+        return digest_costing(spec, spec.sources_by_name[0], {})
 
     tokens, others = costing(map={"ids": "aftermap:encode"}), costing(map={"ids": "aftermap:breaks"})
     assert len({tokens, others, costing()}) == 3

@@ -19,7 +19,7 @@ from wdspec.jobs.job import skip_columns
 from wdspec.read.budget import Budget
 from wdspec.read.transform import SourceParts, Step, Transform, UserFunctions
 from wdspec.spec import build, validation
-from wdspec.spec.language.effects import AffectsOrder, Drops
+from wdspec.spec.language.effects import Drops, Key
 from wdspec.spec.language.values import Positive
 from wdspec.spec.load import check
 from wdspec.spec.spec import Source
@@ -29,7 +29,7 @@ from wdspec.testing import assert_resumable
 class WithMultiples(Source):
     """A source with the new key."""
 
-    multiples: Annotated[AffectsOrder[Positive | None], Drops()] = Field(
+    multiples: Annotated[Positive | None, Key("order values cost", Drops())] = Field(
         None, description="Keep only samples whose `cls` is a multiple of this number."
     )
 

@@ -34,8 +34,9 @@ from wdspec.spec.language.decoders import (
     split_decoder,
     split_packing,
 )
-from wdspec.spec.measurements import MeasuredSource, keeping_of
+from wdspec.spec.measurements import MeasuredSource
 from wdspec.spec.problems import list_names as quoted
+from wdspec.spec.reading import digest_keeping
 from wdspec.spec.rules.fields import decoders_of, field_names
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.storage import Storage
@@ -179,7 +180,7 @@ def selection_in_stats(
     """
     if totals is None or totals.kept is None or not totals.is_whole:
         return None
-    if totals.keeping != keeping_of(spec, source, files):
+    if totals.keeping != digest_keeping(spec, source, files):
         return None
     return KeptSamples(totals.kept, totals.samples, totals.measured, "stats")
 

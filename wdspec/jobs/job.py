@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 from uuid import uuid4
 
-from wdspec.base.errors import UsageError, WdspecError
+from wdspec.base.errors import UsageError, WdspecError, warn_user
 from wdspec.base.process import PerProcess
 from wdspec.base.progress import progress
 from wdspec.jobs.engine import Engine
@@ -281,7 +281,8 @@ def lines_of_user_code(error: Exception) -> str:
 def read_earlier(path: str, mark: bytes, command: str, parse: Callable[[bytes], V]) -> tuple[V | None, bytes]:
     """Read the file of an earlier run of a command; return its value and bytes.
 
-    The value is None if the file does not exist, or is damaged and going to be replaced.
+    The value is None if the file does not exist, or is going to be replaced, since it is damaged or has another format;
+    a warning says so.
 
     Args:
         path: of the file.
@@ -300,7 +301,9 @@ def read_earlier(path: str, mark: bytes, command: str, parse: Callable[[bytes], 
         raise UsageError(f"`{path}` cannot be read: {reason_of(error)}; give another name") from None
     try:
         return parse(text), text
-    except UsageError:
+    except UsageError as error:
         if text.strip() and mark not in text[:100]:
             raise UsageError(f"`{path}` is not a file of `wdspec {command}`; give another name") from None
+        if text.strip():
+            warn_user(f"`{path}` is replaced, and all shards are read again: {error.message}")
         return None, b""

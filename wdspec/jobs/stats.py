@@ -35,11 +35,8 @@ from wdspec.spec.measurements import (
     Measurements,
     SampleCosts,
     Spread,
-    costing_of,
-    decoding_of,
-    keeping_of,
-    reading_of_shards,
 )
+from wdspec.spec.reading import digest_costing, digest_decoding, digest_keeping, digest_shards
 from wdspec.spec.spec import Source, Spec
 from wdspec.stores.outputs import save
 from wdspec.stores.store import ObjectStat
@@ -96,10 +93,10 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         self._known: dict[str, dict[str, MeasuredShard]] = {}
         files = self._shards.files
         self._costing = {
-            source.name: costing_of(spec, source, files.get(source.name, {})) for source in spec.sources
+            source.name: digest_costing(spec, source, files.get(source.name, {})) for source in spec.sources
         }
         self._keeping = {
-            source.name: keeping_of(spec, source, files.get(source.name, {})) for source in spec.sources
+            source.name: digest_keeping(spec, source, files.get(source.name, {})) for source in spec.sources
         }
         planner = WindowPlanner.of(spec) if any(self._costing.values()) else None
         self._decoding: dict[str, str] = {}
@@ -133,7 +130,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         check_harmless(source.name, shards.parts, "the file")
         known = self._known[source.name] = {}
         then = None if before is None else before.of(self._spec, source)
-        decoding = decoding_of(self._spec, source)
+        decoding = digest_decoding(self._spec, source, self._shards.files.get(source.name, {}))
         has_lengths = then is not None and then.decoding == decoding
         if lengths or has_lengths:
             self._decoding[source.name] = decoding
@@ -193,7 +190,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         return MeasuredSource(
             tuple(source.shards or ()),
             place_of(source, self._shards.storages[source.name]),
-            reading_of_shards(self._spec, source),
+            digest_shards(self._spec, source),
             len(set(self._shards.lists[source.name].texts())),
             len(shards),
             sum(shard.samples for shard in shards.values()),

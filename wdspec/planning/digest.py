@@ -1,8 +1,8 @@
 """A description of everything that the order of a run depends on, so that a resume can detect and report changes.
 
-It covers every key whose definition declares that it affects the order (`spec.language.effects`). Most keys are
-described by their effect on the plan; `IN_PLAN` and `IN_SOURCE` list them. The others are included by name if their
-value is not the default, so a new key does not change the digests of specs that do not use it. Keys that affect only
+It covers every key whose definition declares that it affects the order (`spec.language.effects`). Many keys are
+described by their effect on the plan (`AffectsPlan`). The others are included by name if their value is not the
+default, so a new key does not change the digests of specs that do not use it. Keys that affect only
 the samples (`decode`, `map`, …) have a separate digest: if it changes, wdspec warns. Where an expression reads a field
 that `rename`, `tags` or `decode` concern, these are included for this field (`expressions.py`).
 """
@@ -19,56 +19,12 @@ from typing import Any
 from wdspec.planning.expressions import describe_costs, describe_selection
 from wdspec.planning.passes import Pass
 from wdspec.planning.plan import Plan
-from wdspec.spec.language.effects import declared_keys, plain_value, stated_values
-from wdspec.spec.language.locations import Etl
+from wdspec.spec.language.effects import declared_keys, described
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl, UrlSequence
 
 EXPAND_UP_TO = 1 << 16
 """Shard lists up to this length are hashed shard by shard, longer ones by their patterns, which is much faster."""
-
-IN_PLAN = {
-    "seed": "seed",
-    "elastic.ranks": "elastic",
-    "elastic.workers": "elastic",
-    "batch.size": "batch",
-    "batch.global_size": "batch",
-    "mix.draw": "mix",
-    "mix.unit": "unit",
-    "mix.schedule.at": "schedule",
-    "mix.schedule.shares": "schedule",
-    "mix.schedule.ramp": "schedule",
-    "mix.by": "sources",
-    "mix.cap": "sources",
-    "mix.temperature": "sources",
-    "mix.shares_in": "sources",
-    "epoch.pass": "pass",
-    "limit": "pass",
-}
-"""Maps a top-level key to the entry of the description that contains its effect."""
-
-IN_SOURCE = {
-    "name": "",
-    "probability": "share",
-    "weight": "share",
-    "upsample": "share",
-    "samples": "share",
-    "bytes": "share",
-    "mean_cost": "share",
-    **{f"mix.{key}": "share" for key in ("draw", "unit", "schedule.at", "schedule.shares", "schedule.ramp")},
-    **{f"mix.{key}": "share" for key in ("by", "cap", "temperature", "shares_in")},
-    "shards": "shards",
-    "join.shards": "shards",
-    "order": "order",
-    "shuffle": "shuffle",
-    "extensions": "extensions",
-    "missing": "missing",
-    "select": "select",
-    "key.kind": "key",
-    "key.regex": "key",
-    "interleave": "interleave",
-}
-"""Maps a key of a source to an entry of the source's description. Its name is the key of the whole description."""
 
 _NAMED = {
     "keys": "its files have other keys",
@@ -79,8 +35,6 @@ _NAMED = {
 """What changed, if a digest of files that a key of a source names has changed."""
 
 NO_FILES: Mapping[str, Mapping[str, str]] = {}
-_SAMPLES_OF_SOURCE = ("decode", "rename", "map", "scale", "scaleprob", "tags")
-_SAMPLES_OF_SPEC = ("map", "fields", "to_tuple")
 
 
 def describe_order(
@@ -88,6 +42,8 @@ def describe_order(
 ) -> dict[str, Any]:
     """Describe everything that the order depends on as plain JSON values; `files` has digests, as `Shards.files`."""
     options = {source.name: source for source in spec.sources}
+    skipping = [source for source in options.values() if source.missing == "skip"]
+    asked = {each.name: described(each, "fields") | described(spec, "fields") for each in skipping}
     reads = {
         source.name: {"reads": read}
         for source in options.values()
@@ -102,7 +58,7 @@ def describe_order(
         **({"batch.size": spec.batch.size} if spec.batch and plan.batching.windowed else {}),
         "mix": plan.draw,
         **_mixing(plan),
-        **stated_values(spec, "order", frozenset(IN_PLAN)),
+        **described(spec, "order"),
         **_mixes(spec),
         **(_costs_read(spec, plan) if plan.batching.windowed else {}),
         "sources": {
@@ -112,8 +68,9 @@ def describe_order(
                 "order": source.order.kind,
                 "shuffle": source.delays.size,
                 "interleave": source.interleave,
-                **_choice_of_samples(options[source.name], spec),
-                **stated_values(options[source.name], "order", frozenset(IN_SOURCE)),
+                **described(options[source.name], "order"),
+                "key": options[source.name].key.regex or options[source.name].key.kind,
+                **asked.get(source.name, {}),
                 **reads.get(source.name, {}),
                 **({"files": dict(files[source.name])} if source.name in files else {}),
             }
@@ -125,19 +82,16 @@ def describe_order(
 def describe_samples(spec: Spec) -> str:
     """Return a digest of everything that changes the samples but not their order."""
     sources = spec.sources_by_name
-    covered = frozenset(f"aistore.etl.{key.name}" for key in declared_keys(Etl))
-    described: dict[str, Any] = {
-        "": {key: getattr(spec, key) for key in _SAMPLES_OF_SPEC}
-        | stated_values(spec, "samples", covered | {*_SAMPLES_OF_SPEC})
-    }
-    for source in sources:
-        described[source.name] = {key: getattr(source, key) for key in _SAMPLES_OF_SOURCE} | stated_values(
-            source, "samples", covered | {*_SAMPLES_OF_SOURCE}
-        )
+    holders: list[tuple[str, Spec | Source]] = [("", spec), *((source.name, source) for source in sources)]
+    found: dict[str, dict[str, Any]] = {}
+    for name, holder in holders:
+        values = described(holder, "samples").items()
+        found[name] = {key: value for key, value in values if not key.startswith("aistore.etl.")}
+    for source in sources:  # a source inherits an ETL in its own way
         if (etl := spec.etl_of(source)) is not None:
-            described[source.name] |= stated_values(etl, "samples", frozenset())
+            found[source.name] |= described(etl, "samples")
     # Sorted, because the order of the keys of a map has no effect.
-    return _hash(json.dumps(described, sort_keys=True, default=plain_value))
+    return _hash(json.dumps(found, sort_keys=True))
 
 
 def digest(description: dict[str, Any]) -> str:
@@ -252,22 +206,6 @@ def _mixing(plan: Plan) -> dict[str, Any]:
     return said
 
 
-def _choice_of_samples(source: Source, spec: Spec) -> dict[str, Any]:
-    """The keys that decide which samples of a source are dropped, and how member names are split into key and field."""
-    described: dict[str, Any] = {
-        "extensions": list(source.extensions) if source.extensions is not None else None,
-        "missing": source.missing,
-        "select": source.select,
-        "key": source.key.regex or source.key.kind,
-    }
-    if source.missing == "skip":  # then requesting a field drops the samples without it
-        for holder in (source, spec):
-            for key in declared_keys(type(holder)):
-                if key.affects is not None and key.affects.order_if_skipping:
-                    described[key.name] = plain_value(getattr(holder, key.name))
-    return described
-
-
 def _costs_read(spec: Spec, plan: Plan) -> dict[str, Any]:
     """The effect of `rename`, `tags`, `decode` and `map` on what the expressions of `batch` read, by source."""
     active = {source.name for source in plan.sources}
@@ -278,11 +216,7 @@ def _costs_read(spec: Spec, plan: Plan) -> dict[str, Any]:
 
 def _mixes(spec: Spec) -> dict[str, Any]:
     """The keys of nested mixes that affect the order, besides those that only affect the shares of their sources."""
-    stated = {
-        mix.name: stated_values(mix, "order", frozenset(IN_SOURCE))
-        for each in spec.dataset
-        for mix in each.mixes
-    }
+    stated = {mix.name: described(mix, "order", whole=False) for each in spec.dataset for mix in each.mixes}
     said = {name: values for name, values in stated.items() if values}
     return {"mixes": said} if said else {}
 

@@ -23,7 +23,8 @@ from wdspec.read.shard import Piece, ShardOpener
 from wdspec.read.transform import Process, SourceParts, UserFunctions
 from wdspec.read.windows import WindowPlanner
 from wdspec.shards.lock import find_measured
-from wdspec.spec.measurements import MeasuredShard, Measurements, SampleCosts, costing_of, keeping_of
+from wdspec.spec.measurements import MeasuredShard, Measurements, SampleCosts
+from wdspec.spec.reading import digest_costing, digest_keeping
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 
@@ -81,7 +82,7 @@ def count_samples(
                 reuses_costs = (  # costs may depend on tables
                     known is not None
                     and not source.lookup
-                    and costing_of(spec, source, own_files) == known.sources[source.name].costing
+                    and digest_costing(spec, source, own_files) == known.sources[source.name].costing
                 )
                 found = _count_shards(
                     spec,
@@ -119,7 +120,7 @@ def _choose_counted(
     if selection is None or has_windows(spec):  # the costs say which samples are in a batch
         return "", None
     measured = None if measurements is None else measurements.of(spec, source)
-    if measured is not None and measured.keeping and measured.keeping == keeping_of(spec, source, files):
+    if measured is not None and measured.keeping and measured.keeping == digest_keeping(spec, source, files):
         return "all", selection
     return ("", None) if selection.by_key is None else ("keys", selection.by_key)
 

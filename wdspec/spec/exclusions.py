@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from wdspec.spec.language.effects import NotInAPass
+from wdspec.spec.language.effects import NotInAPass, mark_of
 from wdspec.spec.spec import Spec
 
 
@@ -159,7 +159,6 @@ def list_exclusions() -> list[Exclusion]:
     of_passes = [
         Exclusion(f"`{name}`", "`epoch: pass`", mark.why, "E312", f"{_PASS}\n{_IN_A_PASS[name]}")
         for name, field in Spec.model_fields.items()
-        for mark in field.metadata
-        if isinstance(mark, NotInAPass)
+        if (mark := mark_of(field, NotInAPass))
     ]
     return [*of_passes, *_others()]

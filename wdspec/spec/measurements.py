@@ -1,222 +1,25 @@
-"""The results of `wdspec stats`: a value, a JSON file, and numbers for sources that declare none.
-
-Digests of how a spec reads shards show whether the results are still valid.
-"""
+"""The results of `wdspec stats`: a value, a JSON file, and numbers for sources that declare none."""
 
 from __future__ import annotations
 
 import json
-import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from importlib.metadata import version
-from itertools import chain, combinations, product
+from itertools import chain
 from math import isnan, nan
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
-
 from wdspec.base.errors import UsageError
 from wdspec.spec.files import MOST_DATA, Library, read_from_disk, reason_of
-from wdspec.spec.language.batch import MEASURING
-from wdspec.spec.language.effects import FOR_DIGEST, declared_keys
-from wdspec.spec.language.options import Errors, MixOptions, TarOptions
-from wdspec.spec.language.samples import KeyRule
-from wdspec.spec.language.values import SUFFIXES
 from wdspec.spec.problems import Problems, list_names
+from wdspec.spec.reading import changed_keys, digest_costing, digest_shards
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.tree import Node
 
-_NOT_READING = {
-    "shards",
-    "position",
-    "probability",
-    "weight",
-    "upsample",
-    "shuffle",
-    "interleave",
-    "order",
-    "samples",
-    "bytes",
-    "max_passes",
-    "on_exhausted",
-    "repeat",
-}
-"""Keys of a source that do not affect the content of samples."""
-_LATER = frozenset({"where", "subset", "only_keys", "exclude", "keys_of", "join", "lookup", "tokens"})
-"""Keys of a source that choose, add or cut samples. They are left out of digests if they are not set."""
-_DECODING = {"extensions", "rename", "decode", "scale", "scaleprob", "map", "tags"}
-"""Keys of a source by which its samples have other decoded values; keys that drop samples belong to them, too."""
-
-_NO_FOLDERS: Mapping[str, Any] = {
-    "join": {"__all__": {"base"}},
-    "lookup": {"__all__": {"base"}},
-}
-"""The absolute folders in the values below. Measurements stay valid if the folder of the spec moves."""
-
-_KEEPING = {
-    "where",
-    "subset",
-    "only_keys",
-    "exclude",
-    "keys_of",
-    "extensions",
-    "rename",
-    "decode",
-    "tags",
-    "join",
-}
-"""Keys of a source on which its selection depends."""
-
-
-def _dump(model: BaseModel, **options: Any) -> dict[str, Any]:
-    """The values of a model as JSON values, without those that have no effect on samples."""
-    return model.model_dump(mode="json", context=FOR_DIGEST, **options)
-
-
-def reading_of(spec: Spec, source: Source) -> str:
-    """A digest of how a spec reads the samples of a source; functions count only by name."""
-    unset = _LATER - _later_keys(source)
-    values = [
-        _dump(source, exclude=_NOT_READING | unset),
-        _dump(spec, include={"map", "fields", "to_tuple", "allow", "seed"}),
-    ]
-    return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
-
-
-def _values_of(source: Source, keys: Set[str]) -> dict[str, Any]:
-    """The values of some keys of a source as JSON values."""
-    return _dump(source, include=set(keys), exclude=_NO_FOLDERS)
-
-
-def _later_keys(source: Source) -> frozenset[str]:
-    """The keys of `_LATER` that a source has."""
-    return frozenset(key for key in _LATER if getattr(source, key))
-
-
-def reading_of_shards(spec: Spec, source: Source) -> str:
-    """A digest of the options that decide which samples a shard of a source has."""
-    etl = spec.etl_of(source)
-    values = [
-        _dump(source.key),
-        source.format,
-        source.tar.end,
-        source.empty,
-        source.errors.skips("shard"),
-        None if etl is None else _dump(etl),
-        *(() if source.tokens is None else (_dump(source.tokens),)),
-    ]
-    return blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=8).hexdigest()
-
-
-_SKIPPING = "`errors: {skip: shard}`"
-_READINGS: Mapping[str, tuple[Any, ...]] = {
-    "`key`": (KeyRule(), KeyRule(kind="last_dot")),
-    "`format`": ("auto", *SUFFIXES),
-    "`tar`": (TarOptions(), TarOptions(end="lenient")),
-    "`empty`": ("error", "allow"),
-    _SKIPPING: (Errors(), Errors(skip=True)),
-    "`aistore: {etl: …}`": (None,),
-}
-"""The keys in `reading_of_shards`, and the values that each may have had, as far as there are few."""
-
-
-def _find_changed_keys(spec: Spec, source: Source, digest: str) -> str:
-    """The keys with which a source had another `reading_of_shards`, for a message: those whose change explains it."""
-    for count in (1, 2):
-        for shown in combinations(_READINGS, count):
-            for values in product(*(_READINGS[each] for each in shown)):
-                names = (re.findall(r"\w+", each)[0] for each in shown)
-                before = source.model_copy(update=dict(zip(names, values, strict=True)))
-                if reading_of_shards(spec, before) == digest:
-                    return " and ".join(shown)
-    return "`key` or `aistore: {etl: …}`"
-
-
-def decoding_of(spec: Spec, source: Source) -> str:
-    """A digest of these options and of what is done to samples, not of where shards are; functions count by name."""
-    dropping = {
-        key.name for key in declared_keys(type(source)) if key.drops and key.drops.counted_as == "dropped"
-    }
-    values = [
-        reading_of_shards(spec, source),
-        _values_of(source, _DECODING | (dropping - _LATER) | _later_keys(source)),
-        _dump(spec, include={"map", "fields", "to_tuple", "seed"}),
-    ]
-    return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
-
-
-def keeping_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
-    """A digest of what chooses samples of a source; empty if nothing does.
-
-    Args:
-        spec: the spec.
-        source: the source.
-        files: digests of the files that the selection of the source names, and of the rows of its tables.
-    """
-    part = source.copies % 1
-    if not (part or source.where or source.subset or source.only_keys or source.exclude):
-        return ""
-    values = [
-        reading_of_shards(spec, source),
-        _values_of(source, _KEEPING | ({"lookup"} if source.lookup else set())),
-        _dump(spec, include={"costs"}),
-        str(part),
-        dict(files),
-    ]
-    return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
-
-
-def costing_of(spec: Spec, source: Source, files: Mapping[str, str]) -> str:
-    """A digest of what a sample of a source costs; empty if neither shares nor a pass need it.
-
-    Args:
-        spec: the spec.
-        source: the source.
-        files: digests of the files that the selection of the source names. Only a pass needs them.
-    """
-    batch = spec.batch
-    if batch is None or not batch.has_windows:
-        return ""
-    keys = {"cost", "pack"}
-    if spec.is_pass:  # it also needs to know which samples are dropped
-        keys |= {
-            "max_cost",
-            "overlong",
-            *(key for key in ("limits", *MEASURING[1:]) if getattr(batch, key)),
-        }
-    elif not any(mix.shares_in == "cost" for mix in _mixes_of(spec)):
-        return ""
-    values = [
-        reading_of_shards(spec, source),
-        _values_of(source, _DECODING | _later_keys(source)),
-        _dump(spec, include={"costs"}),
-        _dump(batch, include=keys),
-        *([source.missing, source.select, _dump(spec, include={"map"})] if spec.is_pass else ()),
-    ]
-    if mapped := spec.fields_after_map(source):
-        values.append(sorted(mapped))
-    if (
-        batch.is_by_function or source.select is not None or mapped
-    ):  # samples are decoded before they are measured
-        values.append(_dump(source, include={"missing", "select", "expect"}))
-        values.append(_dump(spec, include={"map", "fields", "to_tuple", "seed"}))
-    elif source.missing == "skip":  # samples without these fields are dropped
-        values.append(_dump(spec, include={"fields", "to_tuple"}))
-    if files and spec.is_pass:
-        values.append(dict(files))
-    return blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
-
-
-def _mixes_of(spec: Spec) -> Iterator[MixOptions]:
-    yield spec.mix
-    yield from (inner.mix for source in spec.dataset for inner in source.mixes)
-
-
-FORMAT = 1
+FORMAT = 2
 _SHARDS = b'\n "shards": {\n'
 """Start of the shards in a file. It cannot be in a text, since JSON texts have no line ends."""
 _END = b"\n }\n}\n"
@@ -366,7 +169,7 @@ class MeasuredSource:
     via: str
     """The resolved URL of the first shard, without secrets."""
     reading: str
-    """Digest of the options that decide which samples a shard has (`reading_of_shards`)."""
+    """Digest of the options that decide which samples a shard has (`digest_shards`)."""
     listed: int
     """Number of shards."""
     measured: int
@@ -380,15 +183,15 @@ class MeasuredSource:
     lengths: Mapping[str, Spread] = field(default_factory=dict)
     """Lengths of decoded values in all measured shards, by field."""
     decoding: str = ""
-    """Digest of the options that decide what the decoded values are (`decoding_of`), if they were measured."""
+    """Digest of the options that decide what the decoded values are (`digest_decoding`), if they were measured."""
     cost: float | None = None
     """Mean cost of a sample, if it was measured."""
     costing: str = ""
-    """Digest of the options that decide what a sample costs (`costing_of`), if it was measured."""
+    """Digest of the options that decide what a sample costs (`digest_costing`), if it was measured."""
     kept: int | None = None
     """Samples in the measured shards that the selection of the source keeps, if they were counted."""
     keeping: str = ""
-    """Digest of what decides which samples are kept (`keeping_of`), if they were counted."""
+    """Digest of what decides which samples are kept (`digest_keeping`), if they were counted."""
 
     @property
     def is_whole(self) -> bool:
@@ -503,7 +306,7 @@ class Measurements:
     def of(self, spec: Spec, source: Source) -> MeasuredSource | None:
         """The measurements of a source, if it is still read in the same way."""
         found = self.sources.get(source.name)
-        return found if found is not None and found.reading == reading_of_shards(spec, source) else None
+        return found if found is not None and found.reading == digest_shards(spec, source) else None
 
     def standing_for(self, spec: Spec, source: Source) -> MeasuredSource | None:
         """The measurements of a source, if its totals are those of the shards in the spec."""
@@ -555,16 +358,16 @@ def _find_misfit(
     if measured.asked != tuple(source.shards or ()):
         return "sources whose `shards` have changed since they were measured"
     if measurements.of(spec, source) is None:
-        changed = _find_changed_keys(spec, source, measured.reading)
-        if changed not in ("", _SKIPPING):  # a run that ends at damage reads no other numbers
-            return f"sources that were measured with another {changed}"
+        changed = changed_keys(measured.reading, digest_shards(spec, source))
+        if changed != ["`errors: {skip: shard}`"]:  # a run that ends at damage reads no other numbers
+            return f"sources that were measured with another {' and '.join(changed)}"
     return None if measured.is_whole else "sources of which not all shards could be measured"
 
 
 def _fill_in(measured: MeasuredSource, spec: Spec, source: Source) -> Source:
     """The source with the measured numbers that it does not have."""
     numbers: dict[str, Any] = {"samples": measured.samples, "bytes": measured.bytes}
-    if measured.costing and measured.costing == costing_of(spec, source, {}):
+    if measured.costing and measured.costing == digest_costing(spec, source, {}):
         numbers["mean_cost"] = measured.cost
     return source.model_copy(
         update={key: each for key, each in numbers.items() if getattr(source, key) is None}

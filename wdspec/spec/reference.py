@@ -18,7 +18,7 @@ from typing import Any
 from wdspec.spec.exclusions import list_exclusions
 from wdspec.spec.format import documented_keys
 from wdspec.spec.language.decoders import BASIC, FORMAT_OF, IMAGES, MEDIA, DecoderRow
-from wdspec.spec.language.effects import affects_of
+from wdspec.spec.language.effects import key_of
 from wdspec.spec.language.values import Model
 from wdspec.spec.rules import all_codes
 from wdspec.spec.schema import Document, SourceEntry, json_schema
@@ -74,7 +74,7 @@ def _table(model: type[Model], schema: dict[str, Any], keys: list[str] | None = 
     for key in keys if keys is not None else fields:
         field = fields[key]
         default = "required" if field.is_required() else _show(field.get_default(call_default_factory=True))
-        mark = affects_of(field)
+        mark = key_of(field).affects
         affects = "its keys" if key in maps_of(model) else str(mark) if mark is not None else ""
         affects = "" if affects == "neither" else affects
         meaning = (field.description or "").replace("|", chr(92) + "|")

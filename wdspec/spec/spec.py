@@ -15,13 +15,13 @@ from wdspec.base.redaction import redacted_urls
 from wdspec.spec.language.batch import Batch, ExpressionText, read_batch
 from wdspec.spec.language.display import Discreet, in_a_line, sources_as_html
 from wdspec.spec.language.effects import (
-    Affects,
     AffectsNeither,
     AffectsOrder,
-    AffectsSamples,
-    AsksForFields,
+    AffectsPlan,
     Drops,
+    Key,
     NotInAPass,
+    Only,
     declared_keys,
 )
 from wdspec.spec.language.expect import Expectations
@@ -96,37 +96,39 @@ _OF_TABLES = _suffixes(each for each in SUFFIXES if each not in (*_RECORDS, "tar
 class SourceOptions(Model):
     """The keys of a source that may also be in `defaults`."""
 
-    probability: AffectsOrder[Fraction | None] = Field(
+    probability: AffectsPlan[Fraction | None] = Field(
         None, description="Absolute share of this source in its list; all shares of a list must sum to 1."
     )
-    weight: AffectsOrder[Share | None] = Field(
+    weight: AffectsPlan[Share | None] = Field(
         None, description="Share of this source, relative to the other sources in its list."
     )
-    upsample: AffectsOrder[Share | None] = Field(
+    upsample: AffectsPlan[Share | None] = Field(
         None,
         description="Multiplies the size of this source, if shares depend on size (no `probability` or `weight`).",
     )
-    extensions: AffectsOrder[FieldPatterns | None] = Field(
+    extensions: Annotated[FieldPatterns | None, Key("order choice values whole")] = Field(
         None,
         description="Which files of a sample to read: `jpg;png txt` means two fields, where `png` is an alternative "
         "to `jpg`. By default, all files.",
     )
-    missing: Annotated[AffectsOrder[Literal["error", "skip", "none"]], Drops(("skip",))] = Field(
-        "error",
-        description="What to do with a sample that lacks a field required by `extensions`, `rename`, `fields` or "
-        "`to_tuple`: `error`; `skip` drops and counts it; `none` sets the field to None.",
+    missing: Annotated[Literal["error", "skip", "none"], Key("order values cost whole", Drops(("skip",)))] = (
+        Field(
+            "error",
+            description="What to do with a sample that lacks a field required by `extensions`, `rename`, `fields` or "
+            "`to_tuple`: `error`; `skip` drops and counts it; `none` sets the field to None.",
+        )
     )
-    rename: AsksForFields[dict[str, RenameTargets]] = Field(
+    rename: Annotated[dict[str, RenameTargets], Key("fields read choice values whole")] = Field(
         {},
         description="New names for fields: `{image: jpg;png}` uses the first file that is present. Other fields "
         "keep their names.",
     )
-    lookup: Lookups = Field(
+    lookup: Annotated[Lookups, Key("choice values")] = Field(
         (),
         description="Tables with additional fields for the samples, by key: `{table: scores.parquet, fields: "
         "[score]}`.",
     )
-    decode: AffectsSamples[Decoding | None] = Field(
+    decode: Annotated[Decoding | None, Key("samples read choice values whole")] = Field(
         None,
         description="How to decode fields: an image decoder (`rgb8`, `rgb`, `torchrgb`, `pil`, `l8`, …), `audio`, "
         "`video`, an extension (`json`, `npy`, …), a function of the bytes (`package.module:function`), `raw` for "
@@ -137,67 +139,68 @@ class SourceOptions(Model):
         "disables the faster JPEG reader; `video+frames=8`, `+fps=2` and `+clip=2s` select parts of a video. See "
         "docs/decoders.md for all decoders.",
     )
-    scale: AffectsSamples[Scale | None] = Field(
+    # `scale` adds an image decoder to `decode`, on which expressions may depend.
+    scale: Annotated[Scale | None, Key("samples read choice values whole")] = Field(
         None,
         description="Factor by which images are rescaled, or a range [lo, hi] from which it is drawn log-uniformly for "
         "each sample. All images of a sample get the same factor. `1` turns it off.",
     )
-    scaleprob: AffectsSamples[Fraction] = Field(
+    scaleprob: Annotated[Fraction, Key("samples values whole")] = Field(
         1.0,
         description="Probability that a sample is rescaled; it is not a share of the mix. Without `scale`, the range "
         "is that of `defaults.scale`, or else [0.5, 2.0]. `0` turns rescaling off.",
     )
-    where: Annotated[AffectsOrder[ExpressionText | None], Drops(when_read=True)] = Field(
+    where: Annotated[ExpressionText | None, Key("order choice", Drops(when_read=True))] = Field(
         None,
         description="An expression: only samples for which it is true are kept, such as `json.score >= 0.5 and cls "
         "in [1, 3]` or `jpg.width >= 256`. It has the same grammar as `batch.cost`, and is evaluated before images "
         "are decoded.",
     )
-    subset: Annotated[SubsetOrNone, Affects("order"), Drops(when_read=True)] = Field(
+    subset: Annotated[SubsetOrNone, Key("order choice", Drops(when_read=True))] = Field(
         None,
         description="A part of the samples, by a hash of their keys: `10%`, `[95%, 100%]`, or `{of: json.user, "
         "part: [0%, 95%]}` to keep all samples of a user together.",
     )
-    only_keys: Annotated[AffectsOrder[Texts | None], Drops(when_read=True)] = Field(
+    only_keys: Annotated[Texts | None, Key("order choice", Drops(when_read=True))] = Field(
         None,
         alias="keys",  # not the attribute: a mapping has a method of that name
         description="Only samples with these keys are kept: a list of keys, or `@file.txt` with one key per line.",
     )
-    exclude: Annotated[AffectsOrder[Texts | None], Drops(when_read=True)] = Field(
+    exclude: Annotated[Texts | None, Key("order choice", Drops(when_read=True))] = Field(
         None,
         description="Samples with these keys are left out: a list of keys, or `@file.txt` with one key per line.",
     )
-    keys_of: AffectsOrder[Text | None] = Field(
+    keys_of: Annotated[Text | None, Key("order choice")] = Field(
         None,
         description="What `keys` and `exclude` contain, if not sample keys: a field, or a value within a field, "
         "such as `json.uid`.",
     )
-    select: Annotated[AffectsOrder[CallableName | None], Drops()] = Field(
+    select: Annotated[CallableName | None, Key("order values cost whole", Drops())] = Field(
         None, description="A function, `package.module:function`: only samples for which it is true are kept."
     )
-    map: Calls = Field(
+    map: Annotated[Calls, Key("values whole")] = Field(
         (),
         description="Functions applied to each sample after decode, scale and select: `package.module:function` takes "
         "and returns a sample; `{image: [functions], text: …}` applies functions to the values of fields. A field that "
         "is None stays None.",
     )
-    shuffle: AffectsOrder[Count] = Field(
+    shuffle: AffectsPlan[Count] = Field(
         1000,
         description="Average number of samples in the shuffle buffer of a slot if this were its only source; "
         "sources divide the buffer according to their shares.",
     )
-    order: AffectsOrder[Literal["shuffled", "resampled", "sequential"]] = Field(
+    order: AffectsPlan[Literal["shuffled", "resampled", "sequential"]] = Field(
         "shuffled",
         description="Order of the shards: `shuffled` in a new permutation for each pass; `resampled` with replacement; "
         "`sequential` as listed.",
     )
-    interleave: AffectsOrder[Positive] = Field(
+    interleave: AffectsPlan[Positive] = Field(
         8,
         description="How many shards a slot would read in turn, sample by sample, if this were its only source; "
         "sources divide this number according to their shares, with at least 1 each. By default 1 with "
         "`order: sequential`.",
     )
-    key: KeyRuleOrWord = Field(
+    key: Annotated[KeyRuleOrWord, Key("shard")] = Field(
         default_factory=share_default(KeyRule),
         description="How a file name is split into the sample's key and the field.",
     )
@@ -218,8 +221,10 @@ class SourceOptions(Model):
     license: _Origin = Field(None, description="License: an SPDX name such as `CC-BY-4.0`, or a URL.")
     homepage: _Origin = Field(None, description="URL of a page about the data.")
     revision: _Origin = Field(None, description="Version of the data, for the record.")
-    tags: AffectsSamples[dict[str, Any]] = Field({}, description="Constants added to every sample.")
-    samples: AffectsOrder[Positive | None] = Field(
+    tags: Annotated[dict[str, Any], Key("samples read choice values whole")] = Field(
+        {}, description="Constants added to every sample."
+    )
+    samples: AffectsPlan[Positive | None] = Field(
         None, description="Number of samples in the source; by default the number in `stats`."
     )
     max_passes: AffectsOrder[PositiveNumber | None] = Field(
@@ -233,30 +238,30 @@ class SourceOptions(Model):
         "continues with the other sources, in proportion to their shares; `stop` ends the run, on all ranks at the "
         "same step.",
     )
-    repeat: AffectsOrder[Repeat | None] = Field(
+    repeat: Annotated[Repeat | None, Key("order again")] = Field(
         None,
         description="With `epoch: pass`, how many times each sample of the source is read: `2.5` reads all of them "
         "twice, and half of them, always the same, a third time.",
     )
-    bytes: AffectsOrder[Size | None] = Field(
+    bytes: AffectsPlan[Size | None] = Field(
         None,
         description="Total uncompressed size of the files in its shards: a number of bytes, or text such as "
         "`1.2TB`; by default the number in `stats`.",
     )
-    mean_cost: AffectsOrder[PositiveNumber | None] = Field(
+    mean_cost: AffectsPlan[PositiveNumber | None] = Field(
         None,
         description="Mean cost of its samples according to `batch.cost`, for `mix: {shares_in: cost}`; by default "
         "the number in `stats`.",
     )
     # Not the samples: `auto` and the right word read the same, and a wrong one is an error.
-    format: AffectsNeither[Literal["auto", Format]] = Field(
+    format: Annotated[Literal["auto", Format], Key("neither shard")] = Field(
         "auto",
         description=f"Format of the shards. `auto` uses the name of each shard: {_OF_RECORDS} (compressed or not) are "
         f"sequences of records, {_OF_TABLES} are tables of samples, {_OF_TOKENS} are token files, and all "
         "others are tars.",
     )
     # Not the samples: it decides whether a run ends with an error at an empty shard.
-    empty: AffectsNeither[Literal["error", "allow"]] = Field(
+    empty: Annotated[Literal["error", "allow"], Key("neither shard")] = Field(
         "error",
         description="How to treat an empty shard: as an error, because full disks and failed uploads leave empty "
         "files behind; or, with `allow`, as a shard without samples.",
@@ -279,16 +284,16 @@ class SourceOptions(Model):
 class Source(Discreet, SourceOptions):
     """A collection of shards, or a nested mix of sources."""
 
-    name: AffectsOrder[Text] = Field(
+    name: AffectsPlan[Text] = Field(
         "",
         description="Unique name, on which the order of its samples depends. By default from the shards' name.",
     )
-    shards: AffectsOrder[Texts | None] = Field(
+    shards: AffectsPlan[Texts | None] = Field(
         None,
         description="URLs or paths of the shards, with braces `{000..123}`, `a::b`, `${variable}` and globs; "
         "`@file.txt` with one URL per line; a directory ending in `/`; or a list of these.",
     )
-    join: Joins = Field(
+    join: Annotated[Joins, Key("choice values")] = Field(
         (),
         description="Additional shards with other files of the same samples, merged by key: `[{shards: "
         "captions-{000..123}.tar, missing: skip}]`.",
@@ -343,14 +348,20 @@ class Source(Discreet, SourceOptions):
         keys = [key for key in declared_keys(type(self)) if key.drops and not key.drops.when_read]
         return bool([key for key in keys if key.drops_samples(self)])
 
+    @property
+    def selecting_texts(self) -> tuple[str, ...]:
+        """The expressions that choose its samples."""
+        texts = (self.where, self.keys_of, self.subset and self.subset.of)
+        return tuple(text for text in texts if text)
+
     def selecting_fields(self, costs: Mapping[str, str]) -> tuple[str, ...]:
         """The fields that `where` and `subset` read.
 
         Args:
             costs: the named expressions of the spec.
         """
-        texts = (self.where, self.keys_of, self.subset and self.subset.of)
-        return tuple(field for text in texts if text for field in parse_expression(text, costs).fields)
+        texts = self.selecting_texts
+        return tuple(field for text in texts for field in parse_expression(text, costs).fields)
 
     def asides(self, costs: Mapping[str, str]) -> frozenset[str]:
         """The files that `where` and `subset` read and `extensions` does not ask for: they are not delivered.
@@ -381,30 +392,35 @@ class Spec(Discreet):
     name: AffectsNeither[Text | None] = Field(None, description="Name of the spec.")
     description: AffectsNeither[Text | None] = Field(None, description="What the spec is for.")
     dataset: tuple[Source, ...] = Field(description="The sources.")
-    mix: Annotated[MixOptions, NotInAPass("a pass reads the sources one after the other")] = Field(
+    mix: Annotated[MixOptions, Key("", NotInAPass("a pass reads the sources one after the other"))] = Field(
         default_factory=share_default(MixOptions), description="How the sources are mixed."
     )
-    seed: AffectsOrder[Seed] = Field(0, description="Seed of the order and of all randomness.")
-    map: Calls = Field(
+    seed: Annotated[Seed, Key("plan values")] = Field(
+        0, description="Seed of the order and of all randomness."
+    )
+    map: Annotated[Calls, Key("values whole")] = Field(
         (), description="Functions applied to each sample after mixing; see the `map` of a source."
     )
-    fields: AsksForFields[FieldPatterns | None] = Field(
+    fields: Annotated[FieldPatterns | None, Key("fields values whole")] = Field(
         None,
         description="Fields to keep: `image text`, or a list. `a;b` takes the first one that is present.",
     )
-    to_tuple: AsksForFields[FieldPatterns | None] = Field(
+    to_tuple: Annotated[FieldPatterns | None, Key("fields values whole")] = Field(
         None, description="Return tuples of these fields instead of dicts: `image;jpg text`, or a list."
     )
     stage: Annotated[
         StageOrNone,
-        NotInAPass(
-            "the length of a pass is known before it starts, but how many samples a stage yields only afterwards"
+        Key(
+            "",
+            NotInAPass(
+                "the length of a pass is known before it starts, but how many samples a stage yields only afterwards"
+            ),
         ),
     ] = Field(None, description="A function that takes an iterator of samples and returns another one.")
     batch: Annotated[Batch, BeforeValidator(read_batch)] | None = Field(
         None, description="Samples per batch of each rank, or `{global_size: n}` over all ranks."
     )
-    costs: AffectsOrder[dict[str, ExpressionText]] = Field(
+    costs: Annotated[dict[str, ExpressionText], Key("order choice cost")] = Field(
         {},
         description="Expressions by name, for `batch.cost` and the keys next to it: `{patches: image.pixels / 784}`.",
     )
@@ -413,7 +429,8 @@ class Spec(Discreet):
         description="Samples per epoch across all ranks, or `{batches: n}` global batches, or `pass` for every "
         "sample once. By default an epoch is endless.",
     )
-    skip: Annotated[SkippedSteps, NotInAPass("a pass yields every sample once")] = Field(
+    # Not the order: all other steps are as they would have been.
+    skip: Annotated[SkippedSteps, Key("neither", NotInAPass("a pass yields every sample once"))] = Field(
         (), description="Steps to leave out, numbered as in `wdspec batch`: `1200..1260`, or a list."
     )
     elastic: Elastic | None = Field(
@@ -452,11 +469,11 @@ class Spec(Discreet):
     output: Annotated[OutputOptions, BeforeValidator(read_output)] | None = Field(
         None, description="Where `wdspec process` writes the samples, shard by shard. Training ignores it."
     )
-    allow: AffectsNeither[Allowances] = Field(
+    allow: Annotated[Allowances, Key("neither values")] = Field(
         (), description="What to allow that is off by default: `pickle`."
     )
     # The order of a pass, which ends there; in other epochs it only ends the run.
-    limit: Annotated[Positive | None, Affects("order", only="`epoch: pass`")] = Field(
+    limit: Annotated[Positive | None, Key("plan", Only("`epoch: pass`"))] = Field(
         None, description="Stop after this many samples, in whole global batches, for smoke tests."
     )
     split: str | None = None

@@ -22,7 +22,7 @@ from wdspec.read.budget import MIN_SAMPLES
 from wdspec.shards.lock import check_harmless
 from wdspec.shards.shards import Shards, check_readable, list_shards, plan_shards
 from wdspec.spec.language.values import SkipCause
-from wdspec.spec.measurements import reading_of
+from wdspec.spec.reading import digest_content
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
 
@@ -205,7 +205,8 @@ class CheckJob(ShardJob[ShardLook, ShardFacts]):
         for source in spec.sources:
             self.sources[source.name, is_other] = CheckedSource(source, parts[source.name], is_other)
             if self._files:
-                self._readings[source.name, is_other] = reading_of(spec, source)
+                own_files = shards.files.get(source.name, {})
+                self._readings[source.name, is_other] = digest_content(spec, source, own_files)
         for look in ShardLook.of_spec(spec, shards, thorough, choose):
             self.sources[look.source, is_other].awaited.append(look.number)
             self.looks.append(look)

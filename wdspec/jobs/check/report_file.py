@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from wdspec.base.errors import UsageError
+from wdspec.base.errors import UsageError, warn_user
 from wdspec.jobs.check.facts import DataProblem, Hashes, SampleFacts, ShardFacts
 from wdspec.jobs.check.look import ShardLook
 from wdspec.shards.lock import Lock
@@ -19,7 +19,7 @@ from wdspec.stores.store import ObjectStat
 
 _PROBLEMS, _HIDDEN = TypeAdapter(list[DataProblem]), TypeAdapter(dict[str, int])
 _APPLICATION = 0x77647363
-_VERSION = 2
+_VERSION = 3
 _TABLE = """CREATE TABLE shards (
     source TEXT, url TEXT, reading TEXT, in_full INTEGER, looks INTEGER, size INTEGER, validator TEXT, samples TEXT,
     problems TEXT, hidden TEXT, keys BLOB, contents BLOB, look_hashes BLOB, seconds REAL, PRIMARY KEY (source, url)
@@ -53,11 +53,15 @@ class ReportFile:
                 (tables,) = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()
                 if mark != _APPLICATION and (tables or must_exist):
                     raise UsageError(f"`{path}` is not a report of `wdspec check`; give another name")
-                if mark == _APPLICATION and version != _VERSION:
+                is_other = mark == _APPLICATION and version != _VERSION
+                if is_other and (must_exist or version > _VERSION):
                     raise UsageError(
                         f"`{path}` was written by another version of wdspec; delete it, or give another name"
                     )
-                if not tables:
+                if is_other:
+                    warn_user(f"`{path}` is of an older version of wdspec, so all shards are checked again")
+                    self._database.execute("DROP TABLE shards")
+                if is_other or not tables:
                     self._database.execute(_TABLE)
                     self._database.execute(f"PRAGMA application_id = {_APPLICATION}")
                     self._database.execute(f"PRAGMA user_version = {_VERSION}")

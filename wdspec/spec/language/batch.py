@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language import values
-from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, AffectsSamples
+from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, AffectsPlan, AffectsSamples, Key
 from wdspec.spec.language.samples import Call
 from wdspec.spec.problems import describe, quote
 
@@ -244,11 +244,11 @@ ExpressionText = Annotated[
 class Packing(values.Model):
     """How the samples of a batch are concatenated into one row."""
 
-    fields: AffectsSamples[values.Texts] = Field(
+    fields: Annotated[values.Texts, Key("samples cost")] = Field(
         description="The fields to concatenate along their first axis. They must have the same length in a sample. "
         "Other fields become lists."
     )
-    length: AffectsOrder[values.Positive | None] = Field(
+    length: Annotated[values.Positive | None, Key("order packing")] = Field(
         None,
         description="Pad the row to this length; this is also the default for `max_cost`. Without it, rows are as "
         "long as their samples.",
@@ -256,10 +256,10 @@ class Packing(values.Model):
     pad: AffectsSamples[dict[str, float | int]] = Field(
         {}, description="The padding of each field, by default 0: `{labels: -100}`."
     )
-    pad_to_multiple_of: AffectsOrder[values.Positive] = Field(
+    pad_to_multiple_of: Annotated[values.Positive, Key("order cost")] = Field(
         1, description="Pad each sample to a multiple of this length, as context parallelism requires."
     )
-    method: AffectsOrder[Literal["best_fit", "in_order", "concatenate"]] = Field(
+    method: Annotated[Literal["best_fit", "in_order", "concatenate"], Key("order packing")] = Field(
         "best_fit",
         description="`best_fit` starts with the longest sample and puts each one into the fullest row that has room "
         "for it; `in_order` fills one row after another; `concatenate` joins all samples of a window and cuts the "
@@ -303,8 +303,8 @@ MEASURING = ("cost", "balance", "group_by", *OF_PARTS)
 class Batch(values.Model):
     """The number of samples in a batch, and how their values are combined."""
 
-    size: AffectsOrder[values.BatchSize | None] = Field(None, description="Samples per rank.")
-    global_size: AffectsOrder[values.Positive | None] = Field(None, description="Samples across all ranks.")
+    size: AffectsPlan[values.BatchSize | None] = Field(None, description="Samples per rank.")
+    global_size: AffectsPlan[values.Positive | None] = Field(None, description="Samples across all ranks.")
     accumulate: AffectsNeither[values.Boolean] = Field(
         False,
         description="With fewer ranks than `elastic.ranks`, each rank gets its part of a global batch as several "
@@ -323,13 +323,13 @@ class Batch(values.Model):
         "values, `package.module:function`. If you set a function instead of a map, it builds the batch from the "
         "list of samples.",
     )
-    cost: AffectsOrder[ExpressionText | None] = Field(
+    cost: Annotated[ExpressionText | None, Key("order cost")] = Field(
         None,
         description="The cost of a sample: an expression over its fields, such as `text.length` or "
         "`ceil(image.width/28) * ceil(image.height/28)`, or a function of the decoded sample, "
         "`package.module:function`. Batches are then limited by `max_cost`, not by a number of samples.",
     )
-    max_cost: AffectsOrder[values.PositiveNumber | None] = Field(
+    max_cost: Annotated[values.PositiveNumber | None, Key("order packing")] = Field(
         None, description="The maximum cost of one batch of a rank."
     )
     padded: AffectsOrder[values.Boolean] = Field(
@@ -348,22 +348,22 @@ class Batch(values.Model):
         description="Number of samples of a slot whose batches are planned together. Batches do not cross windows. "
         "With `group_by`, the number of samples to buffer, so that ranks can use the same group at the same step.",
     )
-    overlong: AffectsOrder[Literal["error", "drop", "alone", "truncate", "split"]] = Field(
+    overlong: Annotated[Literal["error", "drop", "alone", "truncate", "split"], Key("order packing")] = Field(
         "error",
         description="What to do with a sample that costs more than `max_cost` or exceeds one of the `limits`: raise an "
         "`error`; `drop` it; put it `alone` into a batch; with `pack` also `truncate` it, or `split` it into several "
         "samples.",
     )
-    limits: AffectsOrder[dict[str, values.PositiveNumber]] = Field(
+    limits: Annotated[dict[str, values.PositiveNumber], Key("order packing")] = Field(
         {},
         description="Additional limits for a batch: the maximum sum of each expression, `{patches: 12000}`.",
     )
-    balance: AffectsOrder[ExpressionText | None] = Field(
+    balance: Annotated[ExpressionText | None, Key("order packing")] = Field(
         None,
         description="An expression. At each step, all ranks take batches with similar sums of it from their windows, "
         "without communication.",
     )
-    group_by: AffectsOrder[values.Text | None] = Field(
+    group_by: Annotated[values.Text | None, Key("order packing")] = Field(
         None, description="An expression. All samples of a batch have the same value of it."
     )
     group_wait: AffectsOrder[values.BatchSize] = Field(

@@ -1,4 +1,4 @@
-"""What a key affects: the order of samples, their content, or which samples are dropped.
+"""What follows from a key: what it affects in a run, and what depends on it when shards are measured.
 
 Each key declares it where it is defined, and the digests in states are made from the declarations. Without one, a run
 could resume wrongly and silently, so `tests/planning/test_order_digest.py` demands a declaration of every key, and an
@@ -16,10 +16,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 T = TypeVar("T")
+M = TypeVar("M")
 
 
 class Affects(NamedTuple):
-    """What a key affects; a mark in the annotation of its field."""
+    """What a key affects in a run."""
 
     what: Literal["order", "samples", "neither"]
     """`order`: which samples are read, and when. A state cannot be loaded if such a key differs.
@@ -28,25 +29,45 @@ class Affects(NamedTuple):
     handled."""
     order_if_skipping: bool = False
     """With `missing: skip` it also affects the order, since samples without the fields that it asks for are dropped."""
+    order_if_read: bool = False
+    """It also affects the order if an expression reads a field that it concerns (`planning/expressions.py`)."""
     only: str = ""
     """The other key without which it has no such effect, for the reference."""
+    in_plan: bool = False
+    """Whether the description of an order has its effect on the plan, in place of its value."""
+
+    def is_described_as(self, effect: str) -> bool:
+        """Whether descriptions of an effect have the key: `order`, `samples`, or `fields`, which asks for fields."""
+        return self.order_if_skipping if effect == "fields" else self.what == effect and not self.in_plan
 
     def __str__(self) -> str:
-        if self.order_if_skipping:
-            return f"{self.what}; order with `missing: skip`"
+        conditions = ["if an expression reads it"] if self.order_if_read and self.what == "samples" else []
+        conditions += ["with `missing: skip`"] if self.order_if_skipping else []
+        if conditions:
+            return f"{self.what}; order {' or '.join(conditions)}"
         return f"{self.what}, only with {self.only}" if self.only else self.what
 
 
-AffectsOrder = Annotated[T, Affects("order")]
-AffectsSamples = Annotated[T, Affects("samples")]
-AsksForFields = Annotated[T, Affects("samples", order_if_skipping=True)]
-AffectsNeither = Annotated[T, Affects("neither")]
+_EFFECTS = {
+    "order": Affects("order"),
+    "plan": Affects("order", in_plan=True),
+    "samples": Affects("samples"),
+    "fields": Affects("samples", order_if_skipping=True),
+    "neither": Affects("neither"),
+}
+STEPS = frozenset({"shard", "damage", "choice", "again", "values", "cost", "packing"})
+"""The steps of reading a shard; results of `wdspec stats` and `wdspec check` stay valid if theirs are the same.
+
+`shard`: which samples a shard has. `damage`: which of those with damage count. `choice`: which ones are kept. `again`:
+which of them a pass reads once more. `values`: what they are after decoding. `cost`: what each one costs. `packing`:
+which ones batches by cost leave out.
+"""
 FOR_DIGEST = {"for": "digest"}
 """The context in which models leave out keys that do not count in digests of what they do to samples."""
 
 
 class Drops(NamedTuple):
-    """That a key drops samples because of their content; a mark next to its `Affects`."""
+    """That a key drops samples because of their content."""
 
     values: tuple[Any, ...] = ()
     """The values that do so; empty: all except the default and empty ones."""
@@ -56,11 +77,50 @@ class Drops(NamedTuple):
     """Whether the samples are dropped as they are read (`read/selection.py`), before they are shuffled and decoded."""
 
 
+class Only(NamedTuple):
+    """The other key without which a key has no effect on the order."""
+
+    other: str
+
+
 class NotInAPass(NamedTuple):
-    """That a key of the top level cannot be combined with `epoch: pass`; a mark in the annotation of its field."""
+    """That a key of the top level cannot be combined with `epoch: pass`."""
 
     why: str
     """The reason."""
+
+
+class Key:
+    """All that follows from a key, next to the type of its values in the annotation of its field.
+
+    Args:
+        words: what it affects: `order`, or `plan` if the description of an order has its effect on the plan;
+            `samples`, or `fields` if it asks for fields; or `neither`. `read` if expressions depend on it. Then the
+            steps of reading that depend on it (`STEPS`). And `whole` if descriptions have its value even if that is
+            the default.
+        marks: what else is to be known about it.
+    """
+
+    __slots__ = ("affects", "is_whole", "marks", "steps")
+
+    def __init__(self, words: str = "", *marks: NamedTuple) -> None:
+        said = frozenset(words.split())
+        effect = said & _EFFECTS.keys()
+        assert len(effect) < 2, words
+        assert said <= _EFFECTS.keys() | STEPS | {"read", "whole"}, words
+        only = next((mark.other for mark in marks if isinstance(mark, Only)), "")
+        is_read = "read" in said
+        self.affects = _EFFECTS[min(effect)]._replace(only=only, order_if_read=is_read) if effect else None
+        self.steps = said & STEPS
+        self.is_whole = "whole" in said
+        self.marks = marks
+
+
+AffectsOrder = Annotated[T, Key("order")]
+AffectsPlan = Annotated[T, Key("plan")]
+AffectsSamples = Annotated[T, Key("samples")]
+AffectsNeither = Annotated[T, Key("neither")]
+_NOTHING = Key()
 
 
 class DeclaredKey(NamedTuple):
@@ -72,6 +132,8 @@ class DeclaredKey(NamedTuple):
     """The path of attributes in the models: `epoch`, `remainder`."""
     affects: Affects | None
     drops: Drops | None
+    steps: frozenset[str]
+    is_whole: bool
     default: Any
 
     def drops_samples(self, holder: Any) -> bool:
@@ -107,24 +169,37 @@ def inner_model(field: FieldInfo) -> type[BaseModel] | None:
     return _model_in(field.annotation)
 
 
-def affects_of(field: FieldInfo) -> Affects | None:
-    """What a field declares, if it does."""
-    return next((mark for mark in field.metadata if isinstance(mark, Affects)), None)
+def key_of(field: FieldInfo) -> Key:
+    """What a field declares."""
+    keys = [mark for mark in field.metadata if isinstance(mark, Key)]
+    assert len(keys) < 2, f"{field} is declared twice"
+    return keys[0] if keys else _NOTHING
+
+
+def mark_of(field: FieldInfo, kind: type[M]) -> M | None:
+    """The mark of a kind that a field declares, if it does."""
+    return next((mark for mark in key_of(field).marks if isinstance(mark, kind)), None)
 
 
 def _declaration(model: type[BaseModel]) -> Iterator[DeclaredKey]:
     for attribute, field in model.model_fields.items():
-        affects = affects_of(field)
-        if attribute == "dataset" or (affects is None and not field.description):
+        key = key_of(field)
+        if attribute == "dataset" or (key.affects is None and not field.description):
             continue
         name, inner = field.alias or attribute, inner_model(field)
-        if inner is None or affects is not None:
+        if inner is None or key.affects is not None:
             default = None if field.is_required() else field.get_default(call_default_factory=True)
-            drops = next((mark for mark in field.metadata if isinstance(mark, Drops)), None)
-            yield DeclaredKey(name, (attribute,), affects, drops, default)
+            drops = mark_of(field, Drops)
+            yield DeclaredKey(name, (attribute,), key.affects, drops, key.steps, key.is_whole, default)
             continue
-        for key in declared_keys(inner):
-            yield key._replace(name=f"{name}.{key.name}", attributes=(attribute, *key.attributes))
+        for each in declared_keys(inner):
+            is_idle = each.affects is not None and each.affects.what == "neither"
+            yield each._replace(
+                name=f"{name}.{each.name}",
+                attributes=(attribute, *each.attributes),
+                steps=each.steps if each.steps or is_idle else key.steps,
+                is_whole=key.is_whole,
+            )
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
@@ -134,16 +209,18 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
-def stated_values(holder: BaseModel, effect: str, covered: frozenset[str]) -> dict[str, Any]:
-    """The values of all keys of a model with an effect that are not the default, as plain JSON values.
+def described(holder: BaseModel, effect: str, *, whole: bool = True) -> dict[str, Any]:
+    """The values of all keys of a model with an effect (`order`, `samples`, `fields`) or a step, as plain JSON values.
 
-    Args:
-        effect: what the keys affect.
-        covered: keys to leave out, by their names or the first of their attributes.
+    Those that are the default are left out, unless they are declared as `whole`, so a new key changes no description
+    of specs that do not use it. Keys with an effect on the plan are left out, too. Without `whole`, that word has no
+    effect.
     """
-    found = {}
-    for key in _keys_with_effect(type(holder), effect, covered):
-        if values := key.stated(holder):
+    found: dict[str, Any] = {}
+    for key in _keys_with(type(holder), effect):
+        if key.is_whole and whole:
+            found[key.attributes[0]] = plain_value(getattr(holder, key.attributes[0]))
+        elif values := key.stated(holder):
             found[key.name] = plain_value(values[0] if len(values) == 1 else values)
     return found
 
@@ -160,13 +237,9 @@ def plain_value(value: Any) -> Any:
 
 
 @cache
-def _keys_with_effect(
-    model: type[BaseModel], effect: str, covered: frozenset[str]
-) -> tuple[DeclaredKey, ...]:
+def _keys_with(model: type[BaseModel], effect: str) -> tuple[DeclaredKey, ...]:
     return tuple(
         key
         for key in declared_keys(model)
-        if key.affects is not None
-        and key.affects.what == effect
-        and not covered & {key.name, key.attributes[0]}
+        if effect in key.steps or (key.affects is not None and key.affects.is_described_as(effect))
     )

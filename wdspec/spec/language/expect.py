@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
-from wdspec.spec.language.effects import AffectsNeither, AffectsOrder
+from wdspec.spec.language.effects import AffectsNeither, Key
 from wdspec.spec.language.values import Fraction, Model, read_integer, read_number, refuse
 from wdspec.spec.problems import describe, quote
 
@@ -181,7 +181,7 @@ class Expectations(Model):
     """What the samples of a source must look like, after its own `map` and `tags`."""
 
     # With `errors: skip` other samples are dropped.
-    fields: AffectsOrder[ExpectedFields] = Field(
+    fields: Annotated[ExpectedFields, Key("order values")] = Field(
         {},
         description="For each field, a type (`uint8`, `int`, `str`, …), or `{type: uint8, shape: [224, null, [1, 3]], "
         "range: [0, 255], classes: 1000, length: [1, 77]}`. Bounds are one number, or `[minimum, maximum]`, one of "

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from wdspec.spec.language import values
-from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, Drops
+from wdspec.spec.language.effects import AffectsOrder, AffectsPlan, Drops, Key
 from wdspec.spec.language.expressions import ExpressionError, parse_expression
 from wdspec.spec.problems import describe, quote
 
 UNJOINED = "unjoined\0"
 """Marks a raw sample that is dropped because it has no partner. No file has such a name."""
-Missing = Annotated[AffectsOrder[Literal["error", "skip", "none"]], Drops(("skip",))]
+Missing = Annotated[Literal["error", "skip", "none"], Key("order", Drops(("skip",)))]
 
 
 def read_new_names(value: Any) -> Any:
@@ -33,7 +33,7 @@ NewNames = Annotated[dict[str, values.FieldPattern], BeforeValidator(read_new_na
 class JoinOptions(values.Model):
     """Additional shards with other files of the same samples."""
 
-    shards: AffectsOrder[values.Texts] = Field(
+    shards: AffectsPlan[values.Texts] = Field(
         description="The shards: as many as the source has, in the same order. The n-th one is merged with the n-th "
         "shard of the source, by the keys of the samples. Keys must be in the same order in both, but either may "
         "lack some of them."
@@ -52,7 +52,7 @@ class JoinOptions(values.Model):
         {}, description="New names for files, before the parts are merged: `{caption: txt}`."
     )
     # Not the samples: `auto` and the right word read the same, and a wrong one is an error.
-    format: AffectsNeither[Literal["auto", values.Format]] = Field(
+    format: Annotated[Literal["auto", values.Format], Key("neither choice values")] = Field(
         "auto", description="Format of these shards, as for a source."
     )
     base: str = ""
@@ -164,7 +164,7 @@ class LookupOptions(values.Model):
         description="What to do with a sample whose key is not in the table: `error`; `skip` drops and counts it; "
         "`none` sets the fields to None.",
     )
-    format: AffectsNeither[TableFormat] = Field(
+    format: Annotated[TableFormat, Key("neither choice values")] = Field(
         "auto", description="Format of the table; by default from its name."
     )
     base: str = ""

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language import values
-from wdspec.spec.language.effects import AffectsNeither, AffectsSamples
+from wdspec.spec.language.effects import AffectsNeither, Key
 from wdspec.spec.language.samples import Regex
 from wdspec.spec.problems import describe, quote
 from wdspec.urls.urls import AIS_PROVIDERS
@@ -274,11 +274,15 @@ Namespace = Annotated[str, BeforeValidator(read_namespace)]
 class Etl(values.Model):
     """A transformation that runs in the cluster, from whole shards to whole shards."""
 
-    name: AffectsSamples[EtlName] = Field(description="Its name in the cluster, where it must be running.")
-    args: AffectsSamples[EtlArgs] = Field(
+    name: Annotated[EtlName, Key("samples shard")] = Field(
+        description="Its name in the cluster, where it must be running."
+    )
+    args: Annotated[EtlArgs, Key("samples shard")] = Field(
         "", description="Its arguments: text, or a map, which is sent as JSON."
     )
-    pipeline: AffectsSamples[EtlNames] = Field((), description="ETLs that run after it, in order.")
+    pipeline: Annotated[EtlNames, Key("samples shard")] = Field(
+        (), description="ETLs that run after it, in order."
+    )
     deterministic: AffectsNeither[values.Boolean] = Field(
         False,
         description="Whether it always returns the same bytes. If so, a shard is read again from the start if the "

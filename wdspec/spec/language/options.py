@@ -6,21 +6,21 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language import values
-from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, AffectsSamples, Drops
+from wdspec.spec.language.effects import AffectsNeither, AffectsPlan, Drops, Key
 from wdspec.spec.problems import describe, quote
 
 
 class ScheduleStep(values.Model):
     """Shares that apply from a given point of the stream."""
 
-    at: AffectsOrder[values.Count] = Field(
+    at: AffectsPlan[values.Count] = Field(
         description="Number of the global sample from which these shares apply, rounded up to a whole batch; 0 in the "
         "first step."
     )
-    shares: AffectsOrder[dict[str, values.Share]] = Field(
+    shares: AffectsPlan[dict[str, values.Share]] = Field(
         description="Relative shares of sources and nested mixes of the top level, by name; by default 0."
     )
-    ramp: AffectsOrder[Literal["none", "linear"]] = Field(
+    ramp: AffectsPlan[Literal["none", "linear"]] = Field(
         "none",
         description="With `linear`, the shares change linearly from those of the previous step to these, which they "
         "reach at `at`.",
@@ -30,12 +30,12 @@ class ScheduleStep(values.Model):
 class MixOptions(values.Model):
     """How the sources of a list are mixed."""
 
-    draw: AffectsOrder[Literal["even", "random", "round_robin"]] = Field(
+    draw: AffectsPlan[Literal["even", "random", "round_robin"]] = Field(
         "even",
         description="How to choose the source of each sample: `even` keeps the shares in every batch; `random` draws "
         "at random; `round_robin` takes turns.",
     )
-    unit: AffectsOrder[Literal["sample", "batch"]] = Field(
+    unit: AffectsPlan[Literal["sample", "batch"]] = Field(
         "sample",
         description="`batch` draws one source for each global batch, for sources with different shapes. Needs `batch`.",
     )
@@ -43,20 +43,20 @@ class MixOptions(values.Model):
         None,
         description="Shares of the top level that change with the number of samples read so far.",
     )
-    by: AffectsOrder[Literal["shards", "samples", "bytes", "equal"]] = Field(
+    by: AffectsPlan[Literal["shards", "samples", "bytes", "equal"]] = Field(
         "shards",
         description="How to measure the size of sources without `weight` and `probability`; their shares are "
         "proportional to it. Samples and bytes are the numbers that sources declare, or those in `stats`.",
     )
-    cap: AffectsOrder[values.Positive | None] = Field(
+    cap: AffectsPlan[values.Positive | None] = Field(
         None, description="Sizes above this number count as this number."
     )
-    shares_in: AffectsOrder[Literal["samples", "cost"]] = Field(
+    shares_in: AffectsPlan[Literal["samples", "cost"]] = Field(
         "samples",
         description="What shares are fractions of: `samples`, or with `cost` the sum of `batch.cost`, such as tokens. "
         "Samples are then drawn in proportion to share / `mean_cost`.",
     )
-    temperature: AffectsOrder[values.PositiveNumber | None] = Field(
+    temperature: AffectsPlan[values.PositiveNumber | None] = Field(
         None, description="T: shares are proportional to size^(1/T)."
     )
 
@@ -67,7 +67,7 @@ class Epoch(values.Model):
     # Not the order: an epoch is a cut of one stream.
     samples: AffectsNeither[values.Positive | None] = Field(None, description="Samples across all ranks.")
     batches: AffectsNeither[values.Positive | None] = Field(None, description="Global batches.")
-    remainder: AffectsOrder[Literal["pad", "drop"] | None] = Field(
+    remainder: AffectsPlan[Literal["pad", "drop"] | None] = Field(
         None,
         alias="pass",
         description="One finite pass that reads every sample once, in the same order each time, for evaluation. "
@@ -96,8 +96,8 @@ def read_epoch(value: Any) -> Any:
 class Elastic(values.Model):
     """The canonical topology, which determines the order of samples in all runs."""
 
-    ranks: AffectsOrder[values.Positive] = Field(description="Ranks of the canonical topology.")
-    workers: AffectsOrder[values.Positive] = Field(
+    ranks: AffectsPlan[values.Positive] = Field(description="Ranks of the canonical topology.")
+    workers: AffectsPlan[values.Positive] = Field(
         1, description="Workers per rank of the canonical topology."
     )
 
@@ -139,7 +139,7 @@ class Errors(values.Model):
 
     # Not the order: it decides whether a run ends at a failure. Runs that continue have the same samples in any case,
     # and a run that ended resumes from its state with another policy.
-    skip: Annotated[AffectsNeither[Skip], Drops(counted_as="skipped")] = Field(
+    skip: Annotated[Skip, Key("neither damage", Drops(counted_as="skipped"))] = Field(
         False,
         description="Drop and count samples instead of raising an error. `true` skips errors in the data, "
         "`[shard, decode]`: shards and samples that cannot be read, and fields that are missing or cannot be decoded. "
@@ -238,18 +238,18 @@ TokenType = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "int6
 class TokenOptions(values.Model):
     """How token files are split into samples."""
 
-    length: AffectsOrder[values.Positive | None] = Field(
+    length: Annotated[values.Positive | None, Key("order shard")] = Field(
         None, description="Tokens of a sample. By default, samples are documents."
     )
-    dtype: AffectsSamples[TokenType | None] = Field(
+    dtype: Annotated[TokenType | None, Key("samples shard")] = Field(
         None,
         description="The type of the numbers in files that do not declare it: those without an index (`.idx`) and "
         "without a npy header.",
     )
-    eos: AffectsOrder[values.Count | None] = Field(
+    eos: Annotated[values.Count | None, Key("order shard")] = Field(
         None, description="The token at the end of each document, in files without an index."
     )
-    vocabulary: AffectsOrder[values.Positive | None] = Field(
+    vocabulary: Annotated[values.Positive | None, Key("order shard")] = Field(
         None,
         description="The size of the vocabulary: ids outside of it raise an error, because they usually mean "
         "that `dtype` is wrong.",
@@ -260,7 +260,7 @@ class TarOptions(values.Model):
     """How strictly tar shards are read."""
 
     # Not the order: all samples of a shard without end marker come before the error or the warning.
-    end: AffectsNeither[Literal["strict", "lenient"]] = Field(
+    end: Annotated[Literal["strict", "lenient"], Key("neither shard")] = Field(
         "strict",
         description="With `lenient`, a missing end marker is only a warning, and so are more zeros at the end than the "
         "10,752 bytes that tars end with at most.",

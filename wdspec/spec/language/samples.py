@@ -26,7 +26,7 @@ from wdspec.spec.language.advice import ADVICE, number_meant
 from wdspec.spec.language.advice import DECODERS as FOREIGN_DECODERS
 from wdspec.spec.language.decoder_options import option_values, show_option
 from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER, split_decoder
-from wdspec.spec.language.effects import FOR_DIGEST, AffectsNeither, AffectsOrder, AffectsSamples
+from wdspec.spec.language.effects import FOR_DIGEST, AffectsNeither, AffectsOrder, AffectsPlan, Key
 from wdspec.spec.problems import describe, quote
 from wdspec.urls.rewrite import NESTED, REMEDY, nested_repeat
 
@@ -194,9 +194,9 @@ Regex = Annotated[
 class KeyRule(values.Model):
     """How a file name is split into the sample's key and the field."""
 
-    kind: AffectsOrder[Literal["first_dot", "last_dot", "regex"]] = "first_dot"
+    kind: AffectsPlan[Literal["first_dot", "last_dot", "regex"]] = "first_dot"
     """The rule."""
-    regex: AffectsOrder[
+    regex: AffectsPlan[
         Annotated[str, AfterValidator(_two_groups), BeforeValidator(values.read_text)] | None
     ] = Field(None, description="A regex that matches the whole name, with two groups: key and field.")
 
@@ -290,19 +290,19 @@ _FORMS = "write `package.module:function`, or `{call: package.module:function, a
 class Call(values.Model):
     """A user function, with arguments bound to it."""
 
-    call: AffectsSamples[values.CallableName] = Field(
+    call: Annotated[values.CallableName, Key("samples read")] = Field(
         description="The function or class, `package.module:name`."
     )
-    args: AffectsSamples[dict[str, Any]] = Field({}, description="Keyword arguments to bind.")
-    method: AffectsSamples[values.Text | None] = Field(
+    args: Annotated[dict[str, Any], Key("samples read")] = Field({}, description="Keyword arguments to bind.")
+    method: Annotated[values.Text | None, Key("samples read")] = Field(
         None,
         description="Use this method of the object that `call` returns, which is called once per worker: for example "
         "`encode` of `transformers:AutoTokenizer.from_pretrained`.",
     )
-    given: AffectsSamples[dict[str, Any]] = Field(
+    given: Annotated[dict[str, Any], Key("samples read")] = Field(
         {}, alias="with", description="Keyword arguments of `method`."
     )
-    sets: AffectsNeither[values.Texts | None] = Field(
+    sets: Annotated[values.Texts | None, Key("neither read")] = Field(
         None,
         description="For a function of whole samples: the fields that it adds or changes. `batch` can then measure and "
         "pack by these fields: `sets: [input_ids, labels]`. It has an effect only on keys of `batch` that read them.",
@@ -457,7 +457,7 @@ Calls = Annotated[
 class StageOption(values.Model):
     """A function that takes an iterator of samples and returns another one, with any number of samples."""
 
-    call: AffectsOrder[values.CallableName] = Field(
+    call: Annotated[values.CallableName, Key("order read")] = Field(
         description="The function, `package.module:name`, or a class whose object is called."
     )
     args: AffectsOrder[dict[str, Any]] = Field({}, description="Keyword arguments to bind.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from wdspec.spec.build import Composition
-from wdspec.spec.language.effects import NotInAPass
+from wdspec.spec.language.effects import NotInAPass, mark_of
 from wdspec.spec.language.values import MASK
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shares import positive_names, steps_with_shares
@@ -146,11 +146,7 @@ def scheduled_turns(composition: Composition) -> Findings:
         yield Finding(mix.key("schedule"), message, "remove one of the two")
 
 
-_NOT_IN_A_PASS = tuple(
-    name
-    for name, field in Spec.model_fields.items()
-    if any(isinstance(mark, NotInAPass) for mark in field.metadata)
-)
+_NOT_IN_A_PASS = tuple(name for name, field in Spec.model_fields.items() if mark_of(field, NotInAPass))
 
 
 @rule(

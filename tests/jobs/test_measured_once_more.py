@@ -1,0 +1,167 @@
+"""Shards are read once more if, and only if, the spec now reads them differently: `check --report` and `stats`."""
+
+import json
+import shutil
+import sqlite3
+
+import pytest
+from commandline import within
+from shardmaking import write_shard
+
+from wdspec.jobs.check import job
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for shard in range(2):
+        samples = [(f"{shard}{n}", {"txt": b"x" * (n + 1), "json": b'{"id": %d}' % n}) for n in range(4)]
+        write_shard(folder / f"a-{shard}.tar", samples)
+    return folder
+
+
+def write_spec(folder, source, more="", top=""):
+    (folder / "s.yaml").write_text(
+        f"wdspec: 1\n{top}\ndataset:\n- name: a\n  shards: 'a-{{0..1}}.tar'\n  {source}\n{more}"
+    )
+
+
+def check(folder):
+    out, said = within(
+        "check",
+        "s.yaml",
+        "--all",
+        "--jobs",
+        "0",
+        "--report",
+        "r.db",
+        "--format",
+        "json",
+        folder=folder,
+        code=0,
+    )
+    return json.loads(out)["sources"]["a"], said
+
+
+def delivered(folder):
+    return check(folder)[0]["delivered"]
+
+
+@pytest.fixture
+def is_checked_again(monkeypatch):
+    read, look = [], job.look_at
+    monkeypatch.setattr(job, "look_at", lambda task: read.append(facts := look(task)) or facts)
+
+    def ask(folder):
+        read.clear()
+        check(folder)
+        assert len({facts.is_unchanged for facts in read}) == 1
+        return not read[0].is_unchanged
+
+    return ask
+
+
+def measure(folder, *arguments):
+    within("stats", "s.yaml", "-o", "s.json", "--jobs", "0", *arguments, folder=folder, code=0)
+    return json.loads((folder / "s.json").read_text())["sources"]["a"]
+
+
+def test_a_list_of_keys_that_has_changed_is_checked_again(folder):
+    (folder / "keys.txt").write_text("00\n01\n12\n")
+    write_spec(folder, "keys: '@keys.txt'")
+    assert delivered(folder) == 3
+    (folder / "keys.txt").write_text("12\n")
+    assert delivered(folder) == 1
+
+
+def test_a_named_expression_that_has_changed_is_checked_again(folder, is_checked_again):
+    write_spec(folder, "where: q > 1", top="costs: {q: txt.length}")
+    assert delivered(folder) == 6
+    write_spec(folder, "where: q > 1", top="costs: {q: json.id}")
+    assert delivered(folder) == 4
+    write_spec(folder, "where: q > 1", top="costs: {q: json.id, unused: 3}")
+    assert not is_checked_again(folder)
+
+
+def test_lengths_are_measured_again_after_the_rows_of_a_table_have_changed(folder):
+    for text in ("abc", "abcdefgh"):
+        rows = [{"key": f"{shard}{n}", "words": text} for shard in range(2) for n in range(4)]
+        (folder / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        write_spec(folder, "lookup: {table: t.jsonl, fields: [words]}")
+        assert measure(folder, "--lengths")["lengths"]["words"]["mean"] == len(text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "license: CC0-1.0",
+        "homepage: https://example.org",
+        "mean_cost: 3",
+        "cache: copies",
+        "errors: {log: skips.jsonl}",
+        "errors: {timeout: 3m}",
+        "errors: {retry: 2m}",
+        "errors: {skip: true, max_rate: 0.1}",
+        "expect: {samples: 8}",
+        "storage: {region: eu}",
+        "rewrite: [{from: x, to: y}]",
+        "# a comment",
+    ],
+)
+def test_a_key_that_changes_no_sample_leaves_a_report_valid(change, folder, is_checked_again):
+    write_spec(folder, "revision: v1")
+    check(folder)
+    write_spec(folder, f"revision: v2\n  {change}")
+    assert not is_checked_again(folder)
+
+
+def test_a_comment_above_a_rewrite_rule_leaves_a_report_valid(folder, is_checked_again):
+    rule = "rewrite: [{from: x, to: y}]"
+    write_spec(folder, rule)
+    check(folder)
+    write_spec(folder, f"# a comment\n  {rule}")
+    assert not is_checked_again(folder)
+
+
+def test_a_report_stays_valid_if_the_folder_moves(folder, is_checked_again):
+    (folder / "keys.txt").write_text("00\n01\n12\n")
+    write_spec(folder, "keys: '@keys.txt'")
+    check(folder)
+    moved = folder.with_name("moved")
+    shutil.move(folder, moved)
+    assert not is_checked_again(moved)
+
+
+def test_measurements_of_joined_and_looked_up_samples_stay_valid_if_the_folder_moves(folder):
+    rows = [{"key": f"{shard}{n}", "words": "abc"} for shard in range(2) for n in range(4)]
+    (folder / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for shard in range(2):
+        write_shard(folder / f"b-{shard}.tar", [(f"{shard}{n}", {"cls": b"1"}) for n in range(4)])
+    write_spec(
+        folder,
+        "where: cls == 1",
+        "  lookup: {table: t.jsonl, fields: [words]}\n  join: {shards: 'b-{0..1}.tar'}",
+    )
+    first = measure(folder, "--lengths")
+    moved = folder.with_name("moved")
+    shutil.move(folder, moved)
+    second = measure(moved, "--lengths")
+    for digest in ("reading", "decoding", "keeping"):
+        assert second.get(digest) == first.get(digest)
+    assert first["keeping"]
+
+
+def test_results_of_an_older_version_are_replaced_and_it_says_so(folder):
+    write_spec(folder, "revision: v1")
+    check(folder)
+    measure(folder)
+    with sqlite3.connect(folder / "r.db") as database:
+        database.execute("PRAGMA user_version = 2")
+    _, said = check(folder)
+    assert "`r.db` is of an older version of wdspec, so all shards are checked again" in said
+    text = (folder / "s.json").read_text()
+    (folder / "s.json").write_text(text.replace('"stats": 2', '"stats": 1'))
+    _, said = within("stats", "s.yaml", "-o", "s.json", "--jobs", "0", folder=folder, code=0)
+    assert "`s.json` is replaced, and all shards are read again: it was written by another wdspec" in said
+    assert (folder / "s.json").read_text() == text
