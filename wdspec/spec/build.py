@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import itemgetter
@@ -18,18 +18,22 @@ from pydantic_core import PydanticCustomError
 from wdspec.base.errors import UrlError
 from wdspec.spec.files import Library
 from wdspec.spec.language.decoders import DEFAULT_IMAGE_DECODER, RAW, split_decoder
+from wdspec.spec.language.effects import Paths, paths_in
+from wdspec.spec.language.joins import JoinOptions
+from wdspec.spec.language.locations import CacheOptions, RewriteRule
 from wdspec.spec.language.samples import Decode
-from wdspec.spec.language.values import DEFAULT_SCALE, IMAGE_DECODERS, Model, is_size, read_number
+from wdspec.spec.language.values import DEFAULT_SCALE, IMAGE_DECODERS, FilePath, Model, is_size, read_number
 from wdspec.spec.problems import Problems
 from wdspec.spec.secrets import remove_secrets
 from wdspec.spec.sources import Draft, Expander, draft_sources, every_draft
 from wdspec.spec.spec import Source, Spec
-from wdspec.spec.tree import ListNode, MapNode, Node, Position, Scalar, is_null, plain
+from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Position, Scalar, is_null, plain
 from wdspec.spec.validation import check_keys, keys_of, make_model
 from wdspec.urls.urls import Part, is_relative, parse_shards
 
 GROUP_KEYS = frozenset({"name", "probability", "weight", "upsample", "dataset", "mix", "defaults", "tags"})
 _TOP_MIX_ONLY = ("draw", "unit", "schedule")
+_PATHS_OF_SPEC, _PATHS_OF_SOURCE = paths_in(Spec), paths_in(Source)
 
 
 class Variant(NamedTuple):
@@ -201,7 +205,7 @@ def compose(
         "environment": variant.environment,
         "file": variant.file,
         "folder": os.path.dirname(os.path.abspath(variant.file)) if variant.file else "",
-        **_place(known, variant),
+        **_place_paths(known, _PATHS_OF_SPEC, variant),
     }
     spec, bad = make_model(known.without("dataset", "defaults", "vars"), Spec, extra, problems)
     if spec is None:
@@ -267,8 +271,7 @@ def _check_leaf(draft: Draft, variant: Variant, problems: Problems) -> None:
         if name.startswith("__"):
             message = f"the tag `{name[:60]}` starts with `__`, which is reserved for fields of wdspec"
             problems.add("E216", node.entries["tags"].value.key_or_self(name), message, "choose another name")
-    shards, where = node.get("shards"), draft.own.position
-    extra = {"position": where, **_place_shards(shards), **_place(node, variant)}
+    extra = {"base": "", **_place_paths(node, _PATHS_OF_SOURCE, variant), "position": draft.own.position}
     if draft.name:
         extra["name"] = draft.name
     draft.model, draft.bad = make_model(node.without("mix", "defaults"), Source, extra, problems)
@@ -321,119 +324,66 @@ def _decode_images(decode: Decode | None) -> Decode:
     return decode.model_copy(update={"names": (*decode.names, DEFAULT_IMAGE_DECODER)})
 
 
-def _place(holder: MapNode, variant: Variant) -> dict[str, Any]:
-    """The values of all keys in `_PLACES`, with absolute paths. `~` is expanded when the path is opened."""
-    return {
-        key: _PLACES[key](node, variant)
-        for key in holder.entries
-        if key in _PLACES and (node := holder.get(key))
-    }
+def _place_paths(node: MapNode, kinds: Paths, variant: Variant) -> dict[str, Any]:
+    """The plain values of the keys of a map that are paths or have some, with absolute paths; and its `base`."""
+    found: dict[str, Any] = {}
+    for key in node.entries:
+        if (kind := kinds.get(key)) is None or (value := node.get(key)) is None:
+            continue
+        if not isinstance(kind, FilePath):
+            found[key] = _place_inside(value, kind, variant)
+        elif kind.keeps_text:
+            found |= _start_paths(key, value)
+        else:
+            found[key] = _make_absolute(value, kind)
+    return found
 
 
-def _with_paths(node: Node, names: Iterable[str]) -> Any:
-    """The plain value of a map, with the paths under some keys made absolute."""
-    value = plain(node)
-    for name in names:
-        path = node.get(name) if isinstance(node, MapNode) else None
-        if isinstance(path, Scalar) and isinstance(path.value, str) and path.value[:1] not in ("", "~"):
-            value[name] = os.path.normpath(os.path.join(path.base, path.value))
-    return value
-
-
-def _place_storage(node: Node, variant: Variant) -> Any:
-    files = node.get("files") if isinstance(node, MapNode) else None
-    if not isinstance(files, MapNode):
+def _place_inside(node: Node, model: type[Model], variant: Variant) -> Any:
+    """The plain value of a map, of a list of maps, or of what may stand in place of a map, with absolute paths."""
+    if isinstance(node, MapNode):
+        rule = _describe_rule(node, variant) if model is RewriteRule else {}
+        return {**plain(node), **rule, **_place_paths(node, paths_in(model), variant)}
+    items = node.items if isinstance(node, ListNode) else (node,)
+    maps = [item for item in items if isinstance(item, MapNode)]
+    if maps and (not model.short or len(maps) == len(items)):
+        return [_place_inside(item, model, variant) for item in items]
+    is_text = isinstance(node, Scalar) and isinstance(node.value, str)
+    is_size_alone = model is CacheOptions and is_text and is_size(plain(node))
+    if not model.short or maps or is_size_alone or not (is_text or model is JoinOptions):
         return plain(node)
-    return {**plain(node), "files": _with_paths(files, files.entries)}
+    entries = {model.short: MapEntry(node.scalar(model.short), node)}
+    whole = MapNode(node.origin, node.line, node.column, entries)
+    return {**plain(whole), **_place_paths(whole, paths_in(model), variant)}
 
 
-def _place_output(node: Node, variant: Variant) -> Any:
-    """Add the directory of the file, where relative paths start."""
-    value = plain(node)
-    path = node.get("dir") or node.get("to") if isinstance(node, MapNode) else node
-    if isinstance(value, str):
-        value = {"dir": value}
-    base = path.base if isinstance(path, Scalar) else ""
-    return {**value, "base": base} if isinstance(value, dict) else value
-
-
-def _place_cache(node: Node, variant: Variant) -> Any:
-    value = plain(node)
-    path = node.get("dir") if isinstance(node, MapNode) else node
-    if not isinstance(path, Scalar) or not isinstance(path.value, str) or not _starts_here(path.value):
-        return value
-    if path is node and is_size(path.value):  # refused when it is read
-        return value
-    directory = f"{path.base.rstrip('/')}/{path.value.removeprefix('./')}"
-    return {**value, "dir": directory} if isinstance(node, MapNode) else directory
-
-
-def _place_rewrites(node: Node, variant: Variant) -> Any:
-    """Add to each rule where it was written."""
-    if not isinstance(node, ListNode):
-        return plain(node)
-    return [
-        _place_rewrite(item, variant) if isinstance(item, MapNode) else plain(item) for item in node.items
-    ]
-
-
-def _place_rewrite(item: MapNode, variant: Variant) -> dict[str, Any]:
-    here, to = item.position, item.value_or_self("to")
+def _describe_rule(item: MapNode, variant: Variant) -> dict[str, Any]:
+    """Where a rewrite rule was written. Without a `to`, it removes what it matches."""
+    here = item.position
     written = f"{here.file}:{here.line}" if here.line else here.file
     is_overlay = here in variant.overlaid
     origin = f"environment {variant.environment or 'overrides'} ({written})" if is_overlay else written
-    rule = {**plain(item), "overlay": is_overlay, "origin": origin}
-    if isinstance(to, Scalar) and isinstance(to.value, str) and _starts_here(to.value):
-        base = to.base.replace("\\", r"\\").rstrip("/")
-        rule["to"] = f"{base}/{to.value.removeprefix('./')}"
-    elif is_null(to):
-        rule["to"] = ""
-    return rule
+    removes = {"to": ""} if is_null(item.value_or_self("to")) else {}
+    return {"overlay": is_overlay, "origin": origin, **removes}
 
 
-def _place_joins(node: Node, variant: Variant) -> Any:
-    """Add to each map the directory where its shards start."""
-    items = node.items if isinstance(node, ListNode) else (node,)
-    if not all(isinstance(item, MapNode) for item in items):
-        if any(isinstance(item, MapNode) for item in items):
-            return plain(node)
-        return [{"shards": plain(node), **_place_shards(node)}]
-    return [
-        {**plain(item), **_place_shards(item.get("shards"))} for item in items if isinstance(item, MapNode)
-    ]
-
-
-def _place_lookups(node: Node, variant: Variant) -> Any:
-    """Add to each map the directory where its table starts."""
-    items = node.items if isinstance(node, ListNode) else (node,)
-    if not all(isinstance(item, MapNode) for item in items):
+def _make_absolute(node: Node, kind: FilePath) -> Any:
+    if isinstance(node, MapNode):
+        return {key: _make_absolute(each.value, kind) for key, each in node.entries.items() if node.get(key)}
+    if not isinstance(node, Scalar) or not isinstance(node.value, str):
         return plain(node)
-    return [
-        {**plain(item), "base": _place_shards(item.get("table"))["base"]}
-        for item in items
-        if isinstance(item, MapNode)
-    ]
+    if kind.is_template:
+        base = node.base.replace("\\", r"\\").rstrip("/")
+        return f"{base}/{node.value.removeprefix('./')}" if _starts_here(node.value) else node.value
+    is_relative_path = node.value.strip() and node.value[0] not in "/~" and "://" not in node.value
+    return os.path.normpath(os.path.join(node.base, node.value)) if is_relative_path else node.value
 
 
-_PLACES: Mapping[str, Callable[[Node, Variant], Any]] = {
-    "aistore": lambda node, _: _with_paths(node, ("token_file", "client_ca", "client_crt", "client_key")),
-    "cache": _place_cache,
-    "errors": lambda node, _: _with_paths(node, ("log",)),
-    "join": _place_joins,
-    "lookup": _place_lookups,
-    "output": _place_output,
-    "rewrite": _place_rewrites,
-    "storage": _place_storage,
-}
-
-
-def _place_shards(node: Node | None) -> dict[str, Any]:
-    """The directory where a source's shards start; and their texts, made absolute if they start in several directories.
+def _start_paths(key: str, node: Node) -> dict[str, Any]:
+    """The directory where paths start; and the paths, made absolute if they start in several directories.
 
     A path that starts with a variable is relative to the file that sets the variable.
     """
-    if node is None:
-        return {"base": ""}
     items = node.items if isinstance(node, ListNode) else (node,)
     texts = [
         (item.value, item.base) for item in items if isinstance(item, Scalar) and isinstance(item.value, str)
@@ -441,7 +391,7 @@ def _place_shards(node: Node | None) -> dict[str, Any]:
     base = texts[0][1] if texts else node.origin.directory
     if len(texts) != len(items) or len({*map(itemgetter(1), texts)}) == 1:
         return {"base": base}
-    return {"base": base, "shards": [text if its == base else _join_base(text, its) for text, its in texts]}
+    return {"base": base, key: [text if its == base else _join_base(text, its) for text, its in texts]}
 
 
 def _join_base(text: str, base: str) -> str:

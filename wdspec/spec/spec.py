@@ -70,6 +70,7 @@ from wdspec.spec.language.values import (
     Fraction,
     Integer,
     Model,
+    PathsOrUrls,
     Positive,
     PositiveNumber,
     Seed,
@@ -288,7 +289,7 @@ class Source(Discreet, SourceOptions):
         "",
         description="Unique name, on which the order of its samples depends. By default from the shards' name.",
     )
-    shards: AffectsPlan[Texts | None] = Field(
+    shards: AffectsPlan[PathsOrUrls | None] = Field(
         None,
         description="URLs or paths of the shards, with braces `{000..123}`, `a::b`, `${variable}` and globs; "
         "`@file.txt` with one URL per line; a directory ending in `/`; or a list of these.",

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from wdspec.spec.language.values import FilePath, Model
+
 T = TypeVar("T")
 M = TypeVar("M")
 
@@ -159,14 +161,30 @@ class DeclaredKey(NamedTuple):
 
 
 @cache
-def declared_keys(model: type[BaseModel]) -> tuple[DeclaredKey, ...]:
+def declared_keys(model: type[Model]) -> tuple[DeclaredKey, ...]:
     """The keys of a model and of the maps in it; except `dataset`, since sources declare their keys themselves."""
     return tuple(_declaration(model))
 
 
-def inner_model(field: FieldInfo) -> type[BaseModel] | None:
+def inner_model(field: FieldInfo) -> type[Model] | None:
     """The model of the map that a key takes, or of the maps in its list; None for other values."""
-    return _model_in(field.annotation)
+    kind = _kind_in(field.annotation)
+    return None if isinstance(kind, FilePath) else kind
+
+
+Paths = dict[str, FilePath | type[Model]]
+
+
+@cache
+def paths_in(model: type[BaseModel]) -> Paths:
+    """The keys of a model whose values are paths, and the models of the maps under a key that have some."""
+    found: Paths = {}
+    for name, field in model.model_fields.items():
+        marks = [mark for mark in field.metadata if isinstance(mark, FilePath)]
+        kind = marks[0] if marks else _kind_in(field.annotation)
+        if isinstance(kind, FilePath) or (kind is not None and name != "dataset" and paths_in(kind)):
+            found[field.alias or name] = kind
+    return found
 
 
 def key_of(field: FieldInfo) -> Key:
@@ -181,7 +199,7 @@ def mark_of(field: FieldInfo, kind: type[M]) -> M | None:
     return next((mark for mark in key_of(field).marks if isinstance(mark, kind)), None)
 
 
-def _declaration(model: type[BaseModel]) -> Iterator[DeclaredKey]:
+def _declaration(model: type[Model]) -> Iterator[DeclaredKey]:
     for attribute, field in model.model_fields.items():
         key = key_of(field)
         if attribute == "dataset" or (key.affects is None and not field.description):
@@ -202,11 +220,14 @@ def _declaration(model: type[BaseModel]) -> Iterator[DeclaredKey]:
             )
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _kind_in(annotation: Any) -> type[Model] | FilePath | None:
+    """The first model in a type, or the first mark of paths."""
+    if isinstance(annotation, FilePath):
+        return annotation
     inner = get_args(annotation)  # asked first: Python 3.10 takes `tuple[int, ...]` for a class
     if inner:
-        return next((model for each in inner if (model := _model_in(each))), None)
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+        return next((kind for each in inner if (kind := _kind_in(each)) is not None), None)
+    return annotation if isinstance(annotation, type) and issubclass(annotation, Model) else None
 
 
 def described(holder: BaseModel, effect: str, *, whole: bool = True) -> dict[str, Any]:
@@ -237,7 +258,7 @@ def plain_value(value: Any) -> Any:
 
 
 @cache
-def _keys_with(model: type[BaseModel], effect: str) -> tuple[DeclaredKey, ...]:
+def _keys_with(model: type[Model], effect: str) -> tuple[DeclaredKey, ...]:
     return tuple(
         key
         for key in declared_keys(model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -33,7 +33,9 @@ NewNames = Annotated[dict[str, values.FieldPattern], BeforeValidator(read_new_na
 class JoinOptions(values.Model):
     """Additional shards with other files of the same samples."""
 
-    shards: AffectsPlan[values.Texts] = Field(
+    short: ClassVar[str] = "shards"
+
+    shards: AffectsPlan[values.PathsOrUrls] = Field(
         description="The shards: as many as the source has, in the same order. The n-th one is merged with the n-th "
         "shard of the source, by the keys of the samples. Keys must be in the same order in both, but either may "
         "lack some of them."
@@ -142,7 +144,7 @@ def table_format(text: str) -> str | None:
 class LookupOptions(values.Model):
     """A table with additional fields for the samples."""
 
-    table: AffectsOrder[values.Text] = Field(
+    table: AffectsOrder[values.PathOrUrl] = Field(
         description="Path or URL of the table: Parquet, JSON lines, CSV, SQLite (`scores.db#name` names the table "
         "in it) or npz. It is read once per node, and all workers share a copy."
     )

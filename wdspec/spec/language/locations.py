@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, ClassVar, Literal, NoReturn
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -22,8 +22,8 @@ class RewriteRule(values.Model):
     pattern: AffectsNeither[Regex] = Field(
         alias="from", description="A regex, matched at the start of the URL."
     )
-    replacement: AffectsNeither[Annotated[str, Field(strict=True)]] = Field(
-        alias="to", description=r"What replaces the match; `\1` is the first group."
+    replacement: AffectsNeither[Annotated[str, Field(strict=True), values.FilePath(is_template=True)]] = (
+        Field(alias="to", description=r"What replaces the match; `\1` is the first group.")
     )
     origin: str = ""
     """Where the rule was written, for explanations: ``spec.yaml:12``."""
@@ -75,7 +75,7 @@ class ObjectStoreOptions(values.Model):
         description="Secret arguments: for each one, the name of the environment variable that contains it, such as "
         "`{key: LAB_KEY, secret: LAB_SECRET}`.",
     )
-    files: AffectsNeither[dict[Argument, values.Text]] = Field(
+    files: AffectsNeither[dict[Argument, values.LocalPath]] = Field(
         {}, description="Secret arguments: for each one, the path of a file that contains only its value."
     )
 
@@ -115,7 +115,9 @@ def _local(directory: str) -> str:
 class CacheOptions(values.Model):
     """A local directory with copies of remote shards."""
 
-    dir: AffectsNeither[Annotated[values.Text, AfterValidator(_local)]] = Field(
+    short: ClassVar[str] = "dir"
+
+    dir: AffectsNeither[Annotated[values.Text, AfterValidator(_local), values.FilePath()]] = Field(
         description="The directory; it is created when needed. Copies that you put there are used too."
     )
     size: AffectsNeither[values.Size | None] = Field(
@@ -128,7 +130,9 @@ class CacheOptions(values.Model):
 class OutputOptions(values.Model):
     """Where `wdspec process` writes: one shard for each shard that it reads."""
 
-    dir: AffectsNeither[values.Text | None] = Field(
+    short: ClassVar[str] = "dir"
+
+    dir: AffectsNeither[values.PathOrUrl | None] = Field(
         None, description="A directory or its URL; shards keep their file names."
     )
     pattern: AffectsNeither[Regex | None] = Field(
@@ -136,9 +140,9 @@ class OutputOptions(values.Model):
         alias="from",
         description="A regex, matched at the start of a shard's URL as it is written in the spec.",
     )
-    replacement: AffectsNeither[Annotated[str, Field(strict=True)] | None] = Field(
-        None, alias="to", description=r"What replaces the match; `\1` is the first group."
-    )
+    replacement: AffectsNeither[
+        Annotated[str, Field(strict=True), values.FilePath(keeps_text=True)] | None
+    ] = Field(None, alias="to", description=r"What replaces the match; `\1` is the first group.")
     base: str = ""
     """Absolute directory where relative paths start."""
 
@@ -308,19 +312,19 @@ class AIStore(values.Model):
         description="The URL schemes that it serves, besides `ais`: `[gs, s3]`, or `all` of them (`gs`, `s3`, `az`, "
         "`oc` and their other names). By default USE_AIS_FOR.",
     )
-    token_file: AffectsNeither[values.Text | None] = Field(
+    token_file: AffectsNeither[values.LocalPath | None] = Field(
         None,
         description="A file with the token, written by `ais auth login`. By default AIS_AUTHN_TOKEN, or else the file "
         "AIS_AUTHN_TOKEN_FILE, or else ~/.config/ais/cli/auth.token if it exists.",
     )
-    client_ca: AffectsNeither[values.Text | None] = Field(
+    client_ca: AffectsNeither[values.LocalPath | None] = Field(
         None,
         description="A file with the certificates to trust. By default AIS_CLIENT_CA, or else those of the system.",
     )
-    client_crt: AffectsNeither[values.Text | None] = Field(
+    client_crt: AffectsNeither[values.LocalPath | None] = Field(
         None, description="A file with the certificate of the client. By default AIS_CRT."
     )
-    client_key: AffectsNeither[values.Text | None] = Field(
+    client_key: AffectsNeither[values.LocalPath | None] = Field(
         None, description="A file with the key of that certificate. By default AIS_CRT_KEY."
     )
     skip_verify_crt: AffectsNeither[values.Boolean] = Field(

@@ -152,7 +152,7 @@ class Errors(values.Model):
     max_rate: AffectsNeither[values.Fraction | None] = Field(
         None, description="Raise an error when more than this fraction of the samples has been skipped."
     )
-    log: AffectsNeither[values.Text | None] = Field(
+    log: AffectsNeither[values.LocalPath | None] = Field(
         None,
         description="A file to which each skip is appended as a line of JSON: source, code, cause, message, URL, key.",
     )

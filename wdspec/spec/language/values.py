@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Literal, NoReturn, TypeVar, cast, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn, TypeVar, cast, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from wdspec.base.errors import UsageError
@@ -259,6 +259,29 @@ TEXT_FORM: dict[str, Any] = {"type": "string", "pattern": r"\S"}
 CALLABLE_FORM = text_form(r"[^\s:./]+(\.[^\s:./]+)*:[^\s:./]+(\.[^\s:./]+)*")
 FIELD_FORM = text_form(_FIELD_TEXT)
 Text = Annotated[str, BeforeValidator(read_text), WithJsonSchema(TEXT_FORM)]
+
+
+class FilePath(NamedTuple):
+    """Marks the type of a value that is a path, or a map or a list of paths, relative to the file that has it.
+
+    The value becomes absolute before the model is made, except for URLs, and `~`, which is expanded when it is opened.
+    """
+
+    keeps_text: bool = False
+    """Whether the value stays as it is written, next to the directory where it starts: the `base` of its model."""
+    is_template: bool = False
+    """Whether the value is what a regex inserts: `\\1` at its start depends on the match."""
+
+
+def _refuse_url(text: str) -> str:
+    if "://" in text:
+        refuse("E202", f"expected the path of a local file, but this is {describe(text)}", "write a path")
+    return text
+
+
+LocalPath = Annotated[Text, AfterValidator(_refuse_url), FilePath()]
+"""A local file."""
+PathOrUrl = Annotated[Text, FilePath(keeps_text=True)]
 CallableName = Annotated[str, BeforeValidator(read_callable), WithJsonSchema(CALLABLE_FORM)]
 FieldPattern = Annotated[str, BeforeValidator(read_field_pattern), WithJsonSchema(FIELD_FORM)]
 Size = Annotated[
@@ -291,6 +314,7 @@ Duration = Annotated[
 ]
 
 Texts = Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(read_list), one_or_more(TEXT_FORM)]
+PathsOrUrls = Annotated[Texts, FilePath(keeps_text=True)]
 FieldPatterns = Annotated[
     tuple[FieldPattern, ...],
     Field(min_length=1),
@@ -352,6 +376,8 @@ class Model(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", defer_build=True, populate_by_name=True, hide_input_in_errors=True
     )
+    short: ClassVar[str] = ""
+    """The key whose value may stand in place of the map, if that value is a path."""
 
     @classmethod
     def takes(cls, keys: Iterable[str]) -> bool:
