@@ -20,6 +20,7 @@ from wdspec.base.progress import progress
 from wdspec.base.redaction import redacted_urls, without_secrets
 from wdspec.cli.report import pluralize, size
 from wdspec.cli.spec_options import find_source
+from wdspec.fields.values import is_array, is_image, sides_of, type_in_words
 from wdspec.jobs.job import LiveCount, lines_of_user_code, skip_columns
 from wdspec.spec.language.decoders import RAW
 from wdspec.spec.language.samples import Decode
@@ -234,12 +235,11 @@ def describe_value(value: Any) -> ValueMeaning:
         )
     if isinstance(value, (bytes, bytearray, memoryview)):
         return ValueMeaning(name, size(len(value)), shorten(repr(bytes(value[: PREVIEW + 1]))[2:-1]))
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if shape is not None and dtype is not None:
+    if is_array(value):
         kind = "array" if type(value).__module__.split(".")[0] == "numpy" else name.lower()
-        label = f"{str(dtype).removeprefix('torch.')} {kind}"
-        return ValueMeaning(label, " x ".join(map(str, shape)) or "scalar", _range(value))
-    if hasattr(value, "mode") and isinstance(getattr(value, "size", None), tuple):
+        shape = " x ".join(map(str, value.shape)) or "scalar"
+        return ValueMeaning(f"{type_in_words(value.dtype)} {kind}", shape, _range(value))
+    if is_image(value):
         return ValueMeaning(f"{value.mode} image", " x ".join(map(str, value.size)), "")
     if isinstance(value, (dict, list, tuple, set, frozenset)):
         text = str(value) if isinstance(value, (set, frozenset)) else _json(value)
@@ -249,8 +249,8 @@ def describe_value(value: Any) -> ValueMeaning:
 
 def extent(value: Any) -> dict[str, Any]:
     """The size as numbers: `shape` of an array, `length` of text, bytes or a collection; nothing for others."""
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return {"shape": [int(side) for side in value.shape]}
+    if is_array(value):
+        return {"shape": list(sides_of(value) or ())}
     if isinstance(value, (str, bytes, bytearray, memoryview, dict, list, tuple, set, frozenset)):
         return {"length": len(value)}
     return {}
@@ -271,7 +271,7 @@ def _json(value: Any) -> str:
 
 def _inner(value: Any) -> str:
     """A nested value that JSON cannot hold: type and shape of an array, `repr` of others."""
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
+    if is_array(value):
         meaning = describe_value(value)
         return f"{meaning.type} {meaning.size}"
     return repr(value)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from wdspec.base.errors import FieldError
+from wdspec.fields.values import type_in_words
 from wdspec.spec.language.expect import ARRAYS, Bounds, ExpectedField
 
 FEW_ELEMENTS = 4096
@@ -106,7 +107,7 @@ def _type_look(name: str) -> Look:
     def look(value: Any) -> str | None:
         dtype = getattr(value, "dtype", None)
         if dtype is not None and hasattr(value, "shape"):
-            seen = str(dtype).removeprefix("torch.")
+            seen = type_in_words(dtype)
             if is_array and seen == name:
                 return None
             if value.shape == () and plain and isinstance(value, plain):

@@ -17,8 +17,9 @@ import torch
 from wdspec.base.errors import FieldError, SpecError
 from wdspec.fields import memory
 from wdspec.fields.deferred import EncodedImage, gather
+from wdspec.fields.values import describe
 from wdspec.planning.keys import key64, random64
-from wdspec.read.padding import as_tensors, describe, pad
+from wdspec.read.padding import as_tensors, pad
 from wdspec.read.randomness import GlobalGenerators
 from wdspec.read.rows import TableRows
 from wdspec.read.transform import Sample, build_function, find_field, missing_field

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from wdspec.base.errors import FieldError
+from wdspec.fields.values import describe, type_in_words
 from wdspec.spec.language.batch import Padding
 
 
@@ -81,7 +82,7 @@ def padded_length(longest: int, options: Padding) -> int:
 
 def fill_value(value: float, dtype: torch.dtype) -> float | int:
     """Return the number that fills a tensor of a type. Raises FieldError if the type cannot hold it."""
-    kind = str(dtype).removeprefix("torch.")
+    kind = type_in_words(dtype)
     if dtype.is_floating_point or dtype.is_complex:
         if isfinite(value) and abs(value) > torch.finfo(dtype).max:
             raise FieldError(f"`pad` fills with {value:g}, which {kind} cannot hold")
@@ -147,19 +148,6 @@ def shapes_of(values: Sequence[Any], most: int = 5) -> str:
     """List the shapes and types of values, each once: `(3, 4) float32, (2, 4) float32`."""
     shown = dict.fromkeys(describe(value) for value in values)
     return ", ".join([*list(shown)[:most], *(["…"] if len(shown) > most else [])])
-
-
-def describe(value: Any) -> str:
-    """Describe a value by its shape and type."""
-    if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
-        return f"({', '.join(map(str, value.shape))}) {str(value.dtype).removeprefix('torch.')}"
-    if hasattr(value, "mode") and isinstance(getattr(value, "size", None), tuple):
-        return f"PIL image of {value.size[1]} x {value.size[0]}"
-    return (
-        f"{type(value).__name__} of {len(value)}"
-        if isinstance(value, (tuple, list))
-        else type(value).__name__
-    )
 
 
 def listed_numbers(numbers: Sequence[int]) -> str:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from wdspec.fields.values import describe, describe_shape, is_array, is_image
 from wdspec.formats.tar.headers import to_text
 from wdspec.jobs.check.facts import (
     CLASS_NAMES,
@@ -106,9 +107,7 @@ class Brief(NamedTuple):
 
 def is_large(value: Any) -> bool:
     """Whether a value is replaced by its `Brief`."""
-    return (hasattr(value, "shape") and hasattr(value, "dtype")) or (
-        hasattr(value, "mode") and isinstance(getattr(value, "size", None), tuple)
-    )
+    return is_array(value) or is_image(value)
 
 
 def brief(value: Any, file: Any) -> Any:
@@ -121,12 +120,10 @@ def brief(value: Any, file: Any) -> Any:
     head = image_head(file) if type(file) is bytes else None
     if type(value) is bytes:
         return value if head is None else Brief("bytes", len(value), head, True)
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
+    if is_array(value):
         shape, dtype = value.shape, value.dtype
         return Brief((shape, dtype), None, head, head is not None or _is_finite(value))
-    if hasattr(value, "mode") and isinstance(getattr(value, "size", None), tuple):
-        return Brief(f"PIL image of {value.size[1]} x {value.size[0]}", None, head, True)
-    return value
+    return Brief(describe(value), None, head, True) if is_image(value) else value
 
 
 def _is_finite(value: Any) -> bool:
@@ -195,7 +192,9 @@ class KindCounts:
     def finish(self) -> None:
         """Merge the counts into `into`."""
         for kind, first in self._first.items():
-            name = kind if isinstance(kind, str) else _describe_shape(*kind)
+            name = kind
+            if not isinstance(kind, str):  # width and height of an image, or the shape and type of an array
+                name = "{}x{}".format(*kind) if isinstance(kind[0], int) else describe_shape(*kind)
             merge(self._into, {name: Seen(self._times[kind], first)}, self._most)
 
 
@@ -332,13 +331,6 @@ class FieldWatch:
                 if watch is None:
                     watch = self._inner[entry] = FieldWatch(name, self._all)
                 watch.look([values[at][entry] for at in own], samples, [rows[at] for at in own])
-
-
-def _describe_shape(shape: Any, dtype: Any) -> str:
-    """`(224, 224, 3) uint8`; `640x480` for two numbers."""
-    if isinstance(shape, int):
-        return f"{shape}x{dtype}"
-    return f"({', '.join(map(str, shape))}) {str(dtype).removeprefix('torch.')}"
 
 
 MOST_ROWS = 256
