@@ -1,8 +1,7 @@
 """Reports: the results of commands, as values that one renderer shows as text, tables or JSON.
 
 A report has `blocks()`: tables, warnings, problems and lines, drawn by rich on a terminal, aligned as plain text in a
-pipe. Its JSON is built from its fields, or from what its `as_json()` returns. The functions at the end format numbers
-and amounts.
+pipe. Its JSON is built from its fields, or from what its `as_json()` returns.
 """
 
 from __future__ import annotations
@@ -13,11 +12,16 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import click
 
+from wdspec.base.amounts import join_names as join_names
+from wdspec.base.amounts import number as number
+from wdspec.base.amounts import number_range as number_range
+from wdspec.base.amounts import percent as percent
+from wdspec.base.amounts import pluralize as pluralize
+from wdspec.base.amounts import size as size
 from wdspec.base.redaction import printable, redacted_urls
 from wdspec.spec.problems import Problem
 
@@ -132,6 +136,12 @@ def _lines(block: Block) -> list[str]:
     return [printable(line) for line in text.split("\n")]
 
 
+def one_line(problem: Problem) -> str:
+    """Advice as one line: `spec.yaml:2:5: W508 message; hint`."""
+    where = f"{problem.position}: " if problem.line else ""
+    return f"{where}{problem.code} {'; '.join(filter(None, (problem.message, problem.hint)))}"
+
+
 def show_problem(problem: Problem) -> str:
     """The problem as text; in colour on a terminal, unless NO_COLOR is set."""
     text = str(problem)
@@ -183,19 +193,19 @@ def _draw_table(table: Table, console: Console) -> None:
         header_style="bold cyan",
         padding=(0, 1 if has_headings else 2, 0, 0),
     )
-    for number, (name, flush_right) in enumerate(table.columns):
+    for place, (name, flush_right) in enumerate(table.columns):
         drawn.add_column(
             Text(name),
             justify="right" if flush_right else "left",
             no_wrap=flush_right,
             overflow="fold",
-            style=None if has_headings or number else "bold",
+            style=None if has_headings or place else "bold",
         )
-    for number, row in enumerate(table.rows):
+    for place, row in enumerate(table.rows):
         if row is None:
             drawn.add_row()
         else:
-            style = "dim" if number in table.faint else None
+            style = "dim" if place in table.faint else None
             drawn.add_row(*(Text(printable(cell)) for cell in row), style=style)
     console.print(drawn)
 
@@ -249,41 +259,3 @@ def to_json(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_json(each) for each in value]
     return redacted_urls(value) if isinstance(value, str) else value
-
-
-def number(value: float) -> str:
-    """Format a count or an amount: `1,797`, `12.5`, `0.031`."""
-    if value == int(value) or abs(value) >= 1000:
-        return f"{round(value):,}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
-
-
-def number_range(low: float, high: float) -> str:
-    """Format a range: `12`, `900 to 1,000`."""
-    return number(low) if low == high else f"{number(low)} to {number(high)}"
-
-
-def percent(share: float) -> str:
-    """Format a share: `40.00%`, `0.013%`."""
-    return f"{100 * share:.2f}%" if share >= 0.001 or not share else f"{100 * share:.2g}%"
-
-
-def size(count: float) -> str:
-    """Format an amount of bytes: `812 B`, `1.4 kB`, `3.2 GB`."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 999.5 or unit == "TB":
-            break
-        count /= 1000
-    return f"{count:.0f} {unit}" if unit == "B" or count >= 99.5 else f"{count:.1f} {unit}"
-
-
-def pluralize(count: int, noun: str, plural: str = "") -> str:
-    """Format a count with its noun: `1 shard`, `1,024 shards`."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
-
-
-def join_names(names: Iterable[str], most: int = 4) -> str:
-    """List names: `a, b, c`, or `a, b, c, d and 96 more`."""
-    rest = list(names)
-    shown = ", ".join(islice(rest, most))
-    return shown if len(rest) <= most else f"{shown} and {len(rest) - most} more"

@@ -1,0 +1,44 @@
+"""Numbers, amounts and lists of names as text, for messages and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+
+def number(value: float) -> str:
+    """Format a count or an amount: `1,797`, `12.5`, `0.031`."""
+    if value == int(value) or abs(value) >= 1000:
+        return f"{round(value):,}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def number_range(low: float, high: float) -> str:
+    """Format a range: `12`, `900 to 1,000`."""
+    return number(low) if low == high else f"{number(low)} to {number(high)}"
+
+
+def percent(share: float) -> str:
+    """Format a share: `40.00%`, `0.013%`."""
+    return f"{100 * share:.2f}%" if share >= 0.001 or not share else f"{100 * share:.2g}%"
+
+
+def size(count: float) -> str:
+    """Format an amount of bytes: `812 B`, `1.4 kB`, `3.2 GB`."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 999.5 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" or count >= 99.5 else f"{count:.1f} {unit}"
+
+
+def pluralize(count: int, noun: str, plural: str = "") -> str:
+    """Format a count with its noun: `1 shard`, `1,024 shards`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def join_names(names: Iterable[str], most: int = 4) -> str:
+    """List names: `a, b, c`, or `a, b, c, d and 96 more`."""
+    rest = list(names)
+    shown = ", ".join(islice(rest, most))
+    return shown if len(rest) <= most else f"{shown} and {len(rest) - most} more"
