@@ -25,11 +25,12 @@ from wdspec.base.errors import UsageError, WdspecError, warn_user
 from wdspec.base.process import PerProcess
 from wdspec.base.progress import progress
 from wdspec.jobs.engine import Engine
+from wdspec.planning.plan import Plan
 from wdspec.read.batch_map import BatchMap
 from wdspec.read.budget import Budget
 from wdspec.read.shard import Piece
 from wdspec.read.transform import Process, SourceParts, UserFunctions
-from wdspec.shards.shards import Shards
+from wdspec.shards.shards import Shards, plan_shards
 from wdspec.spec.files import MOST_DATA, read_from_disk, reason_of
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
@@ -307,3 +308,13 @@ def read_earlier(path: str, mark: bytes, command: str, parse: Callable[[bytes], 
         if text.strip():
             warn_user(f"`{path}` is replaced, and all shards are read again: {error.message}")
         return None, b""
+
+
+def make_plan_if_possible(spec: Spec, shards: Shards) -> Plan | None:
+    """The plan for the topology in the spec; None if it cannot be made, or needs counts of all samples."""
+    if spec.is_pass:
+        return None
+    try:
+        return plan_shards(spec, shards, 1, spec.loader.workers)
+    except WdspecError:  # reported by `validate` and `explain`
+        return None

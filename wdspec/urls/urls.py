@@ -411,6 +411,13 @@ class JoinedUrls(UrlSequence):
         return JoinedUrls, (self.parts, self.joins, self.tables)
 
 
+def spread(count: int, most: int | None) -> Sequence[int]:
+    """At most `most` indexes of a list, from the first to the last; all for None."""
+    if most is None or count <= most:
+        return range(count)
+    return [0] if most == 1 else [each * (count - 1) // (most - 1) for each in range(most)]
+
+
 def _all(texts: Braces | tuple[str, ...]) -> Sequence[str]:
     return texts.all() if isinstance(texts, Braces) else texts
 

@@ -16,15 +16,21 @@ from wdspec.jobs.check.hashes import HashSpool
 from wdspec.jobs.check.look import ShardLook, look_at
 from wdspec.jobs.check.report_file import LockedShards, ReportFile
 from wdspec.jobs.engine import Engine
-from wdspec.jobs.job import LiveCount, ShardFailed, ShardJob, measure_rate, skip_columns
-from wdspec.planning.plan import Plan
+from wdspec.jobs.job import (
+    LiveCount,
+    ShardFailed,
+    ShardJob,
+    make_plan_if_possible,
+    measure_rate,
+    skip_columns,
+)
 from wdspec.read.budget import MIN_SAMPLES
 from wdspec.shards.lock import check_harmless
-from wdspec.shards.shards import Shards, check_readable, list_shards, plan_shards
+from wdspec.shards.shards import Shards, check_readable, list_shards
 from wdspec.spec.language.values import SkipCause
 from wdspec.spec.reading import digest_content
 from wdspec.spec.spec import Source, Spec
-from wdspec.urls.urls import ShardUrl
+from wdspec.urls.urls import ShardUrl, spread
 
 JUDGEMENTS: tuple[Judgement, ...] = (
     judge_sources.mixed_fields,
@@ -148,7 +154,7 @@ def check_data(
             job.add(other, _list_shards(other), most, looks=True, is_other=True)
         job.run_tasks(look_at, [job.remind(look) for look in job.looks], engine)
         spool.give_back()
-        plan = None if shards is None or problems else _make_plan(listed, shards)
+        plan = None if shards is None or problems else make_plan_if_possible(listed, shards)
         collection = CheckedData(spec, plan, list(job.sources.values()))
         hidden: Counter[tuple[str, str]] = Counter()
         problems += _problems_of_shards(collection.own, hidden)
@@ -293,23 +299,6 @@ def _list_shards(spec: Spec) -> Shards:
     if secure_mode():
         check_readable(spec)
     return list_shards(spec, counts_samples=False)
-
-
-def spread(count: int, most: int | None) -> Sequence[int]:
-    """At most `most` indexes of a list, from the first to the last; all for None."""
-    if most is None or count <= most:
-        return range(count)
-    return [0] if most == 1 else [each * (count - 1) // (most - 1) for each in range(most)]
-
-
-def _make_plan(spec: Spec, shards: Shards) -> Plan | None:
-    """The plan for the topology in the spec; None if it cannot be made, or needs counts of all samples."""
-    if spec.is_pass:
-        return None
-    try:
-        return plan_shards(spec, shards, 1, spec.loader.workers)
-    except WdspecError:  # reported by `validate` and `explain`
-        return None
 
 
 def _problems_of_shards(

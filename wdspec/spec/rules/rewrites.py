@@ -15,7 +15,7 @@ from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shards import parts_of
 from wdspec.spec.tree import ListNode, MapNode, Scalar
 from wdspec.urls.rewrite import Rule
-from wdspec.urls.urls import is_command, scheme_of
+from wdspec.urls.urls import is_command, scheme_of, spread
 
 
 @rule("E212", keys="rewrite output")
@@ -75,7 +75,9 @@ def rewrite_effects(composition: Composition) -> Iterator[Effect]:
         for part in parts:
             if part.text.startswith(("@", "{")) and part.listed:
                 return
-            tried = [part.text] if part.listed else [part.braces[i] for i in _spread(len(part.braces))]
+            tried = (
+                [part.text] if part.listed else [part.braces[i] for i in spread(len(part.braces), MOST_TRIED)]
+            )
             texts.setdefault(leaf.name, []).extend(tried)
     effects = [*_try_rules(top, [(own.get(name, []), urls) for name, urls in texts.items()])]
     for name, rules in own.items():
@@ -84,12 +86,6 @@ def rewrite_effects(composition: Composition) -> Iterator[Effect]:
     yield from (
         each for each in effects if variant.environment is None or each.at.position in variant.overlaid
     )
-
-
-def _spread(count: int) -> Iterator[int]:
-    step = max(1, (count - 1) // (MOST_TRIED - 1))
-    yield from range(0, count - 1, step)
-    yield count - 1
 
 
 _Placed = list[tuple[MapNode, Rule]]
