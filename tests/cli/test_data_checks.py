@@ -11,8 +11,9 @@ import pytest
 from commandline import within
 from shardmaking import write_shard
 
+from wdspec.advice.explanation import explain_spec
 from wdspec.base.errors import install_command
-from wdspec.cli import explain_facts
+from wdspec.cli.report import one_line
 from wdspec.spec.load import load
 from wdspec.spec.rules import all_codes
 
@@ -129,7 +130,7 @@ def test_missing_decoder_libraries_are_named(folder: Path, monkeypatch: pytest.M
         ALL + "    extensions: jpg cbor\n    missing: none\n    decode: {jpg: rgb8}\n"
     )
     spec = load(folder / "l.yaml")
-    said = [str(each) for each in explain_facts.explain_spec(spec, 1, 1, 0).found]
+    said = [one_line(each) for each in explain_spec(spec, 1, 1, 0).advice]
     assert any(
         "W515" in each and "`decode: cbor` needs cbor2" in each and install_command("wdspec[formats]") in each
         for each in said
@@ -140,5 +141,5 @@ def test_missing_store_libraries_are_named(folder: Path, monkeypatch: pytest.Mon
     (folder / "b.yaml").write_text(BUCKET)
     find = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "gcsfs" else find(name))
-    said = [str(each) for each in explain_facts.explain_spec(load(folder / "b.yaml"), 1, 1, 0).found]
+    said = [one_line(each) for each in explain_spec(load(folder / "b.yaml"), 1, 1, 0).advice]
     assert said == [f"W515 nothing installed reads gs://: {install_command('wdspec[gcs]')}"]

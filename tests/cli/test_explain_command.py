@@ -179,12 +179,12 @@ def test_an_epoch_that_batches_do_not_divide_is_reported_as_shorter():
 
 
 def test_windows_that_need_much_memory_cause_a_warning(monkeypatch):
-    monkeypatch.setattr("wdspec.cli.explain_data.memory_of_machine", lambda: 1000)
-    monkeypatch.setattr("wdspec.cli.explain_facts.CHUNK", 1)
+    monkeypatch.setattr("wdspec.advice.explanation.memory_of_machine", lambda: 1000)
+    monkeypatch.setattr("wdspec.advice.explanation.CHUNK", 1)
     assert "more than a quarter of this machine's 1.0 kB; lower `shuffle`" in run(
         "nested.yaml", "--workers", "2"
     )
-    monkeypatch.setattr("wdspec.cli.explain_data.memory_of_machine", lambda: 10**9)
+    monkeypatch.setattr("wdspec.advice.explanation.memory_of_machine", lambda: 10**9)
     assert "lower `shuffle`" not in run("nested.yaml", "--workers", "2")
 
 
@@ -197,7 +197,7 @@ def test_interleave_is_shown_and_its_buffers_are_counted_in_the_memory(folder, m
     report = meaning("nested.yaml", *lanes, "--workers", "2")
     assert report["buffer_bytes_per_worker"] == (2 + 1 + 3) * 256 * 1024
     assert sources(report)["a"]["interleave"] == 6
-    monkeypatch.setattr("wdspec.cli.explain_data.memory_of_machine", lambda: 8 * 10**6)
+    monkeypatch.setattr("wdspec.advice.explanation.memory_of_machine", lambda: 8 * 10**6)
     assert "hold 2.4 MB, more than a quarter of this machine's 8.0 MB; lower `interleave`" in run(
         "nested.yaml", *lanes
     )
@@ -212,7 +212,7 @@ def test_the_memory_counts_only_members_that_are_read(folder):
 def test_the_memory_of_a_large_shuffle_counts_the_numbers_that_order_it(folder, monkeypatch):
     write_shard(folder / "few.tar", [(f"{n}", {"txt": b"12345"}) for n in range(20)])
     (folder / "few.yaml").write_text("dataset: [{shards: few.tar, shuffle: 1_000_000_000}]")
-    monkeypatch.setattr("wdspec.cli.explain_data.memory_of_machine", lambda: 32 * 10**9)
+    monkeypatch.setattr("wdspec.advice.explanation.memory_of_machine", lambda: 32 * 10**9)
     report = meaning("few.yaml")
     assert report["held_bytes_per_worker"] == 20 * 5 + 48 * 2**28
     assert any("W513" in each and "lower `shuffle`" in each for each in report["warnings"])
@@ -248,7 +248,7 @@ def test_a_large_compressed_shard_is_measured_by_its_start(folder, monkeypatch):
     write_shard(folder / "z.tar", [(f"{n:04d}", {"txt": b"%d" % n}) for n in range(2000)])
     (folder / "z.tar").write_bytes(gzip.compress((folder / "z.tar").read_bytes()))
     (folder / "z.yaml").write_text("dataset: [{shards: z.tar}]")
-    monkeypatch.setattr("wdspec.cli.explain_data.MOST_UNPACKED", 500_000)
+    monkeypatch.setattr("wdspec.advice.measure.MOST_UNPACKED", 500_000)
     report = sources(meaning("z.yaml"))["z"]
     assert report["estimated"]
     assert 400 < report["samples"] < 8000

@@ -197,7 +197,7 @@ def test_no_shard_is_opened_unless_a_probe_is_requested(folder, monkeypatch):
     assert (report["sources"][0]["samples"], report["sources"][0]["coverage"]["passes"]) == (40, 2)
     assert report["held_per_worker"]["samples"] == 40
     assert report["held_per_worker"]["bytes"] > 40
-    monkeypatch.setattr("wdspec.cli.explain_data.open_file", lambda location: pytest.fail(location))
+    monkeypatch.setattr("wdspec.advice.measure.open_file", lambda location: pytest.fail(location))
     report = simulation_result("local.yaml")
     assert report["sources"][0]["coverage"] is None
     assert report["held_per_worker"] == {"samples": 1000, "bytes": None}

@@ -298,7 +298,7 @@ def test_shares_use_measurements_and_states_depend_on_them(folder):
 
 def test_explain_shows_sizes_and_fields_of_remote_shards(folder, monkeypatch):
     measure()
-    monkeypatch.setattr("wdspec.cli.explain_data.measure", lambda *of_source: None)  # as of remote shards
+    monkeypatch.setattr("wdspec.advice.explanation.measure", lambda *of_source: None)  # as of remote shards
     (folder / "s.yaml").write_text(SPEC.replace('a-*.tar"', 'a-*.tar", decode: {png: rgb8}'))
     said = json.loads(within("explain", "s.yaml", "--format", "json")[0])
     a, b = said["sources"]
@@ -310,7 +310,7 @@ def test_explain_works_with_zero_shards(folder, monkeypatch):
     measure()
     text = (folder / "s.stats.json").read_text()
     (folder / "s.stats.json").write_text(re.sub(r'"(listed|measured)": \d+', r'"\1": 0', text))
-    monkeypatch.setattr("wdspec.cli.explain_data.measure", lambda *of_source: None)
+    monkeypatch.setattr("wdspec.advice.explanation.measure", lambda *of_source: None)
     assert "75.00%" in within("explain", "s.yaml")[0]
 
 

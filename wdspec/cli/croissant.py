@@ -17,9 +17,10 @@ from typing import Any
 import click
 import yaml
 
+from wdspec.advice.explanation import ExplainedSource, Explanation, explain_spec
+from wdspec.advice.words import ExplainedField
 from wdspec.base.errors import UsageError, did_you_mean
 from wdspec.base.redaction import redacted_urls
-from wdspec.cli.explain_facts import ExplainedField, ExplainedSource, Explanation, explain_spec
 from wdspec.cli.spec_options import SpecChoice, choosing_spec
 from wdspec.shards.lock import Lock
 from wdspec.spec.spec import Source

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import click
 from PIL import Image, ImageDraw
 
+from wdspec.advice.explanation import Explanation, explain_spec
 from wdspec.base.errors import install_command
 from wdspec.base.progress import is_terminal, progress
 from wdspec.cli.explain import ExplainReport
-from wdspec.cli.explain_facts import Explanation, explain_spec
 from wdspec.cli.problems import summary
 from wdspec.cli.report import Row, Table, number, percent, show, size
 from wdspec.cli.samples import first_samples

@@ -16,12 +16,13 @@ from typing import Any, BinaryIO
 
 import click
 
+from wdspec.advice import advise
+from wdspec.advice.explanation import PER_UNENDING, ExplainedSource, explain_spec
 from wdspec.base.errors import SpecError, UsageError
 from wdspec.cli import report
 from wdspec.cli.diff_facts import KeyChange, Side, SourceChange, SpecDiff, StateFate, fate_of_state
 from wdspec.cli.diff_records import diff_of_records
-from wdspec.cli.explain_facts import PER_UNENDING, ExplainedSource, explain_spec
-from wdspec.cli.report import Block, Table, Warning, show_report, table_of, to_markdown
+from wdspec.cli.report import Block, Table, Warning, one_line, show_report, table_of, to_markdown
 from wdspec.cli.spec_options import SpecChoice, choosing_options, require_library, topology_options
 from wdspec.shards.lock import Lock, lock_name
 from wdspec.spec.files import MOST_DATA, ReadFile, read_from_disk
@@ -275,7 +276,8 @@ class DiffReport:
                     f"`{new}` has the shards of `{old}`; sources are identified by name, so it starts with a new order"
                 )
             for side in (diff.old, diff.new):
-                yield from (Warning(f"{side.label}: {error}") for error in side.explanation.found)
+                found = advise(side.explanation.found)
+                yield from (Warning(f"{side.label}: {one_line(each)}") for each in found)
         yield f"{_RESUMES[fate.resumes]}: {fate.why}."
         if fate.sources:
             yield Table(("source", "with `allow_changed=True`"), list(fate.sources.items()))

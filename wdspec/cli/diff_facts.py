@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from wdspec.advice.explanation import ExplainedSource, Explanation
 from wdspec.base.redaction import without_secrets
-from wdspec.cli.explain_facts import ExplainedSource, Explanation
 from wdspec.cli.state import describe_state, read_state
 from wdspec.planning.digest import (
     EXPAND_UP_TO,

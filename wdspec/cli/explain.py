@@ -9,11 +9,20 @@ from typing import Any
 
 import click
 
+from wdspec.advice.explanation import (
+    PER_UNENDING,
+    TURNS,
+    ExplainedSource,
+    Explanation,
+    ScheduledShares,
+    explain_spec,
+)
+from wdspec.advice.measure import KeptSamples
+from wdspec.advice.words import calls_in_words, draw_in_words
 from wdspec.base.redaction import redacted_urls
 from wdspec.base.user_code import file_of_module
-from wdspec.cli import explain_facts, report
-from wdspec.cli.explain_data import KeptSamples
-from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
+from wdspec.cli import report
+from wdspec.cli.report import Block, Row, Table, Warning, one_line, show_report, table_of
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
 from wdspec.spec.spec import Spec
 
@@ -35,7 +44,7 @@ def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | Non
 
     Exit code: 1 if local shards are missing, or if modules do not define the user functions of the spec.
     """
-    explanation = explain_facts.explain_spec(choice.load(), ranks, workers, slots)
+    explanation = explain_spec(choice.load(), ranks, workers, slots)
     show_report(ExplainReport(explanation), form)
     return 1 if explanation.lacks_shards or explanation.lacks_functions else 0
 
@@ -44,7 +53,7 @@ def explain(choice: SpecChoice, form: str, ranks: int | None, workers: int | Non
 class ExplainReport:
     """What a spec means."""
 
-    explanation: explain_facts.Explanation
+    explanation: Explanation
 
     def blocks(self) -> Iterator[Block]:
         spec = self.explanation.spec
@@ -58,7 +67,7 @@ class ExplainReport:
         yield _fields(self.explanation)
         if self.explanation.slots:
             yield _slots(self.explanation)
-        yield from map(Warning, self.explanation.warnings())
+        yield from (Warning(one_line(each)) for each in self.explanation.advice)
 
     def as_json(self) -> dict[str, Any]:
         explanation, plan, run = self.explanation, self.explanation.plan, self.explanation.run
@@ -73,16 +82,16 @@ class ExplainReport:
             "epoch": None if steps is None else epoch,
             "skip": [[first, stop - 1] for first, stop in explanation.spec.skipped_steps.ranges],
             "schedule": explanation.schedule,
-            "expected_of": plan.epoch_samples or explain_facts.PER_UNENDING,
+            "expected_of": plan.epoch_samples or PER_UNENDING,
             "sources": explanation.sources,
             "slots": explanation.slots,
             "held_bytes_per_worker": explanation.held_bytes,
             "buffer_bytes_per_worker": explanation.buffer_bytes,
-            "warnings": list(explanation.warnings()),
+            "warnings": list(map(one_line, explanation.advice)),
         }
 
 
-def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
+def _summary(explanation: Explanation) -> Iterator[Row]:
     spec, plan, run = explanation.spec, explanation.plan, explanation.run
     if spec.file and spec.name:
         yield "file", spec.file
@@ -94,11 +103,11 @@ def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
     yield "epoch", _describe_epoch(explanation)
     if skipped := spec.skipped_steps:
         yield "skip", f"steps {skipped}: {report.pluralize(skipped.count, 'global batch', 'global batches')}"
-    yield "draw", explain_facts.draw_in_words(plan)
+    yield "draw", draw_in_words(plan)
     if plan.schedule:
         yield "schedule", _describe_schedule(explanation)
     if spec.map:
-        yield "map", explain_facts.calls_in_words(spec.map)
+        yield "map", calls_in_words(spec.map)
     if spec.map_batches is not None:
         yield (
             "map_batches",
@@ -124,7 +133,7 @@ def _summary(explanation: explain_facts.Explanation) -> Iterator[Row]:
     yield "memory", _describe_memory(explanation)
 
 
-def _describe_batch(explanation: explain_facts.Explanation) -> str:
+def _describe_batch(explanation: Explanation) -> str:
     batching, ranks = explanation.plan.batching, explanation.run.ranks
     if batching.windowed:
         return _describe_windows(explanation)
@@ -134,7 +143,7 @@ def _describe_batch(explanation: explain_facts.Explanation) -> str:
     return per_rank + (f", {batching.global_size:,} across all ranks" if ranks > 1 else "")
 
 
-def _describe_epoch(explanation: explain_facts.Explanation) -> str:
+def _describe_epoch(explanation: Explanation) -> str:
     plan, run = explanation.plan, explanation.run
     if plan.timeline.epoch_steps is None:
         return "endless (no `epoch`)"
@@ -148,7 +157,7 @@ def _describe_epoch(explanation: explain_facts.Explanation) -> str:
     return f"{steps} per {'canonical ' if plan.batching.windowed else ''}rank{samples}"
 
 
-def _describe_memory(explanation: explain_facts.Explanation) -> str:
+def _describe_memory(explanation: Explanation) -> str:
     memory = f"{report.size(explanation.buffer_bytes)} in the buffers of its open shards"
     if explanation.held_bytes:
         held = report.size(explanation.held_bytes)
@@ -165,7 +174,7 @@ def _describe_count(selected: KeptSamples) -> str:
     return f"{by[selected.by]} {looked_at}"
 
 
-def _describe_windows(explanation: explain_facts.Explanation) -> str:
+def _describe_windows(explanation: Explanation) -> str:
     """How batches by cost come out in the windows that were read."""
     found, samples = explanation.windows, f"{explanation.plan.batching.per_slot:,}"
     if found is None:
@@ -183,22 +192,22 @@ def _describe_windows(explanation: explain_facts.Explanation) -> str:
     return f"{', '.join(facts)}; in {report.pluralize(found.windows, 'window')}"
 
 
-def _describe_schedule(explanation: explain_facts.Explanation) -> str:
+def _describe_schedule(explanation: Explanation) -> str:
     steps = explanation.schedule
     if len(steps) == 1:
         return "one step"
-    span = "an epoch" if explanation.plan.timeline.epoch_steps else f"{explain_facts.PER_UNENDING:,} samples"
+    span = "an epoch" if explanation.plan.timeline.epoch_steps else f"{PER_UNENDING:,} samples"
     starts = report.join_names([f"{step.batch:,}{' (ramp)' * step.ramp}" for step in steps[1:]])
     return f"shares change at batch {starts}; the table of sources shows their means over {span}"
 
 
-def _schedule_table(explanation: explain_facts.Explanation) -> Table:
+def _schedule_table(explanation: Explanation) -> Table:
     """A row for each source, a column for each of the first steps and for the last one."""
     steps = explanation.schedule
     shown = steps if len(steps) <= _MOST_STEPS else [*steps[: _MOST_STEPS - 1], steps[-1]]
-    columns: dict[str, Callable[[explain_facts.ExplainedSource], str]] = {"share": lambda each: each.name}
+    columns: dict[str, Callable[[ExplainedSource], str]] = {"share": lambda each: each.name}
 
-    def read(step: explain_facts.ScheduledShares) -> Callable[[explain_facts.ExplainedSource], str]:
+    def read(step: ScheduledShares) -> Callable[[ExplainedSource], str]:
         return lambda each: report.percent(step.shares[each.name])
 
     for step in shown:
@@ -220,12 +229,12 @@ def _code(spec: Spec) -> Iterator[Row]:
         yield "code", f"`{module}`: {where}"
 
 
-def _sources(explanation: explain_facts.Explanation) -> Table:
-    per = "per epoch" if explanation.plan.epoch_samples else f"per {explain_facts.PER_UNENDING:,}"
+def _sources(explanation: Explanation) -> Table:
+    per = "per epoch" if explanation.plan.epoch_samples else f"per {PER_UNENDING:,}"
 
     def read(
-        cell: Callable[[explain_facts.ExplainedSource], str],
-    ) -> Callable[[explain_facts.ExplainedSource], str]:
+        cell: Callable[[ExplainedSource], str],
+    ) -> Callable[[ExplainedSource], str]:
         return lambda each: "" if each.is_off else cell(each)
 
     columns = {
@@ -249,7 +258,7 @@ def _sources(explanation: explain_facts.Explanation) -> Table:
     return table_of(explanation.sources, columns)._replace(faint=faint)
 
 
-def _fields(explanation: explain_facts.Explanation) -> Table:
+def _fields(explanation: Explanation) -> Table:
     """A row for all sources with the same fields and steps."""
     groups: dict[tuple[str, str], list[str]] = {}
     for each in explanation.sources:
@@ -261,7 +270,7 @@ def _fields(explanation: explain_facts.Explanation) -> Table:
     return Table(("source", "fields", "then"), rows)
 
 
-def _slots(explanation: explain_facts.Explanation) -> Table:
+def _slots(explanation: Explanation) -> Table:
     total, sources = explanation.plan.topology.slots, len(explanation.plan.sources)
     shown = len(explanation.slots) // sources
     more = f" (slots {shown} of {total:,}, see --slots)" if shown < total else ""
@@ -281,7 +290,7 @@ def _slots(explanation: explain_facts.Explanation) -> Table:
             turns.append(name if turn.parts == 1 else f"{name} [{turn.part + 1}/{turn.parts}]")
         rank, worker = (str(each.rank), str(each.worker)) if first else ("", "")
         rows.append((rank, worker, each.source, ", ".join(turns)))
-    return Table(("rank", "worker", "source", f"first {explain_facts.TURNS} shards{more}"), rows)
+    return Table(("rank", "worker", "source", f"first {TURNS} shards{more}"), rows)
 
 
 def _file_name(url: str) -> str:

@@ -22,12 +22,13 @@ import click
 import numpy as np
 
 from wdspec import __version__
+from wdspec.advice.explanation import ExplainedSource, Explanation, explain_spec
+from wdspec.advice.words import common_steps
 from wdspec.base.errors import UsageError, WdspecError
 from wdspec.base.progress import progress
 from wdspec.base.redaction import printable, redacted_urls
-from wdspec.cli.explain_facts import ExplainedSource, Explanation, common_steps, explain_spec
 from wdspec.cli.preview_media import MediaBudget, ShownValue, as_array, list_values
-from wdspec.cli.report import percent, pluralize, size
+from wdspec.cli.report import one_line, percent, pluralize, size
 from wdspec.cli.samples import (
     ValueMeaning,
     describe_value,
@@ -230,7 +231,7 @@ def build_preview(
         media: maximum number of bytes of images and sounds.
         advance: called after each source.
     """
-    spec, problems = explanation.spec, list(explanation.warnings())
+    spec, problems = explanation.spec, list(map(one_line, explanation.advice))
     timeline = explanation.plan.timeline
     last = timeline.epoch_steps if timeline.is_pass else timeline.stop
     if last is not None and step >= last:

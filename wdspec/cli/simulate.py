@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from wdspec.advice.explanation import explain_spec
+from wdspec.advice.words import draw_in_words
 from wdspec.cli import report, simulate_facts
-from wdspec.cli.explain_facts import draw_in_words, explain_spec
 from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
 

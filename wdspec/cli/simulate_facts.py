@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from wdspec.advice.explanation import ExplainedSource, Explanation
+from wdspec.base.amounts import join_names
 from wdspec.base.errors import UsageError
 from wdspec.base.progress import progress
-from wdspec.cli.explain_facts import ExplainedSource, Explanation
-from wdspec.cli.report import join_names
+from wdspec.cli.report import one_line
 from wdspec.cli.simulate_draws import Simulation, coverage, legal_runs, simulate
 from wdspec.planning.passes import WindowedPass
 from wdspec.planning.plan import Plan, SourcePlan
@@ -137,7 +138,7 @@ class SimulationResult:
 
     def warnings(self) -> Iterator[str]:
         """Findings about the spec and the simulation."""
-        yield from self.explanation.warnings()
+        yield from map(one_line, self.explanation.advice)
         simulation, plan = self.simulation, self.explanation.plan
         unknown = [each.explanation.name for each in self.leaves if each.explanation.samples is None]
         if unknown:

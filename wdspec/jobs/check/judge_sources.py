@@ -12,10 +12,12 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from statistics import median
 from typing import Any
 
+from wdspec.advice.on_plan import split_shards
 from wdspec.base.errors import FieldError, ShardError, WdspecError
 from wdspec.formats.tables import compare_kinds
 from wdspec.jobs.check.facts import (
@@ -86,14 +88,10 @@ def expected_counts(collection: CheckedData) -> Iterator[DataProblem]:
 def few_shards(collection: CheckedData) -> Iterator[DataProblem]:
     """Sources with fewer shards than slots."""
     plan = collection.plan
-    for source in () if plan is None else plan.sources:
-        if source.order.split > 1 and plan is not None:
-            message = (
-                f"{len(source.shards):,} shards for {plan.topology.slots:,} slots: each is read in "
-                f"{source.order.split} parts, and reading a part walks through the whole shard; more and smaller "
-                "shards read faster"
-            )
-            yield DataProblem("W512", message, source.name)
+    if plan is not None:
+        for source in plan.sources:
+            for advice in split_shards(collection.spec, replace(plan, sources=(source,))):
+                yield DataProblem("W512", f"{advice.message}; {advice.hint}", source.name)
 
 
 def sorted_shards(collection: CheckedData) -> Iterator[DataProblem]:

@@ -47,7 +47,7 @@ TOPICS = (
 def apply_rules(composition: Composition, problems: Problems, *, warnings: bool) -> None:
     """Add what the rules find in a spec: errors, and warnings on request or if loading a spec reports them."""
     for each in RULES:
-        is_wanted = (warnings or each.is_error or each.warns_at_load) and not each.compares_splits
+        is_wanted = (warnings or each.is_error or each.warns_at_load) and not each.needs
         if is_wanted and (not each.keys or not each.keys.isdisjoint(composition.keys)):
             for finding in each.check(composition):
                 problems.add(each.about.code, *finding)
@@ -56,7 +56,7 @@ def apply_rules(composition: Composition, problems: Problems, *, warnings: bool)
 def compare_splits(splits: Sequence[Composition], problems: Problems) -> None:
     """Add what the rules find when they compare the splits of a file."""
     for each in RULES:
-        if each.compares_splits:
+        if each.needs == ("splits",):
             for finding in each.check(splits):
                 problems.add(each.about.code, *finding)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from wdspec.base.amounts import pluralize
 from wdspec.spec.build import Composition, SourceList
 from wdspec.spec.language.batch import MEASURING, OF_PARTS, Batch
 from wdspec.spec.language.decoders import reads_header
@@ -30,10 +31,13 @@ from wdspec.spec.rules.fields import (
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shards import parts_of
 from wdspec.spec.sources import Draft
+from wdspec.spec.spec import Spec
 from wdspec.spec.tree import ListNode, Node, Scalar, locate
 
 FEW_SAMPLES = 1_000
 FEW_BATCHES = 4
+MANY_EPOCHS = 20
+"""An epoch of few samples is probably meant as a number of epochs if there are this many times as many samples."""
 
 
 @rule(
@@ -125,6 +129,33 @@ def tiny_epochs(composition: Composition) -> Findings:
         message = f"an epoch of {epoch.samples:,} samples is only {length} long"
         hint = "write the samples of one epoch; the training loop counts epochs"
         yield Finding(composition.top.entries["epoch"].value, message, hint)
+
+
+def describe_short_epoch(spec: Spec, samples: float) -> Iterator[tuple[str, str]]:
+    """Describe an `epoch` that looks like a number of epochs: message and hint. `samples`: those of all sources."""
+    epoch = spec.epoch.samples if spec.epoch is not None else None
+    if epoch and spec.limit is None and epoch <= FEW_SAMPLES and epoch * MANY_EPOCHS <= samples:
+        count = pluralize(epoch, "sample")
+        message = f"`epoch: {epoch}` means {count}, but the sources have about {samples:,.0f}"
+        yield message, "the number of epochs is set in the training loop"
+
+
+@rule(
+    "W507",
+    "an epoch that is a small part of the data",
+    "`epoch` counts samples, not passes or epochs. The training loop decides how many epochs there are.",
+    keys="samples stats",
+    bad="batch: 8\nepoch: 80\ndataset:\n  - {shards: a.tar, samples: 50_000}\n",
+    good="batch: 8\nepoch: 48_000\ndataset:\n  - {shards: a.tar, samples: 50_000}\n",
+)
+def epochs_of_epochs(composition: Composition) -> Findings:
+    """Epochs that are a small part of the samples that the spec, or its `stats`, states for all sources."""
+    off = {draft.name for draft, share in known_shares(composition) if not share}
+    sizes = [source.samples for leaf, source in composition.models if leaf.name not in off]
+    known = [size for size in sizes if size is not None]
+    if len(known) == len(composition.leaves) - len(off):
+        for text in describe_short_epoch(composition.spec, sum(known)):
+            yield Finding(composition.top.entries["epoch"].value.value_or_self("samples"), *text)
 
 
 @rule(

@@ -1,7 +1,8 @@
 """A rule: a function that finds one kind of problem in a composed spec, and the page of its code.
 
 Writing the function below `@rule` is all that is needed: loading, `wdspec rule CODE`, docs/spec.md and the tests of the
-examples use `RULES`. A rule is pure: it changes nothing, and reads nothing but the spec.
+examples use `RULES`. A rule is pure: it changes nothing, and reads nothing but the spec. Rules that need more
+than the spec, such as facts about the data, are in `wdspec.advice`.
 
 The pages of codes that no rule has are in `codes.md`: of problems with the text of a file (E0), with files, variables
 and variants (E1), with keys and values (E2), and of what is found in data (D).
@@ -13,7 +14,7 @@ import re
 from bisect import insort
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from wdspec.spec.problems import is_error
 from wdspec.spec.tree import Node
@@ -68,20 +69,21 @@ class Finding(NamedTuple):
 
 
 Findings = Iterator[Finding]
-Check = TypeVar("Check", bound=Callable[..., Findings])
+Check = TypeVar("Check", bound=Callable[..., Iterator[Any]])
 
 
 class Rule(NamedTuple):
     """A check, and the code that it reports."""
 
     about: Code
-    check: Callable[..., Findings]
-    """Takes a `Composition`, or those of all splits of a file."""
+    check: Callable[..., Iterator[Any]]
+    """Takes a `Composition`, or what it needs."""
     keys: frozenset[str]
     """It runs only if a spec has one of these keys; empty: always."""
     is_error: bool
-    compares_splits: bool
     warns_at_load: bool = False
+    needs: tuple[str, ...] = ()
+    """What it takes in place of a `Composition`: `splits`, or facts (`wdspec.advice.facts`)."""
 
 
 RULES: list[Rule] = []
@@ -96,8 +98,8 @@ def rule(
     keys: str = "",
     bad: str = "",
     good: str = "",
-    compares_splits: bool = False,
     warns_at_load: bool = False,
+    needs: str = "",
 ) -> Callable[[Check], Check]:
     """Make a function a rule. See `Code` for arguments that are not described here.
 
@@ -105,13 +107,15 @@ def rule(
 
     Args:
         keys: the rule needs at least one of these keys (`Composition.keys`) to find anything.
-        compares_splits: whether it takes all splits of a file, each without an environment, in file order.
         warns_at_load: whether loading a spec reports it too, although it is a warning.
+        needs: what it takes in place of a composition: `splits` are all splits of a file, each without an environment,
+            in file order; or the names of `wdspec.advice.facts`, and it runs if all are known.
     """
 
     def register(check: Check) -> Check:
         about = Code(code, title, explanation, bad, good)
-        made = Rule(about, check, frozenset(keys.split()), about.is_error, compares_splits, warns_at_load)
+        facts = tuple(needs.split())
+        made = Rule(about, check, frozenset(keys.split()), about.is_error, warns_at_load, facts)
         insort(RULES, made, key=lambda each: each.about.code)
         return check
 

@@ -172,7 +172,7 @@ def shards_of_two_sources(composition: Composition) -> Findings:
     "shards of two splits",
     "Data for validation must not be used for training. If splits have a shard in common, validation measures what "
     "the model has memorized.",
-    compares_splits=True,
+    needs="splits",
     bad="splits:\n  train: {dataset: [{shards: 'a-{000..090}.tar'}]}\n"
     "  val: {dataset: [{shards: 'a-{090..099}.tar'}]}\n",
     good="splits:\n  train: {dataset: [{shards: 'a-{000..089}.tar'}]}\n"

@@ -5,20 +5,29 @@ The resulting `Explanation` is what `explain`, `simulate`, `diff`, `preview` and
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from math import isfinite
+from functools import cached_property
 from typing import Any, NamedTuple
 
+from wdspec.advice import advise
+from wdspec.advice.facts import Facts, HeldMemory
+from wdspec.advice.measure import (
+    KeptSamples,
+    Measure,
+    WindowFacts,
+    measure,
+    measure_selection,
+    measure_windows,
+    recall_measure,
+    selection_in_pass,
+    selection_in_stats,
+)
+from wdspec.advice.words import ExplainedField, explain_fields, fields_in_words, steps_in_words
+from wdspec.base.amounts import pluralize
 from wdspec.base.errors import MissingShardError, UsageError, WdspecError
-from wdspec.base.redaction import without_secrets
-from wdspec.cli import explain_data
-from wdspec.cli.explain_data import Advice, Measure
-from wdspec.cli.report import join_names, pluralize, size
-from wdspec.fields.codecs.image_decoder import ImageDecoder
-from wdspec.fields.decode import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.blocks import CHUNK
 from wdspec.planning.plan import Plan, SourcePlan, choose_batching
@@ -26,9 +35,8 @@ from wdspec.planning.shares import shares_of_steps
 from wdspec.planning.topology import Seat, Topology, find_seat
 from wdspec.read.transform import SourceParts
 from wdspec.shards.shards import Shards, list_shards, plan_shards
-from wdspec.spec.language.samples import Call
-from wdspec.spec.language.selection import describe_fraction
 from wdspec.spec.measurements import MeasuredSource, Measurements
+from wdspec.spec.problems import Problem
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
@@ -38,21 +46,6 @@ PER_UNENDING = 1000
 """Expected draws are per this many samples if the spec has no epoch."""
 TURNS = 3
 """First shards shown of each slot and source."""
-
-
-@dataclass(frozen=True)
-class ExplainedField:
-    """One field of a source's samples, as far as the spec shows it."""
-
-    name: str
-    files: tuple[str, ...]
-    """Suffixes or globs; the first one that a sample has is used."""
-    decoder: str
-    """`bytes` if nothing decodes it; `a/b` if it depends on the file."""
-
-    def __str__(self) -> str:
-        files = "" if self.files == (self.name,) else f" = {'|'.join(self.files)}"
-        return f"{self.name}{files}" + ("" if self.decoder in self.files else f" ({self.decoder})")
 
 
 @dataclass(frozen=True)
@@ -70,7 +63,7 @@ class ExplainedSource:
     """Samples of a pass; None if neither the spec nor a local shard tells."""
     estimated: bool = False
     """Whether samples are an estimate."""
-    selected: explain_data.KeptSamples | None = None
+    selected: KeptSamples | None = None
     """What its selection keeps; `samples` are those that remain. None if it keeps all, or was not tried."""
     expected: float = 0.0
     """Samples drawn per epoch, or per `PER_UNENDING` samples."""
@@ -185,25 +178,6 @@ class PlannedRun:
         return self.canonical_ranks * self.topology.workers // self.workers
 
 
-class WindowFacts(NamedTuple):
-    """Batches by cost, as planned from windows that were read."""
-
-    windows: int
-    """How many were read."""
-    samples: int
-    """Samples in each."""
-    batches: float
-    """Batches of a window, on average."""
-    sizes: tuple[int, float, int]
-    """The least, mean and largest number of samples in a batch."""
-    fill: float | None
-    """Mean cost of a batch, as a part of `max_cost`."""
-    useful: float
-    """The part of the cost of batches that is not padding."""
-    balance: float | None
-    """With `balance`: the mean weight of the ranks at a step, as a part of the largest."""
-
-
 @dataclass(frozen=True)
 class Explanation:
     """A spec, planned and measured."""
@@ -216,8 +190,8 @@ class Explanation:
     """In file order; a nested mix comes before its sources."""
     slots: tuple[ExplainedSlot, ...]
     """The first slots."""
-    found: tuple[Advice, ...]
-    """Findings about the data."""
+    found: Facts
+    """What was found in the data."""
     windows: WindowFacts | None = None
     """What the batches of the first windows are like, if they are planned by cost and were read."""
     schedule: tuple[ScheduledShares, ...] = ()
@@ -231,12 +205,12 @@ class Explanation:
     @property
     def lacks_shards(self) -> bool:
         """Whether local shards are missing."""
-        return any(each.code == "W501" for each in self.found)
+        return any(each.code == "W501" for each in self.advice)
 
     @property
     def lacks_functions(self) -> bool:
         """Whether modules do not have the functions that the spec names."""
-        return any(each.code == "W514" for each in self.found)
+        return any(each.code == "W514" for each in self.advice)
 
     @property
     def samples(self) -> float | None:
@@ -262,41 +236,16 @@ class Explanation:
         each_slot = sum(opened) if self.plan.finite is None else 1  # a pass reads one source after another
         return each_slot * self.run.slots_per_worker * CHUNK
 
-    def warnings(self) -> Iterator[str]:
-        """Findings about this spec on this topology."""
-        plan, spec = self.plan, self.spec
-        yield from map(str, self.found)
-        yield from map(str, explain_data.advice_on_epoch(spec, self.samples))
-        requested = spec.epoch.samples if spec.epoch is not None else None
-        epoch = plan.epoch_samples
-        if requested and epoch and spec.limit is None and requested > epoch:
-            yield (
-                f"W511 epoch: {requested} is not a multiple of the batch of {plan.batching.global_size:,}; an epoch is "
-                f"{epoch:,} samples, and the next epoch continues from there"
-            )
-        parts = [f"{each.name} in {each.parts_per_shard}" for each in self.active if each.parts_per_shard > 1]
-        if parts:
-            yield (
-                f"W512 fewer shards than the {plan.topology.slots:,} slots, so each shard is read in parts "
-                f"({join_names(parts)}), and reading a part walks through the whole shard; more and smaller "
-                "shards read "
-                "faster"
-            )
-        found = self.windows
-        if found is not None and found.fill is not None and found.batches < 2 and found.fill < 0.5:
-            yield (
-                f"W398 a window of {found.samples:,} samples costs {found.fill:.1%} of `max_cost`, so batches are "
-                "never full; raise `window`"
-            )
-        workers = self.run.workers
-        memory = explain_data.memory_of_machine()
-        held = (self.held_bytes + self.buffer_bytes) * workers
-        if memory and held > memory / 4:
-            remedy = "`shuffle`" if self.held_bytes > self.buffer_bytes else "`interleave`, or run more ranks"
-            yield (
-                f"W513 shuffling and buffers of {pluralize(workers, 'worker')} hold {size(held)}, more than a quarter "
-                f"of this machine's {size(memory)}; lower {remedy}"
-            )
+    @cached_property
+    def facts(self) -> Facts:
+        """What advice needs to know."""
+        memory = HeldMemory(self.held_bytes, self.buffer_bytes, self.run.workers, memory_of_machine())
+        return replace(self.found, plan=self.plan, samples=self.samples, windows=self.windows, memory=memory)
+
+    @cached_property
+    def advice(self) -> list[Problem]:
+        """Advice about this spec on this topology."""
+        return advise(self.facts)
 
     def heading(self, **more: Any) -> dict[str, Any]:
         """The first entries of a report's JSON: the spec, how it draws, `more`, and the topology."""
@@ -341,7 +290,7 @@ def explain_spec(
     shards = list_shards(spec, storage_of=storage_of, frozen=frozen)
     plan = plan_shards(spec, shards, run.topology.ranks, run.topology.workers)
     planned = {source.name: source for source in plan.sources}
-    advice: list[Advice] = []
+    errors: list[tuple[Source, WdspecError]] = []
     measures: dict[str, Measure] = {}
     measurements = _measurements(spec)
     leaves: dict[str, ExplainedSource] = {}
@@ -359,14 +308,14 @@ def explain_spec(
         )
         if source.name in planned:
             urls = shards.lists[source.name]
-            measured = explain_data.measure(source, urls, storage, fields.field_of) if probe else None
+            measured = measure(source, urls, storage, fields.field_of) if probe else None
             if isinstance(measured, WdspecError):
                 if not isinstance(measured, MissingShardError):  # W501 reports all missing shards
-                    advice.append(Advice("W502", str(measured), source))
+                    errors.append((source, measured))
                 measured = None
             totals = None if measurements is None else measurements.standing_for(spec, source)
             if measured is None and totals is not None:
-                measured = explain_data.recall_measure(totals, fields.field_of)
+                measured = recall_measure(source, urls, totals, fields.field_of)
             if measured is not None:
                 measures[source.name] = measured
             leaf = _plan_leaf(leaf, planned[source.name], plan, measured)
@@ -374,18 +323,16 @@ def explain_spec(
                 try:
                     leaf = _select(leaf, spec, source, shards, parts[source.name], totals)
                 except WdspecError as error:
-                    advice.append(Advice("W502", str(error), source))
+                    errors.append((source, error))
         leaves[source.name] = leaf
     if slots is None:
         slots = max(1, min(4, 8 // len(plan.sources)))
-    if probe:
-        advice += explain_data.advice_on_data(spec, shards, measures)
     windows = None
     if probe and plan.batching.windowed and not any(spec.functions.values()):
         try:
-            windows = _measure_windows(spec, shards, plan)
+            windows = measure_windows(spec, shards, plan)
         except WdspecError as error:
-            advice.append(Advice("W502", str(error), spec.sources[0]))
+            errors.append((spec.sources[0], error))
     return Explanation(
         spec,
         shards,
@@ -393,7 +340,7 @@ def explain_spec(
         run,
         tuple(_outline(spec.dataset, (), leaves)),
         tuple(_slots(plan, slots)),
-        tuple(advice),
+        Facts(spec, shards, measures, tuple(errors), probe),
         windows,
         tuple(_schedule(spec, shards, plan)),
     )
@@ -418,48 +365,16 @@ def _select(
     """Find out, or estimate, how many samples of a source its selection keeps."""
     count = None if shards.counts is None else shards.counts[source.name]
     assert parts.selection is not None, "the source has a selection"
-    if (selected := explain_data.selection_in_pass(count, parts.selection)) is not None:
+    if (selected := selection_in_pass(count, parts.selection)) is not None:
         return replace(leaf, selected=selected, samples=selected.kept)
-    selected = explain_data.selection_in_stats(totals, spec, source, shards.files.get(source.name, {}))
+    selected = selection_in_stats(totals, spec, source, shards.files.get(source.name, {}))
     if selected is not None:
         return replace(leaf, selected=selected, samples=selected.kept, estimated=False)
-    selected = explain_data.measure_selection(parts, source, shards.lists[source.name])
+    selected = measure_selection(parts, source, shards.lists[source.name])
     samples = leaf.samples
     if samples is not None:
         samples = (samples + (0 if count is None else count.uncounted)) * selected.fraction
     return replace(leaf, selected=selected, samples=samples, estimated=True)
-
-
-MOST_WINDOWS = 8
-"""Windows to read at most, each of another rank."""
-
-
-def _measure_windows(spec: Spec, shards: Shards, plan: Plan) -> WindowFacts:
-    """Read the first windows of some ranks, and plan their batches."""
-    from wdspec.planning.windows import rules_of
-    from wdspec.read.reader import Reader  # imports numpy and torch, which other specs do not need here
-    from wdspec.read.windows import WindowPlanner
-
-    planner = WindowPlanner.of(spec)
-    reader = Reader(plan, shards.parts(spec), range(min(MOST_WINDOWS, plan.topology.ranks)), spec)
-    try:
-        ranks = list(filter(None, reader.measure_windows()))
-    finally:
-        reader.close()
-    costs = [costs for batches in ranks for costs, _ in batches]
-    rules = rules_of(planner.batch)
-    of_batches = [len(each) * max(each) if rules.padded else sum(each) for each in costs]
-    steps = list(zip(*([weight for _, weight in batches] for batches in ranks), strict=False))
-    levels = [sum(weights) / len(weights) / max(weights) for weights in steps if max(weights) > 0]
-    return WindowFacts(
-        windows=len(ranks),
-        samples=plan.batching.per_slot,
-        batches=len(costs) / len(ranks),
-        sizes=(min(map(len, costs)), sum(map(len, costs)) / len(costs), max(map(len, costs))),
-        fill=sum(of_batches) / len(costs) / rules.max_cost if isfinite(rules.max_cost) else None,
-        useful=sum(map(sum, costs)) / sum(of_batches),
-        balance=sum(levels) / len(levels) if planner.batch.balance and levels and len(ranks) > 1 else None,
-    )
 
 
 def _measurements(spec: Spec) -> Measurements | None:
@@ -563,104 +478,11 @@ def _slots(plan: Plan, most: int) -> Iterator[ExplainedSlot]:
             yield ExplainedSlot(rank, worker, source.name, tuple(turns))
 
 
-def explain_fields(source: Source, fields: SampleFields) -> list[ExplainedField]:
-    """The fields of a source, from `extensions`, `rename` and `decode`.
-
-    Without `extensions` only the renamed fields are known; the others depend on the files of a sample.
-    """
-    entries = fields.naming.extensions.entries or ()
-    files = {
-        entry.name or str(entry): tuple(spelling.text for spelling in entry.spellings) for entry in entries
-    }
-    lowered = {name.lower(): name for name in files}
-    renamed: dict[str, tuple[str, ...]] = {}
-    used: set[str] = set()
-    for new, olds in source.rename.items():
-        suffixes: list[str] = []
-        for old in olds:
-            name = lowered.get(old.lower())
-            suffixes += (old,) if name is None else files[name]
-            used.add(name or old)
-        renamed[new] = tuple(suffixes)
-    others = {name: suffixes for name, suffixes in files.items() if name not in used}
-    return [
-        ExplainedField(name, tuple(dict.fromkeys(suffixes)), _decoders(name, suffixes, fields.rules))
-        for name, suffixes in {**renamed, **others}.items()
-    ]
-
-
-def fields_in_words(source: Source, fields: SampleFields) -> str:
-    """Show the fields of a source: `image = jpg|png (rgb8), label = cls`."""
-    known = [str(each) for each in explain_fields(source, fields)]
-    if source.extensions is None:
-        known.append("all other files under their suffixes" if known else "every file under its suffix")
-        image = _label(fields.rules.decoder_of("jpg", "jpg"))
-        known[-1] += f", images as {image}"
-    return ", ".join(known)
-
-
-def steps_in_words(source: Source) -> str:
-    """Show the steps of a source: `scale 0.5 to 2 (0.3 of samples), select m:f, map m:g, tags {"a": 1}`."""
-    steps: list[str] = []
-    if source.where is not None:
-        steps.append(f"where {source.where}")
-    if source.subset is not None:
-        part = " to ".join(map(describe_fraction, source.subset.part))
-        steps.append(f"subset {part}{f' of {source.subset.of}' if source.subset.of else ''}")
-    for key, entries in (("keys", source.only_keys), ("exclude", source.exclude)):
-        if entries is not None:
-            shown = " ".join(entries[:3])
-            steps.append(f"{key} {shown}{f' and {len(entries) - 3:,} more' if len(entries) > 3 else ''}")
-    if source.scale is not None:
-        low, high = source.scale
-        factor = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-        part = "" if source.scaleprob == 1 else f" ({source.scaleprob:.4g} of samples)"
-        steps.append(f"scale {factor}{part}")
-    if source.select is not None:
-        steps.append(f"select {source.select}")
-    if source.map:
-        steps.append(f"map {calls_in_words(source.map)}")
-    if source.tags:
-        steps.append(f"tags {json.dumps(without_secrets(source.tags), ensure_ascii=False, default=str)}")
-    if source.missing != "error":
-        steps.append(f"missing: {source.missing}")
-    return ", ".join(steps)
-
-
-def common_steps(spec: Spec) -> str:
-    """Show the steps for the samples of all sources: `map m:f, stage m:g`."""
-    steps = [f"map {calls_in_words(spec.map)}"] if spec.map else []
-    if spec.stage is not None:
-        steps.append(f"stage {spec.stage.name}")
-    return ", ".join(steps)
-
-
-def calls_in_words(calls: Iterable[Call]) -> str:
-    """Show calls of user functions: `m:f, m:Class(side=16), text: m:Tokenizer(name='a').encode(limit=8)`."""
-    return ", ".join(
-        (f"{call.field}: " if call.field else "")
-        + f"{call.call}{_arguments(call.args)}"
-        + (f".{call.method}{_arguments(call.given)}" if call.method else "")
-        for call in calls
-    )
-
-
-def _arguments(named: dict[str, Any]) -> str:
-    return f"({', '.join(f'{k}={without_secrets(v)!r}' for k, v in named.items())})" if named else ""
-
-
-def _decoders(name: str, suffixes: Iterable[str], rules: DecodeRules) -> str:
-    labels = {_label(rules.decoder_of(name, suffix)): None for suffix in suffixes}
-    return "/".join(labels)
-
-
-def _label(decoder: FieldDecoder | None) -> str:
-    if decoder is None:
-        return "bytes"
-    decode = decoder.decode.inner if isinstance(decoder.decode, Unpacked) else decoder.decode
-    return decode.spec if isinstance(decode, ImageDecoder) else decoder.label
-
-
-def draw_in_words(plan: Plan) -> str:
-    """Show how samples are drawn: `even, one source a batch`."""
-    return plan.draw + (", one source a batch" if plan.unit == "batch" else "")
+def memory_of_machine() -> int | None:
+    """Bytes of memory of this machine, or of its container; None if unknown."""
+    sizes = []
+    with suppress(AttributeError, OSError, ValueError):
+        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
+        sizes.append(int(file.read()))
+    return min(sizes) if sizes else None

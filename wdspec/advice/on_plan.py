@@ -1,0 +1,63 @@
+"""Advice on how a run reads a spec: its epoch, its slots, its windows and its memory."""
+
+from __future__ import annotations
+
+from wdspec.advice.facts import Advice, Advices, HeldMemory
+from wdspec.advice.measure import WindowFacts
+from wdspec.base.amounts import join_names, pluralize, size
+from wdspec.planning.plan import Plan
+from wdspec.spec.rules.batches import describe_short_epoch
+from wdspec.spec.rules.rule import rule
+from wdspec.spec.spec import Spec
+
+
+@rule("W398", needs="windows")
+def unfilled_batches(windows: WindowFacts) -> Advices:
+    """Windows that cost less than half of `max_cost`."""
+    if windows.fill is not None and windows.batches < 2 and windows.fill < 0.5:
+        cost = f"a window of {windows.samples:,} samples costs {windows.fill:.1%} of `max_cost`"
+        yield Advice(f"{cost}, so batches are never full", "raise `window`")
+
+
+@rule("W507", needs="spec samples")
+def short_epochs(spec: Spec, samples: float) -> Advices:
+    """Epochs that look like a number of epochs."""
+    yield from (Advice(*text) for text in describe_short_epoch(spec, samples))
+
+
+@rule("W511", needs="spec plan")
+def rounded_epochs(spec: Spec, plan: Plan) -> Advices:
+    """Epochs of samples that global batches do not divide."""
+    requested, epoch = spec.epoch.samples if spec.epoch is not None else None, plan.epoch_samples
+    if requested and epoch and spec.limit is None and requested > epoch:
+        size = plan.batching.global_size
+        yield Advice(
+            f"epoch: {requested} is not a multiple of the batch of {size:,}",
+            f"an epoch is {epoch:,} samples, and the next epoch continues from there",
+        )
+
+
+@rule("W512", needs="spec plan")
+def split_shards(spec: Spec, plan: Plan) -> Advices:
+    """Sources whose shards are read in parts."""
+    splits = {each.name: each.order.split for each in plan.sources}
+    parts = [f"{each.name} in {splits[each.name]}" for each in spec.sources if splits.get(each.name, 1) > 1]
+    if parts:
+        yield Advice(
+            f"fewer shards than the {plan.topology.slots:,} slots, so each shard is read in parts "
+            f"({join_names(parts)}), and reading a part walks through the whole shard",
+            "more and smaller shards read faster",
+        )
+
+
+@rule("W513", needs="memory")
+def much_memory(memory: HeldMemory) -> Advices:
+    """Shuffling and buffers that need more than a quarter of the machine's memory."""
+    held = (memory.shuffled + memory.buffers) * memory.workers
+    if memory.machine and held > memory.machine / 4:
+        remedy = "`shuffle`" if memory.shuffled > memory.buffers else "`interleave`, or run more ranks"
+        yield Advice(
+            f"shuffling and buffers of {pluralize(memory.workers, 'worker')} hold {size(held)}, more than a quarter "
+            f"of this machine's {size(memory.machine)}",
+            f"lower {remedy}",
+        )
