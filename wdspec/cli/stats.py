@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import click
 
+from wdspec.advice import advise
 from wdspec.cli import report
-from wdspec.cli.report import Block, Table, Warning, print_json, show
+from wdspec.cli.report import Block, Table, Warning, one_line, print_json, show
 from wdspec.cli.spec_options import SpecChoice, choosing, choosing_engine
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.stats import StatsJob
@@ -130,6 +132,11 @@ class StatsReport:
             yield Warning(
                 f"the numbers of {report.join_names(names)} are not used until all its shards are measured"
             )
+        yield from map(Warning, self._advice)
+
+    @cached_property
+    def _advice(self) -> list[str]:
+        return list(map(one_line, advise(self.job.facts())))
 
     @property
     def _read(self) -> int:
@@ -150,6 +157,7 @@ class StatsReport:
             "levels": LEVELS,
             "sources": self.found.sources,
             "faults": job.faults,
+            "warnings": self._advice,
         }
 
 

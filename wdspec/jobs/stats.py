@@ -17,11 +17,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from wdspec.advice.facts import Facts
+from wdspec.advice.measure import MOST_FIELDS, recall_measure
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.progress import with_progress
+from wdspec.fields.values import sides_of
 from wdspec.formats.samples import Unread
 from wdspec.jobs.engine import Engine
-from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, measure_rate, read_earlier
+from wdspec.jobs.job import (
+    LiveCount,
+    ReadTask,
+    ShardFailed,
+    ShardJob,
+    make_plan_if_possible,
+    measure_rate,
+    read_earlier,
+)
 from wdspec.read.budget import Budget
 from wdspec.read.shard import Piece, ShardOpener
 from wdspec.read.windows import WindowPlanner
@@ -43,8 +54,6 @@ from wdspec.stores.store import ObjectStat
 
 SAVE_EVERY = 30.0
 """The file is saved about every this many seconds."""
-MOST_FIELDS = 50
-"""Maximum number of fields of a shard; numbers in suffixes can create any number of fields."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +194,21 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         }
         sources = {source.name: self._total(source, shards[source.name]) for source in self._spec.sources}
         return Measurements(sources, shards, self._spec.split, self._spec.environment)
+
+    def facts(self) -> Facts:
+        """What advice needs to know: what was measured, and the plan for the topology in the spec."""
+        spec, shards, totals = self._spec, self._shards, self.measurements().sources
+        measures = {
+            each.name: found
+            for each in spec.sources
+            if (found := recall_measure(each, shards.lists[each.name], totals[each.name], str)) is not None
+        }
+        samples = None
+        if (plan := make_plan_if_possible(spec, shards)) is not None:
+            read = [totals[source.name] for source in plan.sources]
+            if all(each.is_whole for each in read):
+                samples = sum(each.samples if each.kept is None else each.kept for each in read)
+        return Facts(spec, shards, measures, plan=plan, samples=samples)
 
     def _total(self, source: Source, shards: Mapping[str, MeasuredShard]) -> MeasuredSource:
         return MeasuredSource(
@@ -372,10 +396,8 @@ def lengths_of(name: str, value: Any) -> Iterator[tuple[str, int]]:
     """
     if isinstance(value, (str, list)):
         yield name, len(value)
-    elif hasattr(value, "shape") and hasattr(value, "dtype"):
-        yield from ((f"{name}[{axis}]", int(side)) for axis, side in enumerate(value.shape))
-    elif hasattr(value, "mode") and isinstance(getattr(value, "size", None), tuple):
-        yield from ((f"{name}[{axis}]", side) for axis, side in enumerate(value.size[::-1]))
+    elif (sides := sides_of(value)) is not None:
+        yield from ((f"{name}[{axis}]", side) for axis, side in enumerate(sides))
     elif isinstance(value, tuple):
         for number, part in enumerate(value):
             yield from lengths_of(f"{name}.{number}", part)
