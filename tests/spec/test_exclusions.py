@@ -10,9 +10,10 @@ import yaml
 import wdspec
 from wdspec.planning.shares import checked_shares
 from wdspec.spec.exclusions import list_exclusions
+from wdspec.spec.language.effects import Excludes, rows_of
 from wdspec.spec.load import load
 from wdspec.spec.reference import with_tables
-from wdspec.spec.rules import batches
+from wdspec.spec.spec import Source, Spec
 
 REPOSITORY = Path(__file__).parents[2]
 EXCLUSIONS = list_exclusions()
@@ -36,14 +37,23 @@ def test_each_example_is_refused_for_this_reason_alone(each, spec):
         checked_shares(load(spec), {"a": 1})
 
 
-def test_every_pair_of_keys_of_batches_that_exclude_each_other_is_in_the_table():
-    rows = [(each.feature, each.other) for each in EXCLUSIONS]
-    kinds = {"cost", "group_by", "pack"}
-    for key, others in batches._NOT_WITH.items():
-        for other in others:
-            pair = {f"`{key}`", "batches by cost" if other in kinds and key != "group_by" else f"`{other}`"}
-            sizes = {key, other} <= {"size", "cost", "pack", "max_size"}  # two sizes of one batch
-            assert sizes or any(all(part in " ".join(row) for part in pair) for row in rows), (key, other)
+def test_every_pair_of_keys_that_exclude_each_other_is_in_the_table():
+    rows = [f"{each.feature} {each.other}" for each in EXCLUSIONS]
+    twice = {"size", "global_size", "samples", "batches", "probability", "weight", "upsample", "max_size"}
+    for row in (*rows_of(Spec), *rows_of(Source)):
+        key, mark = row.keys[-1], row.mark
+        if not isinstance(mark, Excludes) or mark.code == "W102":
+            continue
+        for other in (term.rpartition(".")[2].partition("=")[0].lstrip("/") for term in mark.others.split()):
+            says_one_thing_twice = key in twice and other in {*twice, "cost", "pack", "pass", "group_by"}
+            is_choice = other == "skip" or (key == "overlong" and mark.value == "alone")
+            ways = [{"pass": "epoch: pass"}.get(other, other)]
+            ways += ["batches by cost"] if other in ("cost", "group_by", "pack") else []
+            assert (
+                says_one_thing_twice
+                or is_choice
+                or any(key in each and any(way in each for way in ways) for each in rows)
+            ), (key, other)
 
 
 def test_every_code_of_a_pair_that_the_golden_specs_find_forbidden_is_in_the_table():

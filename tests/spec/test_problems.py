@@ -176,7 +176,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ),
     (
         "batch: {cost: jpg.pixels, max_cost: 9}\nepoch: 8\nlimit: 9\nstage: m:f\nmix: {unit: batch}\n" + A,
-        [("E331", 2, 8), ("E331", 3, 8), ("E331", 4, 8), ("E331", 5, 6)],
+        [("E331", 2, 8), ("E331", 3, 8), ("E331", 4, 8), ("E331", 5, 13)],
     ),
     ("batch: {cost: txt.lenght, max_cost: 9}\n" + A, [("E316", 1, 15)]),
     ("batch: {cost: 'jpg.pixels + default(jpg.widht, 1)', max_cost: 9}\n" + A, [("E316", 1, 15)]),

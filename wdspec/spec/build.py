@@ -94,6 +94,14 @@ class SourceList:
         return numbers
 
 
+class Holder(NamedTuple):
+    """The top level or a source: its model, the tree that it was made from, and the keys whose values are wrong."""
+
+    model: Model | None
+    node: MapNode
+    bad: frozenset[str]
+
+
 @dataclass(eq=False, repr=False)
 class Composition:
     """A spec with all defaults applied, and the trees that it was made from. Rules take it."""
@@ -116,9 +124,9 @@ class Composition:
         found = {"pass"} if self.spec.is_pass else set()
         if self.variant.secure:
             found.add("secure")
-        for holder in (self.top, *(draft.node for draft in every_draft(self.drafts))):
-            found.update(holder.entries)
-            for entry in holder.entries.values():
+        for _, node, _ in self.holders:
+            found.update(node.entries)
+            for entry in node.entries.values():
                 if isinstance(entry.value, MapNode):
                     found.update(entry.value.entries)
         return found
@@ -143,6 +151,12 @@ class Composition:
     def models(self) -> list[tuple[Draft, Source]]:
         """The drafts with shards and their models, except those without a model."""
         return [(leaf, leaf.model) for leaf in self.leaves if leaf.model is not None]
+
+    @cached_property
+    def holders(self) -> list[Holder]:
+        """The top level, and all sources and nested mixes."""
+        drafts = every_draft(self.drafts)
+        return [Holder(self.spec, self.top, self.bad), *(Holder(d.model, d.node, d.bad) for d in drafts)]
 
     @cached_property
     def lists(self) -> list[SourceList]:

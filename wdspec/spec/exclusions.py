@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from wdspec.spec.language.effects import NotInAPass, mark_of
-from wdspec.spec.spec import Spec
-
 
 class Exclusion(NamedTuple):
     """Two features that cannot be combined."""
@@ -28,11 +25,14 @@ class Exclusion(NamedTuple):
 
 _COST, _PASS = "batch: {cost: txt.length, max_cost: 9}", "epoch: pass"
 _IN_A_PASS = {
-    "mix": "mix: {draw: even}",
-    "stage": "stage: 'lib:stage'",
-    "skip": "skip: 3",
+    "mix": ("mix: {draw: even}", "a pass reads the sources one after the other"),
+    "stage": (
+        "stage: 'lib:stage'",
+        "the length of a pass is known before it starts, but how many samples a stage yields only afterwards",
+    ),
+    "skip": ("skip: 3", "a pass yields every sample once"),
 }
-"""Keys that a pass cannot have -> an example."""
+"""Keys of the top level that a pass cannot have -> an example and the reason."""
 _OF_BATCHES = "batches by cost, `group_by` or `pack`"
 _UNKNOWN = "how many samples such a batch has is only known when they have been measured"
 
@@ -157,8 +157,7 @@ def _others() -> Iterator[Exclusion]:
 def list_exclusions() -> list[Exclusion]:
     """Return all features that cannot be combined, as far as they are not obvious from their names."""
     of_passes = [
-        Exclusion(f"`{name}`", "`epoch: pass`", mark.why, "E312", f"{_PASS}\n{_IN_A_PASS[name]}")
-        for name, field in Spec.model_fields.items()
-        if (mark := mark_of(field, NotInAPass))
+        Exclusion(f"`{name}`", "`epoch: pass`", why, "E312", f"{_PASS}\n{example}")
+        for name, (example, why) in _IN_A_PASS.items()
     ]
     return [*of_passes, *_others()]

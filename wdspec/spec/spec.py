@@ -16,12 +16,13 @@ from wdspec.spec.language.batch import Batch, ExpressionText, read_batch
 from wdspec.spec.language.display import Discreet, in_a_line, sources_as_html
 from wdspec.spec.language.effects import (
     AffectsNeither,
-    AffectsOrder,
     AffectsPlan,
     Drops,
+    Excludes,
     Key,
-    NotInAPass,
+    Needs,
     Only,
+    Which,
     declared_keys,
 )
 from wdspec.spec.language.expect import Expectations
@@ -83,6 +84,8 @@ from wdspec.spec.language.values import (
 from wdspec.spec.tree import Position
 
 _Origin = AffectsNeither[Text | None]
+_NOT_IN_A_PASS = Excludes("/epoch.pass", "remove it; `{key}: null` removes an inherited one", "E312")
+_WINDOWED = "/batch.cost /batch.group_by /batch.pack"
 
 
 def _suffixes(formats: Iterable[Format]) -> str:
@@ -97,13 +100,15 @@ _OF_TABLES = _suffixes(each for each in SUFFIXES if each not in (*_RECORDS, "tar
 class SourceOptions(Model):
     """The keys of a source that may also be in `defaults`."""
 
-    probability: AffectsPlan[Fraction | None] = Field(
+    probability: Annotated[Fraction | None, Key("plan", _NOT_IN_A_PASS)] = Field(
         None, description="Absolute share of this source in its list; all shares of a list must sum to 1."
     )
-    weight: AffectsPlan[Share | None] = Field(
-        None, description="Share of this source, relative to the other sources in its list."
-    )
-    upsample: AffectsPlan[Share | None] = Field(
+    weight: Annotated[
+        Share | None, Key("plan", _NOT_IN_A_PASS, Excludes("probability", "keep one of them"))
+    ] = Field(None, description="Share of this source, relative to the other sources in its list.")
+    upsample: Annotated[
+        Share | None, Key("plan", _NOT_IN_A_PASS, Excludes("probability weight", "keep one of them"))
+    ] = Field(
         None,
         description="Multiplies the size of this source, if shares depend on size (no `probability` or `weight`).",
     )
@@ -171,7 +176,7 @@ class SourceOptions(Model):
         None,
         description="Samples with these keys are left out: a list of keys, or `@file.txt` with one key per line.",
     )
-    keys_of: Annotated[Text | None, Key("order choice")] = Field(
+    keys_of: Annotated[Text | None, Key("order choice", Needs("keys exclude", "add one"))] = Field(
         None,
         description="What `keys` and `exclude` contain, if not sample keys: a field, or a value within a field, "
         "such as `json.uid`.",
@@ -190,7 +195,19 @@ class SourceOptions(Model):
         description="Average number of samples in the shuffle buffer of a slot if this were its only source; "
         "sources divide the buffer according to their shares.",
     )
-    order: AffectsPlan[Literal["shuffled", "resampled", "sequential"]] = Field(
+    order: Annotated[
+        Literal["shuffled", "resampled", "sequential"],
+        Key(
+            "plan",
+            Excludes(
+                "/epoch.pass",
+                "leave it out, or write `order: shuffled`",
+                "E312",
+                value="resampled",
+                at_value=True,
+            ),
+        ),
+    ] = Field(
         "shuffled",
         description="Order of the shards: `shuffled` in a new permutation for each pass; `resampled` with replacement; "
         "`sequential` as listed.",
@@ -228,18 +245,44 @@ class SourceOptions(Model):
     samples: AffectsPlan[Positive | None] = Field(
         None, description="Number of samples in the source; by default the number in `stats`."
     )
-    max_passes: AffectsOrder[PositiveNumber | None] = Field(
+    max_passes: Annotated[
+        PositiveNumber | None,
+        Key(
+            "order",
+            Needs("samples", "add `samples: …`, or `stats: …`", "E322"),
+            Excludes("/epoch.pass /mix.draw=round_robin"),
+        ),
+    ] = Field(
         None,
         description="Maximum number of times that the samples of the source are read in a run, on average: `4`, "
         "`0.5`. Requires the number of `samples`, without those that `where` and similar keys drop.",
     )
-    on_exhausted: AffectsOrder[Literal["error", "drop", "stop"]] = Field(
+    on_exhausted: Annotated[
+        Literal["error", "drop", "stop"],
+        Key(
+            "order",
+            Needs("max_passes", "add it"),
+            Excludes(
+                f"{_WINDOWED} /stage",
+                "write `drop` or `error`",
+                value="stop",
+                only="max_passes",
+                unless="/epoch.pass /mix.draw=round_robin",
+                at_value=True,
+            ),
+        ),
+    ] = Field(
         "error",
         description="What happens before the first global batch that would exceed `max_passes`: an `error`; `drop` "
         "continues with the other sources, in proportion to their shares; `stop` ends the run, on all ranks at the "
         "same step.",
     )
-    repeat: Annotated[Repeat | None, Key("order again")] = Field(
+    repeat: Annotated[
+        Repeat | None,
+        Key(
+            "order again", Needs("/epoch.pass", "write `epoch: pass`, or use `upsample` or `weight`", "E345")
+        ),
+    ] = Field(
         None,
         description="With `epoch: pass`, how many times each sample of the source is read: `2.5` reads all of them "
         "twice, and half of them, always the same, a third time.",
@@ -300,7 +343,7 @@ class Source(Discreet, SourceOptions):
         "captions-{000..123}.tar, missing: skip}]`.",
     )
     dataset: "tuple[Source, ...] | None" = Field(None, description="The sources of a nested mix.")
-    mix: MixOptions = Field(
+    mix: Annotated[MixOptions, Key("", _NOT_IN_A_PASS)] = Field(
         default_factory=share_default(MixOptions), description="How the sources of the nested mix are mixed."
     )
     base: str = ""
@@ -393,7 +436,7 @@ class Spec(Discreet):
     name: AffectsNeither[Text | None] = Field(None, description="Name of the spec.")
     description: AffectsNeither[Text | None] = Field(None, description="What the spec is for.")
     dataset: tuple[Source, ...] = Field(description="The sources.")
-    mix: Annotated[MixOptions, Key("", NotInAPass("a pass reads the sources one after the other"))] = Field(
+    mix: Annotated[MixOptions, Key("", _NOT_IN_A_PASS)] = Field(
         default_factory=share_default(MixOptions), description="How the sources are mixed."
     )
     seed: Annotated[Seed, Key("plan values")] = Field(
@@ -409,29 +452,41 @@ class Spec(Discreet):
     to_tuple: Annotated[FieldPatterns | None, Key("fields values whole")] = Field(
         None, description="Return tuples of these fields instead of dicts: `image;jpg text`, or a list."
     )
-    stage: Annotated[
-        StageOrNone,
+    stage: Annotated[StageOrNone, Key("", _NOT_IN_A_PASS, Which("may yield any number of samples"))] = Field(
+        None, description="A function that takes an iterator of samples and returns another one."
+    )
+    batch: Annotated[
+        Annotated[Batch, BeforeValidator(read_batch)] | None,
         Key(
             "",
-            NotInAPass(
-                "the length of a pass is known before it starts, but how many samples a stage yields only afterwards"
+            Needs(
+                "batch.size batch.global_size batch.cost batch.group_by batch.pack",
+                "write `batch: 64` or `batch: {{global_size: 512}}`",
+                at_value=True,
             ),
         ),
-    ] = Field(None, description="A function that takes an iterator of samples and returns another one.")
-    batch: Annotated[Batch, BeforeValidator(read_batch)] | None = Field(
-        None, description="Samples per batch of each rank, or `{global_size: n}` over all ranks."
-    )
+    ] = Field(None, description="Samples per batch of each rank, or `{global_size: n}` over all ranks.")
     costs: Annotated[dict[str, ExpressionText], Key("order choice cost")] = Field(
         {},
         description="Expressions by name, for `batch.cost` and the keys next to it: `{patches: image.pixels / 784}`.",
     )
-    epoch: Annotated[Epoch, BeforeValidator(read_epoch)] | None = Field(
+    epoch: Annotated[
+        Annotated[Epoch, BeforeValidator(read_epoch)] | None,
+        Key(
+            "",
+            Needs(
+                "epoch.samples epoch.batches epoch.pass",
+                "write `epoch: 100_000` or `epoch: {{batches: 1000}}`",
+                at_value=True,
+            ),
+        ),
+    ] = Field(
         None,
         description="Samples per epoch across all ranks, or `{batches: n}` global batches, or `pass` for every "
         "sample once. By default an epoch is endless.",
     )
     # Not the order: all other steps are as they would have been.
-    skip: Annotated[SkippedSteps, Key("neither", NotInAPass("a pass yields every sample once"))] = Field(
+    skip: Annotated[SkippedSteps, Key("neither", _NOT_IN_A_PASS)] = Field(
         (), description="Steps to leave out, numbered as in `wdspec batch`: `1200..1260`, or a list."
     )
     elastic: Elastic | None = Field(
@@ -474,9 +529,14 @@ class Spec(Discreet):
         (), description="What to allow that is off by default: `pickle`."
     )
     # The order of a pass, which ends there; in other epochs it only ends the run.
-    limit: Annotated[Positive | None, Key("plan", Only("`epoch: pass`"))] = Field(
-        None, description="Stop after this many samples, in whole global batches, for smoke tests."
-    )
+    limit: Annotated[
+        Positive | None,
+        Key(
+            "plan",
+            Only("`epoch: pass`"),
+            Excludes(_WINDOWED, "write `epoch: {{batches: …}}`", "E331", unless="/epoch.pass", at_value=True),
+        ),
+    ] = Field(None, description="Stop after this many samples, in whole global batches, for smoke tests.")
     split: str | None = None
     environment: str | None = None
     file: str | None = None

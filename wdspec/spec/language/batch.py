@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language import values
-from wdspec.spec.language.effects import AffectsNeither, AffectsOrder, AffectsPlan, AffectsSamples, Key
+from wdspec.spec.language.effects import AffectsSamples, Excludes, Key, Needs, Which
 from wdspec.spec.language.samples import Call
 from wdspec.spec.problems import describe, quote
 
@@ -303,9 +303,23 @@ MEASURING = ("cost", "balance", "group_by", *OF_PARTS)
 class Batch(values.Model):
     """The number of samples in a batch, and how their values are combined."""
 
-    size: AffectsPlan[values.BatchSize | None] = Field(None, description="Samples per rank.")
-    global_size: AffectsPlan[values.Positive | None] = Field(None, description="Samples across all ranks.")
-    accumulate: AffectsNeither[values.Boolean] = Field(
+    size: Annotated[
+        values.BatchSize | None,
+        Key(
+            "plan",
+            Excludes("cost pack max_size", only="cost group_by pack"),
+            Which("is the batch of one rank"),
+        ),
+    ] = Field(None, description="Samples per rank.")
+    global_size: Annotated[
+        values.Positive | None,
+        Key(
+            "plan",
+            Excludes("size", "keep one; `size: null` removes an inherited one"),
+            Excludes("cost group_by pack"),
+        ),
+    ] = Field(None, description="Samples across all ranks.")
+    accumulate: Annotated[values.Boolean, Key("neither", Excludes("cost group_by pack"))] = Field(
         False,
         description="With fewer ranks than `elastic.ranks`, each rank gets its part of a global batch as several "
         "consecutive batches of `size`, instead of one large batch.",
@@ -323,58 +337,99 @@ class Batch(values.Model):
         "values, `package.module:function`. If you set a function instead of a map, it builds the batch from the "
         "list of samples.",
     )
-    cost: Annotated[ExpressionText | None, Key("order cost")] = Field(
+    cost: Annotated[
+        ExpressionText | None,
+        Key(
+            "order cost",
+            Needs("max_cost max_size size pack.length", "add `max_cost: …`"),
+            Which("makes batches of different sizes"),
+        ),
+    ] = Field(
         None,
         description="The cost of a sample: an expression over its fields, such as `text.length` or "
         "`ceil(image.width/28) * ceil(image.height/28)`, or a function of the decoded sample, "
         "`package.module:function`. Batches are then limited by `max_cost`, not by a number of samples.",
     )
-    max_cost: Annotated[values.PositiveNumber | None, Key("order packing")] = Field(
+    max_cost: Annotated[values.PositiveNumber | None, Key("order packing", Needs("cost pack"))] = Field(
         None, description="The maximum cost of one batch of a rank."
     )
-    padded: AffectsOrder[values.Boolean] = Field(
+    padded: Annotated[values.Boolean, Key("order", Needs("cost"))] = Field(
         True,
         description="Whether the cost of a batch is its size times the cost of its largest sample, as for padded "
         "batches. With `false`, and always with `pack`, it is the sum of the costs.",
     )
-    max_size: AffectsOrder[values.Positive | None] = Field(
+    max_size: Annotated[values.Positive | None, Key("order", Needs("cost group_by"))] = Field(
         None, description="The maximum number of samples in a batch."
     )
-    size_multiple: AffectsOrder[values.Positive] = Field(
+    size_multiple: Annotated[values.Positive, Key("order", Needs("cost group_by"))] = Field(
         1, description="Batch sizes above this number are rounded down to a multiple of it."
     )
-    window: AffectsOrder[values.BatchSize] = Field(
+    window: Annotated[values.BatchSize, Key("order", Needs("cost pack group_by"))] = Field(
         1000,
         description="Number of samples of a slot whose batches are planned together. Batches do not cross windows. "
         "With `group_by`, the number of samples to buffer, so that ranks can use the same group at the same step.",
     )
-    overlong: Annotated[Literal["error", "drop", "alone", "truncate", "split"], Key("order packing")] = Field(
+    overlong: Annotated[
+        Literal["error", "drop", "alone", "truncate", "split"],
+        Key(
+            "order packing",
+            Needs("cost pack"),
+            Needs(
+                "pack",
+                "write `drop`, `alone` or `error`, or add `pack`",
+                "E207",
+                value=("truncate", "split"),
+                only="cost group_by",
+                at_value=True,
+            ),
+            Excludes("pack", "write `drop`, `truncate` or `split`", value="alone", at_value=True),
+        ),
+    ] = Field(
         "error",
         description="What to do with a sample that costs more than `max_cost` or exceeds one of the `limits`: raise an "
         "`error`; `drop` it; put it `alone` into a batch; with `pack` also `truncate` it, or `split` it into several "
         "samples.",
     )
-    limits: Annotated[dict[str, values.PositiveNumber], Key("order packing")] = Field(
-        {},
-        description="Additional limits for a batch: the maximum sum of each expression, `{patches: 12000}`.",
+    limits: Annotated[dict[str, values.PositiveNumber], Key("order packing", Needs("cost pack group_by"))] = (
+        Field(
+            {},
+            description="Additional limits for a batch: the maximum sum of each expression, `{patches: 12000}`.",
+        )
     )
-    balance: Annotated[ExpressionText | None, Key("order packing")] = Field(
+    balance: Annotated[
+        ExpressionText | None,
+        Key("order packing", Needs("cost pack"), Which("orders batches by their sums")),
+    ] = Field(
         None,
         description="An expression. At each step, all ranks take batches with similar sums of it from their windows, "
         "without communication.",
     )
-    group_by: Annotated[values.Text | None, Key("order packing")] = Field(
-        None, description="An expression. All samples of a batch have the same value of it."
-    )
-    group_wait: AffectsOrder[values.BatchSize] = Field(
+    group_by: Annotated[
+        values.Text | None,
+        Key(
+            "order packing",
+            Needs("max_cost max_size size", "add `size: …`", unless="cost"),
+            Excludes("pack balance"),
+            Which("makes batches of different sizes"),
+        ),
+    ] = Field(None, description="An expression. All samples of a batch have the same value of it.")
+    group_wait: Annotated[values.BatchSize, Key("order", Needs("group_by"))] = Field(
         10_000, description="Number of samples of a slot after which groups that are not full are closed."
     )
-    incomplete: AffectsOrder[Literal["keep", "merge", "drop"]] = Field(
+    incomplete: Annotated[Literal["keep", "merge", "drop"], Key("order", Needs("group_by"))] = Field(
         "keep",
         description="What to do with groups that are closed before they are full: `keep` them as smaller batches; "
         "`merge` them into batches of several values, in the order of the values; or `drop` their samples.",
     )
-    pack: Annotated[Packing, BeforeValidator(read_packing)] | None = Field(
+    pack: Annotated[
+        Annotated[Packing, BeforeValidator(read_packing)] | None,
+        Key(
+            "",
+            Needs("max_cost pack.length", "add `length: …` to `pack`, or `max_cost: …`", unless="cost"),
+            Excludes("collate ragged padded"),
+            Which("fills rows up to `max_cost`"),
+        ),
+    ] = Field(
         None, description="Concatenate the samples of a batch into one row, instead of padding each sample."
     )
 

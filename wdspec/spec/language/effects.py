@@ -85,11 +85,46 @@ class Only(NamedTuple):
     other: str
 
 
-class NotInAPass(NamedTuple):
-    """That a key of the top level cannot be combined with `epoch: pass`."""
+class Needs(NamedTuple):
+    """That a key has no meaning without one of some others.
+
+    Others are written as `cost` (in the same map), `pack.length` (in a map below it) or `/epoch.pass` (at the top
+    level); with `=` they must have a value: `/mix.draw=round_robin`.
+    """
+
+    others: str
+    hint: str = "add {others}, or remove it"
+    code: str = "E206"
+    value: Any = None
+    """The value, or the tuple of values, that needs them; None for all."""
+    unless: str = ""
+    """Others with which it is right, or another row reports the problem."""
+    only: str = ""
+    """Others without which another row reports the problem."""
+    at_value: bool = False
+    """Whether the problem is in the value, not in the key."""
+
+
+class Excludes(NamedTuple):
+    """That a key cannot go with any of some others. The arguments are those of `Needs`."""
+
+    others: str
+    hint: str = "remove one of the two"
+    code: str = "E207"
+    value: Any = None
+    unless: str = ""
+    only: str = ""
+    at_value: bool = False
+
+
+class Which(NamedTuple):
+    """Why others cannot go with a key, after its name: "`stage`, which may yield any number of samples"."""
 
     why: str
-    """The reason."""
+    value: Any = None
+    """The value that they cannot go with; None for all."""
+    shown: str = ""
+    """How messages write the key, if not by its name."""
 
 
 class Key:
@@ -197,6 +232,30 @@ def key_of(field: FieldInfo) -> Key:
 def mark_of(field: FieldInfo, kind: type[M]) -> M | None:
     """The mark of a kind that a field declares, if it does."""
     return next((mark for mark in key_of(field).marks if isinstance(mark, kind)), None)
+
+
+class Row(NamedTuple):
+    """A mark of a key that needs or excludes others."""
+
+    keys: tuple[str, ...]
+    """The path of the key, as it is written."""
+    attributes: tuple[str, ...]
+    """The same path in the models."""
+    mark: Needs | Excludes
+
+
+@cache
+def rows_of(model: type[BaseModel]) -> tuple[Row, ...]:
+    """The rows of a model and of the maps in it; except `dataset`, since sources have their own."""
+    found = []
+    for name, field in model.model_fields.items():
+        key, inner = field.alias or name, inner_model(field)
+        found += [
+            Row((key,), (name,), each) for each in key_of(field).marks if isinstance(each, (Needs, Excludes))
+        ]
+        for keys, attributes, mark in rows_of(inner) if inner is not None and name != "dataset" else ():
+            found.append(Row((key, *keys), (name, *attributes), mark))
+    return tuple(found)
 
 
 def _declaration(model: type[Model]) -> Iterator[DeclaredKey]:

@@ -6,8 +6,11 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language import values
-from wdspec.spec.language.effects import AffectsNeither, AffectsPlan, Drops, Key
+from wdspec.spec.language.effects import AffectsNeither, AffectsPlan, Drops, Excludes, Key, Needs, Which
 from wdspec.spec.problems import describe, quote
+
+_WINDOWED = "/batch.cost /batch.group_by /batch.pack"
+_NOT_SCHEDULED = Excludes("schedule", "remove it", "W102")
 
 
 class ScheduleStep(values.Model):
@@ -30,25 +33,48 @@ class ScheduleStep(values.Model):
 class MixOptions(values.Model):
     """How the sources of a list are mixed."""
 
-    draw: AffectsPlan[Literal["even", "random", "round_robin"]] = Field(
+    draw: Annotated[
+        Literal["even", "random", "round_robin"],
+        Key("plan", Which("takes turns, whatever the shares are", "round_robin")),
+    ] = Field(
         "even",
         description="How to choose the source of each sample: `even` keeps the shares in every batch; `random` draws "
         "at random; `round_robin` takes turns.",
     )
-    unit: AffectsPlan[Literal["sample", "batch"]] = Field(
+    unit: Annotated[
+        Literal["sample", "batch"],
+        Key(
+            "plan",
+            Needs("/batch", "add `batch: n`, or remove `unit`", value="batch", unless="/epoch.pass"),
+            Excludes(
+                _WINDOWED,
+                "remove it; `group_by: __source__` keeps sources apart",
+                "E331",
+                value="batch",
+                at_value=True,
+            ),
+        ),
+    ] = Field(
         "sample",
         description="`batch` draws one source for each global batch, for sources with different shapes. Needs `batch`.",
     )
-    schedule: tuple[ScheduleStep, ...] | None = Field(
+    schedule: Annotated[
+        tuple[ScheduleStep, ...] | None,
+        Key(
+            "",
+            Excludes("draw=round_robin", unless="/epoch.pass"),
+            Which("sets the shares itself", shown="mix.schedule"),
+        ),
+    ] = Field(
         None,
         description="Shares of the top level that change with the number of samples read so far.",
     )
-    by: AffectsPlan[Literal["shards", "samples", "bytes", "equal"]] = Field(
+    by: Annotated[Literal["shards", "samples", "bytes", "equal"], Key("plan", _NOT_SCHEDULED)] = Field(
         "shards",
         description="How to measure the size of sources without `weight` and `probability`; their shares are "
         "proportional to it. Samples and bytes are the numbers that sources declare, or those in `stats`.",
     )
-    cap: AffectsPlan[values.Positive | None] = Field(
+    cap: Annotated[values.Positive | None, Key("plan", _NOT_SCHEDULED)] = Field(
         None, description="Sizes above this number count as this number."
     )
     shares_in: AffectsPlan[Literal["samples", "cost"]] = Field(
@@ -56,18 +82,42 @@ class MixOptions(values.Model):
         description="What shares are fractions of: `samples`, or with `cost` the sum of `batch.cost`, such as tokens. "
         "Samples are then drawn in proportion to share / `mean_cost`.",
     )
-    temperature: AffectsPlan[values.PositiveNumber | None] = Field(
+    temperature: Annotated[values.PositiveNumber | None, Key("plan", _NOT_SCHEDULED)] = Field(
         None, description="T: shares are proportional to size^(1/T)."
     )
+
+
+_KEEP_ONE = "keep one; `{key}: null` removes an inherited one"
 
 
 class Epoch(values.Model):
     """The length of an epoch."""
 
     # Not the order: an epoch is a cut of one stream.
-    samples: AffectsNeither[values.Positive | None] = Field(None, description="Samples across all ranks.")
-    batches: AffectsNeither[values.Positive | None] = Field(None, description="Global batches.")
-    remainder: AffectsPlan[Literal["pad", "drop"] | None] = Field(
+    samples: Annotated[
+        values.Positive | None,
+        Key(
+            "neither",
+            Excludes("pass", _KEEP_ONE),
+            Excludes(
+                _WINDOWED, "write `epoch: {{batches: …}}`", "E331", unless="batches pass", at_value=True
+            ),
+            Which("counts samples", shown="epoch: {samples: …}"),
+        ),
+    ] = Field(None, description="Samples across all ranks.")
+    batches: Annotated[
+        values.Positive | None,
+        Key(
+            "neither",
+            Excludes("pass", _KEEP_ONE),
+            Excludes("samples", "keep one; `samples: null` removes an inherited one", unless="pass"),
+            Needs("/batch", "add `batch:`, or state the epoch in samples", "E306", unless="samples pass"),
+            Which("counts batches", shown="epoch: {batches: …}"),
+        ),
+    ] = Field(None, description="Global batches.")
+    remainder: Annotated[
+        Literal["pad", "drop"] | None, Key("plan", Which("reads every sample once", shown="epoch: pass"))
+    ] = Field(
         None,
         alias="pass",
         description="One finite pass that reads every sample once, in the same order each time, for evaluation. "
@@ -139,17 +189,22 @@ class Errors(values.Model):
 
     # Not the order: it decides whether a run ends at a failure. Runs that continue have the same samples in any case,
     # and a run that ended resumes from its state with another policy.
-    skip: Annotated[Skip, Key("neither damage", Drops(counted_as="skipped"))] = Field(
+    skip: Annotated[
+        Skip,
+        Key("neither damage", Drops(counted_as="skipped"), Which("raises the first error", False)),
+    ] = Field(
         False,
         description="Drop and count samples instead of raising an error. `true` skips errors in the data, "
         "`[shard, decode]`: shards and samples that cannot be read, and fields that are missing or cannot be decoded. "
         "`map` adds errors of user functions in `map`, `select` and `decode`. Mistakes in the spec, its code or the "
         "environment (a function or library that cannot be imported, a pickle without `allow`) are never skipped.",
     )
-    max_count: AffectsNeither[values.Count | None] = Field(
+    max_count: Annotated[values.Count | None, Key("neither", Excludes("skip=false", "remove one"))] = Field(
         None, description="Raise an error after this many skips of a source."
     )
-    max_rate: AffectsNeither[values.Fraction | None] = Field(
+    max_rate: Annotated[
+        values.Fraction | None, Key("neither", Excludes("skip=false", "remove one", unless="max_count"))
+    ] = Field(
         None, description="Raise an error when more than this fraction of the samples has been skipped."
     )
     log: AffectsNeither[values.LocalPath | None] = Field(
@@ -210,7 +265,10 @@ class LoaderOptions(values.Model):
 
     # Not the order: without `elastic` the workers of the first run become canonical, and states remember them.
     workers: AffectsNeither[values.Workers] = Field(0, description="Worker processes or threads per rank.")
-    kind: AffectsNeither[Literal["processes", "threads"]] = Field(
+    kind: Annotated[
+        Literal["processes", "threads"],
+        Key("neither", Which("keeps its workers in any case", "threads")),
+    ] = Field(
         "processes",
         description="With `threads`, workers are threads of this process. No processes are started and nothing is "
         "copied between them, but only code that releases the interpreter lock, such as decoders, runs in parallel. "
@@ -224,9 +282,9 @@ class LoaderOptions(values.Model):
     pin_memory: AffectsNeither[values.Boolean] = Field(
         False, description="Copy tensors into page-locked memory."
     )
-    persistent: AffectsNeither[values.Boolean | None] = Field(
-        None, description="Keep workers alive between epochs."
-    )
+    persistent: Annotated[
+        values.Boolean | None, Key("neither", Excludes("kind=threads", "remove it", "W102"))
+    ] = Field(None, description="Keep workers alive between epochs.")
     timeout: AffectsNeither[values.Duration | None] = Field(
         None, description="How long to wait for a batch: seconds, or text such as `5m`."
     )

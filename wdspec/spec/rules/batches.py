@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from wdspec.base.amounts import pluralize
 from wdspec.spec.build import Composition, SourceList
-from wdspec.spec.language.batch import MEASURING, OF_PARTS, Batch
+from wdspec.spec.language.batch import MEASURING, Batch
 from wdspec.spec.language.decoders import reads_header
 from wdspec.spec.language.expressions import (
     ExpressionError,
@@ -49,7 +49,7 @@ MANY_EPOCHS = 20
     good="batch: 512\nepoch: 512\ndataset:\n  - shards: a.tar\n",
 )
 def short_epochs(composition: Composition) -> Findings:
-    """Epochs with fewer samples than a batch, and epochs counted in batches without `batch`."""
+    """Epochs with fewer samples than a batch."""
     spec = composition.spec
     epoch, least = spec.epoch, least_global_batch(composition)
     if epoch is None or spec.is_pass or (epoch.samples and epoch.batches):
@@ -59,9 +59,6 @@ def short_epochs(composition: Composition) -> Findings:
         message = f"an epoch of {epoch.samples:,} samples is shorter than one global batch of {least:,}"
         hint = f"use at least {least} samples, or a smaller batch"
         yield Finding(node.value_or_self("samples"), message, hint)
-    elif epoch.batches and not spec.batch and "batch" not in composition.bad:
-        hint = "add `batch:`, or state the epoch in samples"
-        yield Finding(node.key_or_self("batches"), "an epoch of batches needs a `batch`", hint)
 
 
 @rule(
@@ -326,29 +323,6 @@ EXPRESSIONS = " ".join(("limits", *MEASURING))
 """The keys of `batch` that have expressions."""
 KEYS = f"{EXPRESSIONS} max_cost padded max_size size_multiple window overlong group_wait incomplete pack"
 """The keys of `batch` that plan batches from windows."""
-_ONLY_WITH = {
-    "max_cost": ("cost", "pack"),
-    "padded": ("cost",),
-    "max_size": ("cost", "group_by"),
-    "size_multiple": ("cost", "group_by"),
-    "window": ("cost", "pack", "group_by"),
-    "overlong": ("cost", "pack"),
-    "limits": ("cost", "pack", "group_by"),
-    "balance": ("cost", "pack"),
-    "group_wait": ("group_by",),
-    "incomplete": ("group_by",),
-    **dict.fromkeys(OF_PARTS, ("cost", "pack", "group_by")),
-}
-"""Keys, and those of which they need one."""
-_NOT_WITH = {
-    "global_size": ("cost", "group_by", "pack"),
-    "size": ("cost", "pack", "max_size"),
-    "group_by": ("pack", "balance"),
-    "pack": ("collate", "ragged", "padded"),
-    "accumulate": ("cost", "group_by", "pack"),
-}
-"""Keys, and those that exclude them."""
-_EPOCH = "write `epoch: {batches: …}`"
 
 
 def _list_headers(composition: Composition) -> Iterator[str]:
@@ -545,30 +519,6 @@ def scaled_measures(composition: Composition) -> Findings:
                 break
 
 
-@rule("E206", keys=KEYS)
-def unlimited_batches(composition: Composition) -> Findings:
-    """A cost without a limit, and keys without the one that they belong to."""
-    batch = _read_batch(composition)
-    if batch is None:
-        return
-    node = composition.top.entries["batch"].value
-    limited = batch.max_cost is not None or batch.max_size is not None or batch.size is not None
-    if batch.cost is not None and not limited and not (batch.pack and batch.pack.length):
-        yield Finding(node.key_or_self("cost"), "`cost` needs a limit", "add `max_cost: …`")
-    elif batch.pack is not None and batch.max_cost is None and batch.pack.length is None:
-        yield Finding(
-            node.key_or_self("pack"), "`pack` needs a limit", "add `length: …` to `pack`, or `max_cost: …`"
-        )
-    elif batch.group_by is not None and not limited:
-        yield Finding(node.key_or_self("group_by"), "`group_by` needs a size of batches", "add `size: …`")
-    for key, needed in _ONLY_WITH.items():
-        if _is_set(batch, key) and not any(_is_set(batch, each) for each in needed):
-            names = " or ".join(f"`{each}`" for each in needed)
-            yield Finding(
-                node.key_or_self(key), f"`{key}` has no effect without {names}", f"add {names}, or remove it"
-            )
-
-
 @rule("E206", keys="shares_in")
 def shares_of_unknown_cost(composition: Composition) -> Findings:
     """Shares of cost without a cost, or without the mean cost of a source."""
@@ -595,22 +545,12 @@ def _is_set(batch: Batch, key: str) -> bool:
 
 @rule("E207", keys=KEYS)
 def batches_of_two_kinds(composition: Composition) -> Findings:
-    """Keys of batches by cost, and keys of other batches."""
+    """Values of keys of batches by cost that do not go together."""
     batch = _read_windowed_batch(composition)
     if batch is None:
         return
     node = composition.top.entries["batch"].value
-    for key, others in _NOT_WITH.items():
-        other = next((each for each in others if _is_set(batch, key) and _is_set(batch, each)), None)
-        if other is not None:
-            yield Finding(node.key_or_self(key), f"`{key}` cannot go with `{other}`", "remove one of the two")
     pack = batch.pack
-    if pack is None and batch.overlong in ("truncate", "split"):
-        hint = "write `drop`, `alone` or `error`, or add `pack`"
-        yield Finding(node.value_or_self("overlong"), f"`overlong: {batch.overlong}` needs `pack`", hint)
-    if pack is not None and batch.overlong == "alone":
-        hint = "write `drop`, `truncate` or `split`"
-        yield Finding(node.value_or_self("overlong"), "a packed row cannot be longer than `max_cost`", hint)
     if batch.size_multiple > 1 and (pack or not batch.padded):
         message = "`size_multiple` is for padded batches"
         yield Finding(node.key_or_self("size_multiple"), message, "remove it, or `padded: false`")
@@ -723,16 +663,12 @@ def small_windows(composition: Composition) -> Findings:
     good="batch: {cost: txt.length, max_cost: 4096}\nepoch: {batches: 500}\ndataset:\n  - shards: a.tar\n",
 )
 def counted_samples(composition: Composition) -> Findings:
-    """Keys of the top level that need batches of a known size."""
+    """A stage after which samples cannot be measured."""
     spec, top = composition.spec, composition.top
     batch = _read_windowed_batch(composition)
     if batch is None:
         return
     found = []
-    if spec.epoch is not None and not spec.is_pass and not spec.epoch.batches:
-        found.append(("epoch", "an epoch of samples", _EPOCH))
-    if spec.limit is not None and not spec.is_pass:
-        found.append(("limit", "a `limit`", _EPOCH))
     if spec.stage is not None and (measured := sorted(_list_headers(composition))):
         hint = (
             f"measure another field than `{measured[0]}`, or one that a function of `map` or the stage adds"
@@ -743,8 +679,6 @@ def counted_samples(composition: Composition) -> Findings:
     )
     if spec.stage is not None and any(isinstance(path, PathBeforeMap) for path in measured_paths):
         found.append(("stage", "a `stage` if they read values before `map`", "remove `before_map(…)`"))
-    if spec.mix.unit == "batch":
-        found.append(("mix", "`unit: batch`", "remove it; `group_by: __source__` keeps sources apart"))
     for key, what, hint in found:
         if key not in composition.bad:
             yield Finding(top.entries[key].value, f"batches by cost cannot have {what}", hint)

@@ -488,16 +488,6 @@ def _list_selections(composition: Composition) -> Iterator[_Selection]:
             yield _Selection(leaf, source, "keys_of", at, source.keys_of, {})
 
 
-@rule("E206", keys="keys_of")
-def unused_keys_of(composition: Composition) -> Findings:
-    """`keys_of` without a list of keys."""
-    for leaf, source in composition.models:
-        is_wrong = leaf.bad.intersection(("keys", "exclude"))
-        if source.keys_of is not None and source.only_keys is source.exclude is None and not is_wrong:
-            at = leaf.node.key_or_self("keys_of")
-            yield Finding(at, "`keys_of` needs `keys` or `exclude`", "add one")
-
-
 @rule("E330", keys="where subset keys_of")
 def unreadable_selections(composition: Composition) -> Findings:
     """Expressions of `where` and `subset` that are not in the grammar, or read no field."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from functools import partial
+from typing import Any, NamedTuple
 
-from wdspec.spec.build import Composition
-from wdspec.spec.language.effects import NotInAPass, mark_of
-from wdspec.spec.language.values import MASK
+from pydantic import BaseModel
+
+from wdspec.spec.build import Composition, Holder
+from wdspec.spec.language.effects import Excludes, Needs, Row, Which, inner_model, mark_of, rows_of
+from wdspec.spec.language.values import MASK, Model
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shares import positive_names, steps_with_shares
-from wdspec.spec.sources import every_draft
-from wdspec.spec.spec import Spec
-from wdspec.spec.tree import MapNode, Scalar, scalars
+from wdspec.spec.spec import Source, Spec
+from wdspec.spec.tree import Scalar, locate, plain, scalars
 
 
 @rule(
@@ -32,34 +35,6 @@ def format_version(composition: Composition) -> Findings:
         )
 
 
-@rule("E206", keys="batch")
-def batches_without_size(composition: Composition) -> Findings:
-    """A batch without `size` and `global_size`."""
-    batch = composition.spec.batch
-    if batch is not None and not batch.size and not batch.global_size and not batch.has_windows:
-        hint = "write `batch: 64` or `batch: {global_size: 512}`"
-        yield Finding(composition.top.entries["batch"].value, "the batch has no size", hint)
-
-
-@rule("E206", keys="epoch")
-def epochs_without_length(composition: Composition) -> Findings:
-    """An epoch without `samples` and `batches` that is not a pass."""
-    epoch = composition.spec.epoch
-    if epoch is not None and not (epoch.samples or epoch.batches or epoch.remainder):
-        hint = "write `epoch: 100_000` or `epoch: {batches: 1000}`"
-        yield Finding(composition.top.entries["epoch"].value, "the epoch has no length", hint)
-
-
-@rule("E206", keys="unit")
-def units_without_batch(composition: Composition) -> Findings:
-    """`mix: {unit: batch}` without `batch`."""
-    spec, mix = composition.spec, composition.mix
-    has_none = spec.batch is None and "batch" not in composition.bad
-    if mix is not None and spec.mix.unit == "batch" and has_none:
-        message = "`unit: batch` draws a source for each batch, but there is no `batch`"
-        yield Finding(mix.key("unit"), message, "add `batch: n`, or remove `unit`")
-
-
 @rule("E206", keys="by")
 def shares_without_sizes(composition: Composition) -> Findings:
     """Sources without the number of samples or bytes that sets their shares."""
@@ -76,79 +51,6 @@ def shares_without_sizes(composition: Composition) -> Findings:
                 yield Finding(leaf.node, message, hint)
 
 
-@rule("E207", keys="global_size")
-def batches_of_two_sizes(composition: Composition) -> Findings:
-    """`size` and `global_size` in one batch."""
-    batch = composition.spec.batch
-    if batch is not None and batch.size and batch.global_size:
-        message = (
-            "`size` is the batch of one rank and `global_size` that of all ranks; a batch cannot have both"
-        )
-        hint = "keep one; `size: null` removes an inherited one"
-        yield Finding(composition.top.entries["batch"].value.key_or_self("global_size"), message, hint)
-
-
-@rule("E207", keys="samples batches")
-def epochs_of_two_lengths(composition: Composition) -> Findings:
-    """An epoch with two of `samples`, `batches` and `pass`."""
-    epoch = composition.spec.epoch
-    if epoch is None:
-        return
-    node = composition.top.entries["epoch"].value
-    if epoch.remainder is not None:
-        for key in ("samples", "batches"):
-            if getattr(epoch, key):
-                message = f"an epoch is either one pass or a number of {key}"
-                hint = f"keep one; `{key}: null` removes an inherited one"
-                yield Finding(node.key_or_self(key), message, hint)
-    elif epoch.samples and epoch.batches:
-        message = "an epoch is either a number of samples or a number of batches"
-        hint = "keep one; `samples: null` removes an inherited one"
-        yield Finding(node.key_or_self("batches"), message, hint)
-
-
-@rule("E207", keys="max_count max_rate")
-def budgets_without_skips(composition: Composition) -> Findings:
-    """A budget for skips without skips."""
-    spec = composition.spec
-    holders = [(composition.top, composition.bad, spec.errors)]
-    holders += [(leaf.node, leaf.bad, (leaf.model or spec).errors) for leaf in composition.leaves]
-    for holder, bad, errors in holders:
-        node = holder.get("errors")
-        if isinstance(node, MapNode) and not errors.skip and "errors" not in bad:
-            key = next((key for key in ("max_count", "max_rate") if node.get(key) is not None), None)
-            if key is not None:
-                message = f"`{key}` is a budget for skips, but `skip` is false"
-                yield Finding(node.key(key), message, "remove one")
-
-
-@rule("E207", keys="probability weight upsample")
-def shares_stated_twice(composition: Composition) -> Findings:
-    """Two share keys in one source, or one together with a schedule."""
-    for sources in composition.lists:
-        for draft in sources.drafts:
-            stated = draft.stated_shares
-            if sources.scheduled:
-                for key in stated:
-                    message = f"`mix.schedule` sets the share of each source, but this one also has a `{key}`"
-                    yield Finding(draft.node.key(key), message, "remove one of the two")
-            elif len(stated) > 1:
-                message = f"a source states its share once, but this one has `{stated[0]}` and `{stated[1]}`"
-                yield Finding(draft.node.key(stated[1]), message, "keep one of them")
-
-
-@rule("E207", keys="schedule")
-def scheduled_turns(composition: Composition) -> Findings:
-    """A schedule of shares with `draw: round_robin`, which ignores shares."""
-    mix = composition.mix
-    if mix is not None and composition.schedule is not None and composition.spec.mix.draw == "round_robin":
-        message = "`draw: round_robin` takes turns whatever the shares are, so a schedule has no effect"
-        yield Finding(mix.key("schedule"), message, "remove one of the two")
-
-
-_NOT_IN_A_PASS = tuple(name for name, field in Spec.model_fields.items() if mark_of(field, NotInAPass))
-
-
 @rule(
     "E312",
     "a key that a pass cannot have",
@@ -159,26 +61,10 @@ _NOT_IN_A_PASS = tuple(name for name, field in Spec.model_fields.items() if mark
     good="epoch: pass\ndataset:\n  - {shards: a.tar}\n",
 )
 def against_a_pass(composition: Composition) -> Findings:
-    """Shares, mixes, skipped steps and drawing with replacement; tuples that do not show padding."""
+    """Tuples that do not show padding; the keys that a pass cannot have are rows."""
     spec, top = composition.spec, composition.top
     if not spec.is_pass or spec.epoch is None:
         return
-    holders = [(top, _NOT_IN_A_PASS)]
-    for draft in every_draft(composition.drafts):
-        mix = ("mix",) if draft.children is not None else ()
-        holders.append((draft.node, (*draft.stated_shares, *mix)))
-    for holder, keys in holders:
-        for key in keys:
-            if holder.get(key) is not None:
-                message = (
-                    f"`{key}` is not allowed with `epoch: pass`, where every sample is read exactly once"
-                )
-                yield Finding(holder.key(key), message, f"remove it; `{key}: null` removes an inherited one")
-    for leaf, source in composition.models:
-        if source.order == "resampled":
-            message = "`order: resampled` draws shards with replacement, but `epoch: pass` reads each once"
-            hint = "leave it out, or write `order: shuffled`"
-            yield Finding(leaf.node.entries["order"].value, message, hint)
     # Padding fills the last batch, and takes the place of dropped samples.
     may_pad = spec.epoch.remainder == "pad" or any(source.drops_samples for _, source in composition.models)
     if spec.to_tuple is not None and MASK not in spec.to_tuple and may_pad:
@@ -195,19 +81,23 @@ def against_a_pass(composition: Composition) -> Findings:
     good="mix: {by: equal}\ndataset:\n  - {shards: a.tar}\n",
 )
 def unused_sizes(composition: Composition) -> Findings:
-    """Keys of `mix` about sizes, if shares do not depend on sizes."""
+    """Keys of `mix` about sizes, if sources state their shares."""
     for sources in composition.lists:
-        kind = None if sources.scheduled else sources.share_kinds[0] if sources.drafts else None
-        if sources.mix is None or not (sources.scheduled or kind):
-            continue
-        for key in ("by", "cap", "temperature"):
-            if sources.mix.get(key) is None:
-                continue
-            message, hint = f"`mix.{key}` has no effect with `mix.schedule`", "remove it"
-            if not sources.scheduled:
+        kind = sources.share_kinds[0] if sources.drafts and not sources.scheduled else None
+        for key in ("by", "cap", "temperature") if kind and sources.mix is not None else ():
+            if sources.mix is not None and sources.mix.get(key) is not None:
                 message = f"`mix.{key}` has no effect if sources state their `{kind}`"
-                hint = f"remove it, or remove `{kind}`"
-            yield Finding(sources.mix.key(key), message, hint)
+                yield Finding(sources.mix.key(key), message, f"remove it, or remove `{kind}`")
+
+
+@rule("E207", keys="schedule")
+def shares_next_to_a_schedule(composition: Composition) -> Findings:
+    """Shares of sources together with a schedule."""
+    for sources in composition.lists:
+        for draft in sources.drafts if sources.scheduled else ():
+            for key in draft.stated_shares:
+                message = f"`mix.schedule` sets the share of each source, but this one also has a `{key}`"
+                yield Finding(draft.node.key(key), message, "remove one of the two")
 
 
 @rule("W102", keys="schedule")
@@ -229,15 +119,6 @@ def interleaved_passes(composition: Composition) -> Findings:
             yield Finding(leaf.node.key("interleave"), message, "remove it")
 
 
-@rule("W102", keys="persistent")
-def persistent_threads(composition: Composition) -> Findings:
-    """`persistent` with threads."""
-    loader = composition.top.get("loader")
-    if composition.spec.loader.kind == "threads" and isinstance(loader, MapNode) and loader.get("persistent"):
-        message = "`persistent` has no effect with `kind: threads`: threads always persist"
-        yield Finding(loader.key("persistent"), message, "remove it")
-
-
 _LED_BY_ZEROS = re.compile(r"[-+]?0[0-9_]+")
 
 
@@ -253,3 +134,122 @@ def leading_zeros(composition: Composition) -> Findings:
     for node in scalars(composition.top):
         if type(node.value) is int and node.text and _LED_BY_ZEROS.fullmatch(node.text):
             yield Finding(node, f"`{node.text}` is the number {node.value}", f"write `{node.value}`")
+
+
+class _Term(NamedTuple):
+    """A key, perhaps with a value, that a row needs to know of."""
+
+    is_top: bool
+    """Whether it is at the top level; otherwise it belongs to the same holder as the key with the row."""
+    keys: tuple[str, ...]
+    """Its path as it is written."""
+    attributes: tuple[str, ...]
+    """Its path in the models."""
+    values: tuple[Any, ...]
+    """Its values that count; empty: all."""
+    shown: str
+    """How messages write it."""
+    which: str
+    """The same with the reason why others cannot go with it."""
+
+
+class _Row(NamedTuple):
+    """A mark of a key that needs or excludes others."""
+
+    mark: Needs | Excludes
+    key: _Term
+    others: list[_Term]
+    unless: list[_Term]
+    only: list[_Term]
+
+
+def find_misfits(code: str, composition: Composition) -> Findings:
+    """Keys without another one that they need, or next to one that they exclude, as they declare."""
+    top = composition.holders[0]
+    for holder in composition.holders:
+        for row in _ROWS.get((code, type(holder.model)), ()):
+            if _holds(row.key, holder, top):
+                yield from _apply(row, holder, top)
+
+
+def _apply(row: _Row, holder: Holder, top: Holder) -> Findings:
+    """The problem of a key that is there, if there is one."""
+    mark, key = row.mark, row.key.keys[-1]
+    if any(_holds(term, holder, top) is not False for term in row.unless):
+        return
+    if row.only and not any(_holds(term, holder, top) for term in row.only):
+        return
+    held = [_holds(term, holder, top) for term in row.others]
+    if isinstance(mark, Needs):
+        names = [term.shown for term in row.others]
+        verb, others = "needs", " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        if any(is_held is not False for is_held in held):
+            return
+    else:
+        verb = "has no effect with" if mark.code.startswith("W") else "cannot go with"
+        others = next((term.which for term, is_held in zip(row.others, held, strict=True) if is_held), "")
+        if not others:
+            return
+    node = locate(holder.node, row.key.keys[:-1])
+    written = node.value_or_self(key)
+    value = f": {plain(written)}" if mark.value is not None else ""
+    at = written if mark.at_value else node.key_or_self(key)
+    yield Finding(at, f"`{row.key.shown}{value}` {verb} {others}", mark.hint.format(key=key, others=others))
+
+
+def _holds(term: _Term, holder: Holder, top: Holder) -> bool | None:
+    """Whether a key is set, perhaps to one of some values; None if that is unknown, since its value is wrong."""
+    inside, _, bad = top if term.is_top else holder
+    if term.keys[0] in bad:
+        return None
+    held: Any = inside
+    for attribute in term.attributes:
+        if not isinstance(held, Model) or attribute not in held.model_fields_set:
+            return False
+        held = getattr(held, attribute)
+    text = str(held).lower() if isinstance(held, bool) else held
+    return text in term.values if term.values else held is not None
+
+
+def _parse(text: str, model: type[BaseModel], above: Row, values: tuple[Any, ...] = ()) -> _Term:
+    """Read a key that a row in a map names."""
+    path, _, value = text.partition("=")
+    is_top, parts = path[0] == "/", path.removeprefix("/").split(".")
+    keys, attributes = ([], []) if is_top else ([*above.keys[:-1]], [*above.attributes[:-1]])
+    holder = Spec if is_top else model
+    for part in parts:
+        name, field = next(each for each in holder.model_fields.items() if part in (each[1].alias, each[0]))
+        keys, attributes = [*keys, part], [*attributes, name]
+        holder = inner_model(field) or holder
+    which = mark_of(field, Which) or Which("")
+    shown = f"`{which.shown or parts[-1]}{f': {value}' if value else ''}`"
+    said = f"{shown}, which {which.why}" if which.why and (which.value is None or value) else shown
+    return _Term(is_top, tuple(keys), tuple(attributes), (value,) if value else values, shown, said)
+
+
+def _read(row: Row, model: type[BaseModel]) -> _Row:
+    """Read the keys that a row names."""
+    for attribute in row.attributes[:-1]:
+        model = inner_model(model.model_fields[attribute]) or model
+    mark = row.mark
+    values = () if mark.value is None else mark.value if isinstance(mark.value, tuple) else (mark.value,)
+    key = _parse(row.keys[-1], model, row, values)
+    others, unless, only = (
+        [_parse(term, model, row) for term in terms.split()]
+        for terms in (mark.others, mark.unless, mark.only)
+    )
+    return _Row(mark, key._replace(shown=key.shown.strip("`")), others, unless, only)
+
+
+_ROWS: dict[tuple[str, type], list[_Row]] = {}
+_KEYS: dict[str, set[str]] = {}
+"""Code -> the keys of which a spec has one if it has the problem: a key that needs others, or that others exclude."""
+for _model in (Spec, Source):
+    for _row in (_read(each, _model) for each in rows_of(_model)):
+        _ROWS.setdefault((_row.mark.code, _model), []).append(_row)
+        _terms = [_row.key] if isinstance(_row.mark, Needs) else _row.others
+        _KEYS.setdefault(_row.mark.code, set()).update(
+            key for term in _terms for key in (term.keys[-1], *term.keys[: isinstance(_row.mark, Needs)])
+        )
+for _code, _keys in _KEYS.items():
+    rule(_code, keys=" ".join(_keys))(partial(find_misfits, _code))
