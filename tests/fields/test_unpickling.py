@@ -115,7 +115,7 @@ def test_no_decoder_name_leads_to_pickle(suffix: str, name: str) -> None:
         SampleFields(fields={suffix: name}, secure=False)
     with pytest.raises(SpecError, match=r"allow: \[pickle\]"):
         SampleFields(names=(name,), secure=False)
-    with pytest.raises(SpecError, match=r"pass `allow=\['pickle'\]` to `decode`"):
+    with pytest.raises(SpecError, match=r"in Python: `decode\(allow=\['pickle'\]\)`"):
         Decoder(name)
 
 

@@ -1,8 +1,8 @@
 """Stages one by one: their effect on samples and on errors."""
 
 import io
+import pickle
 import re
-import warnings
 from itertools import islice
 
 import cbor2
@@ -272,50 +272,79 @@ class TestReading:
         assert list(wds.DataPipeline([f"{tmp_path}/a.jsonl"], wds.jsonl_to_samples))[1] == {"txt": "two"}
 
 
-def test_messages_name_arguments_instead_of_spec_keys(tmp_path):
-    with wds.TarWriter(tmp_path / "whole.tar") as writer:
-        writer.write({"__key__": "a", "txt": "x"})
-    (tmp_path / "cut.tar").write_bytes((tmp_path / "whole.tar").read_bytes()[:1024])
-    (tmp_path / "none.tar").write_bytes(bytes(10240))
-    errors = []
+def remedy_in_python(error):
+    """The argument that a message names for pipelines in Python, as a dict."""
+    match = re.search(r"in Python: `(?:decode\()?([a-z_]+=[^`)]+)", str(error))
+    return eval(f"dict({match[1]})")
 
-    def handler(error):
-        errors.append(str(error))
-        return True
 
-    def one_step(url, **options):
-        return wds.WebDataset(url, handler=handler, **options)
+class TestRemedies:
+    """The argument that a message names for Python does what the message says."""
 
-    def two_steps(url, **options):
-        return wds.DataPipeline([{"url": url}], wds.tarfile_to_samples(handler=handler, **options))
+    @pytest.fixture
+    def errors(self):
+        return []
 
-    def three_steps(url, **options):
-        return one_step(url, select_files=bool, **options)
+    @pytest.fixture(params=["one step", "one stage", "three steps"])
+    def read(self, request, errors):
+        def handler(error):
+            errors.append(error)
+            return True
 
-    for name, argument, count in (("cut", "lenient_end", 1), ("none", "may_be_empty", 0)):
-        for read in (one_step, two_steps, three_steps):
-            list(read(f"{tmp_path}/{name}.tar"))
-            assert f"pass `{argument}=True`" in errors.pop()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                assert len(list(read(f"{tmp_path}/{name}.tar", **{argument: True}))) == count
-            assert errors == []
-    objects = io.BytesIO()
-    np.save(objects, np.array([None]), allow_pickle=True)
-    for name, data in (("pkl", b""), ("npy", objects.getvalue())):
-        with pytest.raises(wds.WdspecError, match=r"`allow=\['pickle'\]`") as caught:
-            wds.Decoder()({"__key__": "a", name: data})
-        assert "allow:" not in str(caught.value)
-        assert "decode:" not in str(caught.value)
-    with pytest.raises(wds.SpecError, match=r"`allow=\['pickle'\]`"):
-        wds.Decoder("pyd")({"__key__": "a", "pyd": b""})
-    two = wds.DataPipeline([{"__key__": "a", "x": 1}, {"__key__": "b", "y": 1}])
-    for fail in (
-        lambda: list(two.batched(2)),
-        lambda: wds.WebDataset(f"{tmp_path}/missing/*.tar"),
-        lambda: list(wds.WebDataset(f"{tmp_path}/missing.tar")),
-        lambda: wds.gopen(f"{tmp_path}/missing.tar"),
+        def read(url, **options):
+            if request.param == "one stage":
+                return list(
+                    wds.DataPipeline([{"url": url}], wds.tarfile_to_samples(handler=handler, **options))
+                )
+            more = {"select_files": bool} if request.param == "three steps" else {}
+            return list(wds.WebDataset(url, handler=handler, **more, **options))
+
+        return read
+
+    @pytest.mark.filterwarnings("ignore")
+    @pytest.mark.parametrize(("start", "size", "count"), [("whole", 1024, 1), ("zeros", 10240, 0)])
+    def test_an_incomplete_or_empty_tar_is_read_as_the_message_says(
+        self, tmp_path, read, errors, start, size, count
     ):
-        with pytest.raises(wds.WdspecError) as caught:
-            fail()
-        assert not re.search(r"`[a-z_]+:", str(caught.value))
+        with wds.TarWriter(tmp_path / "a.tar") as writer:
+            writer.write({"__key__": "a", "txt": "x"})
+        whole = (tmp_path / "a.tar").read_bytes()
+        (tmp_path / "b.tar").write_bytes(whole[:size] if start == "whole" else bytes(size))
+        read(f"{tmp_path}/b.tar")
+        assert len(read(f"{tmp_path}/b.tar", **remedy_in_python(errors.pop()))) == count
+        assert errors == []
+
+    @pytest.mark.parametrize("name", ["a.jsonl", "b.tar"])
+    def test_a_shard_with_the_name_of_another_format_is_read_after_it_is_renamed(self, tmp_path, name):
+        if name == "a.jsonl":
+            with wds.TarWriter(tmp_path / name) as writer:
+                writer.write({"__key__": "a", "txt": "x"})
+        else:
+            (tmp_path / name).write_text('{"txt": "x"}\n' * 100)
+        with pytest.raises(ShardError) as caught:
+            list(wds.WebDataset(f"{tmp_path}/{name}"))
+        renamed = re.search(r"`\*(\.[a-z]+)`", str(caught.value))[1]
+        (tmp_path / name).rename(tmp_path / f"c{renamed}")
+        assert len(list(wds.WebDataset(f"{tmp_path}/c{renamed}"))) in (1, 100)
+
+    def test_pickles_are_read_with_the_consent_that_the_message_names(self):
+        objects = io.BytesIO()
+        np.save(objects, np.array([None]), allow_pickle=True)
+        for names, field, data in (
+            ((), "pkl", pickle.dumps(1)),
+            ((), "npy", objects.getvalue()),
+            (("pyd",), "pyd", pickle.dumps(1)),
+        ):
+            sample = {"__key__": "a", field: data}
+            with pytest.raises(wds.WdspecError) as caught:
+                wds.Decoder(*names)(sample)
+            assert wds.Decoder(*names, **remedy_in_python(caught.value))(sample)[field] in (1, [None])
+
+    def test_samples_with_different_fields_are_batched_after_to_tuple(self):
+        samples = wds.DataPipeline([{"__key__": "a", "x": 1}, {"__key__": "b", "y": 1}])
+        with pytest.raises(FieldError, match=r"in Python: `to_tuple\(…, missing_is_error=False\)`"):
+            list(samples.batched(2))
+        batch = [[1, None], [None, 1]]
+        assert [
+            *map(list, next(iter(samples.to_tuple("x", "y", missing_is_error=False).batched(2))))
+        ] == batch

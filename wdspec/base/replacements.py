@@ -5,16 +5,10 @@ Also the modules that webdataset has, too: setting their attributes has the effe
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
-from wdspec.base.errors import WdspecError
 from wdspec.base.user_code import enforce_security, secure_mode
-
-E = TypeVar("E", bound=WdspecError)
 
 NAMES = {
     "Continue": "names that end in a packing, such as `json.gz`, which are decompressed automatically",
@@ -47,52 +41,6 @@ def missing_name(module: str, name: str) -> Any:
         f"use {hint}" if hint else "webdataset's internals are missing here; docs/python.md lists what to use"
     )
     raise AttributeError(f"module 'wdspec.{module}' has no attribute {name!r}; {remedy}")
-
-
-def in_python(error: E) -> E:
-    """Name arguments and methods of pipelines in the message of an error, in place of spec keys; return the error."""
-    for key, argument in _ARGUMENTS:
-        error.message = key.sub(argument, error.message)
-    return error
-
-
-@contextmanager
-def errors_in_python() -> Iterator[None]:
-    """Apply `in_python` to the errors of a block or a function."""
-    try:
-        yield
-    except GeneratorExit:
-        raise  # closing must not look up `WdspecError`, which may be None at exit
-    except WdspecError as error:
-        in_python(error)
-        raise
-
-
-_ARGUMENTS = [
-    (re.compile(key), argument)
-    for key, argument in (
-        (r"set `tar: \{end: lenient\}`", "pass `lenient_end=True`"),
-        (r"set `empty: allow`", "pass `may_be_empty=True`"),
-        (r"add `allow: \[pickle\]`", "pass `allow=['pickle']` to `decode`"),
-        (r"`allow: \[pickle\]`", "`allow=['pickle']`"),
-        (r"exclude it with `extensions`", "remove it with `select_files=`"),
-        (r"keep the bytes with `decode: \{[^`]*: raw\}`", "keep the bytes with `decode(only=…)`"),
-        (r"in `extensions` or `rename`", "with `rename_files=`"),
-        (r"set `format: ([a-z]+)`", r"give it a name that ends in `.\1`"),
-        (r" \(`errors: \{timeout: …\}`\)", ""),
-        (r", or `aistore: \{endpoint: …\}` in the spec", ""),
-        (r", or switch (this check|it) off( where[^:`]*)?(:| with) `aistore: [^`]*`", ""),
-        (r"in `cache:` or WDS_CACHE", "in `cache_dir=` or WDS_CACHE"),
-        (r"choose another (in )?`cache:`( or WDS_CACHE)?", r"choose another \1`cache_dir=`\2"),
-        (r", or switch it off: `cache: false`", ""),
-        (r"(WDS_REWRITE) or `rewrite:`", r"\1"),
-        (
-            r"list the fields in `fields`, and set `missing: skip` or `none`",
-            "select the fields with `to_tuple`, perhaps with missing_is_error=False",
-        ),
-    )
-]
-"""What a message says for a spec → what it says for a pipeline in Python."""
 
 
 class WebdatasetModule(ModuleType):

@@ -26,7 +26,7 @@ from wdspec.base.process import PerProcess
 from wdspec.base.redaction import redact, redact_answer
 from wdspec.cache.index import Content, Index, key_of, mark_in_use
 from wdspec.cache.names import Copies
-from wdspec.formats.blocks import BLOCK
+from wdspec.formats.blocks import BLOCK, LENIENT
 from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import IntegrityCheck
 from wdspec.formats.tar.headers import ZERO_BLOCK, read_header
@@ -93,8 +93,8 @@ class CopyCheck:
         if self._lenient_end or (not content.size % BLOCK and content.end.endswith(2 * ZERO_BLOCK)):
             return
         raise ShardError(
-            "truncated: the tar does not end with its end marker, two blocks of zeros; write the shard again, or "
-            "set `tar: {end: lenient}` if it is known to lack one",
+            "truncated: the tar does not end with its end marker, two blocks of zeros; write the shard again, "
+            f"{LENIENT} if it is known to lack one",
             code="D109",
         )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from wdspec.base.errors import FieldError, SpecError, WdspecError
 from wdspec.base.user_code import check_arguments, import_function
-from wdspec.fields.codecs.pickles import refuse_to_read
+from wdspec.fields.codecs.pickles import ALLOW, refuse_to_read
 from wdspec.fields.scale import Numbers
 from wdspec.formats.compression import BY_NAME as COMPRESSIONS
 from wdspec.spec.language.decoder_options import DRAWING, option_values
@@ -217,9 +217,7 @@ class DecodeRules:
         if row is None:
             raise SpecError(f"unknown decoder {base!r}")
         if row.pickle and not self.allow_pickle:
-            raise SpecError(
-                f"the decoder {base!r} runs code in the data; if you trust the data, add `allow: [pickle]`"
-            )
+            raise SpecError(f"the decoder {base!r} runs code in the data; if you trust the data, add {ALLOW}")
         if row.is_pickle and self.secure:
             raise SpecError(f"WDS_SECURE=1 forbids the decoder {base!r}, as its files are pickles")
         if row.left_out:

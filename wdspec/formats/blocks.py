@@ -18,6 +18,10 @@ BLOCK = 512
 """Bytes of a block, the unit of tars."""
 REFETCH = "fetch or write the shard again, and compare its size with the original's"
 """The remedy for a damaged shard of any format."""
+MAY_BE_EMPTY = "or set `empty: allow` (in Python: `may_be_empty=True`) if shards may be empty"
+"""The remedy for a shard without samples, where that is intended."""
+LENIENT = "or set `tar: {end: lenient}` (in Python: `lenient_end=True`)"
+"""The remedy for a tar without its usual end, where that is intended."""
 CHUNK = 256 * 1024
 _PIECE = 64 * 1024 * 1024
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from wdspec.base.errors import ShardError
-from wdspec.formats.blocks import CHUNK, REFETCH, Blocks
+from wdspec.formats.blocks import CHUNK, MAY_BE_EMPTY, REFETCH, Blocks
 from wdspec.formats.compression import stem_of
 from wdspec.formats.samples import RawSamples
 from wdspec.spec.language.decoders import library
@@ -96,8 +96,7 @@ class RecordSamples(RawSamples):
                     self.next_offset, self.next_index = offset + done, index
                     if not index and not self._may_be_empty:
                         raise ShardError(
-                            f"the shard has no records in its {offset + len(piece)} bytes; {REFETCH}, or set "
-                            "`empty: allow` if shards may be empty",
+                            f"the shard has no records in its {offset + len(piece)} bytes; {REFETCH}, {MAY_BE_EMPTY}",
                             code="D105" if offset + len(piece) else "D103",
                             offset=0,
                         )
@@ -117,7 +116,9 @@ class RecordSamples(RawSamples):
         """Yield the records of a piece. Errors get their place in the shard."""
         if offset == 0 and piece[257:262] == b"ustar" and piece[0] < 0x80 and piece[0] not in b"{ \t\r\n":
             raise ShardError(
-                "the shard is a tar, but is read as another format; set `format: tar`", code="D106", offset=0
+                "the shard is a tar, but is read as another format; name it `*.tar`, or set `format: tar`",
+                code="D106",
+                offset=0,
             )
         try:
             yield from self._split(piece, is_last)

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.files import RawStream
-from wdspec.formats.blocks import REFETCH
+from wdspec.formats.blocks import MAY_BE_EMPTY, REFETCH
 from wdspec.formats.columns import Columns, Fault
 from wdspec.formats.compression import stem_of
 from wdspec.formats.samples import RawSamples, no_field, only_key
@@ -367,7 +367,7 @@ class TableSamples(RawSamples):
         rows = table.groups[-1].first + table.groups[-1].rows if table.groups else 0
         if not rows and not self._may_be_empty:
             raise ShardError(
-                f"the shard has no rows; {REFETCH}, or set `empty: allow` if shards may be empty",
+                f"the shard has no rows; {REFETCH}, {MAY_BE_EMPTY}",
                 code="D105",
                 offset=0,
             )
@@ -514,7 +514,9 @@ def _recognize(file: TableFile, error: Exception) -> ShardError:
     start = file.read(512)
     if start[257:262] == b"ustar":
         return ShardError(
-            "the shard is a tar, but is read as another format; set `format: tar`", code="D106", offset=0
+            "the shard is a tar, but is read as another format; name it `*.tar`, or set `format: tar`",
+            code="D106",
+            offset=0,
         )
     if start.lstrip()[:1] in (b"<", b"{"):
         return ShardError(

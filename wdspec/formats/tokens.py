@@ -21,7 +21,7 @@ import numpy as np
 
 from wdspec.base.errors import MissingShardError, ShardError, UsageError
 from wdspec.base.process import PARSING
-from wdspec.formats.blocks import CHUNK, REFETCH, Blocks
+from wdspec.formats.blocks import CHUNK, MAY_BE_EMPTY, REFETCH, Blocks
 from wdspec.formats.compression import stem_of
 from wdspec.formats.samples import RawSamples
 from wdspec.spec.language.options import TokenOptions
@@ -99,7 +99,7 @@ class TokenSamples(RawSamples):
             self.next_offset, self.next_index = max(self.next_offset, start), index
             if not index and not self._may_be_empty:
                 raise ShardError(
-                    f"the shard has no sample; {REFETCH}, or set `empty: allow` if shards may be empty",
+                    f"the shard has no sample; {REFETCH}, {MAY_BE_EMPTY}",
                     code="D105",
                     offset=0,
                 )

@@ -288,7 +288,8 @@ def _different_fields(samples: Sequence[Sample]) -> FieldError:
         if set(known) != set(names):
             return FieldError(
                 f"samples of one source have different fields ({_name_fields(known)}; {_name_fields(names)}), so they "
-                "cannot be batched; list the fields in `fields`, and set `missing: skip` or `none`",
+                "cannot be batched; list the fields in `fields`, and set `missing: skip` or `none` (in Python: "
+                "`to_tuple(…, missing_is_error=False)`)",
                 source=sample.get("__source__"),
                 url=sample.get("__url__"),
                 key=sample.get("__key__"),

@@ -432,8 +432,9 @@ class Verification:
         if self._at == self._total and self._digest.hexdigest() != self._value:
             raise ShardError(
                 f"its checksum is {self._digest.hexdigest()}, but AIStore keeps {self._value} for it: bytes were "
-                "changed, on the way or in the cluster, perhaps of samples already delivered; read it again, or make "
-                "the cluster fetch it again (`ais evict`), or switch this check off with `aistore: {checksum: ignore}`"
+                "changed, on the way or in the cluster, perhaps of samples already delivered; read it again, make the "
+                "cluster fetch it again (`ais evict`), or, in a spec, switch this check off with "
+                "`aistore: {checksum: ignore}`"
             )
 
 

@@ -173,7 +173,7 @@ def translate_error(error: BaseException, location: str) -> Exception:
         )
     if isinstance(error, FileNotFoundError) or name in _MISSING or status in (404, 410):
         return MissingShardError(
-            f"no such object; correct the URL, or rewrite it with WDS_REWRITE or `rewrite:` ({said})",
+            f"no such object; correct the URL, or rewrite it with WDS_REWRITE or, in a spec, `rewrite:` ({said})",
             location=location,
         )
     if isinstance(error, PermissionError) or name in _NO_ACCESS or status in (401, 403):

@@ -23,7 +23,7 @@ _ADVICE = {
     401: "give `user:password@` in the URL, or an entry for this host in ~/.netrc",
     403: "check who may read it; a signed URL may have expired",
     407: "give `user:password@` in the proxy's URL (HTTP_PROXY, HTTPS_PROXY)",
-    451: "read it from elsewhere with WDS_REWRITE or `rewrite:`",
+    451: "read it from elsewhere with WDS_REWRITE or, in a spec, `rewrite:`",
 }
 
 
@@ -66,7 +66,7 @@ def raise_for_status(status: int, headers: Mapping[str, str], excerpt: str) -> N
     if status in (404, 410):
         raise MissingShardError(
             f"no such object, says the server: {said}; correct the URL, or rewrite it with "
-            "WDS_REWRITE or `rewrite:`"
+            "WDS_REWRITE or, in a spec, `rewrite:`"
         )
     advice = _ADVICE.get(status, "check the URL")
     raise ShardError(f"the server refuses: {said}; {advice}")

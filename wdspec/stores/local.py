@@ -77,7 +77,7 @@ def _missing(path: str) -> str:
     hint = (
         f"did you mean `{close[0]}`?"
         if close
-        else "correct the path, or rewrite it with WDS_REWRITE or `rewrite:`"
+        else "correct the path, or rewrite it with WDS_REWRITE or, in a spec, `rewrite:`"
     )
     return f"no such file: `{parent or '.'}` has no `{name}`; {hint}"
 

@@ -382,7 +382,7 @@ def store_of(location: str, users: Mapping[str, Store], *, to_write: bool = Fals
         offers = Offered(scheme, package_offers()[scheme])
         raise ShardError(
             f"{scheme}:// would be opened by {offers}, but WDS_SECURE forbids the openers of packages; unset it "
-            "if you trust them, or rewrite the URL with WDS_REWRITE or `rewrite:`",
+            "if you trust them, or rewrite the URL with WDS_REWRITE or, in a spec, `rewrite:`",
             location=location,
         )
     from wdspec.stores.filesystems import known_schemes
@@ -400,7 +400,7 @@ def store_of(location: str, users: Mapping[str, Store], *, to_write: bool = Fals
     hint = f"did you mean `{close[0]}`? " if close else ""
     raise ShardError(
         f'no opener for {scheme}://; {hint}register one with `@wdspec.opener("{scheme}")`, install a package that '
-        "has one, or rewrite the URL with WDS_REWRITE or `rewrite:`",
+        "has one, or rewrite the URL with WDS_REWRITE or, in a spec, `rewrite:`",
         location=location,
     )
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from wdspec.base.errors import FieldError, UsageError
-from wdspec.base.replacements import errors_in_python
 from wdspec.read.batch import collate, stack
 from wdspec.webdataset.stage import stage
 
@@ -19,7 +18,6 @@ _NUMBERS = (torch.int64, torch.float64, torch.bool)
 """The dtypes that `stack` gives to numbers."""
 
 
-@errors_in_python()
 def default_collation_fn(
     samples: Sequence[Any], combine_tensors: bool | None = None, combine_scalars: bool | None = None
 ) -> Any:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from wdspec.base.errors import FieldError, SpecError, WdspecError
-from wdspec.base.replacements import errors_in_python, in_python
 from wdspec.base.user_code import secure_mode
 from wdspec.fields.decode import DecodeRules, one_line
 from wdspec.fields.extensions import is_reserved
@@ -114,12 +113,11 @@ class SampleDecoder:
         self.partial = partial
         secure = secure_mode()
         self._by_extension = DecodeRules(allow_pickle="pickle" in allow, secure=secure)
-        with errors_in_python():
-            self._rules = {
-                name: DecodeRules((name,), {}, False, "pickle" in allow, secure)
-                for name in self.handlers
-                if isinstance(name, str)
-            }
+        self._rules = {
+            name: DecodeRules((name,), {}, False, "pickle" in allow, secure)
+            for name in self.handlers
+            if isinstance(name, str)
+        }
         self._layouts: dict[tuple[str, ...], Steps] = {}
 
     def __call__(self, sample: Mapping[str, Any]) -> Sample:
@@ -149,12 +147,12 @@ class SampleDecoder:
                         "List the fields to decode in `only`, or set `partial=True`"
                     )
         except WdspecError as error:
-            in_python(error).at(url=sample.get("__url__"), key=sample.get("__key__"), field=name or None)
+            error.at(url=sample.get("__url__"), key=sample.get("__key__"), field=name or None)
             raise
         except Exception as cause:
             message = f"cannot decode as {extension_of(name)}: {one_line(cause)}"
             place = {part: sample.get(f"__{part}__") for part in ("source", "url", "key")}
-            raise in_python(FieldError(message)).at(**place, field=name) from cause
+            raise FieldError(message).at(**place, field=name) from cause
         return decoded
 
     def _study(self, names: tuple[str, ...]) -> Steps:

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from wdspec.base.errors import UsageError
 from wdspec.base.files import RawStream
 from wdspec.base.process import Owner
-from wdspec.base.replacements import WebdatasetModule, errors_in_python
+from wdspec.base.replacements import WebdatasetModule
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.stores.outputs import Output
@@ -20,7 +20,6 @@ _of_parents: list[Output] = []
 """Outputs that a fork copied: if they were dropped, their buffered data would be written a second time."""
 
 
-@errors_in_python()
 def gopen(url: str, mode: str = "rb", bufsize: int = 8192, **options: Any) -> Any:
     """Open a file by its URL, for reading (`rb`) or writing (`wb`). A written file appears when it is closed.
 

@@ -18,7 +18,6 @@ from operator import eq
 from typing import Any, overload
 
 from wdspec.base.errors import UrlError, UsageError, did_you_mean
-from wdspec.base.replacements import errors_in_python
 from wdspec.planning.keys import key64, random64
 from wdspec.planning.order import Permutation
 from wdspec.planning.topology import find_seat
@@ -40,7 +39,6 @@ Urls = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
-@errors_in_python()
 def list_urls(urls: Urls) -> UrlSequence:
     """List the shards of URLs. Braces are not expanded but computed.
 

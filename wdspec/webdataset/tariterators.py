@@ -17,7 +17,6 @@ from itertools import chain, islice, pairwise
 from typing import Any, BinaryIO, TypeVar
 
 from wdspec.base.errors import ShardError, UsageError
-from wdspec.base.replacements import errors_in_python, in_python
 from wdspec.cache.shard_cache import path_of_copy
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.decompress import decompress
@@ -56,7 +55,6 @@ class ShardReader:
     fields: SampleFields = field(default_factory=lambda: SampleFields(names=("raw",), secure=False))
 
     @classmethod
-    @errors_in_python()
     def here(
         cls,
         format: str = "tar",
@@ -118,10 +116,10 @@ _DAMAGE = {f"D{number}" for number in range(103, 120)}
 
 
 def _explain(error: ShardError, url: str) -> ShardError:
-    """Say what to do in Python, where, and let `tarfile.ReadError` catch damage."""
+    """Say where, and let `tarfile.ReadError` catch damage."""
     if type(error) is ShardError and error.code in _DAMAGE:
         error.__class__ = DamagedShardError
-    in_python(error).at(url=url)
+    error.at(url=url)
     return error
 
 
@@ -281,7 +279,7 @@ def url_opener(
         try:
             stream = reader.open(url)
         except ShardError as error:
-            if handler(in_python(error).at(url=url) and error):
+            if handler(error.at(url=url)):
                 continue
             return
         try:

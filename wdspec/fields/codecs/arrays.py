@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from wdspec.base.errors import UsageError
-from wdspec.fields.codecs.pickles import REFUSED, write_torch_objects
+from wdspec.fields.codecs.pickles import ALLOW, REFUSED, write_torch_objects
 from wdspec.formats.compression import check_size
 from wdspec.formats.tokens import read_npy_header
 from wdspec.spec.language.decoders import library
@@ -95,9 +95,7 @@ def _header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     else:
         shape, fortran, dtype = read_npy_header(io.BytesIO(head))
     if dtype.hasobject:
-        raise ValueError(
-            "it contains Python objects, which are pickles; if you trust it, add `allow: [pickle]`"
-        )
+        raise ValueError(f"it contains Python objects, which are pickles; if you trust it, add {ALLOW}")
     if any(side < 0 for side in shape):
         raise ValueError(f"its shape is {shape}")
     return shape, fortran, dtype, math.prod(shape) * dtype.itemsize
@@ -183,14 +181,14 @@ def read_torch(data: bytes) -> Any:
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < _SAFE_TORCH:
         raise UsageError(
             f"reading pth without pickle needs torch 2.10 or later, and this is {torch.__version__} "
-            "(CVE-2026-24747); if you trust the data, add `allow: [pickle]`"
+            f"(CVE-2026-24747); if you trust the data, add {ALLOW}"
         )
     try:
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as cause:
         raise ValueError(
             "it contains more than tensors and plain containers, or is not a torch file; "
-            f"if you trust it, add `allow: [pickle]` ({str(cause).strip().splitlines()[0][:100]})"
+            f"if you trust it, add {ALLOW} ({str(cause).strip().splitlines()[0][:100]})"
         ) from cause
 
 
@@ -237,7 +235,7 @@ def refusing_writer(extension: str) -> Callable[[Any], bytes]:
 def _refuse_to_read(name: str, data: bytes) -> Any:
     raise UsageError(
         f"tenbin, a format of webdataset only, is not supported on purpose; keep the bytes with `decode: {{{name}: "
-        "raw}` and read them in `map`, or store arrays as npz or safetensors"
+        "raw}` (in Python: `decode(only=…)`) and read them in `map`, or store arrays as npz or safetensors"
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from wdspec.base.errors import ShardError
-from wdspec.formats.blocks import BLOCK, CHUNK, REFETCH, Blocks
+from wdspec.formats.blocks import BLOCK, CHUNK, LENIENT, MAY_BE_EMPTY, REFETCH, Blocks
 from wdspec.formats.tar import headers
 from wdspec.formats.tar.headers import to_text
 from wdspec.formats.tar.sparse import Sparse
@@ -369,8 +369,6 @@ PADDING = 10_240 + BLOCK
 """Maximum number of zero bytes at the end of a tar: tars come in records of 20 blocks, and the two blocks of the marker
 may start in the last block of one."""
 
-_LENIENT = "or set `tar: {end: lenient}`"
-
 
 class End(NamedTuple):
     """The end of a tar."""
@@ -399,14 +397,14 @@ def check_end(blocks: Blocks, offset: int, *, lenient: bool = False, may_be_empt
         raise _empty(zeros)
     code = "D109"
     if flaw is not None:
-        remedy = f"{_LENIENT} if its writer does not add one"
+        remedy = f"{LENIENT} if its writer does not add one"
     elif zeros > PADDING:
         code = "D110"
         flaw = (
             f"it ends with {zeros} zero bytes, while a writer adds at most {PADDING}: the shard was not written "
             "completely, or has lost a part"
         )
-        remedy = f"{_LENIENT} if its writer adds more"
+        remedy = f"{LENIENT} if its writer adds more"
     if flaw is None or lenient:
         return End(flaw, beyond)
     raise ShardError(f"{flaw}; {REFETCH}, {remedy}", code=code, offset=offset)
@@ -430,10 +428,7 @@ def _empty(zeros: int) -> ShardError:
         code = "D104"
         seen = f"the shard is {zeros} zero bytes: it was allocated but not written, or has lost its data; {REFETCH}"
     else:
-        code, seen = (
-            "D105",
-            f"the shard has no members; {REFETCH}, or set `empty: allow` if shards may be empty",
-        )
+        code, seen = "D105", f"the shard has no members; {REFETCH}, {MAY_BE_EMPTY}"
     return ShardError(seen, code=code, offset=0)
 
 

@@ -470,7 +470,7 @@ class SuffixTree:
         if field in node.fields:
             raise ShardError(
                 f"two members of one sample, the second with the suffix {suffix!r}, both become the field {field!r}; "
-                "give them different fields in `extensions` or `rename`",
+                "give them different fields in `extensions` or `rename` (in Python: `rename_files=`)",
                 code="D206",
             )
         self._steps += 1
