@@ -31,7 +31,7 @@ from wdspec.planning.shares import (
 )
 from wdspec.planning.timeline import Timeline
 from wdspec.planning.topology import Topology
-from wdspec.spec.language.display import as_html
+from wdspec.spec.language.display import Tabular
 from wdspec.spec.language.values import MOST_SAMPLES
 from wdspec.spec.spec import Spec
 from wdspec.urls.urls import ShardUrl
@@ -79,7 +79,7 @@ class SourcePlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Tabular):
     """Which samples each slot reads, and when. It depends only on the spec, the shard lists and the topology."""
 
     seed: int
@@ -101,35 +101,6 @@ class Plan:
     """The segments of a stream whose shares change, in order; empty if shares are constant."""
     exhausted: tuple[Exhaustion, ...] = ()
     """Where sources have been read `max_passes` times, in order."""
-
-    def _repr_html_(self) -> str:
-        """The plan as HTML, for notebooks."""
-        return self.to_html("plan", [])
-
-    def to_html(self, title: str, more: Sequence[tuple[str, str]]) -> str:
-        """The plan as HTML: a line of facts, and a table of the sources with a share above 0."""
-        topology, batching = self.topology, self.batching
-        facts = [*more, ("ranks", f"{topology.ranks}"), ("workers", f"{topology.workers}")]
-        if batching.windowed:
-            facts.append(("window", f"{batching.per_slot:,} samples"))
-        elif batching.batched:
-            facts.append(("global batch", f"{batching.global_size:,}"))
-        if self.timeline.epoch_steps is not None and batching.windowed:
-            facts.append(("epoch", f"{self.timeline.epoch_steps:,} batches of each canonical rank"))
-        elif self.timeline.epoch_steps is not None:
-            facts.append(("epoch", f"{self.timeline.epoch_steps * batching.global_size:,} samples"))
-        columns = ("source", "shards", "share", "held for shuffling", "shards in turn")
-        rows: list[tuple[str, ...]] = [
-            (
-                source.name,
-                f"{len(source.shards):,}",
-                f"{float(source.share):.2%}",
-                f"{source.delays.size:,}",
-                f"{source.interleave}",
-            )
-            for source in self.sources
-        ]
-        return as_html(title, facts, columns, rows)
 
     def draws(self) -> Draws | ScheduledDraws:
         """Return the draws of all slots."""

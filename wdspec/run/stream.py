@@ -43,6 +43,7 @@ from wdspec.run.run import Run
 from wdspec.run.state import State
 from wdspec.run.stats import RunStats, Tally, describe_ranks
 from wdspec.run.steps import Steps, Work
+from wdspec.spec.language.display import Tabular
 from wdspec.spec.language.steps import StepRanges
 
 EARLY = (
@@ -333,7 +334,7 @@ class Stream:
         return {**self.__dict__, "_slot_states": dict(self.slot_states), "on_step": {}}
 
 
-class Resumable(ABC):
+class Resumable(Tabular, ABC):
     """The methods of both `Loader` and `SpecDataset`: epoch, length, state, and setting shares and skipped steps."""
 
     @property
@@ -350,10 +351,6 @@ class Resumable(ABC):
     def plan(self) -> Plan:
         """The plan that this process follows."""
         return self.run.plan
-
-    def _repr_html_(self) -> str:
-        """Return the plan and the position as HTML, for notebooks."""
-        return self.plan.to_html(type(self).__name__, [("batches read", f"{self.stream.step:,}")])
 
     def __len__(self) -> int:
         """Return the number of items of a whole epoch on this rank: batches with `batch`, else samples.

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, SkipValidation
 
 from wdspec.base.redaction import redacted_urls
 from wdspec.spec.language.batch import Batch, ExpressionText, read_batch
-from wdspec.spec.language.display import Discreet, in_a_line, sources_as_html
+from wdspec.spec.language.display import Discreet, Tabular, in_a_line
 from wdspec.spec.language.effects import (
     AffectsNeither,
     AffectsPlan,
@@ -427,7 +427,7 @@ class Source(Discreet, SourceOptions):
         )
 
 
-class Spec(Discreet):
+class Spec(Tabular, Discreet):
     """A spec of one split and one environment."""
 
     wdspec: AffectsNeither[Integer] = Field(
@@ -549,10 +549,6 @@ class Spec(Discreet):
         shown = [f"{each.name} of {' '.join(each.shards or ())}" for each in sources[:3]]
         more = [f"{len(sources) - 3} more"] if len(sources) > 3 else []
         return redacted_urls(in_a_line(self, [("sources", " and ".join([*shown, *more]))]))
-
-    def _repr_html_(self) -> str:
-        """The keys of the top level and a table of the sources, for notebooks."""
-        return sources_as_html(self.name or self.file or "spec", self, self.sources)
 
     def of(self, sources: Iterable[Source]) -> "Spec":
         """The spec with only these sources, in one list without shares."""

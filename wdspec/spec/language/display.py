@@ -1,8 +1,9 @@
-"""How specs and sources are shown in one line and in notebooks: the keys that were written, in short."""
+"""How specs and sources are shown in one line: the keys that were written, in short."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from pkgutil import resolve_name
 from typing import Any
 
 from pydantic import BaseModel
@@ -57,32 +58,6 @@ def in_a_line(model: BaseModel, more: list[tuple[str, str]]) -> str:
     return f"<{type(model).__name__}{f' {name}' if name else ''}: {', '.join(shown) or 'defaults'}>"
 
 
-def as_html(
-    title: str, rows: list[tuple[str, str]], columns: tuple[str, ...], lines: list[tuple[str, ...]]
-) -> str:
-    """Make HTML of a heading, a line of facts, and a table."""
-    from html import escape
-
-    said = ", ".join(f"{escape(key)} <code>{escape(value)}</code>" for key, value in rows)
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<b>{escape(title)}</b>{': ' if said else ''}{said}{table}"
-
-
-def sources_as_html(title: str, top: BaseModel, sources: Iterable[Any]) -> str:
-    """Make HTML of the keys of a spec's top level, and a table of its sources."""
-    lines: list[tuple[str, ...]] = []
-    for source in sources:
-        said = dict(facts(source))
-        share = next(
-            (f"{key} {said[key]}" for key in ("probability", "weight", "upsample") if key in said), ""
-        )
-        lines.append((source.name, said.get("shards", ""), share, said.get("decode", "")))
-    about = [fact for fact in facts(top) if fact[0] != "name"]
-    return redacted_urls(as_html(title, about, ("source", "shards", "share", "decode"), lines))
-
-
 class Discreet(Model):
     """A model that is shown in short and without the secrets of its URLs, since printed specs end up in logs."""
 
@@ -91,3 +66,11 @@ class Discreet(Model):
 
     def __str__(self) -> str:
         return repr(self)
+
+
+class Tabular:
+    """What notebooks show as a table, which `integrations/notebooks.py` makes."""
+
+    def _repr_html_(self) -> str:
+        html: str = resolve_name("wdspec.integrations.notebooks:as_html")(self)
+        return html
