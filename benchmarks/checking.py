@@ -26,7 +26,7 @@ from wdspec.jobs.check.job import check_data
 from wdspec.jobs.engine import LocalEngine
 from wdspec.read.budget import Budget
 from wdspec.read.shard import Piece
-from wdspec.read.transform import UserFunctions
+from wdspec.read.transform import UserFunctions, parts_of
 from wdspec.shards.shards import Shards, list_shards
 from wdspec.spec.spec import Spec
 
@@ -49,7 +49,7 @@ def read(spec: Spec, shards: Shards) -> int:
     """Reads and decodes all samples."""
     count = 0
     for source in spec.sources:
-        parts = shards.parts(spec)[source.name]
+        parts = parts_of(spec, shards)[source.name]
         process = parts.transform.build(Budget(parts.errors, source.name), 0, 0, UserFunctions(), parts.open)
         for shard in shards.lists[source.name]:
             with closing(parts.open(Piece(shard), on_error=print)) as opened:

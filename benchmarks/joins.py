@@ -116,7 +116,8 @@ def time_resume() -> None:
 def look_up(rows: int) -> None:
     """Print what a lookup of two columns takes, for random keys, and what SQLite takes."""
     from wdspec.fields.samples import SampleFields
-    from wdspec.read.lookup import Lookup, make_table
+    from wdspec.read.lookup import Lookup
+    from wdspec.shards.lookup_tables import make_table
     from wdspec.spec.language.joins import LookupOptions
     from wdspec.storage.environment import Environment
     from wdspec.storage.storage import Storage

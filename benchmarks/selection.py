@@ -27,6 +27,7 @@ from wdspec.fields.samples import SampleFields
 from wdspec.read.budget import Budget
 from wdspec.read.selection import Selection
 from wdspec.read.shard import Piece
+from wdspec.read.transform import parts_of
 from wdspec.shards.key_lists import KeyTable, _find_table
 from wdspec.shards.shards import list_shards
 from wdspec.spec.language.options import Errors
@@ -80,7 +81,7 @@ def read_pictures(
     """Return processor time in µs, time in µs and KB that are read, all per sample, and how many samples are kept."""
     spec = wdspec.load({"dataset": [{"name": "a", "shards": f"{folder}/{file}.tar", **keys}]})
     shards = list_shards(spec)
-    parts, budget = shards.parts(spec)["a"], Budget(Errors(), "a")
+    parts, budget = parts_of(spec, shards)["a"], Budget(Errors(), "a")
     if is_cold:
         with open(f"{folder}/{file}.tar", "rb") as tar:
             os.posix_fadvise(tar.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -4,7 +4,7 @@
      (text)             (validated)   (frozen URLs)   (pure numbers)  (reads)   (torch)
 
 Each arrow is one function: `load` (spec/load.py), `list_shards` and `plan_shards` (shards/shards.py), `make_run`
-(run/run.py) and `Loader` (run/loader.py).
+(run/run.py) and `Loader` (run/loader.py). With `epoch: pass`, `with_counts` (read/pass_count.py) comes before the plan.
 """
 
 from __future__ import annotations
@@ -66,6 +66,10 @@ def plan(
         _check_choice("plan", choice, num_workers="write workers=")
     checked = load(spec, **choice)
     shards = list_shards(checked, lock=lock)
+    if checked.is_pass:
+        from wdspec.read.pass_count import with_counts  # reads the shards, which no other plan needs
+
+        shards = with_counts(checked, shards)
     if ranks is None and checked.elastic is None:
         ranks = find_seat().world_size
     return plan_shards(checked, shards, ranks or 1, checked.loader.workers if workers is None else workers)
@@ -159,6 +163,7 @@ def loader(
         torch.int64
     """
     require_torch("wdspec.loader")
+    from wdspec.read.pass_count import with_counts
     from wdspec.run.loader import Loader, choose_arguments
     from wdspec.run.ranks import check_ranks_agree
     from wdspec.run.run import make_run
@@ -167,6 +172,7 @@ def loader(
     if checked.map_batches is not None:
         raise _not_for_training(checked.map_batches.call)
     shards = list_readable_shards(checked, lock)
+    shards = with_counts(checked, shards) if checked.is_pass else shards
     workers, arguments = choose_arguments(checked.loader, num_workers, torch_arguments)
     seat = _choose_seat(rank, world_size, mesh, dim)
     run = make_run(plan_shards(checked, shards, seat.world_size, workers), checked, shards, seat, workers)
@@ -189,13 +195,16 @@ def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
     Raises:
         WdspecError: shards cannot be listed, or shares do not fit together.
     """
+    from wdspec.read.pass_count import with_counts
     from wdspec.read.reader import Reader
+    from wdspec.read.transform import parts_of
 
     update = {"batch": None, "epoch": spec.epoch if spec.is_pass else None}
     spec = spec.model_copy(update={**update, "limit": spec.limit if spec.is_pass else None})
     shards = list_readable_shards(spec)
+    shards = with_counts(spec, shards) if spec.is_pass else shards
     plan = plan_shards(spec, shards, 1, workers or 0)
-    return Reader(plan, shards.parts(spec), range(1), spec)
+    return Reader(plan, parts_of(spec, shards), range(1), spec)
 
 
 def _not_for_training(call: str) -> UsageError:

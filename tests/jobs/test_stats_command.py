@@ -22,8 +22,8 @@ import wdspec
 from wdspec.base.errors import UsageError
 from wdspec.jobs import stats as measure_job
 from wdspec.jobs.engine import LocalEngine
+from wdspec.read import pass_count as counting
 from wdspec.read.budget import Budget
-from wdspec.shards import count as counting
 from wdspec.spec.measurements import LEVELS, MeasuredShard, Measurements
 from wdspec.stores.local import LocalFiles
 from wdspec.urls.urls import ShardUrl

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 import wdspec
 from wdspec.cli.stats import stats
 from wdspec.planning.topology import Seat
-from wdspec.shards import count as counting
+from wdspec.read import pass_count as counting
 from wdspec.spec.load import load
 from wdspec.testing import assert_resumable
 

@@ -18,6 +18,7 @@ from shardmaking import write_shard
 import wdspec
 from wdspec.jobs.lock import find_changes, lock_spec
 from wdspec.read.shard import Piece
+from wdspec.read.transform import parts_of
 from wdspec.shards.lock import Lock
 from wdspec.shards.shards import list_shards
 from wdspec.spec.load import load
@@ -318,7 +319,7 @@ def test_files_that_no_field_needs_are_not_read(tmp_path):
     write_shard(tmp_path / "b-0.tar", [("k1", {"txt": b"of k1", "jpg": b"no image" * 999})])
     spec = load({"dataset": [source], "fields": "cls txt"})
     shards = list_shards(spec)
-    opener = shards.parts(spec)["s"].open
+    opener = parts_of(spec, shards)["s"].open
     (raw,) = opener(Piece(shards.lists["s"][0]), on_error=lambda error: None)
     assert set(raw) == {"__key__", "__url__", "__source__", "cls", "txt"}
 

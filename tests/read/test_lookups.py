@@ -15,7 +15,7 @@ from commandline import within
 from shardmaking import write_shard
 
 import wdspec
-from wdspec.read.lookup import Rows, make_table
+from wdspec.shards.lookup_tables import Rows, make_table
 from wdspec.spec.language.joins import LookupOptions
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage

@@ -269,7 +269,7 @@ def test_measured_costs_are_not_measured_again(folder, tmp_path, monkeypatch, ki
     spec = spec_of(folder, batch, stats=str(tmp_path / "stats.json"))
     expected = all_keys(read(spec_of(folder, batch))[0])
     StatsJob(wdspec.load(spec), spec["stats"]).run(LocalEngine(0))
-    monkeypatch.setattr("wdspec.shards.count.measure_costs", None)
+    monkeypatch.setattr("wdspec.read.pass_count.measure_costs", None)
     assert all_keys(read(spec)[0]) == expected
     changed = {"group_by": "json.n"} if "group_by" in batch else {"cost": "json.n + 1"}
     with pytest.raises(TypeError):  # it has to be measured
@@ -332,7 +332,7 @@ def test_costs_are_measured_again_if_they_can_differ(functions, tmp_path, monkey
     changed["defaults"] = {**spec["defaults"], **change.get("defaults", {})}
     expected = read_batches({**changed, "stats": None})
     if not is_measured:
-        monkeypatch.setattr("wdspec.shards.count.measure_costs", None)
+        monkeypatch.setattr("wdspec.read.pass_count.measure_costs", None)
     assert read_batches(changed) == expected
 
 

@@ -567,7 +567,7 @@ def test_a_missing_library_is_not_a_sample_error(folder, monkeypatch):
     def read(data, extension):
         raise wdspec.UsageError("a library is not installed")
 
-    monkeypatch.setattr("wdspec.fields.measures.image_size", read)
+    monkeypatch.setattr("wdspec.fields.codecs.image_decoder.image_size", read)
     write_shard(folder / "picture.tar", [("a", {"jpg": b"\xff\xd8\xff"})])
     spec = spec_of(folder, {"cost": "jpg.width", "max_cost": 9}, 1, 1, errors={"skip": True})
     spec["dataset"] = [{"shards": f"{folder}/picture.tar"}]

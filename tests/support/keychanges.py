@@ -466,7 +466,7 @@ def digests_of(document: Json, name: str) -> tuple[Spec, dict[str, str]]:
     files: dict[str, dict[str, str]] = {}
     order = ""
     try:
-        files = dict(list_shards(local, counts_samples=False).files)
+        files = dict(list_shards(local).files)
         order = digest(describe_order(spec, wdspec.plan(local), files))
     except (WdspecError, ImportError, OSError):
         pass

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import wdspec
 from wdspec.planning.topology import Seat
+from wdspec.read.pass_count import with_counts
+from wdspec.read.transform import parts_of
 from wdspec.run.run import make_run
 from wdspec.shards.shards import Shards, list_readable_shards, plan_shards
 from wdspec.spec.spec import Spec
@@ -19,7 +21,8 @@ class Listed:
     @classmethod
     def of(cls, spec):
         """Lists the shards of a loaded spec."""
-        return cls(spec, list_readable_shards(spec))
+        shards = list_readable_shards(spec)
+        return cls(spec, with_counts(spec, shards) if spec.is_pass else shards)
 
     def run(self, seat=None, workers=1):
         """What a rank reads with this many workers; rank 0 of 1 by default."""
@@ -30,7 +33,7 @@ class Listed:
     @property
     def parts(self):
         """How every source is read."""
-        return self.shards.parts(self.spec)
+        return parts_of(self.spec, self.shards)
 
     @property
     def counts(self):

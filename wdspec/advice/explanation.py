@@ -33,6 +33,7 @@ from wdspec.formats.blocks import CHUNK
 from wdspec.planning.plan import Plan, SourcePlan, choose_batching
 from wdspec.planning.shares import shares_of_steps
 from wdspec.planning.topology import Seat, Topology, find_seat
+from wdspec.read.pass_count import with_counts
 from wdspec.read.transform import SourceParts
 from wdspec.shards.shards import Shards, list_shards, plan_shards
 from wdspec.spec.measurements import MeasuredSource, Measurements
@@ -288,13 +289,13 @@ def explain_spec(
     """
     run = _run(spec, ranks, workers)
     shards = list_shards(spec, storage_of=storage_of, frozen=frozen)
+    shards = with_counts(spec, shards) if spec.is_pass else shards
     plan = plan_shards(spec, shards, run.topology.ranks, run.topology.workers)
     planned = {source.name: source for source in plan.sources}
     errors: list[tuple[Source, WdspecError]] = []
     measures: dict[str, Measure] = {}
     measurements = _measurements(spec)
     leaves: dict[str, ExplainedSource] = {}
-    parts = shards.parts(spec) if shards.selections else {}
     for source in spec.sources:
         storage = shards.storages[source.name]
         fields = SampleFields.of(source, allow=spec.allow, secure=storage.environment.secure)
@@ -319,9 +320,9 @@ def explain_spec(
             if measured is not None:
                 measures[source.name] = measured
             leaf = _plan_leaf(leaf, planned[source.name], plan, measured)
-            if probe and source.name in shards.selections and not spec.functions["decode"]:
+            if probe and source.name in shards.key_lists and not spec.functions["decode"]:
                 try:
-                    leaf = _select(leaf, spec, source, shards, parts[source.name], totals)
+                    leaf = _select(leaf, spec, source, shards, SourceParts.of(spec, source, shards), totals)
                 except WdspecError as error:
                     errors.append((source, error))
         leaves[source.name] = leaf

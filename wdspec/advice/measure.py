@@ -22,7 +22,7 @@ from wdspec.planning.plan import Plan
 from wdspec.read.budget import Budget
 from wdspec.read.selection import Selection
 from wdspec.read.shard import Piece
-from wdspec.read.transform import SourceParts
+from wdspec.read.transform import SourceParts, parts_of
 from wdspec.shards.shards import Shards
 from wdspec.spec.measurements import MeasuredSource
 from wdspec.spec.reading import digest_keeping
@@ -230,7 +230,7 @@ def measure_windows(spec: Spec, shards: Shards, plan: Plan) -> WindowFacts:
     from wdspec.read.windows import WindowPlanner
 
     planner = WindowPlanner.of(spec)
-    reader = Reader(plan, shards.parts(spec), range(min(MOST_WINDOWS, plan.topology.ranks)), spec)
+    reader = Reader(plan, parts_of(spec, shards), range(min(MOST_WINDOWS, plan.topology.ranks)), spec)
     try:
         ranks = list(filter(None, reader.measure_windows()))
     finally:

@@ -23,6 +23,7 @@ from wdspec.cli.state import read_state
 from wdspec.planning.past import Changes
 from wdspec.planning.topology import Seat, Topology
 from wdspec.read.budget import Budget
+from wdspec.read.pass_count import with_counts
 from wdspec.read.reader import Reader
 from wdspec.read.shard import Piece, ShardOpener
 from wdspec.read.transform import Process, SourceParts, Transform, UserFunctions
@@ -174,6 +175,7 @@ def trace_step(
     assumed = () if is_known else tuple(name for name, number in stated.items() if number is None)
     run_ranks, spec = _canonical(spec, ranks, workers, state)
     shards = list_readable_shards(spec)
+    shards = with_counts(spec, shards) if spec.is_pass else shards
     run = make_run(plan_shards(spec, shards, 1, 1), spec, shards, Seat())
     number = _number(run, step, epoch)
     position = Position() if state is None else Position.from_state(state, run)

@@ -237,7 +237,7 @@ def _of_webdataset(spec: Spec) -> Iterator[tuple[int, int]]:
     from wdspec.shards.shards import check_readable, list_shards
 
     check_readable(spec)
-    shards = list_shards(spec, counts_samples=False)
+    shards = list_shards(spec)
     urls = [
         shards.storages[name].resolve(url).location for name, urls in shards.lists.items() for url in urls
     ]

@@ -252,7 +252,7 @@ def _change_checks(where: str | None) -> dict[str, Callable[[Copy], str | None]]
             seen = GONE
         return seen and f"the object has changed: {seen}"
 
-    shards = list_shards(load(where), counts_samples=False)
+    shards = list_shards(load(where))
     return {
         resolution.copies.path: partial(change, storage, resolution.location)
         for name, storage in shards.storages.items()

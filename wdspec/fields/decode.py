@@ -8,9 +8,8 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
-from wdspec.base.errors import FieldError, SpecError, WdspecError
+from wdspec.base.errors import FieldError, SpecError, UsageError, WdspecError
 from wdspec.base.user_code import check_arguments, import_function
-from wdspec.fields.codecs.pickles import ALLOW, refuse_to_read
 from wdspec.fields.scale import Numbers
 from wdspec.formats.compression import BY_NAME as COMPRESSIONS
 from wdspec.spec.language.decoder_options import DRAWING, option_values
@@ -26,6 +25,9 @@ from wdspec.spec.language.decoders import (
     split_decoder,
     split_packing,
 )
+
+ALLOW = "`allow: [pickle]` (in Python: `decode(allow=['pickle'])`)"
+"""What a message names as the consent to read pickles."""
 
 
 class UserDecoderError(FieldError):
@@ -230,9 +232,15 @@ class DecodeRules:
             option_values(name)
         except ValueError as error:
             raise SpecError(f"the decoder {name!r}: {error}") from None
-        # Imported now, so that forked workers share the libraries of these decoders.
-        if row.read:
-            resolve_name(row.read)
+
+
+def refuse_to_read(name: str, secure: bool, data: bytes) -> Any:
+    """Raise UsageError, which no error policy skips: pickles are not allowed, or forbidden by WDS_SECURE."""
+    consent = "which WDS_SECURE=1 forbids;" if secure else f"so it needs your consent: {ALLOW}; or"
+    raise UsageError(
+        f"a pickle can run code hidden in the data, {consent} exclude it with `extensions`, or keep the bytes with "
+        f"`decode: {{{name}: raw}}` (in Python: `select_files=` or `decode(only=…)`)"
+    )
 
 
 def _unpack_first(packing: str, decoder: FieldDecoder | None) -> FieldDecoder:

@@ -8,13 +8,10 @@ finished sample instead, which is an entry of the raw one (`FINISHED`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from pkgutil import resolve_name
+from typing import Any, cast
 
 from wdspec.base.errors import FieldError, UsageError, WdspecError, did_you_mean
-from wdspec.fields.codecs.arrays import npy_shape
-from wdspec.fields.codecs.audio import read_seconds
-from wdspec.fields.codecs.framing import Framing
-from wdspec.fields.codecs.image_decoder import image_size
 from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import is_reserved, listed_fields
 from wdspec.fields.samples import MAX_LAYOUTS, SampleFields
@@ -206,12 +203,14 @@ class Measures:
         """Return what says the bucket of an image, such as `832x1216`."""
         rules = self._fields.rules
         chosen = choose_decoder(rules.names, rules.fields, name, suffix)
-        framing = None if chosen is None or ":" in chosen else Framing.of(chosen)
+        framing = None if chosen is None or ":" in chosen else _codec("framing:Framing.of")(chosen)
         if framing is None or framing.bucket is None:
             raise FieldError(
                 f"`{name}.bucket` needs a decoder with buckets: `decode: {{{name}: rgb8+bucket=1024+step=64}}`",
                 field=name,
             )
+
+        image_size = _codec("image_decoder:image_size")
 
         def bucket(data: bytes) -> str:
             width, height = framing.bucket_of(image_size(data))
@@ -301,11 +300,17 @@ def _measure_of(rest: Path, stored: str) -> Callable[[bytes], Any] | None:
         return None
     part, ending = str(rest[0]), stored.lower().rpartition(".")[2]
     if part == "seconds":
-        return read_seconds
+        return cast(Callable[[bytes], Any], _codec("audio:read_seconds"))
     if part == "length":
+        npy_shape = _codec("arrays:npy_shape")
         return lambda data: npy_shape(data)[0]
-    of_size = _OF_SIZE[part]
+    of_size, image_size = _OF_SIZE[part], _codec("image_decoder:image_size")
     return lambda data: of_size(*image_size(data, ending))
+
+
+def _codec(name: str) -> Any:
+    """Return a function of a codec. Codecs are imported when a value is first read: counting samples needs none."""
+    return resolve_name(f"wdspec.fields.codecs.{name}")
 
 
 _OF_SIZE: Mapping[str, Callable[[int, int], float]] = {

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from wdspec.base.errors import MissingShardError, WdspecError
 from wdspec.jobs.engine import Engine, ThreadEngine
 from wdspec.jobs.job import ShardFailed, ShardJob, ShardTask
-from wdspec.read.lookup import table_url
 from wdspec.shards.listing import list_texts, with_parts
 from wdspec.shards.lock import Lock, LockedSource, check_harmless, difference, place_of_text
+from wdspec.shards.lookup_tables import table_url
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage

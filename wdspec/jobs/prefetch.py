@@ -46,7 +46,7 @@ class PrefetchJob(ShardJob[PrefetchTask, Prefetched]):
     reports_failures = True
 
     def __init__(self, spec: Spec) -> None:
-        shards = list_shards(spec, counts_samples=False)
+        shards = list_shards(spec)
         self.tasks: Sequence[PrefetchTask] = list(
             {
                 storage.resolve(shard).location: PrefetchTask(name, number, shard, storage)

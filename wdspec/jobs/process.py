@@ -15,6 +15,7 @@ from wdspec.fields.encode import JSON_VALUES
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, check_each_sample, gpus_of
 from wdspec.read.budget import Budget
+from wdspec.read.transform import parts_of
 from wdspec.shards.shards import check_readable, list_shards
 from wdspec.spec.language.locations import OutputOptions
 from wdspec.spec.spec import Spec
@@ -94,7 +95,7 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
         if output is None:
             raise UsageError("the spec has no output; add `output: out/` to it, or give --output out/")
         check_readable(spec)
-        shards = list_shards(spec, counts_samples=False)
+        shards = list_shards(spec)
         environment = Environment.read()
         outputs = replace(
             Storage.of(environment),
@@ -105,7 +106,7 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
         tasks = ProcessTask.of_spec(
             spec,
             shards,
-            shards.parts(spec),
+            parts_of(spec, shards),
             lambda source, number, shard: {"output": output_of(output, shard), "options": options},
         )
         _check_outputs(tasks, outputs, shards.storages)

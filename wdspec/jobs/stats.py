@@ -34,9 +34,10 @@ from wdspec.jobs.job import (
     read_earlier,
 )
 from wdspec.read.budget import Budget
+from wdspec.read.pass_count import KeepingCount, count_shard, measure_costs
 from wdspec.read.shard import Piece, ShardOpener
+from wdspec.read.transform import parts_of
 from wdspec.read.windows import WindowPlanner
-from wdspec.shards.count import KeepingCount, count_shard, measure_costs
 from wdspec.shards.lock import check_harmless, digest_partners, find_measured, place_of
 from wdspec.shards.shards import list_shards
 from wdspec.spec.measurements import (
@@ -98,7 +99,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
     ) -> None:
         self._spec, self._path = spec, path
         before, self._text = (None, b"") if path is None else _read_before(path, spec.split)
-        self._shards = list_shards(spec.of(spec.sources), counts_samples=False)
+        self._shards = list_shards(spec.of(spec.sources))
         self._known: dict[str, dict[str, MeasuredShard]] = {}
         files = self._shards.files
         self._costing = {
@@ -120,7 +121,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
         tasks = MeasureTask.of_spec(
             spec,
             self._shards,
-            self._shards.parts(spec),
+            parts_of(spec, self._shards),
             lambda source, number, shard: {
                 "lengths": source.name in self._decoding,
                 "planner": planner,

@@ -17,6 +17,7 @@ from wdspec.base.errors import WdspecError
 from wdspec.jobs.job import ReadTask, check_each_sample
 from wdspec.ray.columns import tables_of
 from wdspec.read.budget import Budget
+from wdspec.read.transform import parts_of
 from wdspec.shards.lock import find_measured
 from wdspec.shards.shards import LockLike, Shards, check_readable, list_shards, read_measurements
 from wdspec.spec.spec import Source, Spec
@@ -44,8 +45,8 @@ class SpecDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
         super().__init__()
         check_each_sample(spec, "wdspec.ray.read")
         check_readable(spec)
-        shards = list_shards(spec, lock=lock, counts_samples=False)
-        tasks = ReadTask.of_spec(spec, shards, shards.parts(spec), lambda *_: {})
+        shards = list_shards(spec, lock=lock)
+        tasks = ReadTask.of_spec(spec, shards, parts_of(spec, shards), lambda *_: {})
         facts = [fact for source in spec.sources for fact in _facts_of(spec, source, shards)]
         self._reads: list[tuple[Any, BlockMetadata]] = []
         group = -(-len(tasks) // MOST_TASKS) or 1

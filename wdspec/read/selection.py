@@ -18,6 +18,7 @@ from wdspec.fields.measures import Measures
 from wdspec.fields.samples import SampleFields
 from wdspec.planning.keys import GOLDEN, MASK
 from wdspec.read.budget import Budget
+from wdspec.shards.key_lists import KeyLists
 from wdspec.spec.language.expressions import parse_expression
 from wdspec.spec.language.selection import Subset
 from wdspec.spec.spec import Source, Spec
@@ -207,10 +208,6 @@ def part_again(source: Source) -> Subset | None:
         return Subset(part=(Decimal(0), part))
     first, stop = subset.part
     return Subset(part=(first, first + part * (stop - first)), seed=subset.seed)
-
-
-KeyLists = tuple[Container[str] | None, Container[str] | None]
-"""The keys of `keys` and of `exclude`; None without such a list."""
 
 
 def _bounds(subset: Subset) -> tuple[int, int, int]:

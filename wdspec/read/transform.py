@@ -33,13 +33,13 @@ from wdspec.read.budget import Budget
 from wdspec.read.randomness import GlobalGenerators, current
 from wdspec.read.selection import Choose, Selection, part_again
 from wdspec.read.shard import ShardOpener
+from wdspec.shards.shards import Shards
 from wdspec.spec.language.expect import ExpectedField
 from wdspec.spec.language.options import Errors
 from wdspec.spec.language.samples import Call, fields_set_by
 from wdspec.spec.language.selection import Subset
 from wdspec.spec.language.values import SkipCause
 from wdspec.spec.spec import Source, Spec
-from wdspec.storage.storage import Storage
 
 Step = Callable[[dict[str, Any]], "dict[str, Any] | None"]
 """Sample → sample, or None if it is dropped (and counted)."""
@@ -541,10 +541,10 @@ class SourceParts:
     """The part that a pass reads once more than the rest; None for none."""
 
     @classmethod
-    def of(
-        cls, spec: Spec, source: Source, storage: Storage, is_local: bool, selection: Selection | None
-    ) -> SourceParts:
-        """Describe how to read a source of a spec, whose shards may all be plain local paths."""
+    def of(cls, spec: Spec, source: Source, shards: Shards) -> SourceParts:
+        """Describe how to read a source of a spec."""
+        storage, lists = shards.storages[source.name], shards.key_lists.get(source.name)
+        selection = None if lists is None else Selection.of(spec, source, lists)
         demand = FieldDemand.of(spec, source)
         fields = SampleFields.of(
             source,
@@ -576,7 +576,7 @@ class SourceParts:
             lenient_end=source.tar.end == "lenient",
             format=source.format,
             may_be_empty=source.empty == "allow",
-            is_local=is_local,
+            is_local=source.name in shards.local,
             parts=(source.join, source.lookup),
             tokens=source.tokens,
         )
@@ -616,6 +616,11 @@ class SourceParts:
             return choose, choose
         is_again = Selection(subset=self.again).build(self.transform.fields, None, budget.without_log())
         return choose, lambda raw: choose(raw) and is_again(raw)
+
+
+def parts_of(spec: Spec, shards: Shards) -> dict[str, SourceParts]:
+    """Return how to read each source of a spec, by name."""
+    return {source.name: SourceParts.of(spec, source, shards) for source in spec.sources}
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from wdspec.read.packing import build_window_collate
 from wdspec.read.reader import Reader, SlotTable
 from wdspec.read.sections import shares_of, tops_of
 from wdspec.read.source import StreamState, unpack_slot
-from wdspec.read.transform import Sample, SourceParts
+from wdspec.read.transform import Sample, SourceParts, parts_of
 from wdspec.shards.shards import Shards
 from wdspec.spec.spec import Spec
 
@@ -212,7 +212,7 @@ def make_run(plan: Plan, spec: Spec, shards: Shards, seat: Seat, workers: int = 
         shards=shards,
         plan=plan,
         seat=seat,
-        parts=shards.parts(spec),
+        parts=parts_of(spec, shards),
         canonical_ranks=ranks,
         own=slice(places.start - first, places.stop - first),
         order_text=json.dumps(order),

@@ -25,7 +25,6 @@ from wdspec.base.files import LockFile, shared_folder
 from wdspec.base.progress import progress
 from wdspec.formats.decompress import decompress
 from wdspec.formats.tokens import read_npy_header
-from wdspec.read.selection import KeyLists
 from wdspec.spec.spec import Source
 from wdspec.storage.storage import Storage
 from wdspec.stores.local import translate_error
@@ -74,6 +73,10 @@ def _hash(key: bytes) -> tuple[int, int]:
     """Return the 64-bit number of a key, which is never 0, and a 64-bit number for its place."""
     digest = hashlib.blake2b(key, digest_size=16).digest()
     return int.from_bytes(digest[:8], "little") or 1, int.from_bytes(digest[8:], "little")
+
+
+KeyLists = tuple[Container[str] | None, Container[str] | None]
+"""The keys of `keys` and of `exclude`; None without such a list."""
 
 
 def read_key_lists(source: Source, storage: Storage) -> tuple[KeyLists, dict[str, str]]:

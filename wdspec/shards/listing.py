@@ -194,7 +194,7 @@ def with_parts(
             )
     if not source.lookup:
         return urls.JoinedUrls(shards.parts, joins)
-    from wdspec.read.lookup import make_table  # most sources have none
+    from wdspec.shards.lookup_tables import make_table  # most sources have none
 
     return urls.JoinedUrls(shards.parts, joins, [make_table(lookup, storage) for lookup in source.lookup])
 

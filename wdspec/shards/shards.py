@@ -1,7 +1,7 @@
 """Shards: the shard lists of a spec's sources, looked up once and frozen, and how to open them.
 
-`list_shards` does the only I/O between loading a spec and reading it. It reads globs, directories and remote lists, and
-with `epoch: pass` counts the samples of every shard from headers.
+`list_shards` reads globs, directories, remote lists, files of keys and tables of `lookup`. With `epoch: pass`, a plan
+also needs `counts`, for which `read/pass_count.py` opens the shards. Nothing else is read before samples are.
 """
 
 from __future__ import annotations
@@ -16,13 +16,10 @@ from wdspec.planning.passes import SourceCount
 from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.shares import largest_shares
 from wdspec.planning.topology import Topology
-from wdspec.read.selection import Selection
-from wdspec.read.transform import SourceParts
-from wdspec.shards.count import count_samples
-from wdspec.shards.key_lists import read_key_lists
+from wdspec.shards.key_lists import KeyLists, read_key_lists
 from wdspec.shards.listing import are_local, shards_of, with_tables
 from wdspec.shards.lock import Lock
-from wdspec.spec.language.decoders import require_libraries
+from wdspec.spec.language.decoders import import_decoder, require_libraries
 from wdspec.spec.measurements import Measurements
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
@@ -47,23 +44,13 @@ class Shards:
     local: frozenset[str]
     """Names of the sources whose shards are all plain local paths."""
     counts: Mapping[str, SourceCount] | None = None
-    """Source name -> sample counts; None without `epoch: pass`."""
-    selections: Mapping[str, Selection] = field(default_factory=dict)
-    """Source name -> which of its samples are kept, for sources that do not keep all."""
+    """Source name -> sample counts; None without `epoch: pass`, and before `with_counts`."""
+    key_lists: Mapping[str, KeyLists] = field(default_factory=dict)
+    """Source name -> the lists of `keys` and `exclude`, for sources that do not keep all samples."""
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Source name -> key of the spec -> digest of what it names besides the shards: files of keys, partners, tables."""
     lock: LockLike = None
     """The absolute path of the lock that the lists are from."""
-
-    def parts(self, spec: Spec) -> dict[str, SourceParts]:
-        """Return how to read each source, by name."""
-        sources = {source.name: source for source in spec.sources}
-        return {
-            name: SourceParts.of(
-                spec, source, self.storages[name], name in self.local, self.selections.get(name)
-            )
-            for name, source in sources.items()
-        }
 
 
 def plan_shards(spec: Spec, shards: Shards, ranks: int, workers: int) -> Plan:
@@ -93,7 +80,6 @@ def list_shards(
     lock: LockLike = None,
     frozen: Mapping[str, UrlSequence] | None = None,
     storage_of: Callable[[Environment, Spec, Source], Storage] = Storage.of,
-    counts_samples: bool = True,
 ) -> Shards:
     """List the shards of a spec.
 
@@ -102,7 +88,6 @@ def list_shards(
         lock: a file that `wdspec lock` wrote; use its shards instead.
         frozen: the shards of every source, if they are known already.
         storage_of: creates the storage of a source.
-        counts_samples: whether to count the samples of `epoch: pass`, which opens every shard.
 
     Raises:
         UsageError: settings of AIStore are invalid, or the lock does not fit the spec.
@@ -125,31 +110,24 @@ def list_shards(
         _compare_with_measurements(spec, lists)
     local = frozenset(name for name, listed in lists.items() if are_local(listed, storages[name]))
     shards = Shards(lists, with_surveyed_caches(storages, lists), local, lock=lock and os.path.abspath(lock))
-    if any(getattr(source, key) for source in sources for key in _NAMING):
-        shards = _select(spec, shards)
-    return _count(spec, shards) if spec.is_pass and counts_samples else shards
+    has_files = any(getattr(source, key) for source in sources for key in _NAMING)
+    return _read_files(spec, shards) if has_files else shards
 
 
-def _count(spec: Spec, shards: Shards) -> Shards:
-    """Return the shards with the counts of their samples."""
-    measurements, parts = read_measurements(spec), shards.parts(spec)
-    return replace(shards, counts=count_samples(spec, shards.lists, parts, measurements, shards.files))
-
-
-def _select(spec: Spec, shards: Shards) -> Shards:
-    """Return the shards with the selections of the sources, and digests of what they name. Lists of keys are read."""
-    selections, files = {}, {}
+def _read_files(spec: Spec, shards: Shards) -> Shards:
+    """Return the shards with the lists of keys of the sources, and digests of what the sources name."""
+    key_lists, files = {}, {}
     for source in spec.sources:
         lists, digests = read_key_lists(source, shards.storages[source.name])
         if source.where or source.subset or any(each is not None for each in lists):
-            selections[source.name] = Selection.of(spec, source, lists)
+            key_lists[source.name] = lists
         if digests := {**digests, **shards.lists[source.name].digests}:
             files[source.name] = digests
-    return replace(shards, selections=selections, files=files)
+    return replace(shards, key_lists=key_lists, files=files)
 
 
 def check_readable(spec: Spec) -> None:
-    """Check what would fail later: the libraries of decoders, and functions under WDS_SECURE.
+    """Import decoders, and check what else would fail later: their libraries, and functions under WDS_SECURE.
 
     Raises:
         SpecError: WDS_SECURE forbids a function of the spec.
@@ -158,10 +136,9 @@ def check_readable(spec: Spec) -> None:
     for source in spec.sources:
         for name in (*source.decode.names, *source.decode.fields.values()) if source.decode else ():
             require_libraries(name)
-    if not secure_mode():
-        return
+            import_decoder(name)
     # `wdspec.load` reports this too, with line and column.
-    for role, names in spec.functions.items():
+    for role, names in spec.functions.items() if secure_mode() else ():
         if names and role != "decode":
             raise SpecError(f"WDS_SECURE forbids `{role}: {names[0]}`; unset it if you trust this spec")
 

@@ -280,7 +280,7 @@ class ShardUrl(NamedTuple):
     partners: tuple[ShardUrl, ...] = ()
     """The shards of `join` that belong to it: one of each list."""
     tables: tuple[Any, ...] = ()
-    """The tables of `lookup` (`wdspec.read.lookup.Table`)."""
+    """The tables of `lookup` (`wdspec.shards.lookup_tables.Table`)."""
 
 
 class ShardRun(NamedTuple):
@@ -363,7 +363,7 @@ class JoinedUrls(UrlSequence):
     Args:
         parts: see `UrlSequence`.
         joins: the lists, each with as many shards as the parts.
-        tables: the tables (`wdspec.read.lookup.Table`).
+        tables: the tables (`wdspec.shards.lookup_tables.Table`).
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from wdspec.base.user_code import secure_mode
 from wdspec.fields.decode import DecodeRules, one_line
 from wdspec.fields.extensions import is_reserved
 from wdspec.formats.compression import BY_NAME as COMPRESSIONS
-from wdspec.spec.language.decoders import endings, split_packing
+from wdspec.spec.language.decoders import endings, import_decoder, split_packing
 from wdspec.webdataset.handlers import ErrorHandler, reraise_exception
 from wdspec.webdataset.stage import Stage, each, makes_stages, stage
 
@@ -118,6 +118,8 @@ class SampleDecoder:
             for name in self.handlers
             if isinstance(name, str)
         }
+        for name in self._rules:
+            import_decoder(name)
         self._layouts: dict[tuple[str, ...], Steps] = {}
 
     def __call__(self, sample: Mapping[str, Any]) -> Sample:

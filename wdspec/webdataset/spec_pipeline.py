@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wdspec.planning.topology import Seat
+from wdspec.read.pass_count import with_counts
 from wdspec.run.dataset import SpecDataset
 from wdspec.run.ranks import check_ranks_agree
 from wdspec.run.run import make_run
@@ -46,6 +47,7 @@ class SpecPipeline(SpecDataset, DataPipeline):
 def compile_spec(spec: Spec, seat: Seat, lock: LockLike = None) -> SpecPipeline:
     """List the shards of a spec, plan them, and return the pipeline that reads them at a seat, in this process."""
     shards = list_readable_shards(spec, lock)
+    shards = with_counts(spec, shards) if spec.is_pass else shards
     run = make_run(plan_shards(spec, shards, seat.world_size, 1), spec, shards, seat)
     if seat.world_size > 1:
         check_ranks_agree(run)

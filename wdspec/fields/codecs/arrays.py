@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from wdspec.base.errors import UsageError
-from wdspec.fields.codecs.pickles import ALLOW, REFUSED, write_torch_objects
+from wdspec.fields.codecs.pickles import REFUSED, write_torch_objects
+from wdspec.fields.decode import ALLOW
 from wdspec.formats.compression import check_size
 from wdspec.formats.tokens import read_npy_header
 from wdspec.spec.language.decoders import library

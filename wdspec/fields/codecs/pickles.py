@@ -10,8 +10,6 @@ from wdspec.base.errors import UsageError
 from wdspec.base.user_code import is_security_enforced
 from wdspec.spec.language.decoders import library
 
-ALLOW = "`allow: [pickle]` (in Python: `decode(allow=['pickle'])`)"
-"""What a message names as the consent to read pickles."""
 REFUSED = (
     "it would be stored as a pickle, which runs code when it is read; use json, npy or msgpack, or pass "
     "`allow_pickle=True` (and write `allow: [pickle]` to read it)"
@@ -58,15 +56,6 @@ def write_torch_objects(value: Any) -> bytes:
     out = io.BytesIO()
     library("torch", "writing pth").save(value, out)
     return out.getvalue()
-
-
-def refuse_to_read(name: str, secure: bool, data: bytes) -> Any:
-    """Raise UsageError, which no error policy skips: pickles are not allowed, or forbidden by WDS_SECURE."""
-    consent = "which WDS_SECURE=1 forbids;" if secure else f"so it needs your consent: {ALLOW}; or"
-    raise UsageError(
-        f"a pickle can run code hidden in the data, {consent} exclude it with `extensions`, or keep the bytes with "
-        f"`decode: {{{name}: raw}}` (in Python: `select_files=` or `decode(only=…)`)"
-    )
 
 
 def refuse_to_write(value: Any) -> bytes:

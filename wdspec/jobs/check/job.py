@@ -25,6 +25,7 @@ from wdspec.jobs.job import (
     skip_columns,
 )
 from wdspec.read.budget import MIN_SAMPLES
+from wdspec.read.transform import parts_of
 from wdspec.shards.lock import check_harmless
 from wdspec.shards.shards import Shards, check_readable, list_shards
 from wdspec.spec.language.values import SkipCause
@@ -196,7 +197,7 @@ class CheckJob(ShardJob[ShardLook, ShardFacts]):
             looks: whether to compare the brightness of images.
             is_other: whether it is the other spec.
         """
-        parts = shards.parts(spec)
+        parts = parts_of(spec, shards)
         in_full = {name: frozenset(spread(len(urls), most)) for name, urls in shards.lists.items()}
         thorough = {
             name: replace(each, transform=replace(each.transform, thorough=True))
@@ -298,7 +299,7 @@ def _list_shards(spec: Spec) -> Shards:
     """
     if secure_mode():
         check_readable(spec)
-    return list_shards(spec, counts_samples=False)
+    return list_shards(spec)
 
 
 def _problems_of_shards(

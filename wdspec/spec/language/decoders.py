@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from wdspec.base.errors import UsageError, install_command
@@ -506,6 +507,13 @@ def require_libraries(name: str) -> None:
     for module in BY_NAME[base].libraries(options) if base in BY_NAME else ():
         if not _is_installed(module):
             raise absent(module, f"`decode: {name}`")
+
+
+def import_decoder(name: str) -> None:
+    """Import the function of a decoder before workers are forked, so that they share its libraries."""
+    row = BY_NAME.get(split_decoder(name)[0])
+    if row is not None and row.read:
+        resolve_name(row.read)
 
 
 def _is_installed(module: str) -> bool:

@@ -7,6 +7,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, Literal
 
@@ -15,14 +16,14 @@ import numpy as np
 from wdspec.base.errors import ShardError, UsageError, warn_user
 from wdspec.base.progress import progress
 from wdspec.formats.samples import no_field, only_key
-from wdspec.planning.digest import NO_FILES
 from wdspec.planning.passes import KeptCount, ShardCount, SourceCount, pass_order
 from wdspec.read.budget import Budget
 from wdspec.read.selection import Selection
 from wdspec.read.shard import Piece, ShardOpener
-from wdspec.read.transform import Process, SourceParts, UserFunctions
+from wdspec.read.transform import Process, SourceParts, UserFunctions, parts_of
 from wdspec.read.windows import WindowPlanner
 from wdspec.shards.lock import find_measured
+from wdspec.shards.shards import Shards, read_measurements
 from wdspec.spec.measurements import MeasuredShard, Measurements, SampleCosts
 from wdspec.spec.reading import digest_costing, digest_keeping
 from wdspec.spec.spec import Source, Spec
@@ -33,14 +34,8 @@ MARK_EVERY = 16 * 1024 * 1024
 terabyte of shards has 60,000 marks."""
 
 
-def count_samples(
-    spec: Spec,
-    shards: Mapping[str, Sequence[ShardUrl]],
-    parts: Mapping[str, SourceParts],
-    measurements: Measurements | None = None,
-    files: Mapping[str, Mapping[str, str]] = NO_FILES,
-) -> dict[str, SourceCount]:
-    """Count the samples of a spec with `epoch: pass`: source name -> counts.
+def with_counts(spec: Spec, shards: Shards) -> Shards:
+    """Return the shards of a spec with `epoch: pass` with the counts of their samples.
 
     Every shard is opened, with three exceptions. A source of one shard that declares `samples` is not opened (a wrong
     number is found when it is read). Shards that `wdspec stats` measured are only opened, with a warning, if they have
@@ -49,29 +44,22 @@ def count_samples(
     Samples that `subset`, `keys` and `exclude` leave out do not count, nor those that `where` leaves out if `stats` has
     counted them.
 
-    Args:
-        spec: the spec.
-        shards: the shards of its sources.
-        parts: how to read them.
-        measurements: the content of its `stats` file.
-        files: digests of the files that its selections name, as in `Shards`.
-
     Raises:
         ShardError: a shard cannot be read, or is damaged. Under `errors: skip`, damaged samples are recorded instead,
             and so are the errors of a shard without a readable sample, unless they exceed the budget by themselves.
         UsageError: a source has no samples, or its selection keeps none.
     """
     counts: dict[str, SourceCount] = {}
-    left = spec.limit
-    with progress("counting samples", sum(len(shards[source.name]) for source in spec.sources)) as bar:
+    measurements, parts, left = read_measurements(spec), parts_of(spec, shards), spec.limit
+    with progress("counting samples", sum(map(len, shards.lists.values()))) as bar:
         for source in spec.sources_by_name:
-            listed = shards[source.name]
+            listed = shards.lists[source.name]
             if left is not None and left <= 0:
                 counts[source.name] = SourceCount.of(())
                 continue
             known = measurements if measurements and measurements.of(spec, source) else None
             part, has_costs = parts[source.name], has_windows(spec)
-            own_files = files.get(source.name, {})
+            own_files = shards.files.get(source.name, {})
             counted, selection = _choose_counted(spec, source, part, known, own_files)
             needs_keys = selection is not None or part.again is not None
             is_known = source.samples is not None and len(listed) == 1 and known is None
@@ -105,7 +93,7 @@ def count_samples(
             counts[source.name] = count
             if left is not None:
                 left -= count.samples
-    return counts
+    return replace(shards, counts=counts)
 
 
 def _choose_counted(
