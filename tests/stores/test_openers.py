@@ -221,7 +221,7 @@ def test_an_unknown_scheme_is_an_error_with_a_remedy():
         opened("vault://b/o.tar")
     assert caught.value.message == (
         'no opener for vault://; register one with `@wdspec.opener("vault")`, install a package that has one, or '
-        "rewrite the URL with WDS_REWRITE or `rewrite:`"
+        "rewrite the URL with WDS_REWRITE or, in a spec, `rewrite:`"
     )
     assert not isinstance(caught.value, FileNotFoundError)
     for url, meant in {"pip://b/o.tar": "pipe", "htps://h/o.tar": "https", "sf3://b/o.tar": "s3"}.items():

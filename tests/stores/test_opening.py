@@ -33,7 +33,7 @@ def test_a_file_url_is_decoded(tmp_path):
         ("shard-0.ta", "no such file: `{0}` has no `shard-0.ta`; did you mean `shard-0.tar`?"),
         (
             "other",
-            "no such file: `{0}` has no `other`; correct the path, or rewrite it with WDS_REWRITE or "
+            "no such file: `{0}` has no `other`; correct the path, or rewrite it with WDS_REWRITE or, in a spec, "
             "`rewrite:`",
         ),
         ("sup/x/y.tar", "no such file: `{0}` has no `sup`; did you mean `sub`?"),
