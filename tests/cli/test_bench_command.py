@@ -160,6 +160,23 @@ def test_a_function_that_fails_is_named(folder):
     assert "WDS_SECURE" in said
 
 
+def test_a_trial_whose_process_is_killed_says_so(folder):
+    (folder / "deadly.py").write_text("import os\n\ndef f(sample):\n    os.kill(os.getpid(), 9)\n")
+    _, said = within(
+        "bench",
+        "spec.yaml",
+        "--seconds",
+        "0.1",
+        "--workers",
+        "0",
+        "--set",
+        "map=deadly:f",
+        folder=folder,
+        code=1,
+    )
+    assert "was killed, perhaps because memory ran out" in said
+
+
 def test_profiles_have_two_forms(folder):
     _, said = within("bench", "spec.yaml", "--profile", "p.txt", folder=folder, code=1)
     assert "--profile writes FILE.html or FILE.json, not p.txt" in said

@@ -1,12 +1,15 @@
 """Engines leave no processes or threads."""
 
+import multiprocessing
 import os
 import signal
 import threading
+import time
 
 import pytest
 
 from wdspec.jobs.engine import LocalEngine
+from wdspec.jobs.torchrun import using_ranks
 
 
 def double(number):
@@ -17,6 +20,19 @@ def double(number):
 
 def blocks_ctrl_c(_):
     return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def pid_of(_):
+    return os.getpid()
+
+
+def kill_idle(pid):
+    """Kill a process that waits for its next task, and wait until its pool knows."""
+    (child,) = [each for each in multiprocessing.active_children() if each.pid == pid]
+    before = threads()
+    child.kill()
+    while before <= threads():  # the thread of the pool ends
+        time.sleep(0.01)
 
 
 def threads():
@@ -45,3 +61,14 @@ def test_processes_print_nothing_after_ctrl_c_in_a_terminal():
     engine = LocalEngine(1)
     assert list(engine.run(blocks_ctrl_c, [1], str)) == [(1, True)]
     assert not blocks_ctrl_c(None)
+
+
+def test_a_rank_replaces_a_process_that_was_killed_while_idle(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with using_ranks(str(tmp_path), 1) as start:
+        ((_, first),) = start().run(pid_of, [0], str)
+        kill_idle(first)
+        ((_, second),) = start().run(pid_of, [0], str)
+    assert isinstance(second, int)
+    assert second != first

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context, get_start_method, set_start_method
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from wdspec.base.progress import progress
 from wdspec.cli.report import Block, Table, Warning, pluralize, show_report, to_json
 from wdspec.cli.samples import files_of, samples_of, user_errors, without_functions
 from wdspec.cli.spec_options import SpecChoice, choosing, require_library
+from wdspec.jobs.engine import KILLED
 from wdspec.spec.spec import Spec
 
 Part = Literal["read", "decode", "map", "batch", "loader", "webdataset"]
@@ -126,11 +128,14 @@ def run_in_process(trial: Trial) -> Measured:
     """Run a trial in a fresh process.
 
     Raises:
-        WdspecError: what reading raises.
+        WdspecError: what reading raises, or the process was killed.
         Exception: what user functions raise.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        return pool.submit(run, trial).result()
+        try:
+            return pool.submit(run, trial).result()
+        except BrokenProcessPool:
+            raise UsageError(f"a trial has no result: {KILLED}") from None
 
 
 def run(trial: Trial) -> Measured:

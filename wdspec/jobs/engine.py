@@ -87,8 +87,8 @@ class LocalEngine:
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
-        self._lanes: list[ProcessPoolExecutor] = []
-        self._devices: list[str] = []
+        self._lanes: list[Lane] = []
+        self._devices: Sequence[str | None] = []
         """What CUDA_VISIBLE_DEVICES is in each process; empty to leave it as it is."""
 
     def run(
@@ -100,16 +100,16 @@ class LocalEngine:
                 yield work, do(work)
             return
         left = iter(works)
-        self._lanes = [self._start(lane) for lane in range(min(self._jobs, len(works)))]
-        running: dict[Future[R], tuple[int, W]] = {}
+        devices = self._devices or [None] * self._jobs
+        self._lanes = [Lane(each) for each in devices[: min(self._jobs, len(works))]]
+        running: dict[Future[R], tuple[Lane, W]] = {}
 
-        def submit_next(lane: int) -> None:
+        def submit_next(lane: Lane) -> None:
             work = next(left, None)
             if work is not None:
-                with interrupts_blocked():
-                    running[self._lanes[lane].submit(do, work)] = lane, work
+                running[lane.submit(do, work)] = lane, work
 
-        for lane in range(len(self._lanes)):
+        for lane in self._lanes:
             submit_next(lane)
         while running:
             done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -119,8 +119,6 @@ class LocalEngine:
                     outcome = future.result()
                 except BrokenProcessPool:
                     outcome = lost(KILLED)
-                    self._lanes[lane].shutdown()
-                    self._lanes[lane] = self._start(lane)
                 submit_next(lane)
                 yield work, outcome
         self.close()
@@ -131,25 +129,44 @@ class LocalEngine:
             self._devices = divide_gpus(list_gpus(), gpus)
             self._jobs = min(self._jobs, len(self._devices))
 
-    def _start(self, lane: int) -> ProcessPoolExecutor:
-        return start_lane(self._devices[lane] if self._devices else None)
-
     def close(self) -> None:
         """Terminate the processes."""
         lanes, self._lanes = self._lanes, []
         for lane in lanes:
-            stop_lane(lane)
+            lane.stop()
 
 
-def start_lane(devices: str | None = None) -> ProcessPoolExecutor:
-    """Start a pool of one process.
+class Lane:
+    """A process that runs one task at a time. The next task after it was killed, also while idle, starts another one.
 
     Args:
         devices: the GPUs that it sees, as in CUDA_VISIBLE_DEVICES; None for those that this process sees.
     """
-    return ProcessPoolExecutor(
-        1, mp_context=get_context("spawn"), initializer=_prepare_lane, initargs=(devices,)
-    )
+
+    def __init__(self, devices: str | None = None) -> None:
+        self._devices = devices
+        self._pool = self._start()
+
+    def _start(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            1, mp_context=get_context("spawn"), initializer=_prepare_lane, initargs=(self._devices,)
+        )
+
+    def submit(self, do: Callable[[W], R], work: W) -> Future[R]:
+        """Run a task. Its result is BrokenProcessPool if the process is killed meanwhile."""
+        with interrupts_blocked():
+            try:
+                return self._pool.submit(do, work)
+            except BrokenProcessPool:
+                self._pool.shutdown()
+                self._pool = self._start()
+                return self._pool.submit(do, work)
+
+    def stop(self) -> None:
+        """Terminate the process, and wait: Python does not wait safely for a closing pool when it exits."""
+        for process in list((self._pool._processes or {}).values()):
+            process.terminate()
+        self._pool.shutdown()
 
 
 def _prepare_lane(devices: str | None) -> None:
@@ -183,13 +200,6 @@ def divide_gpus(found: Sequence[str], gpus: float) -> list[str]:
             "to run on the processor"
         )
     return divided
-
-
-def stop_lane(lane: ProcessPoolExecutor) -> None:
-    """Terminate the process of a pool, and wait: Python does not wait safely for a closing pool when it exits."""
-    for process in list((lane._processes or {}).values()):
-        process.terminate()
-    lane.shutdown()
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from wdspec.base.errors import UsageError
 from wdspec.base.files import LockFile
-from wdspec.jobs.engine import KILLED, NO_GPUS, Engine, interrupts_blocked, start_lane, stop_lane
+from wdspec.jobs.engine import KILLED, NO_GPUS, Engine, Lane
 from wdspec.planning.topology import find_seat
 from wdspec.spec.files import reason_of
 
@@ -274,7 +274,7 @@ def serve(folder: str, over: threading.Event, name: str) -> None:
     tasks: deque[tuple[int, Any, Any]] = deque()
     for each in (inbox, outbox):
         open(each.path, "xb").close()
-    lane, future, number = start_lane(), Future[Any](), 0
+    lane, future, number = Lane(), Future[Any](), 0
     is_idle = True
     heard, beat = time.monotonic(), float("-inf")
     try:
@@ -290,13 +290,10 @@ def serve(folder: str, over: threading.Event, name: str) -> None:
                     outbox.append((number, True, future.result()))
                 except BrokenProcessPool:
                     outbox.append((number, False, KILLED))
-                    lane.shutdown()
-                    lane = start_lane()
                 is_idle = True
             if is_idle and tasks:
                 number, do, work = tasks.popleft()
-                with interrupts_blocked():
-                    future = lane.submit(do, work)
+                future = lane.submit(do, work)
                 is_idle = False
             if time.monotonic() - beat > BEAT:
                 beat = time.monotonic()
@@ -310,7 +307,7 @@ def serve(folder: str, over: threading.Event, name: str) -> None:
             if is_idle:
                 time.sleep(POLL)
     finally:
-        stop_lane(lane)
+        lane.stop()
         for each in (inbox, outbox):
             with suppress(OSError):
                 os.remove(each.path)
