@@ -165,6 +165,72 @@ sys.setprofile(None)
     assert done.returncode == 0
 
 
+def outcome_of(watch):
+    """What a short read gives, and what reaches the code after it."""
+    try:
+        found = watch.run(divmod, 7, 2)
+    except (ShardError, KeyboardInterrupt) as error:
+        found = error
+    for _ in range(10):
+        time.sleep(0)
+    return found
+
+
+def test_a_read_that_ends_while_it_is_judged_waits_for_the_verdict(monkeypatch):
+    reads, is_judged, is_over = threading.Event(), threading.Event(), threading.Event()
+
+    def error(*arguments, **place):
+        is_judged.set()
+        is_over.wait(0.5)  # the reading thread has time to leave
+        return ShardError(*arguments, **place)
+
+    def judge():
+        reads.wait()
+        watch.look(time.monotonic() + 1000)
+
+    def read():
+        reads.set()
+        is_judged.wait()
+
+    monkeypatch.setattr(watchdog, "ShardError", error)
+    watch = watchdog.Watch(600, "s", "u")
+    judging = threading.Thread(target=judge)
+    judging.start()
+    try:
+        with pytest.raises(ShardError, match="took more than 600 s"):
+            watch.run(read)
+    finally:
+        is_over.set()
+        judging.join()
+
+
+@pytest.mark.parametrize("by_user", [False, True])
+def test_an_interruption_at_any_call_of_a_read_ends_with_it(by_user):
+    # Python raises exceptions from outside after a call of C code, and at the start of a function.
+    outcomes = []
+    for moment in count(1):
+        watch, calls = watchdog.Watch(600, "s", "u"), []
+
+        def interrupt(frame, event, _, watch=watch, calls=calls, moment=moment):
+            if frame.f_code.co_filename != watchdog.__file__ or event not in ("call", "c_return"):
+                return
+            calls.append(event)
+            if len(calls) == moment and by_user:
+                raise KeyboardInterrupt
+            if len(calls) == moment and not watch._lock.locked():  # otherwise, the watchdog waits
+                watch.look(time.monotonic() + 1000)
+
+        sys.setprofile(interrupt)
+        try:
+            outcomes.append(type(outcome_of(watch)))
+        finally:
+            sys.setprofile(None)
+        assert watch._since == 0
+        if len(calls) < moment:
+            break
+    assert set(outcomes) == {tuple, KeyboardInterrupt if by_user else ShardError}
+
+
 def test_an_uninterruptible_worker_still_reports_the_error(tmp_path):
     fifo = tmp_path / "a.tar"
     os.mkfifo(fifo)

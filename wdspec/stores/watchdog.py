@@ -53,18 +53,22 @@ class Watch:
 
     def run(self, read: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function that may hang. Raises ShardError if it takes too long."""
-        self._thread = threading.get_ident()
-        self._since = time.monotonic()
         try:
-            return read(*arguments)
-        except (Exception, _Interrupted) as error:
-            if self._error is not None and error is not self._error:
-                raise self._error from error
+            try:
+                self._thread = threading.get_ident()
+                self._since = time.monotonic()
+                return read(*arguments)
+            finally:
+                with self._lock:  # `look` does nothing from now on
+                    self._since = 0.0
+                if self._interrupted:
+                    self._settle()
+        except BaseException as error:
+            self._settle()  # it may have arrived while the read ended
+            ours = isinstance(error, (Exception, _Interrupted)) and self._error
+            if ours and error is not ours:
+                raise ours from error
             raise
-        finally:
-            self._since = 0.0
-            if self._error is not None:
-                self._settle()
 
     def read(self, size: int = -1) -> bytes:
         """Like the stream's own, but raises an error after too long."""
@@ -113,12 +117,13 @@ class Watch:
                 stuck(self._error)
 
     def _settle(self) -> None:
-        """Receive an exception that comes too late, here where it does no harm.
+        """Receive an exception that comes too late, here where `run` catches it.
 
         Withdrawing it would make CPython (up to 3.12) look for it at every later call, and forever if a profiler is
         set.
         """
         with self._lock:
+            self._since = 0.0
             interrupted, self._interrupted = self._interrupted, False
         if interrupted:
             with contextlib.suppress(_Interrupted):
