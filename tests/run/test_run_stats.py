@@ -3,13 +3,19 @@
 import json
 import logging
 import pickle
+from collections import Counter
+from dataclasses import asdict, dataclass, fields
 
 import pytest
 from shardmaking import write_shard, write_source
 from torch.utils.data import DataLoader
 
 import wdspec
-from wdspec.run.stats import Tally
+from wdspec.read import budget as budget_module
+from wdspec.read.budget import Budget, SourceCounts
+from wdspec.run import stats as run_stats
+from wdspec.run.stats import SourceStats, Tally
+from wdspec.spec.language.options import Errors
 
 
 def spec(folder):
@@ -164,11 +170,11 @@ def test_a_compiled_dataset_in_workers_reports_that_it_has_no_counts(tmp_path, w
 
 def test_closed_readers_are_counted_exactly_once():
     tally = Tally(2)
-    tally.take(1, {0: (3, {"select": 1}, None, 2, 0, 0, 0)})
-    tally.take(1, {0: (5, {"select": 2}, None, 4, 0, 0, 0)})
-    tally.take(2, {0: (7, None, {"D202": 1}, 0, 0, 0, 0)})
+    tally.take(1, {0: {"delivered": 3, "dropped": {"select": 1}, "passes": 2}})
+    tally.take(1, {0: {"delivered": 5, "dropped": {"select": 2}, "passes": 4}})
+    tally.take(2, {0: {"delivered": 7, "skipped": {"D202": 1}}})
     tally.settle()
-    tally.take(3, {0: (1, None, None, 0, 0, 0, 0)})
+    tally.take(3, {0: {"delivered": 1}})
     stats = tally.stats(["a", "b"]).sources
     assert (stats["a"].delivered, stats["a"].dropped, stats["a"].skipped) == (
         13,
@@ -177,3 +183,54 @@ def test_closed_readers_are_counted_exactly_once():
     )
     assert stats["a"].passes == 2
     assert stats["b"].delivered == 0
+
+
+@pytest.mark.parametrize("counter", [each.name for each in fields(SourceCounts)])
+def test_every_counter_is_sent_and_added_up_under_its_name(counter):
+    budgets, tally = [Budget(Errors(), "a") for _ in range(2)], Tally(1)
+    is_by_cause = isinstance(getattr(budgets[0], counter), Counter)
+    for reader, budget in enumerate(budgets):
+        setattr(budget, counter, Counter(cause=5) if is_by_cause else 5)
+        tally.take(reader, {0: pickle.loads(pickle.dumps(budget.counts))})
+    expected = {**asdict(SourceCounts()), counter: {"cause": 10} if is_by_cause else 10}
+    assert {name: getattr(tally._totals(1)[0], name) for name in expected} == expected
+    shown = asdict(tally.stats(["a"]).sources["a"])
+    assert {name: shown[name] for name in expected if name in shown} == {
+        name: expected[name] for name in expected if name in shown
+    }
+
+
+def test_a_new_counter_is_one_line(monkeypatch):
+    @dataclass(eq=False)
+    class Counts(SourceCounts):
+        blinks: int = 0
+
+    @dataclass(frozen=True)
+    class Shown(SourceStats):
+        blinks: int = 0
+
+    monkeypatch.setattr(budget_module, "COUNTERS", [each.name for each in fields(Counts)])
+    monkeypatch.setattr(run_stats, "SourceCounts", Counts)
+    monkeypatch.setattr(run_stats, "SourceStats", Shown)
+    tally, budget = Tally(1), Budget(Errors(), "a")
+    budget.blinks = 3
+    for reader in range(2):
+        tally.take(reader, {0: budget.counts})
+    tally.settle()
+    assert tally.stats(["a"]).flat()["blinks/a"] == 6
+
+
+def test_counts_can_be_read_while_another_thread_counts():
+    class Busy(Counter):
+        """Gets another cause while Python code goes through it."""
+
+        def items(self):
+            for number, item in enumerate(super().items()):
+                self[f"new {number}"] += 1
+                yield item
+
+    budget = Budget(Errors(), "a")
+    budget.dropped, budget.skipped = Busy(select=2), Busy(D202=1)
+    budget.tally("where")[0] = 3
+    assert budget.counts == {"dropped": {"select": 2, "where": 3}, "skipped": {"D202": 1}}
+    assert budget.all_dropped == {"select": 2, "where": 3}

@@ -10,7 +10,8 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
 
 from wdspec.base.errors import (
     FieldError,
@@ -73,51 +74,57 @@ _NO_SKIP = (
     "`select` or `decode` fails, write `errors: {skip: [shard, decode, map]}`"
 )
 
-PackedCounts = tuple[
-    int,
-    "dict[str, int] | None",
-    "dict[str, int] | None",
-    int,
-    int,
-    int,
-    int,
-    float,
-    int,
-    float,
-    float,
-    int,
-]
-"""Samples delivered; samples dropped, by cause; skips, by code; passes; shards opened; how many of these were
-cached copies; bytes read; what the samples of batches by cost cost; of some of the windows that these were planned
-from: the number of samples, the sum of their costs, and the sum of their squares; samples of partners that their shards
-lack.
-
-A plain tuple, as it is sent with batches: a named tuple takes four times as long.
-"""
+PackedCounts = dict[str, Any]
+"""Name of a counter -> its value, without those that are 0, in plain values, which are sent fast."""
 
 
-class Budget:
-    """The error policy of one source in one process.
+@dataclass(eq=False)
+class SourceCounts:
+    """The counters of a source in a reading process, since it started to read the source.
+
+    This is their only list. What is counted is sent and added up under its name, and `SourceStats` shows it if it has
+    a field of that name.
+    """
+
+    delivered: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Samples dropped as the spec says (`select`, `missing: skip`, `skip`), by cause; these are not errors."""
+    skipped: Counter[str] = field(default_factory=Counter)
+    """Skips by code (`code_of`)."""
+    passes: int = 0
+    """Passes that slots have finished, each over its part of the shards."""
+    shards: int = 0
+    cache_hits: int = 0
+    bytes: int = 0
+    cost: float = 0
+    measured: int = 0
+    """Samples in some of the windows from which batches by cost were planned; then their costs, and those squared."""
+    measured_cost: float = 0
+    measured_squares: float = 0
+    unjoined: int = 0
+
+    def plus(self, counts: PackedCounts) -> Self:
+        """Return the sum."""
+        more = {name: Counter(each) if isinstance(each, dict) else each for name, each in counts.items()}
+        return replace(self, **{name: getattr(self, name) + each for name, each in more.items()})
+
+
+COUNTERS = tuple(each.name for each in fields(SourceCounts))
+
+
+class Budget(SourceCounts):
+    """The error policy of one source in one process, and its counts.
 
     A skip is allowed while ``skips ≤ max_count`` and ``skips ≤ max_rate · max(samples, 1000)``, where samples are those
     delivered or skipped so far in this process. Each worker process applies both limits to its own counts.
     """
 
-    cost: float
-    measured_cost: float
-    measured_squares: float
-
     def __init__(self, errors: Errors, source: str) -> None:
+        super().__init__()
         self.errors = errors
         self.source = source
-        self.skipped: Counter[str] = Counter()
-        """Skips by code (`code_of`)."""
-        self.dropped: Counter[str] = Counter()
-        """Samples dropped as the spec says (`select`, `missing: skip`, `skip`), by cause; these are not errors."""
-        self.tallies: dict[str, list[int]] = {}  # more of them; a list of one number is faster to count with
-        self.delivered = self.passes = self.shards = self.copies = self.bytes = self.unjoined = 0
-        self.cost = self.measured = self.measured_cost = self.measured_squares = 0
-        """See `PackedCounts`."""
+        self.tallies: dict[str, list[int]] = {}
+        """More of `dropped`; a list of one number is faster to count with."""
 
     def tally(self, cause: str) -> list[int]:
         """Return the list of one number that counts the samples that a cause drops; nothing else counts them."""
@@ -125,31 +132,24 @@ class Budget:
 
     @property
     def all_dropped(self) -> Counter[str]:
-        """All samples dropped as the spec says, by cause."""
-        return self.dropped + Counter({cause: tally[0] for cause, tally in list(self.tallies.items())})
+        """All samples dropped as the spec says, by cause. Another thread may ask for it."""
+        tallies = {cause: tally[0] for cause, tally in self.tallies.copy().items()}
+        return Counter(dict(self.dropped)) + Counter(tallies)
 
     @property
     def counts(self) -> PackedCounts:
-        """All counts of the source in this process."""
-        return (
-            self.delivered,
-            dict(self.all_dropped if self.tallies else self.dropped) or None,
-            dict(self.skipped) or None,
-            self.passes,
-            self.shards,
-            self.copies,
-            self.bytes,
-            self.cost,
-            self.measured,
-            self.measured_cost,
-            self.measured_squares,
-            self.unjoined,
-        )
+        """All counts of the source in this process. Another thread may ask for them."""
+        found: PackedCounts = {name: value for name in COUNTERS if (value := getattr(self, name))}
+        if self.dropped or self.tallies:
+            found["dropped"] = dict(self.all_dropped if self.tallies else self.dropped)
+        if self.skipped:
+            found["skipped"] = dict(self.skipped)
+        return found
 
     def note_opened(self, is_copy: bool) -> None:
         """Count a shard, or a part of one, that was opened."""
         self.shards += 1
-        self.copies += is_copy
+        self.cache_hits += is_copy
 
     def note_bytes(self, count: int) -> None:
         """Count bytes that were read."""

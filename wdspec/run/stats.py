@@ -13,14 +13,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wdspec.planning.order import Delays
-from wdspec.read.budget import PackedCounts, append_line
+from wdspec.read.budget import PackedCounts, SourceCounts, append_line
 from wdspec.read.source import StreamState
 from wdspec.run.state import damage_error, decode_numbers, entry_of, ranks_of, read_entry
 from wdspec.stores.retry import retry_count
@@ -31,36 +31,6 @@ MOST_DRIFT = 0.02
 """Drift of a share of the cost that needs no warning, as a part of the whole cost."""
 Counts = Mapping[int, PackedCounts]
 """Number of the source in the plan -> counts."""
-
-
-class SourceCounts(NamedTuple):
-    """A `PackedCounts` with names: counts of a source in a reading process, since it started to read the source."""
-
-    delivered: int = 0
-    dropped: Mapping[str, int] | None = None
-    skipped: Mapping[str, int] | None = None
-    passes: int = 0
-    """Passes that slots have finished, each over its part of the shards."""
-    shards: int = 0
-    copies: int = 0
-    bytes: int = 0
-    cost: float = 0
-    measured: int = 0
-    measured_cost: float = 0
-    measured_squares: float = 0
-    unjoined: int = 0
-
-    def __add__(self, other: object) -> SourceCounts:
-        if not isinstance(other, SourceCounts):
-            return NotImplemented
-        return SourceCounts(*map(_plus, self, other))
-
-
-def _plus(one: Any, other: Any) -> Any:
-    """Return the sum of two numbers, or of two counts by name."""
-    if isinstance(one, (int, float)):
-        return one + other
-    return dict(Counter(one or {}) + Counter(other or {}))
 
 
 @dataclass(frozen=True)
@@ -199,23 +169,20 @@ class Tally:
             self.waited,
             {
                 name: SourceStats(
-                    each.delivered,
-                    dict(each.dropped or {}),
-                    dict(each.skipped or {}),
-                    each.passes / self._slots,
-                    each.shards,
-                    each.copies,
-                    each.bytes,
-                    each.cost,
-                    cost_share,
-                    planned_share,
-                    each.unjoined,
+                    **self._shown(each), cost_share=cost_share, planned_cost_share=planned_share
                 )
                 for name, each, cost_share, planned_share in zip(names, counts, costs, planned, strict=True)
             },
             ahead,
             sum(self._retries.copy().values()) + retry_count.value.retries,
         )
+
+    def _shown(self, counts: SourceCounts) -> dict[str, Any]:
+        """Return the counters that `SourceStats` has."""
+        counted = {each.name: getattr(counts, each.name) for each in fields(counts)}
+        shown = {each.name: counted[each.name] for each in fields(SourceStats) if each.name in counted}
+        by_cause = {name: dict(value) for name, value in shown.items() if isinstance(value, Counter)}
+        return shown | by_cause | {"passes": counts.passes / self._slots}
 
     def drifts(self, mean_costs: Sequence[float], most: float) -> list[tuple[int, float, float]]:
         """Return (number, share of the cost, planned share) of each source that is off by more than `most`.
@@ -250,7 +217,7 @@ class Tally:
         total = dict(ended)
         for counts in list(by_reader.values()):
             for number, each in counts.copy().items():
-                total[number] = total.get(number, SourceCounts()) + SourceCounts(*each)
+                total[number] = total.get(number, SourceCounts()).plus(each)
         return total
 
 

@@ -204,10 +204,11 @@ class Here:
 
     def count(self) -> None:
         """Bring `tally` up to date."""
-        if self._reader is not None and os.getpid() != self._process:
+        reader = self._reader  # which the thread that reads may close
+        if reader is not None and os.getpid() != self._process:
             self._leave_to_parent()
-        if self._reader is not None:
-            self.tally.take(0, self._reader.counts())
+        elif reader is not None:
+            self.tally.take(0, reader.counts())
 
     def close(self) -> None:
         """Close open shards."""
