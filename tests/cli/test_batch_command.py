@@ -4,8 +4,10 @@ import json
 import random
 from pathlib import Path
 
+import pyarrow
 import pytest
 from commandline import within
+from pyarrow import feather, parquet
 from shardmaking import UNEVEN, write_shard, write_uneven_sources
 
 import wdspec
@@ -88,6 +90,45 @@ def test_a_step_is_what_a_run_delivers(folder, seed):
 
 
 @pytest.mark.long
+def write_rows(folder, name, form, field):
+    """A shard of 12 samples with keys of their own, and no field but this one."""
+    path, rows = folder / f"{name}-0.{form}", [{"__key__": f"k.{n}", field: f"{n}"} for n in range(12)]
+    if form == "tar":
+        write_shard(path, [(row["__key__"], {field: row[field].encode()}) for row in rows])
+    elif form in ("parquet", "arrow"):
+        table = pyarrow.Table.from_pylist(rows)
+        if form == "parquet":
+            parquet.write_table(table, path, row_group_size=5)
+        else:
+            feather.write_feather(table, path)
+    else:
+        with wdspec.RecordWriter(path, form.removesuffix("s")) as writer:
+            for row in rows:
+                writer.write(row)
+    return {"name": name, "shards": str(folder / f"{name}-{{0..0}}.{form}")}
+
+
+@pytest.mark.parametrize("more", ["", "join", "cost", "pass"])
+@pytest.mark.parametrize("form", ["tar", "parquet", "arrow", "jsonl", "cbors", "msgpack"])
+def test_keys_are_those_of_the_samples_in_any_format(tmp_path, form, more):
+    source = write_rows(tmp_path, "a", form, "txt")
+    spec = {"dataset": [source], "batch": 4, "elastic": {"ranks": 1, "workers": 1}}
+    if form == "tar":
+        source["key"] = "last_dot"
+    if more == "join":
+        partner = write_rows(tmp_path, "b", form, "cap")
+        source["join"] = [{"shards": partner["shards"]}]
+    elif more == "cost":
+        spec["batch"] = {"cost": "1", "max_cost": 4, "window": 8}
+    elif more == "pass":
+        spec["epoch"] = "pass"
+    trace = trace_step(wdspec.load(spec), 1)
+    assert [[each.key for each in trace.samples]] == delivered(spec, 1, 1, 1)
+    assert sorted({each.number for each in trace.samples} & {*range(12)}) == sorted(
+        int(each.key.removeprefix("k.")) for each in trace.samples
+    )
+
+
 def test_two_hundred_steps_are_what_runs_deliver(folder):
     for seed in range(1000, 1200):
         agrees(folder, seed)

@@ -18,7 +18,7 @@ from wdspec.fields.samples import SampleFields
 from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompress
 from wdspec.formats.readers import READERS, FetchAhead, Surroundings, seeks
-from wdspec.formats.samples import RawSamples, no_field, only_key
+from wdspec.formats.samples import RawSamples, only_key
 from wdspec.formats.tar.reader import TarSamples
 from wdspec.read.join import JoinedSamples, Partner
 from wdspec.spec.language.joins import JoinOptions, LookupOptions
@@ -108,7 +108,7 @@ class ShardOpener:
         Raises:
             ShardError: the shard does not exist, cannot be opened, or has an unknown compression.
         """
-        field_of = no_field if self.is_by_headers else self.fields.field_of
+        field_of = only_key if self.is_by_headers else self.fields.field_of
         read = self._join if any(self.parts) and not self.is_by_headers else self.samples
         return read(piece, field_of, on_error, ahead or self.ahead(), on_read)
 
