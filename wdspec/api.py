@@ -70,9 +70,9 @@ def plan(
         from wdspec.read.pass_count import with_counts  # reads the shards, which no other plan needs
 
         shards = with_counts(checked, shards)
-    if ranks is None and checked.elastic is None:
-        ranks = find_seat().world_size
-    return plan_shards(checked, shards, ranks or 1, checked.loader.workers if workers is None else workers)
+    if ranks is None:
+        ranks = find_seat().world_size if checked.elastic is None else 1
+    return plan_shards(checked, shards, ranks, checked.loader.workers if workers is None else workers)
 
 
 def compile(

@@ -135,6 +135,15 @@ def test_split_needs_a_limit_and_a_pattern(folder):
     )
 
 
+def test_a_shard_of_0_bytes_is_refused(folder):
+    for command in ("split", "sort"):
+        limits = ("-o", "b-%d.tar", "--maxsize", "0")
+        assert "no room for a sample" in wdspec(command, "a-*.tar", *limits, folder=folder, code=1)[1]
+    (folder / "in").mkdir()
+    (folder / "in" / "a.txt").write_text("x")
+    assert "no room for a sample" in wdspec("create", "in", *limits, folder=folder, code=1)[1]
+
+
 def test_sort_orders_by_key_with_little_memory(folder):
     names = [f"k{n * 7 % 50}" for n in range(50)]
     write_shard(folder / "u.tar", [(name, {"txt": name.encode() * 100}) for name in names])

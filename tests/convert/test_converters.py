@@ -223,6 +223,19 @@ def test_unbounded_growth_is_not_followed(tmp_path):
         wdspec("convert", tmp_path / name, "--from", ("nemo", "huggingface")[name.endswith("py")], code=code)
 
 
+def test_a_share_of_0_stays_0(tmp_path):
+    (tmp_path / "mux.py").write_text(
+        "c = CutSet.mux(CutSet.from_shar(in_dir='a'), CutSet.from_shar(in_dir='b'), weights=[0, 2])\n"
+        "SimpleCutSampler(c)\n"
+    )
+    blend = "blend_epochized: [{path: a, repetitions: 0}, {path: b, repetitions: 2}]"
+    (tmp_path / "blend.yaml").write_text(f"__class__: MetadatasetV2\nsplits: {{train: {{{blend}}}}}\n")
+    for name, key in (("mux.py", "weight"), ("blend.yaml", "upsample")):
+        spec = yaml.safe_load(wdspec("convert", name, folder=tmp_path)[0])
+        (of_train,) = spec.get("splits", {"train": spec}).values()
+        assert [source[key] for source in of_train["dataset"]] == [0, 2]
+
+
 LOAD = "c0 = load_dataset('json', data_files='a.jsonl')\n"
 
 

@@ -390,12 +390,34 @@ class TestBareDataLoader:
         ({"num_workers": "1"}, "not 1 and '1'"),
         ({"num_workers": True}, "not 1 and True"),
         ({"num_workers": np.int64(1)}, r"not 1 and np.int64\(1\)"),
-        ({"world_size": 1.0}, "not 1.0 and 1"),
+        ({"num_workers": 0.0}, "not 1 and 0.0"),
+        ({"num_workers": False}, "not 1 and False"),
+        ({"num_workers": -1}, "not 1 and -1"),
+        ({"world_size": 1.0}, r"the world size \(ranks\) is an integer of at least one, not 1.0"),
+        ({"world_size": "1"}, "not '1'"),
+        ({"world_size": 0}, "not 0"),
         ({"rank": "0"}, r"rank '0' is not in 0..0"),
         ({"rank": 0.0}, r"rank 0.0 is not in 0..0"),
     ],
     ids=str,
 )
-def test_ranks_and_workers_are_integers(spec, given, said):
+@pytest.mark.parametrize("is_elastic", [False, True])
+def test_ranks_and_workers_are_integers(spec, given, said, is_elastic):
+    fixed = {"elastic.ranks": 1, "elastic.workers": 1} if is_elastic else {}
+    arguments = {"num_workers": 0, "rank": 0, "world_size": 1, **given}
     with pytest.raises(wdspec.UsageError, match=said):
-        wdspec.loader(spec, **{"num_workers": 0, "rank": 0, "world_size": 1, **given})
+        wdspec.loader(spec, **arguments, overrides=fixed)
+
+
+@pytest.mark.parametrize("is_elastic", [False, True])
+@pytest.mark.parametrize(
+    "given", [{"ranks": 0}, {"ranks": -1}, {"ranks": 2.0}, {"workers": -1}, {"workers": 0.0}], ids=str
+)
+def test_a_plan_for_no_ranks_or_workers_is_refused(spec, given, is_elastic):
+    fixed = {"elastic.ranks": 1, "elastic.workers": 1} if is_elastic else {}
+    with pytest.raises(wdspec.UsageError, match="ranks and workers must be integers of at least one"):
+        wdspec.plan(spec, **given, overrides=fixed)
+
+
+def test_a_plan_for_0_workers_is_that_of_one(spec):
+    assert wdspec.plan(spec, workers=0).topology == wdspec.plan(spec, workers=1).topology

@@ -212,7 +212,10 @@ class Target:
         writer: SampleWriter | ShardWriter
         with os_errors_reported():
             if "%" in self.output:
-                limits = maxcount or _UNLIMITED, maxsize or _UNLIMITED
+                limits = (
+                    _UNLIMITED if maxcount is None else maxcount,
+                    _UNLIMITED if maxsize is None else maxsize,
+                )
                 writer = ShardWriter(self.output, *limits, verbose=0, **options)
             else:
                 writer = open_writer(self.output, **options)

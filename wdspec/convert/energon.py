@@ -101,7 +101,8 @@ class _Level:
     def _mix_epochized(self, entries: list[dict[Any, Any]]) -> dict[str, Any]:
         made = [self._source(each) for each in entries]
         for source, entry in zip(made, entries, strict=True):
-            source["upsample"] = (number(entry.get("repetitions", 1)) or 1) * _fraction(entry)
+            times = number(entry.get("repetitions", 1))
+            source["upsample"] = (1 if times is None else times) * _fraction(entry)
         self.new.note(
             "`blend_epochized` repeats each data set an exact number of times per epoch; here `repetitions` multiply "
             "the size, so shares agree only in a long run"

@@ -100,7 +100,7 @@ def _sources(code: Code, node: ast.expr | None, new: NewSpec) -> list[dict[str, 
     if not isinstance(weights, (list, tuple)) or len(weights) != len(sources):
         weights = [1] * len(sources)
     for source, weight in zip(sources, weights, strict=True):
-        source["weight"] = number(weight) or 1
+        source["weight"] = 1 if (share := number(weight)) is None else share
     return sources
 
 

@@ -53,7 +53,7 @@ def _convert_shards(given: Given, new: NewSpec) -> None:
             if weight is None:
                 new.note(f"{source['name']}: the number of its shards is unknown; correct its `weight`")
             source["weight"] = 1 if weight is None else weight
-        total = sum(source["weight"] or 1 for source, _ in parts)
+        total = sum(source["weight"] for source, _ in parts)
         new.note(
             f"shares were counted in shards, {total:g} per epoch; here they are shares of samples, which is the same "
             "if all shards have the same size; write the length of an epoch in samples, `epoch: …`"

@@ -44,9 +44,8 @@ class Topology:
             ranks: data-parallel ranks of the job.
             workers: workers per rank; 0 if the rank's process reads.
         """
-        if spec.elastic is not None:
-            return cls(spec.elastic.ranks, spec.elastic.workers)
-        return cls(ranks, workers or 1)
+        own = cls(ranks, workers if workers or type(workers) is not int else 1)
+        return own if spec.elastic is None else cls(spec.elastic.ranks, spec.elastic.workers)
 
     @property
     def slots(self) -> int:
@@ -89,10 +88,10 @@ class Seat:
     """Whether the rank was not found anywhere, so wdspec assumes that this process is the only one."""
 
     def __post_init__(self) -> None:
+        if type(self.world_size) is not int or self.world_size < 1:
+            raise UsageError(f"the world size (ranks) is an integer of at least one, not {self.world_size!r}")
         if type(self.rank) is not int or not 0 <= self.rank < self.world_size:
-            raise UsageError(
-                f"rank {self.rank!r} is not in 0..{self.world_size - 1} (world size {self.world_size})"
-            )
+            raise UsageError(f"rank {self.rank!r} is not in 0..{self.world_size - 1}, the ranks of this job")
 
     def places(self, topology: Topology, per_slot: int = 1) -> range:
         """Return this rank's places among the N·b places of a global batch, which are ordered by canonical rank.

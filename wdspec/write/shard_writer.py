@@ -326,7 +326,9 @@ def _cut(sizes: Sequence[int], number: int) -> list[int]:
 
 
 def check_limits(shards: int | None, maxcount: int | None, maxsize: float | None) -> None:
-    """Raise UsageError if more than one option sets the size of shards."""
+    """Raise UsageError if more than one option sets the size of shards, or one of them is 0."""
+    if maxsize == 0:
+        raise UsageError("--maxsize 0 leaves no room for a sample; choose a larger limit, such as 1GB")
     if sum(limit is not None for limit in (shards, maxcount, maxsize)) > 1:
         raise UsageError(
             "use only one of --shards, --maxcount and --maxsize: each of them sets the size of shards"
