@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shardmaking import write_shard
 
+import wdspec
 from wdspec.base.errors import SpecError
 from wdspec.fields import samples as module
 from wdspec.fields.samples import TRIAL, SampleFields
@@ -87,6 +89,45 @@ def test_keys_that_match_sometimes_are_accepted_and_then_free(monkeypatch: pytes
         decode({"txt": b""} if index % 2 else {"a.seg.jpg": b""})
     monkeypatch.setattr(module.SampleFields, "_study", lambda *names: pytest.fail("studied again"))
     decode({"txt": b""})
+
+
+def warnings_of(folder: Path, **more: Any) -> list[str]:
+    """The warnings about keys of `decode` in 300 samples with a png and a txt, of which the last one has a cls."""
+    samples = [(f"k{n:03d}", {"txt": b"x", "png": b"y"}) for n in range(300)]
+    samples[-1][1]["cls"] = b"1"
+    write_shard(folder / "a.tar", samples)
+    spec = {"dataset": [{"name": "a", "shards": str(folder / "a.tar"), **more.pop("source")}], **more}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with wdspec.loader({"epoch": "pass", **spec}, num_workers=0) as loader:
+            for _ in loader:
+                pass
+    return [str(each.message) for each in caught if "`decode` has" in str(each.message)]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"fields": "txt", "source": {"decode": {"png": "raw"}}},
+        {"to_tuple": "txt __mask__", "source": {"decode": {"png": "raw"}}},
+        {"fields": "txt", "source": {"decode": {"image": "raw"}, "rename": {"image": "png"}}},
+        {"source": {"decode": {"png": "raw"}, "extensions": "png cls", "missing": "skip"}},
+        {"source": {"decode": {"png": "raw"}, "extensions": "png cls", "errors": "skip"}},
+    ],
+    ids=str,
+)
+def test_a_key_whose_field_is_left_out_or_skipped_causes_no_warning(
+    tmp_path: Path, more: dict[str, Any]
+) -> None:
+    assert warnings_of(tmp_path, **more) == []
+
+
+@pytest.mark.parametrize("source", [{}, {"extensions": "*.txt;txt"}], ids=str)
+def test_a_misspelled_key_causes_a_warning_also_if_fields_are_left_out(
+    tmp_path: Path, source: dict[str, Any]
+) -> None:
+    (said,) = warnings_of(tmp_path, fields="txt", source={"decode": {"pgn": "raw"}, **source})
+    assert "`decode` has `pgn`" in said
 
 
 def test_each_worker_checks_keys_again() -> None:

@@ -164,6 +164,8 @@ class SampleFields:
             if len(self._names) >= MAX_LAYOUTS:
                 self._names.clear()
             self._names[suffix] = self.naming.field_of(suffix)
+            if self._unmatched and (stored := self.naming.extensions.field_of(suffix)) is not None:
+                self._match([stored])  # even if no later stage needs it
         return self._names[suffix]
 
     def __call__(
@@ -247,10 +249,18 @@ class SampleFields:
                 self.in_place[names] = layout.plain
         return layout
 
+    def _match(self, names: Sequence[str]) -> None:
+        """Note which keys of `decode` match files of these names, whatever becomes of their sample."""
+        for stored in names:
+            suffix = self.naming.suffixes.get(stored, stored)
+            new = [new for new, olds in self.naming.rename.items() if stored in map(str.lower, olds)]
+            self._unmatched -= {key_for(self.rules.fields, name, suffix) for name in (stored, *new)}
+
     def _count_unmatched(self, names: Sequence[str]) -> None:
         """Count a sample, and warn of keys of `decode` that matched none of the first samples."""
+        self._match(names)
         self._tried += 1
-        if self._tried == TRIAL:
+        if self._unmatched and self._tried == TRIAL:
             which = ", ".join(f"`{key}`" for key in sorted(self._unmatched))
             of = f" of source `{self.source}`" if self.source else ""
             warn_user(
@@ -262,8 +272,6 @@ class SampleFields:
         present = {name: file for name, file in fields.items() if file is not None}
         suffix_of = self.naming.suffixes.get
         moves = [(name, name) for name in names if is_reserved(name)] + list(present.items())
-        if self._unmatched:
-            self._unmatched -= {key_for(self.rules.fields, name, stored) for name, stored in present.items()}
         found = ((name, self.rules.decoder_of(name, suffix_of(file, file))) for name, file in present.items())
         self.media |= {
             name for name, file in present.items() if self.rules.makes_media(name, suffix_of(file, file))
