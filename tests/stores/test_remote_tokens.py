@@ -1,6 +1,7 @@
 """Token files from real servers: each byte is requested once, and a resumed run requests the rest of a file."""
 
 import re
+import struct
 
 import numpy as np
 import pytest
@@ -64,6 +65,29 @@ def test_a_pass_of_remote_files_has_each_sample_once(shards):
     with wdspec.loader(spec, num_workers=0) as loader:
         keys = [key for batch in loader for key in batch["__key__"]]
     assert len(set(keys)) == 4 * SAMPLES
+
+
+def test_files_of_megatron_are_the_same_over_http_and_with_a_rewrite_rule(nginx, tmp_path):
+    documents = [IDS[start : start + 30 + start % 7] for start in range(0, 3000, 50)]
+    lengths = np.array([len(each) for each in documents], "<i4")
+    starts = np.cumsum([0, *2 * lengths[:-1].astype("<i8")]).astype("<i8")
+    numbers = np.arange(len(documents) + 1, dtype="<i8")
+    head = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, len(documents), len(documents) + 1)
+    for folder in (nginx.root, tmp_path):
+        (folder / "mega.bin").write_bytes(b"".join(each.astype("<u2").tobytes() for each in documents))
+        (folder / "mega.idx").write_bytes(head + lengths.tobytes() + starts.tobytes() + numbers.tobytes())
+
+    def read(shards, **more):
+        source = {"name": "m", "shards": shards, "order": "sequential", "shuffle": 0, "tokens": {"length": 8}}
+        with wdspec.loader(
+            {"dataset": [source], "epoch": "pass", "batch": 5, **more}, num_workers=0
+        ) as loader:
+            return [row.tolist() for batch in loader for row in batch["tokens"]]
+
+    local = read(str(tmp_path / "mega.bin"))
+    assert local[0] == IDS[:8].tolist()
+    assert read(f"{nginx.url}/mega.bin") == local
+    assert read("/moved/mega.bin", rewrite=[{"from": "/moved/", "to": f"{tmp_path}/"}]) == local
 
 
 def test_s3_delivers_the_same_samples_and_resumes_exactly(s3, monkeypatch):
