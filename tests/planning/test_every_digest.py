@@ -57,6 +57,7 @@ def declared(name, title):
 def test_a_changed_key_moves_exactly_the_digests_that_it_declares(name, folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
+    assert name in EXAMPLES, "add a change of the key to tests/support/keychanges.py"
     found = list(moves(name, *(made(name, change) for change in EXAMPLES[name])))
     assert found, f"`{name}` is legal in no context"
     for title, both, moved in found:
