@@ -221,7 +221,7 @@ PLAIN = {
         ],
     },
     "missing fields as None": {
-        "batch": {"size": 4, "ragged": ["cls"]},
+        "batch": {"size": 4, "collate": {"cls": "list"}},
         "dataset": [source("b", extensions="txt cls", missing="none")],
     },
     "functions": {
@@ -253,7 +253,7 @@ PLAIN = {
         ],
     },
     "joins": {
-        "batch": {"size": 4, "ragged": ["caption.txt"]},
+        "batch": {"size": 4, "collate": {"caption.txt": "list"}},
         "fields": "txt caption.txt;txt",
         "dataset": [
             source(
@@ -279,7 +279,7 @@ PLAIN = {
         ],
     },
     "tables of scores": {
-        "batch": {"size": 4, "ragged": ["grade", "mark"]},
+        "batch": {"size": 4, "collate": {"grade": "list", "mark": "list"}},
         "dataset": [
             source(
                 "a",

@@ -43,13 +43,11 @@ UNEVEN = [
 @pytest.mark.parametrize(("values", "said"), UNEVEN)
 def test_values_that_do_not_stack_are_an_error_unless_lists_are_requested(values, said):
     with pytest.raises(
-        FieldError, match=f"(?s)`x` in a batch of 2 do not stack.*{said}.*ragged: {{x: list}}"
+        FieldError, match=f"(?s)`x` in a batch of 2 do not stack.*{said}.*collate: {{x: list}}"
     ):
         batch_of(*values)
     for options in (
         {"ragged": "list"},
-        {"ragged": {"x": "list"}},
-        {"ragged": ["x"]},
         {"collate": {"x": "list"}},
     ):
         assert batch_of(*values, **options) == values or options == {"ragged": "list"}
@@ -75,7 +73,7 @@ def test_text_bytes_dicts_and_lists_are_lists(values):
 
 
 def test_requested_lists_stay_lists_even_if_values_stack():
-    assert batch_of(1, 2, ragged={"x": "list"}) == [1, 2]
+    assert batch_of(1, 2, collate={"x": "list"}) == [1, 2]
     assert batch_of(1, 2, ragged="list").tolist() == [1, 2]
 
 
@@ -205,7 +203,7 @@ def test_values_that_fit_no_nested_tensor_are_explained():
         batch_of(np.zeros((2, 3)), np.zeros((3, 4)), collate={"x": "nested"})
 
 
-@pytest.mark.parametrize("options", [{"collate": {"y": "pad"}}, {"ragged": {"y": "list"}}])
+@pytest.mark.parametrize("options", [{"collate": {"y": "pad"}}, {"collate": {"y": "list"}}])
 def test_an_unknown_field_is_reported(options):
     with pytest.raises(SpecError, match="names the field `y`, but a sample has x"):
         batch_of(1, 2, **options)

@@ -542,7 +542,7 @@ VARIANTS = {
     "dropped": {"select": "some_rows:keep"},
     "mapped": {"map": {"jpg": "some_rows:darken"}},
     "twice in a tuple": {"to_tuple": ["jpg", "cls", "jpg"]},
-    "a list": {"batch": {"size": 6, "ragged": {"jpg": "list"}}},
+    "a list": {"batch": {"size": 6, "collate": {"jpg": "list"}}},
     "floats": {"decode": {"jpg": "torch+random_resized_crop=224+normalize=imagenet"}},
     "numpy": {"decode": {"jpg": "rgb8+random_resized_crop=300x200+hflip=0.5"}},
 }

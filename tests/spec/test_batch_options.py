@@ -1,15 +1,17 @@
 """What `batch: {ragged, collate}` may say, and what is said to other things."""
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from wdspec.base.errors import SpecError
-from wdspec.spec.load import load
+from wdspec.spec.load import load, validate
+from wdspec.spec.schema import json_schema
 
 GOOD = [
     "ragged: list",
     "ragged: error",
-    "ragged: {boxes: list}",
-    "ragged: [boxes, words]",
+    "ragged: list, collate: {boxes: stack}",
+    "group_by: cls, max_size: null",
     "collate: {tokens: pad, boxes: list, cls: stack, words: nested}",
     "collate: {tokens: {pad: left}}",
     "collate: {tokens: {pad: {side: left, value: -100, axis: 0, multiple: 8, limit: 2_048}}}",
@@ -20,8 +22,13 @@ GOOD = [
 ]
 BAD = {
     "ragged: lists": ("E203", "did you mean `list`?"),
-    "ragged: {boxes: pad}": ("E203", "write `list` or `error`"),
-    "ragged: 3": ("E203", "ragged: {boxes: list}"),
+    "ragged: 3": ("E203", "write `error` or `list`"),
+    "ragged: {}": ("E203", "write `error` or `list`"),
+    "ragged: {boxes: list}": ("E203", "write `collate: {boxes: list}`"),
+    "ragged: {boxes: list, words: error}": ("E203", "write `collate: {boxes: list, words: stack}`"),
+    "ragged: [boxes, words]": ("E203", "write `collate: {boxes: list, words: list}`"),
+    "ragged: [boxes], collate: {boxes: pad}": ("E203", "write `collate: {boxes: list}`"),
+    "group_by: cls, max_size: 8": ("E207", "remove `max_size`"),
     "collate: pad": ("E202", "name the fields, `collate: {tokens: pad}`"),
     "collate: list": ("E202", "write `ragged: list`"),
     "collate: {tokens: padd}": ("E203", "did you mean `pad`?"),
@@ -62,3 +69,19 @@ def test_mistakes_are_reported_with_their_remedy(tmp_path, options):
     assert problem.code == code
     assert hint in problem.hint
     assert problem.line == 1
+
+
+def test_groups_have_a_size_and_only_groups_by_cost_a_largest_size():
+    spec = {"dataset": [{"shards": "a.tar"}], "batch": {"group_by": "cls", "max_size": 8}}
+    (problem,) = validate(spec)
+    assert (problem.code, problem.hint) == ("E207", "write `size: 8`")
+    spec["batch"] |= {"cost": "txt.length", "max_cost": 90}
+    assert not validate(spec)
+
+
+@pytest.mark.parametrize("ragged", [{"boxes": "list"}, ["boxes"], {}])
+def test_an_editor_allows_no_fields_in_ragged(ragged):
+    allowed = json_schema()["$defs"]["Batch"]["properties"]["ragged"]
+    assert not Draft202012Validator(allowed).is_valid(ragged)
+    assert Draft202012Validator(allowed).is_valid("list")
+    assert all("`collate: {boxes: list}`" in form["errorMessage"] for form in allowed["anyOf"])

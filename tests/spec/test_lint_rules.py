@@ -302,10 +302,10 @@ def test_images_and_audio_in_a_batch(source: dict[str, Any], codes: list[str]) -
     ("said", "codes"),
     [
         ({"ragged": "list"}, []),
-        ({"ragged": {"jpg": "list"}}, []),
+        ({"collate": {"jpg": "list"}}, []),
         ({"collate": {"jpg": "m:f"}}, []),
         ({"collate": "m:f"}, []),
-        ({"ragged": {"cls": "list"}}, ["W371"]),
+        ({"collate": {"cls": "list"}}, ["W371"]),
         ({"collate": {"jpg": "stack"}}, ["W371"]),
     ],
 )
@@ -423,9 +423,8 @@ def test_a_problem_of_two_sources_names_the_line_of_the_other(tmp_path: Path) ->
     ("keys", "top", "codes"),
     [
         ({"decode": _ON_CPU}, {}, []),
-        ({"decode": _ON_CPU}, {"batch": {"size": 4, "ragged": ["jpg"]}}, ["E360"]),
-        ({"decode": _ON_CPU}, {"batch": {"size": 4, "ragged": ["txt"]}}, []),
         ({"decode": _ON_CPU}, {"batch": {"size": 4, "collate": {"jpg": "list"}}}, ["E360"]),
+        ({"decode": _ON_CPU}, {"batch": {"size": 4, "collate": {"txt": "list"}}}, []),
         ({"decode": _ON_CPU, "map": {"jpg": "m:f"}}, {}, ["E361"]),
         ({"decode": _ON_CPU, "map": {"txt": "m:f"}}, {}, []),
         ({"decode": _ON_CPU}, {"map": {"jpg": "m:f"}}, ["E361"]),
@@ -462,7 +461,7 @@ def test_files_of_one_field_have_one_decoder_on_a_device() -> None:
         ({}, {"map": {"jpg": "m:f"}}, "E316"),
         ({"map": {"jpg": "m:f"}}, {}, "E316"),
         ({"expect": {"fields": {"jpg": {"shape": [3]}}}}, {}, "E316"),
-        ({}, {"batch": {"size": 4, "ragged": ["jpg"]}}, "E316"),
+        ({}, {"batch": {"size": 4, "collate": {"jpg": "list"}}}, "E316"),
         ({}, {"batch": {"size": 4, "collate": {"png": "pad"}}}, "E316"),
         ({}, {"batch": {"cost": "jpg.pixels", "max_cost": 1e6}}, "E316"),
         ({}, {"to_tuple": "jpg cls"}, "E308"),
@@ -512,11 +511,11 @@ def test_decode_keys_are_not_patterns() -> None:
     ("decode", "batch", "codes"),
     [
         ("pil", 4, ["W371"]),
-        ("pil", {"size": 4, "ragged": ["image"]}, []),
-        ({"jpg": "pil"}, {"size": 4, "ragged": ["image"]}, []),
+        ("pil", {"size": 4, "collate": {"image": "list"}}, []),
+        ({"jpg": "pil"}, {"size": 4, "collate": {"image": "list"}}, []),
         ({"image": "pil"}, 4, ["W371"]),
         ("rgb8+resize=64", 4, ["W371"]),
-        ("rgb8+resize=64", {"size": 4, "ragged": ["image"]}, []),
+        ("rgb8+resize=64", {"size": 4, "collate": {"image": "list"}}, []),
     ],
 )
 def test_renamed_images_of_a_source_without_extensions_stack(

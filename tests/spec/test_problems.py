@@ -205,11 +205,12 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A + "    decode: tenbin\n", [("E209", 3, 13)]),
     (A + "    extensions: jpg\n    decode: {jgp: rgb8}\n", [("E315", 4, 19)]),
     (A + "map: {txt: {call: m:f, field: a}}\n", [("E201", 3, 6)]),
-    (A + "batch: {size: 2, ragged: {a: list}, collate: {a: pad}}\n", [("E203", 3, 8)]),
+    (A + "batch: {size: 2, ragged: {a: list}}\n", [("E203", 3, 26)]),
+    (A + "batch: {group_by: cls, max_size: 2}\n", [("E207", 3, 8)]),
     (A + "    extensions: txt cls\n    map: {txt: m:f, clss: m:f}\n", [("E316", 4, 21)]),
     (A + "    extensions: txt cls\nmap: {tx: m:f}\n", [("E316", 4, 7)]),
     (A + "    extensions: txt cls\nbatch: {size: 2, collate: {txtt: pad}}\n", [("E316", 4, 28)]),
-    (A + "    extensions: txt cls\nbatch: {size: 2, ragged: {txtt: list, cls: list}}\n", [("E316", 4, 27)]),
+    (A + "    extensions: txt cls\nbatch: {size: 2, collate: {txtt: list, cls: list}}\n", [("E316", 4, 28)]),
     (
         A + "    map: m:f\nto_tuple: txt\nbatch: {size: 2, collate: {cls: pad, __key__: list}}\n",
         [("E316", 5, 28)],
@@ -599,7 +600,7 @@ def test_messages_name_the_type_of_the_value(tmp_path: Path, text: str, message:
     "text",
     [
         A + "    extensions: txt cls\nmap: [m:f, {tx: m:f}]\nbatch: {size: 2, collate: {txtt: pad}}\n",
-        A + "    map: {tx: m:f}\nbatch: {size: 2, ragged: {txtt: list}}\n",
+        A + "    map: {tx: m:f}\nbatch: {size: 2, collate: {txtt: list}}\n",
         A
         + "    extensions: txt cls\n    tags: {lang: en}\nbatch: {size: 2, collate: {lang: list, __key__: list}}\n",
         A + "    extensions: txt cls\nmap: {txt: m:f}\nfields: a;b\nbatch: {size: 2, collate: {a: pad}}\n",

@@ -134,20 +134,14 @@ class BatchMaker:
 
     @cached_property
     def _columns(self) -> dict[str, Column]:
-        ragged = self._batch.ragged if isinstance(self._batch.ragged, tuple) else ()
-        listed = {name: FieldCollation(way="list") for name in ragged}
-        return {
-            name: build_column(how, self._folder)
-            for name, how in {**listed, **self._collation.fields}.items()
-        }
+        return {name: build_column(how, self._folder) for name, how in self._collation.fields.items()}
 
     def _check(self, names: Sequence[str] | Sample) -> None:
         for name in self._columns:
             if name not in names:
-                key = "collate" if name in self._collation.fields else "ragged"
                 known = ", ".join(name for name in names if not name.startswith("__")) or "no fields"
                 raise SpecError(
-                    f"`batch: {{{key}: …}}` names the field `{name}`, but a sample has {known}; name one of these"
+                    f"`batch: {{collate: …}}` names the field `{name}`, but a sample has {known}; name one of these"
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -326,7 +320,7 @@ def _unstackable(field: str, values: Sequence[Any], samples: Sequence[dict[str, 
     ) + [
         "make the values equal in shape in `map`",
         f"pad them, `batch: {{collate: {{{field}: pad}}}}`",
-        f"or keep a list, `batch: {{ragged: {{{field}: list}}}}`",
+        f"or keep a list, `batch: {{collate: {{{field}: list}}}}`",
     ]
     sources = {sample.get("__source__") for sample in samples}
     return FieldError(

@@ -394,6 +394,5 @@ def _batch_rows(batch: Batch | None, batching: Batching, ranks: int) -> memory.R
     if batch is None:
         return memory.Rows()
     fields = {} if batch.collate is None else batch.collate.fields
-    listed = batch.ragged if isinstance(batch.ragged, tuple) else ()
-    others = [*(name for name, how in fields.items() if how.way != "stack"), *listed]
-    return memory.Rows(batching.per_slot * (1 if batching.accumulated else ranks), frozenset(others))
+    others = frozenset(name for name, how in fields.items() if how.way != "stack")
+    return memory.Rows(batching.per_slot * (1 if batching.accumulated else ranks), others)

@@ -52,8 +52,6 @@ def collate(samples, spec, place):
 
 def _column(name, values, batch, fields, folder):
     how = fields.get(name)
-    if how is None and isinstance(batch.ragged, tuple) and name in batch.ragged:
-        return values
     if how is None or how.way == "stack":
         return _stack(name, values, is_strict=how is not None or batch.ragged != "list")
     if how.way == "list":

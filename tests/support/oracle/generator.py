@@ -632,7 +632,7 @@ HINTS: dict[str, Hint] = {
     "stage": Hint(_if(lambda at: at.world.has_stage), _stage),
     "batch": Hint(_if(lambda at: at.world.batching != "none")),
     "batch.size": Hint(
-        lambda at: 0.8 if at.world.batching == "plain" else 0.5 if at.world.batching == "group" else 0.0,
+        lambda at: 0.8 if at.world.batching in ("plain", "group") else 0.0,
         lambda at: at.rng.choice((1, 2, 3, 4, 6)),
     ),
     "batch.global_size": Hint(
@@ -646,7 +646,7 @@ HINTS: dict[str, Hint] = {
     "batch.collate": Hint(_if(lambda at: at.world.batching != "pack", 0.15), _collate),
     "batch.cost": Hint(
         lambda at: (
-            {"cost": 1.0, "pack": 0.3, "group": 0.4}.get(at.world.batching, 0.0)
+            {"cost": 1.0, "pack": 0.3, "group": 1.0}.get(at.world.batching, 0.0)
             if "size" not in at.siblings
             else 0.0
         ),
@@ -665,15 +665,7 @@ HINTS: dict[str, Hint] = {
         lambda at: at.world.is_padded,
     ),
     "batch.max_size": Hint(
-        lambda at: (
-            0.0
-            if "size" in at.siblings
-            else 0.25
-            if "cost" in at.siblings and at.world.batching != "pack"
-            else 1.0
-            if at.world.batching == "group"
-            else 0.0
-        ),
+        _if(lambda at: "cost" in at.siblings and at.world.batching != "pack", 0.25),
         _choice(3, 5, 6),
     ),
     "batch.size_multiple": Hint(

@@ -75,7 +75,9 @@ def read_collation(value: Any) -> Any:
         "name the fields, `collate: {tokens: pad}`, or a function of the samples, `package.module:function`"
     )
     if value == "list":
-        hint = "write `ragged: list` for lists of values that do not stack, or name fields: `collate: {boxes: list}`"
+        hint = (
+            "write `ragged: list` for all fields that do not stack, or name fields: `collate: {boxes: list}`"
+        )
     return values.refuse("E202", f"expected a map of fields, but this is {describe(value)}", hint)
 
 
@@ -152,38 +154,15 @@ def _read_call(value: Any) -> Any:
 
 
 def read_ragged(value: Any) -> Any:
-    """Read `error`, `list`, or fields: `{boxes: list}` or `[boxes]`."""
-    if value in ("error", "list"):
-        return value
-    if isinstance(value, (list, tuple)) and value and all(isinstance(name, str) for name in value):
-        return tuple(value)
-    hint = "write `ragged: list`, or name the fields: `ragged: {boxes: list}`"
-    if isinstance(value, dict):
-        for name, way in value.items():
-            if way not in ("error", "list"):
-                values.refuse(
-                    "E203",
-                    f"{describe(way)} is not a choice for `{str(name)[:60]}`",
-                    "write `list` or `error`",
-                )
-        return tuple(str(name) for name, way in value.items() if way == "list")
-    hint = did_you_mean(value, ("list", "error")) or hint
-    return values.refuse("E203", f"{describe(value)} is not a choice for `ragged`", hint)
+    """Read `error` or `list`, which are for all fields. `collate` names fields."""
+    if isinstance(value, (dict, list, tuple)) and value:
+        ways = value if isinstance(value, dict) else dict.fromkeys(map(str, value), "list")
+        named = (f"{name}: {'stack' if way == 'error' else 'list'}" for name, way in ways.items())
+        hint = f"write `collate: {{{', '.join(named)[:200]}}}`"
+        values.refuse("E203", "`ragged` is for all fields; `collate` says it for some", hint)
+    return value
 
 
-Ragged = Annotated[
-    Literal["error", "list"] | tuple[str, ...],
-    BeforeValidator(read_ragged),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"enum": ["error", "list"]},
-                {"type": "array", "items": {"type": "string"}, "minItems": 1},
-                {"type": "object", "additionalProperties": {"enum": ["error", "list"]}},
-            ]
-        }
-    ),
-]
 _CALL = {
     "type": "object",
     "properties": {"call": values.CALLABLE_FORM, "args": {"anyOf": [{"type": "object"}, {"type": "null"}]}},
@@ -324,10 +303,10 @@ class Batch(values.Model):
         description="With fewer ranks than `elastic.ranks`, each rank gets its part of a global batch as several "
         "consecutive batches of `size`, instead of one large batch.",
     )
-    ragged: AffectsSamples[Ragged] = Field(
+    ragged: AffectsSamples[Annotated[Literal["error", "list"], BeforeValidator(read_ragged)]] = Field(
         "error",
-        description="What to do with a field whose values cannot be stacked because shapes or types differ: `error` "
-        "raises an error that lists them; `list` makes a list. `{boxes: list}` always makes a list of that field.",
+        description="What to do with fields whose values cannot be stacked because shapes or types differ: raise an "
+        "`error` that lists them, or make a `list` (of some fields only: `collate: {boxes: list}`).",
     )
     collate: AffectsSamples[MaybeCollation | None] = Field(
         None,
@@ -358,8 +337,15 @@ class Batch(values.Model):
         description="Whether the cost of a batch is its size times the cost of its largest sample, as for padded "
         "batches. With `false`, and always with `pack`, it is the sum of the costs.",
     )
-    max_size: Annotated[values.Positive | None, Key("order", Needs("cost group_by"))] = Field(
-        None, description="The maximum number of samples in a batch."
+    max_size: Annotated[
+        values.Positive | None,
+        Key(
+            "order",
+            Needs("cost", unless="group_by"),
+            Excludes("group_by", "write `size: …`: batches of one value have a `size`", unless="cost"),
+        ),
+    ] = Field(
+        None, description="The maximum number of samples in a batch by `cost`."
     )
     size_multiple: Annotated[values.Positive, Key("order", Needs("cost group_by"))] = Field(
         1, description="Batch sizes above this number are rounded down to a multiple of it."
@@ -408,7 +394,7 @@ class Batch(values.Model):
         values.Text | None,
         Key(
             "order packing",
-            Needs("max_cost max_size size", "add `size: …`", unless="cost"),
+            Needs("size", "add `size: …`", unless="cost max_cost max_size"),
             Excludes("pack balance"),
             Which("makes batches of different sizes"),
         ),
@@ -469,11 +455,4 @@ class Batch(values.Model):
 
 def read_batch(value: Any) -> Any:
     """Read `32`, `{size: 32}` or `{global_size: 512}`."""
-    if isinstance(value, dict):
-        listed, collated = (value.get(key) for key in ("ragged", "collate"))
-        names = listed if isinstance(listed, (dict, list, tuple)) else ()
-        twice = [str(name) for name in names if isinstance(collated, dict) and name in collated]
-        if twice:
-            hint = "remove it from `ragged`: `collate` has `list`, too"
-            values.refuse("E203", f"`ragged` and `collate` both name the field {quote(twice[0])}", hint)
     return value if isinstance(value, (dict, Batch)) else {"size": value}

@@ -561,9 +561,9 @@ def expected_fields(composition: Composition) -> Findings:
             yield from find_unknown(at, source.expect.fields, known_fields(own), own)
 
 
-@rule("E316", keys="collate ragged")
+@rule("E316", keys="collate")
 def batched_fields(composition: Composition) -> Findings:
-    """Fields in `collate` and `ragged`."""
+    """Fields in `collate`."""
     spec = composition.spec
     if spec.batch is None or composition.bad & {"map", "fields", "to_tuple", "batch"}:
         return
@@ -575,11 +575,9 @@ def batched_fields(composition: Composition) -> Findings:
     elif not any(call.field is None for call in spec.map):
         known = known_fields(right_sources(composition, "extensions", "rename", "map"))
         sources = right_sources(composition, "extensions", "rename", "map", "tags")
-    batch = composition.top.entries["batch"].value
+    at = locate(composition.top.entries["batch"].value, ("collate",))
     collated = {} if spec.batch.collate is None else spec.batch.collate.fields
-    ragged = spec.batch.ragged if isinstance(spec.batch.ragged, tuple) else ()
-    for key, names in (("collate", collated), ("ragged", ragged)):
-        yield from find_unknown(locate(batch, (key,)), names, known, sources)
+    yield from find_unknown(at, collated, known, sources)
 
 
 @rule(

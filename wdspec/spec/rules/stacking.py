@@ -155,7 +155,7 @@ def _medium(field: str) -> str:
 
 
 def _is_collated(field: str, source: Source, spec: Spec) -> bool:
-    """Whether `map`, `ragged` or `collate` names a field, by this name or a new one."""
+    """Whether `map` or `collate` names a field, by this name or a new one."""
     batch = spec.batch
     if batch is None:
         return True
@@ -185,7 +185,7 @@ class _Form(NamedTuple):
     "images of two sources that do not stack",
     "A batch stacks images of all sources, so decoders must return the same type, and the same shape if they "
     "resize. With `device`, one decoder decodes the whole batch, so all sources need the same decoder with the same "
-    "options. Or name the field in `batch: {ragged: …}`, or draw one source for each batch with `mix: {unit: "
+    "options. Or name the field in `batch: {collate: …}`, or draw one source for each batch with `mix: {unit: "
     "batch}`.",
     keys="decode scale",
     bad="batch: 4\ndataset:\n  - {shards: a.tar, extensions: jpg, decode: rgb8+resize=32x32, weight: 1}\n"
@@ -245,7 +245,7 @@ _ON_GPU = "dataset:\n  - {shards: a.tar, extensions: jpg cls, decode: {jpg: rgb8
     "E360",
     "images for a device that are not stacked",
     "With `device`, workers send encoded images, and the loader decodes a batch of them at once. So it needs `batch`, "
-    "which stacks the images: without `stage`, without batches by cost, and without a function or `ragged` for them. "
+    "which stacks the images: without `stage`, without batches by cost, and without `collate` or `ragged` for them. "
     "All files of a field need the same decoder with the same options.",
     keys="decode",
     bad=_ON_GPU,
@@ -340,13 +340,12 @@ def _is_made_otherwise(spec: Spec) -> bool:
 
 
 def _list_collated_fields(spec: Spec) -> set[str]:
-    """The fields that `ragged` and `collate` name, other than to stack them."""
+    """The fields that `collate` names, other than to stack them."""
     batch = spec.batch
     if batch is None:
         return set()
     fields = {} if batch.collate is None else batch.collate.fields
-    listed = batch.ragged if isinstance(batch.ragged, tuple) else ()
-    return {*listed, *(name for name, how in fields.items() if how.way != "stack")}
+    return {name for name, how in fields.items() if how.way != "stack"}
 
 
 def _stacks(spec: Spec) -> bool:
