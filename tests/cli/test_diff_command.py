@@ -129,6 +129,55 @@ def test_equal_specs_are_reported_and_the_exit_code_is_0(repository):
     assert report["state"]["goes_on"] == "other samples"
 
 
+MOVED = """\
+extends: ../base.yaml
+dataset:
+  - name: inner
+    dataset:
+      - shards: "a-{0..1}.tar"
+        join: b-{0..1}.tar
+        lookup: {table: t.jsonl, on: __key__, key: k, fields: [q]}
+        rewrite: [{from: gs://b/, to: mirror/}]
+        cache: cache
+        errors: {log: skips.jsonl}
+        map: {txt: "mylib:f"}
+rewrite: [{from: s3://b/, to: ../mirror/}]
+cache: {dir: ../cache}
+batch: 2
+epoch: {batches: 10}
+elastic: {ranks: 1}
+"""
+
+
+@pytest.fixture
+def two_folders(tmp_path):
+    for name in ("old", "new"):
+        (tmp_path / name / "in").mkdir(parents=True)
+        (tmp_path / name / "base.yaml").write_text("seed: 3\nstorage: {files: {key: token}}\n")
+        (tmp_path / name / "in" / "s.yaml").write_text(MOVED)
+        (tmp_path / name / "in" / "t.jsonl").write_text('{"k": "a", "q": 1}\n')
+    return tmp_path
+
+
+def test_equal_specs_in_two_folders_do_not_differ(two_folders):
+    shown, _ = within("diff", "old/in/s.yaml", "new/in/s.yaml", "--exit-code", folder=two_folders)
+    assert "no differences" in shown
+
+
+def test_changed_keys_have_the_names_that_they_have_in_specs(two_folders):
+    changes = (
+        ("{txt:", "{cls:"),
+        ("gs://b/", "gs://c/"),
+        ("../mirror", "mirror"),
+        ("cache: cache", "cache: copies"),
+    )
+    changed(two_folders / "new" / "in", *changes, name="s.yaml")
+    found = compared(two_folders, "old/in/s.yaml", "new/in/s.yaml")
+    assert [each["key"] for each in found["settings"]] == ["rewrite[0].to"]
+    keys = {each["source"]: [key["key"] for key in each["keys"]] for each in found["sources"]}
+    assert keys == {"inner": [], "a": ["map[0].field", "rewrite[0].from", "cache.dir"]}
+
+
 def test_markdown_escapes_markup_in_the_spec(repository):
     changed(repository, ("name: web", 'name: "we|b_*<i>*"'))
     shown, _ = within("diff", "main:train.yaml", "train.yaml", "--format", "markdown", folder=repository)

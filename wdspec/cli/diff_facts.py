@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-
-from pydantic import BaseModel
 
 from wdspec.advice.explanation import ExplainedSource, Explanation
 from wdspec.base.redaction import without_secrets
@@ -25,10 +25,12 @@ from wdspec.planning.digest import (
 from wdspec.planning.past import name_of_section, why_not_finished
 from wdspec.planning.topology import Seat
 from wdspec.shards.lock import Lock, difference
+from wdspec.spec.language.effects import paths_in
+from wdspec.spec.language.values import FilePath, Model
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import UrlSequence
 
-_SHOWN_ELSEWHERE = {"dataset", "file", "split", "environment", "base", "position", "shards", "name"}
+_SHOWN_ELSEWHERE = {"dataset", "split", "environment", "shards", "name"}
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class SpecDiff:
     @cached_property
     def settings(self) -> list[KeyChange]:
         """Top-level keys whose values differ."""
-        return list(_compare_keys(self.old.spec, self.new.spec))
+        return list(self._compare_keys(self.old.spec, self.new.spec))
 
     @cached_property
     def sources(self) -> list[SourceChange]:
@@ -164,9 +166,24 @@ class SpecDiff:
         old, new = self.old.sources.get(name), self.new.sources.get(name)
         keys: tuple[KeyChange, ...] = ()
         if old is not None and new is not None:
-            keys = tuple(_compare_keys(self.old.keys[name], self.new.keys[name]))
+            keys = tuple(self._compare_keys(self.old.keys[name], self.new.keys[name]))
         added, removed = _count_moved(self.old.shards(name), self.new.shards(name))
         return SourceChange(name, old, new, added, removed, self._count_rewritten(name), keys)
+
+    def _compare_keys(self, old: Model, new: Model) -> Iterator[KeyChange]:
+        """The keys whose values differ. A path that is the same from the files of both specs is the same."""
+        before, after = (
+            flatten(each.model_dump(mode="json", by_alias=True, exclude=_SHOWN_ELSEWHERE))
+            for each in (old, new)
+        )
+        for change in changes_of(before, after):
+            if change.old and change.new and _is_path(type(old), change.key):
+                places = zip(
+                    (change.old, change.new), (self.old.spec.folder, self.new.spec.folder), strict=True
+                )
+                if len({os.path.relpath(path, folder) for path, folder in places}) == 1:
+                    continue
+            yield change
 
     def _count_rewritten(self, name: str) -> int | None:
         """Number of shards on both sides whose bytes differ according to the locks."""
@@ -191,11 +208,21 @@ def _count_moved(old: UrlSequence, new: UrlSequence) -> tuple[int | None, int | 
     return (after - before).total(), (before - after).total()
 
 
-def _compare_keys(old: BaseModel, new: BaseModel) -> Iterator[KeyChange]:
-    before, after = (flatten(each.model_dump(mode="json", exclude=_SHOWN_ELSEWHERE)) for each in (old, new))
-    for key in [*after, *(key for key in before if key not in after)]:
+def changes_of(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[KeyChange]:
+    """The keys whose texts differ, in the order of the new side; removed keys last."""
+    for key in dict.fromkeys((*after, *before)):
         if before.get(key) != after.get(key):
             yield KeyChange(key, before.get(key), after.get(key))
+
+
+def _is_path(model: type[Model], key: str) -> bool:
+    """Whether the value of a key in a model, as `flatten` names it, is a path relative to the file."""
+    kind: FilePath | type[Model] | None = model
+    for name in re.sub(r"\[[^]]*\]", "", key).split("."):
+        if kind is None or isinstance(kind, FilePath):
+            break
+        kind = paths_in(kind).get(name)
+    return isinstance(kind, FilePath)
 
 
 def flatten(value: Any, key: str = "") -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wdspec.base.errors import UsageError
-from wdspec.cli.diff_facts import KeyChange, flatten
+from wdspec.cli.diff_facts import KeyChange, changes_of, flatten
 from wdspec.cli.report import Block, Table, number
 from wdspec.planning.digest import differences
 from wdspec.run.record import read_record
@@ -177,10 +177,7 @@ def _by_name(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[KeyChange]:
-    before, after = flatten(dict(old)), flatten(dict(new))
-    for key in dict.fromkeys((*after, *before)):
-        if before.get(key) != after.get(key):
-            yield KeyChange(key, before.get(key), after.get(key))
+    return changes_of(flatten(dict(old)), flatten(dict(new)))
 
 
 def _cut(text: str | None) -> str:

@@ -52,8 +52,6 @@ _LIBRARIES = (
     *("tokenizers", "transformers", "safetensors", "webdataset"),
 )
 """Packages that read or decode."""
-_NOT_SAID = {"base", "position", "file", "folder"}
-"""Attributes of specs and sources that depend on the machine, or say where a key was written."""
 
 
 def make_record(reading: Resumable, state: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -79,7 +77,7 @@ def make_record(reading: Resumable, state: Mapping[str, Any] | None = None) -> d
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "file": spec.file,
         "split": spec.split,
-        "spec": without_secrets(spec.model_dump(mode="json", exclude_defaults=True, exclude=_excluded(spec))),
+        "spec": without_secrets(spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)),
         "digest": run.order_digest,
         "order": json.loads(run.order_text),
         "samples": run.samples_digest,
@@ -133,14 +131,6 @@ def _describe_received(state: Mapping[str, Any]) -> dict[str, Any]:
         key: {name: each[at] for name, each in amounts.items() if each[at] is not None}
         for at, key in enumerate(Amount._fields)
     }
-
-
-def _excluded(spec: Any) -> Any:
-    """What `model_dump` leaves out: attributes of the spec and, recursively, of its sources."""
-    inner: Any = dict.fromkeys(_NOT_SAID, True)
-    for _ in range(8):  # nested mixes
-        inner = {**dict.fromkeys(_NOT_SAID, True), "dataset": {"__all__": inner}}
-    return inner
 
 
 def _describe_lock(run: Run) -> dict[str, Any] | None:

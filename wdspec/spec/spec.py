@@ -1,7 +1,7 @@
 """The models of a spec and its sources: merged, without variables, checked and immutable.
 
 They are also the reference: a field with a description is a key of the language. A field without one (it has a
-docstring instead) is filled in by the loader.
+docstring instead) is filled in by the loader, and left out of dumps if it depends on where the file is.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -346,9 +346,9 @@ class Source(Discreet, SourceOptions):
     mix: Annotated[MixOptions, Key("", _NOT_IN_A_PASS)] = Field(
         default_factory=share_default(MixOptions), description="How the sources of the nested mix are mixed."
     )
-    base: str = ""
+    base: str = Field("", exclude=True)
     """Absolute directory where relative paths in ``shards`` start."""
-    position: Annotated[Position | None, SkipValidation] = None
+    position: Annotated[Position | None, SkipValidation] = Field(None, exclude=True)
     """Its position in the file."""
 
     @property
@@ -539,9 +539,9 @@ class Spec(Tabular, Discreet):
     ] = Field(None, description="Stop after this many samples, in whole global batches, for smoke tests.")
     split: str | None = None
     environment: str | None = None
-    file: str | None = None
+    file: str | None = Field(None, exclude=True)
     """The file of the spec, as the user named it."""
-    folder: str = ""
+    folder: str = Field("", exclude=True)
     """Absolute directory of that file, where user functions are looked for first; empty if there is no file."""
 
     def __repr__(self) -> str:

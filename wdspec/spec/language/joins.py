@@ -57,7 +57,7 @@ class JoinOptions(values.Model):
     format: Annotated[Literal["auto", values.Format], Key("neither choice values")] = Field(
         "auto", description="Format of these shards, as for a source."
     )
-    base: str = ""
+    base: str = Field("", exclude=True)
     """Absolute directory where relative paths in `shards` start."""
 
     @property
@@ -169,7 +169,7 @@ class LookupOptions(values.Model):
     format: Annotated[TableFormat, Key("neither choice values")] = Field(
         "auto", description="Format of the table; by default from its name."
     )
-    base: str = ""
+    base: str = Field("", exclude=True)
     """Absolute directory where a relative path starts."""
 
     @property

@@ -25,9 +25,9 @@ class RewriteRule(values.Model):
     replacement: AffectsNeither[Annotated[str, Field(strict=True), values.FilePath(is_template=True)]] = (
         Field(alias="to", description=r"What replaces the match; `\1` is the first group.")
     )
-    origin: str = ""
+    origin: str = Field("", exclude=True)
     """Where the rule was written, for explanations: ``spec.yaml:12``."""
-    overlay: bool = False
+    overlay: bool = Field(False, exclude=True)
     """Whether it is from an environment or an override: such rules come before those of the spec."""
 
 
@@ -143,7 +143,7 @@ class OutputOptions(values.Model):
     replacement: AffectsNeither[
         Annotated[str, Field(strict=True), values.FilePath(keeps_text=True)] | None
     ] = Field(None, alias="to", description=r"What replaces the match; `\1` is the first group.")
-    base: str = ""
+    base: str = Field("", exclude=True)
     """Absolute directory where relative paths start."""
 
 
