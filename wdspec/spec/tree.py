@@ -2,7 +2,7 @@
 
 Trees are immutable and share their parts. Merging files, overlays and defaults makes new maps of the same leaves, so
 a problem found after merging still points at the line that the user wrote. `merge` is the only way to lay one tree over
-another: maps merge, lists and scalars replace, `rewrite` and `allow` are joined.
+another: maps merge, also with words for `errors`; lists and other scalars replace; `rewrite` and `allow` are joined.
 """
 
 from __future__ import annotations
@@ -265,6 +265,8 @@ def locate(node: Node, path: Iterable[str | int]) -> Node:
 JOINED = frozenset({"rewrite", "allow"})
 _FREE_FORM = frozenset({"vars", "tags", "args", "rename", "decode"})
 """Keys with names that the user chooses: a `rewrite` below them is not a list of rules."""
+_ERRORS = {"skip": {"skip": True}, "raise": dict.fromkeys(("skip", "max_count", "max_rate"))}
+"""What the words for `errors` stand for where they are merged with a map."""
 
 
 @overload
@@ -287,9 +289,21 @@ def merge(below: Node | None, above: Node, *, joins: bool = True) -> Node:
         elif joins and name in JOINED:
             merged[name] = MapEntry(entry.key, _join(entry.value, held.value))
         else:
-            value = merge(held.value, entry.value, joins=joins and name not in _FREE_FORM)
-            merged[name] = MapEntry(entry.key if value is entry.value else held.key, value)
+            far, near = held.value, entry.value
+            if name == "errors" and joins and MapNode in (type(far), type(near)):
+                far, near = _spell_out(far), _spell_out(near)
+            value = merge(far, near, joins=joins and name not in _FREE_FORM)
+            merged[name] = MapEntry(entry.key if value is near else held.key, value)
     return above.with_entries(merged)
+
+
+def _spell_out(errors: Node) -> Node:
+    """The map that a word for `errors` stands for; other values as they are."""
+    said = _ERRORS.get(errors.value) if isinstance(errors, Scalar) else None
+    if said is None:
+        return errors
+    entries = {key: MapEntry(errors.scalar(key), errors.scalar(value)) for key, value in said.items()}
+    return MapNode(errors.origin, errors.line, errors.column, entries)
 
 
 def _join(near: Node, far: Node) -> Node:
