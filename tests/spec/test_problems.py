@@ -120,6 +120,11 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     ("dataset: []\n", [("E214", 1, 10)]),
     (A + "    extensions: .jpg txt\n    rename: {a: 'b;'}\n", [("E215", 3, 17), ("E215", 4, 17)]),
     ("dataset:\n  - shuffle: 10\n    dataset:\n      - shards: a.tar\n", [("E216", 2, 5)]),
+    (
+        "dataset:\n  - tags: {a: 1}\n    rename: {a: b}\n    dataset:\n      - shards: a.tar\n",
+        [("E216", 3, 5)],
+    ),
+    ("dataset:\n  - mix: {draw: even, by: equal}\n    dataset:\n      - shards: a.tar\n", [("E216", 2, 11)]),
     ("defaults: {name: x}\n" + A + "    mix: {by: equal}\n", [("E216", 1, 12), ("E216", 4, 5)]),
     (A + "    tags: {__key__: x}\n", [("E216", 3, 12)]),
     (A + "environments: {a: {splits: {}}}\n", [("E216", 3, 20)]),

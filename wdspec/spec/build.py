@@ -25,14 +25,12 @@ from wdspec.spec.language.samples import Decode
 from wdspec.spec.language.values import DEFAULT_SCALE, IMAGE_DECODERS, FilePath, Model, is_size, read_number
 from wdspec.spec.problems import Problems
 from wdspec.spec.secrets import remove_secrets
-from wdspec.spec.sources import Draft, Expander, draft_sources, every_draft
+from wdspec.spec.sources import GROUP_KEYS, TOP_MIX_ONLY, Draft, Expander, draft_sources, every_draft
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Position, Scalar, is_null, plain
 from wdspec.spec.validation import check_keys, keys_of, make_model
 from wdspec.urls.urls import Part, is_relative, parse_shards
 
-GROUP_KEYS = frozenset({"name", "probability", "weight", "upsample", "dataset", "mix", "defaults", "tags"})
-_TOP_MIX_ONLY = ("draw", "unit", "schedule")
 _PATHS_OF_SPEC, _PATHS_OF_SOURCE = paths_in(Spec), paths_in(Source)
 
 
@@ -261,7 +259,7 @@ def _check_draft(draft: Draft, variant: Variant, problems: Problems) -> None:
             hint = f"write `defaults: {{{key}: …}}` in the mix, for all its sources"
             problems.add("E216", node.key(key), f"`{key}` is not allowed in a nested mix", hint)
     mix = node.map_at("mix")
-    for key in _TOP_MIX_ONLY:
+    for key in TOP_MIX_ONLY:
         if mix is not None and mix.get(key) is not None:
             hint = "write it in the `mix:` of the top level"
             problems.add("E216", mix.key(key), f"`{key}` is not allowed in a nested mix", hint)

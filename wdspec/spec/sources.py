@@ -13,8 +13,10 @@ from functools import cached_property
 from wdspec.base.errors import did_you_mean
 from wdspec.base.redaction import redacted_urls
 from wdspec.spec.files import Library
+from wdspec.spec.language.effects import keys_in_place
+from wdspec.spec.language.options import MixOptions
 from wdspec.spec.problems import Problems, describe, list_names
-from wdspec.spec.spec import Source, Spec
+from wdspec.spec.spec import Source, SourceOptions, Spec
 from wdspec.spec.tree import ListNode, MapNode, Node, Scalar, is_null, merge, plain
 from wdspec.spec.validation import MERGED_SOURCE, MERGED_TOP, keys_of, stands_for
 from wdspec.spec.variants import choose_split
@@ -30,7 +32,11 @@ MAX_VALUES = 1_000_000
 MAX_NESTING = 16
 _BROUGHT = frozenset({"dataset", "mix", "defaults", "vars", "rewrite"})
 """The keys of a child spec that apply."""
-_NOT_IN_DEFAULTS = frozenset({"name", "shards", "join", "dataset", "spec", "mix", "defaults"})
+_NOT_IN_DEFAULTS = frozenset({*keys_of(Source), *MERGED_SOURCE}.difference(keys_of(SourceOptions)))
+GROUP_KEYS = frozenset({*keys_in_place(Source, "group"), "defaults"})
+"""The keys that a nested mix may have."""
+TOP_MIX_ONLY = keys_in_place(MixOptions, "top")
+"""The keys of `mix` that only the top level may have."""
 
 _PATTERN = re.compile(r"[{*?\[]|\$\{")
 _SUFFIX = re.compile(r"\.(?:tar|tgz|tbz2?|txz|tzst|cbors?|msgpack|mps|jsonl|ndjson)(?:\.\w+)?$|\.txt$")
@@ -213,7 +219,7 @@ class _Drafter:
                 draft.name = draft.name and f"{name}/{draft.name}"
         group = group.setting("dataset", dataset)
         if (mix := tree.map_at("mix")) is not None:
-            mix = mix.without("draw", "unit", "schedule")
+            mix = mix.without(*TOP_MIX_ONLY)
             group = group.setting("mix", merge(mix, entry.entries["mix"].value) if entry.get("mix") else mix)
         brought = {key: tree.entries[key] for key in ("rewrite",) if tree.get(key) is not None}
         defaults: Node = tree.with_entries(brought)

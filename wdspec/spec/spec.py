@@ -100,14 +100,14 @@ _OF_TABLES = _suffixes(each for each in SUFFIXES if each not in (*_RECORDS, "tar
 class SourceOptions(Model):
     """The keys of a source that may also be in `defaults`."""
 
-    probability: Annotated[Fraction | None, Key("plan", _NOT_IN_A_PASS)] = Field(
+    probability: Annotated[Fraction | None, Key("plan group", _NOT_IN_A_PASS)] = Field(
         None, description="Absolute share of this source in its list; all shares of a list must sum to 1."
     )
     weight: Annotated[
-        Share | None, Key("plan", _NOT_IN_A_PASS, Excludes("probability", "keep one of them"))
+        Share | None, Key("plan group", _NOT_IN_A_PASS, Excludes("probability", "keep one of them"))
     ] = Field(None, description="Share of this source, relative to the other sources in its list.")
     upsample: Annotated[
-        Share | None, Key("plan", _NOT_IN_A_PASS, Excludes("probability weight", "keep one of them"))
+        Share | None, Key("plan group", _NOT_IN_A_PASS, Excludes("probability weight", "keep one of them"))
     ] = Field(
         None,
         description="Multiplies the size of this source, if shares depend on size (no `probability` or `weight`).",
@@ -239,7 +239,7 @@ class SourceOptions(Model):
     license: _Origin = Field(None, description="License: an SPDX name such as `CC-BY-4.0`, or a URL.")
     homepage: _Origin = Field(None, description="URL of a page about the data.")
     revision: _Origin = Field(None, description="Version of the data, for the record.")
-    tags: Annotated[dict[str, Any], Key("samples read choice values whole")] = Field(
+    tags: Annotated[dict[str, Any], Key("samples read choice values whole group")] = Field(
         {}, description="Constants added to every sample."
     )
     samples: AffectsPlan[Positive | None] = Field(
@@ -328,7 +328,7 @@ class SourceOptions(Model):
 class Source(Discreet, SourceOptions):
     """A collection of shards, or a nested mix of sources."""
 
-    name: AffectsPlan[Text] = Field(
+    name: Annotated[Text, Key("plan group")] = Field(
         "",
         description="Unique name, on which the order of its samples depends. By default from the shards' name.",
     )
@@ -342,8 +342,10 @@ class Source(Discreet, SourceOptions):
         description="Additional shards with other files of the same samples, merged by key: `[{shards: "
         "captions-{000..123}.tar, missing: skip}]`.",
     )
-    dataset: "tuple[Source, ...] | None" = Field(None, description="The sources of a nested mix.")
-    mix: Annotated[MixOptions, Key("", _NOT_IN_A_PASS)] = Field(
+    dataset: Annotated["tuple[Source, ...] | None", Key("group")] = Field(
+        None, description="The sources of a nested mix."
+    )
+    mix: Annotated[MixOptions, Key("group", _NOT_IN_A_PASS)] = Field(
         default_factory=share_default(MixOptions), description="How the sources of the nested mix are mixed."
     )
     base: str = Field("", exclude=True)

@@ -265,7 +265,10 @@ def locate(node: Node, path: Iterable[str | int]) -> Node:
 JOINED = frozenset({"rewrite", "allow"})
 _FREE_FORM = frozenset({"vars", "tags", "args", "rename", "decode"})
 """Keys with names that the user chooses: a `rewrite` below them is not a list of rules."""
-_ERRORS = {"skip": {"skip": True}, "raise": dict.fromkeys(("skip", "max_count", "max_rate"))}
+_ERRORS: Mapping[str, Mapping[str, bool | None]] = {
+    "skip": {"skip": True},
+    "raise": dict.fromkeys(("skip", "max_count", "max_rate")),
+}
 """What the words for `errors` stand for where they are merged with a map."""
 
 

@@ -344,9 +344,7 @@ class Batch(values.Model):
             Needs("cost", unless="group_by"),
             Excludes("group_by", "write `size: …`: batches of one value have a `size`", unless="cost"),
         ),
-    ] = Field(
-        None, description="The maximum number of samples in a batch by `cost`."
-    )
+    ] = Field(None, description="The maximum number of samples in a batch by `cost`.")
     size_multiple: Annotated[values.Positive, Key("order", Needs("cost group_by"))] = Field(
         1, description="Batch sizes above this number are rounded down to a multiple of it."
     )

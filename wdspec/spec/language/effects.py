@@ -134,22 +134,23 @@ class Key:
         words: what it affects: `order`, or `plan` if the description of an order has its effect on the plan;
             `samples`, or `fields` if it asks for fields; or `neither`. `read` if expressions depend on it. Then the
             steps of reading that depend on it (`STEPS`). And `whole` if descriptions have its value even if that is
-            the default.
+            the default. In a source, `group` if a nested mix may have the key; in `mix`, `top` if no nested mix may.
         marks: what else is to be known about it.
     """
 
-    __slots__ = ("affects", "is_whole", "marks", "steps")
+    __slots__ = ("affects", "is_whole", "marks", "place", "steps")
 
     def __init__(self, words: str = "", *marks: NamedTuple) -> None:
         said = frozenset(words.split())
         effect = said & _EFFECTS.keys()
         assert len(effect) < 2, words
-        assert said <= _EFFECTS.keys() | STEPS | {"read", "whole"}, words
+        assert said <= _EFFECTS.keys() | STEPS | {"read", "whole", "group", "top"}, words
         only = next((mark.other for mark in marks if isinstance(mark, Only)), "")
         is_read = "read" in said
         self.affects = _EFFECTS[min(effect)]._replace(only=only, order_if_read=is_read) if effect else None
         self.steps = said & STEPS
         self.is_whole = "whole" in said
+        self.place = said & {"group", "top"}
         self.marks = marks
 
 
@@ -220,6 +221,12 @@ def paths_in(model: type[BaseModel]) -> Paths:
         if isinstance(kind, FilePath) or (kind is not None and name != "dataset" and paths_in(kind)):
             found[field.alias or name] = kind
     return found
+
+
+def keys_in_place(model: type[BaseModel], place: str) -> tuple[str, ...]:
+    """The keys of a model that are declared with a word for where they may stand: `group` or `top`."""
+    fields = model.model_fields.items()
+    return tuple(field.alias or name for name, field in fields if place in key_of(field).place)
 
 
 def key_of(field: FieldInfo) -> Key:

@@ -35,7 +35,7 @@ class MixOptions(values.Model):
 
     draw: Annotated[
         Literal["even", "random", "round_robin"],
-        Key("plan", Which("takes turns, whatever the shares are", "round_robin")),
+        Key("plan top", Which("takes turns, whatever the shares are", "round_robin")),
     ] = Field(
         "even",
         description="How to choose the source of each sample: `even` keeps the shares in every batch; `random` draws "
@@ -44,7 +44,7 @@ class MixOptions(values.Model):
     unit: Annotated[
         Literal["sample", "batch"],
         Key(
-            "plan",
+            "plan top",
             Needs("/batch", "add `batch: n`, or remove `unit`", value="batch", unless="/epoch.pass"),
             Excludes(
                 _WINDOWED,
@@ -61,7 +61,7 @@ class MixOptions(values.Model):
     schedule: Annotated[
         tuple[ScheduleStep, ...] | None,
         Key(
-            "",
+            "top",
             Excludes("draw=round_robin", unless="/epoch.pass"),
             Which("sets the shares itself", shown="mix.schedule"),
         ),
