@@ -15,6 +15,7 @@ from wdspec.base.redaction import redacted_urls
 from wdspec.spec.language.batch import Batch, ExpressionText, read_batch
 from wdspec.spec.language.display import Discreet, Tabular, in_a_line
 from wdspec.spec.language.effects import (
+    WINDOWED,
     AffectsNeither,
     AffectsPlan,
     Drops,
@@ -85,7 +86,6 @@ from wdspec.spec.tree import Position
 
 _Origin = AffectsNeither[Text | None]
 _NOT_IN_A_PASS = Excludes("/epoch.pass", "remove it; `{key}: null` removes an inherited one", "E312")
-_WINDOWED = "/batch.cost /batch.group_by /batch.pack"
 
 
 def _suffixes(formats: Iterable[Format]) -> str:
@@ -263,7 +263,7 @@ class SourceOptions(Model):
             "order",
             Needs("max_passes", "add it"),
             Excludes(
-                f"{_WINDOWED} /stage",
+                f"{WINDOWED} /stage",
                 "write `drop` or `error`",
                 value="stop",
                 only="max_passes",
@@ -536,7 +536,7 @@ class Spec(Tabular, Discreet):
         Key(
             "plan",
             Only("`epoch: pass`"),
-            Excludes(_WINDOWED, "write `epoch: {{batches: …}}`", "E331", unless="/epoch.pass", at_value=True),
+            Excludes(WINDOWED, "write `epoch: {{batches: …}}`", "E331", unless="/epoch.pass", at_value=True),
         ),
     ] = Field(None, description="Stop after this many samples, in whole global batches, for smoke tests.")
     split: str | None = None

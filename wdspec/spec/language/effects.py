@@ -105,6 +105,10 @@ class Needs(NamedTuple):
     """Whether the problem is in the value, not in the key."""
 
 
+WINDOWED = "/batch.cost /batch.group_by /batch.pack"
+"""The keys by which batches are planned from windows, for `Excludes`."""
+
+
 class Excludes(NamedTuple):
     """That a key cannot go with any of some others. The arguments are those of `Needs`."""
 

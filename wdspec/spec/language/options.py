@@ -6,10 +6,18 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language import values
-from wdspec.spec.language.effects import AffectsNeither, AffectsPlan, Drops, Excludes, Key, Needs, Which
+from wdspec.spec.language.effects import (
+    WINDOWED,
+    AffectsNeither,
+    AffectsPlan,
+    Drops,
+    Excludes,
+    Key,
+    Needs,
+    Which,
+)
 from wdspec.spec.problems import describe, quote
 
-_WINDOWED = "/batch.cost /batch.group_by /batch.pack"
 _NOT_SCHEDULED = Excludes("schedule", "remove it", "W102")
 
 
@@ -47,7 +55,7 @@ class MixOptions(values.Model):
             "plan top",
             Needs("/batch", "add `batch: n`, or remove `unit`", value="batch", unless="/epoch.pass"),
             Excludes(
-                _WINDOWED,
+                WINDOWED,
                 "remove it; `group_by: __source__` keeps sources apart",
                 "E331",
                 value="batch",
@@ -99,9 +107,7 @@ class Epoch(values.Model):
         Key(
             "neither",
             Excludes("pass", _KEEP_ONE),
-            Excludes(
-                _WINDOWED, "write `epoch: {{batches: …}}`", "E331", unless="batches pass", at_value=True
-            ),
+            Excludes(WINDOWED, "write `epoch: {{batches: …}}`", "E331", unless="batches pass", at_value=True),
             Which("counts samples", shown="epoch: {samples: …}"),
         ),
     ] = Field(None, description="Samples across all ranks.")
