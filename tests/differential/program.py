@@ -188,6 +188,24 @@ def masked_values(value: Any, folder: Path) -> Any:
     return masked(value, folder) if isinstance(value, str) else value
 
 
+def values_of(model: Any, folder: Path) -> Any:
+    """Return all values of a model as JSON values with `masked` texts, also those that dumps leave out."""
+    return masked_values(_all_values(model), folder)
+
+
+def _all_values(model: Any) -> dict[str, Any]:
+    found: dict[str, Any] = model.model_dump(mode="json")
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        if field.exclude:
+            found[name] = list(value) if isinstance(value, tuple) else value
+        elif hasattr(value, "model_dump"):
+            found[name] = _all_values(value)
+        elif isinstance(value, tuple) and value and all(hasattr(each, "model_dump") for each in value):
+            found[name] = [_all_values(each) for each in value]
+    return found
+
+
 def describe_error(error: BaseException, folder: Path) -> dict[str, Any]:
     """Return the types, text, notes, code, place and problems of an error."""
     if isinstance(error, HangError):

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from program import command, describe_error, list_warnings, masked, masked_values, new_folder, situation
+from program import (
+    command,
+    describe_error,
+    list_warnings,
+    masked,
+    masked_values,
+    new_folder,
+    situation,
+    values_of,
+)
 
 import wdspec
 
@@ -76,7 +85,7 @@ def _load(source: Any, case: dict[str, Any], folder: Path) -> dict[str, Any]:
         except Exception as error:
             record["raised"] = describe_error(error, folder)
         else:
-            record["spec"] = masked_values(spec.model_dump(mode="json"), folder)
+            record["spec"] = values_of(spec, folder)
             record["repr"] = masked(repr(spec), folder)
             record["html"] = masked(spec._repr_html_(), folder)
         if warned := list_warnings(seen, folder):

@@ -34,7 +34,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from program import describe_error, list_warnings, logged, masked, masked_values, new_folder, situation
+from program import (
+    describe_error,
+    list_warnings,
+    logged,
+    masked,
+    new_folder,
+    situation,
+    values_of,
+)
 from torch.utils.data import DataLoader
 
 import wdspec
@@ -93,7 +101,7 @@ def observe_expression(case: dict[str, Any]) -> dict[str, Any]:
             value = eval(case["expression"], known)
             record["repr"] = masked(repr(value), folder())
             if hasattr(value, "model_dump"):
-                record["spec"] = masked_values(value.model_dump(mode="json"), folder())
+                record["spec"] = values_of(value, folder())
             else:
                 with contextlib.suppress(TypeError):
                     record["length"] = len(value)
@@ -123,7 +131,7 @@ class _Observer:
     def record(self) -> dict[str, Any]:
         with self._part("spec") as found:
             self.spec = self._load(self.case["spec"])
-            found |= masked_values(self.spec.model_dump(mode="json"), folder())
+            found |= values_of(self.spec, folder())
         if "raised" in self.parts["spec"]:
             return self.parts
         for name, look in (
