@@ -68,9 +68,10 @@ def describe_order(
                 "order": source.order.kind,
                 "shuffle": source.delays.size,
                 "interleave": source.interleave,
-                **described(options[source.name], "order"),
+                **described(options[source.name], "order", only_whole=True),
                 "key": options[source.name].key.regex or options[source.name].key.kind,
                 **asked.get(source.name, {}),
+                **described(options[source.name], "order"),  # after those above, as in older states
                 **reads.get(source.name, {}),
                 **({"files": dict(files[source.name])} if source.name in files else {}),
             }

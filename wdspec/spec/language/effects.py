@@ -300,18 +300,20 @@ def _kind_in(annotation: Any) -> type[Model] | FilePath | None:
     return annotation if isinstance(annotation, type) and issubclass(annotation, Model) else None
 
 
-def described(holder: BaseModel, effect: str, *, whole: bool = True) -> dict[str, Any]:
+def described(
+    holder: BaseModel, effect: str, *, whole: bool = True, only_whole: bool = False
+) -> dict[str, Any]:
     """The values of all keys of a model with an effect (`order`, `samples`, `fields`) or a step, as plain JSON values.
 
     Those that are the default are left out, unless they are declared as `whole`, so a new key changes no description
     of specs that do not use it. Keys with an effect on the plan are left out, too. Without `whole`, that word has no
-    effect.
+    effect; with `only_whole`, keys without that word are left out.
     """
     found: dict[str, Any] = {}
     for key in _keys_with(type(holder), effect):
         if key.is_whole and whole:
             found[key.attributes[0]] = plain_value(getattr(holder, key.attributes[0]))
-        elif values := key.stated(holder):
+        elif not only_whole and (values := key.stated(holder)):
             found[key.name] = plain_value(values[0] if len(values) == 1 else values)
     return found
 
