@@ -28,7 +28,7 @@ BAD = {
     "ragged: {boxes: list, words: error}": ("E203", "write `collate: {boxes: list, words: stack}`"),
     "ragged: [boxes, words]": ("E203", "write `collate: {boxes: list, words: list}`"),
     "ragged: [boxes], collate: {boxes: pad}": ("E203", "write `collate: {boxes: list}`"),
-    "group_by: cls, max_size: 8": ("E207", "remove `max_size`"),
+    "group_by: cls, max_size: 8": ("E207", "write `size: 8`"),
     "collate: pad": ("E202", "name the fields, `collate: {tokens: pad}`"),
     "collate: list": ("E202", "write `ragged: list`"),
     "collate: {tokens: padd}": ("E203", "did you mean `pad`?"),

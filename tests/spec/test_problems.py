@@ -211,7 +211,7 @@ BAD: list[tuple[str, list[tuple[str, int, int]]]] = [
     (A + "    extensions: jpg\n    decode: {jgp: rgb8}\n", [("E315", 4, 19)]),
     (A + "map: {txt: {call: m:f, field: a}}\n", [("E201", 3, 6)]),
     (A + "batch: {size: 2, ragged: {a: list}}\n", [("E203", 3, 26)]),
-    (A + "batch: {group_by: cls, max_size: 2}\n", [("E207", 3, 8)]),
+    (A + "batch: {group_by: cls, max_size: 2}\n", [("E207", 3, 24)]),
     (A + "    extensions: txt cls\n    map: {txt: m:f, clss: m:f}\n", [("E316", 4, 21)]),
     (A + "    extensions: txt cls\nmap: {tx: m:f}\n", [("E316", 4, 7)]),
     (A + "    extensions: txt cls\nbatch: {size: 2, collate: {txtt: pad}}\n", [("E316", 4, 28)]),

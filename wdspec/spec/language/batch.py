@@ -286,7 +286,7 @@ class Batch(values.Model):
         values.BatchSize | None,
         Key(
             "plan",
-            Excludes("cost pack max_size", only="cost group_by pack"),
+            Excludes("cost pack"),
             Which("is the batch of one rank"),
         ),
     ] = Field(None, description="Samples per rank.")
@@ -342,7 +342,7 @@ class Batch(values.Model):
         Key(
             "order",
             Needs("cost", unless="group_by"),
-            Excludes("group_by", "write `size: …`: batches of one value have a `size`", unless="cost"),
+            Excludes("group_by", "write `size: {value}`", unless="cost"),
         ),
     ] = Field(None, description="The maximum number of samples in a batch by `cost`.")
     size_multiple: Annotated[values.Positive, Key("order", Needs("cost group_by"))] = Field(

@@ -94,6 +94,7 @@ class Needs(NamedTuple):
 
     others: str
     hint: str = "add {others}, or remove it"
+    """The remedy, with `{key}`, `{value}` and `{others}`."""
     code: str = "E206"
     value: Any = None
     """The value, or the tuple of values, that needs them; None for all."""

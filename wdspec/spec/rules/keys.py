@@ -13,6 +13,7 @@ from wdspec.spec.language.effects import Excludes, Needs, Row, Which, inner_mode
 from wdspec.spec.language.values import MASK, Model
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shares import positive_names, steps_with_shares
+from wdspec.spec.sources import TOP_MIX_ONLY
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.tree import Scalar, locate, plain, scalars
 
@@ -192,9 +193,11 @@ def _apply(row: _Row, holder: Holder, top: Holder) -> Findings:
             return
     node = locate(holder.node, row.key.keys[:-1])
     written = node.value_or_self(key)
-    value = f": {plain(written)}" if mark.value is not None else ""
+    value = plain(written)
+    shown = row.key.shown if mark.value is None else f"{row.key.shown}: {value}"
     at = written if mark.at_value else node.key_or_self(key)
-    yield Finding(at, f"`{row.key.shown}{value}` {verb} {others}", mark.hint.format(key=key, others=others))
+    hint = mark.hint.format(key=key, value=value, others=others)
+    yield Finding(at, f"`{shown}` {verb} {others}", hint)
 
 
 def _holds(term: _Term, holder: Holder, top: Holder) -> bool | None:
@@ -245,7 +248,9 @@ _ROWS: dict[tuple[str, type], list[_Row]] = {}
 _KEYS: dict[str, set[str]] = {}
 """Code -> the keys of which a spec has one if it has the problem: a key that needs others, or that others exclude."""
 for _model in (Spec, Source):
-    for _row in (_read(each, _model) for each in rows_of(_model)):
+    # E216 reports what a nested mix cannot have.
+    _rows = [each for each in rows_of(_model) if _model is Spec or each.keys[-1] not in TOP_MIX_ONLY]
+    for _row in (_read(each, _model) for each in _rows):
         _ROWS.setdefault((_row.mark.code, _model), []).append(_row)
         _terms = [_row.key] if isinstance(_row.mark, Needs) else _row.others
         _KEYS.setdefault(_row.mark.code, set()).update(
