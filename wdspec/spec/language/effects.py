@@ -1,8 +1,8 @@
 """What follows from a key: what it affects in a run, and what depends on it when shards are measured.
 
-Each key declares it where it is defined, and the digests in states are made from the declarations. Without one, a run
-could resume wrongly and silently, so `tests/planning/test_order_digest.py` demands a declaration of every key, and an
-example that proves it.
+Each key declares it where it is defined, and all digests are made from the declarations. Without one, a run could
+resume wrongly and silently, so `tests/planning/test_every_digest.py` changes every key in specs of many kinds: exactly
+the digests that it declares may move.
 """
 
 from __future__ import annotations
