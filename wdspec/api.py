@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from wdspec.base.errors import UsageError, did_you_mean, install_command
@@ -182,7 +183,7 @@ def loader(
     return loader
 
 
-def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
+def sample_reader(spec: Spec, *, workers: int | None = None, as_files: bool = False) -> Reader:
     """Return a reader of single samples in this process: batch J is one sample. Needs no torch.
 
     The samples have the order of canonical rank 0, with this number of workers unless `elastic` fixes it. `batch` in
@@ -191,19 +192,22 @@ def sample_reader(spec: Spec, *, workers: int | None = None) -> Reader:
     Args:
         spec: a loaded spec.
         workers: number of workers K that the order is for; by default 1.
+        as_files: whether samples have their files as bytes, without any step of the spec but its selections.
 
     Raises:
         WdspecError: shards cannot be listed, or shares do not fit together.
     """
     from wdspec.read.pass_count import with_counts
     from wdspec.read.reader import Reader
-    from wdspec.read.transform import parts_of
+    from wdspec.read.transform import file_parts_of, parts_of
 
     update = {"batch": None, "epoch": spec.epoch if spec.is_pass else None}
     spec = spec.model_copy(update={**update, "limit": spec.limit if spec.is_pass else None})
     shards = list_readable_shards(spec)
     shards = with_counts(spec, shards) if spec.is_pass else shards
     plan = plan_shards(spec, shards, 1, workers or 0)
+    if as_files:
+        return Reader(replace(plan, companions=()), file_parts_of(spec, shards), range(1), spec)
     return Reader(plan, parts_of(spec, shards), range(1), spec)
 
 

@@ -11,13 +11,13 @@ the data, the same is W511, W507, W512 and W513.
 
 from __future__ import annotations
 
-from wdspec.advice import on_data, on_plan
+from wdspec.advice import on_data, on_plan, on_values
 from wdspec.advice.facts import Facts
 from wdspec.spec.problems import Problem
 from wdspec.spec.rules.rule import RULES
 from wdspec.spec.tree import Position
 
-TOPICS = (on_data, on_plan)
+TOPICS = (on_data, on_plan, on_values)
 """All modules with such rules. Importing a module adds its rules to `RULES`."""
 
 _NOWHERE = Position("", 0, 0)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,7 +18,9 @@ from wdspec.advice.facts import Facts, HeldMemory
 from wdspec.advice.measure import (
     KeptSamples,
     Measure,
+    UnfoundTable,
     WindowFacts,
+    find_useless_tables,
     measure,
     measure_selection,
     measure_windows,
@@ -26,13 +29,14 @@ from wdspec.advice.measure import (
     selection_in_stats,
 )
 from wdspec.advice.words import ExplainedField, explain_fields, fields_in_words, steps_in_words
-from wdspec.base.amounts import pluralize
+from wdspec.base.amounts import join_names, pluralize
 from wdspec.base.errors import MissingShardError, UsageError, WdspecError
 from wdspec.fields.samples import SampleFields
-from wdspec.formats.blocks import CHUNK
-from wdspec.planning.plan import Plan, SourcePlan, choose_batching
+from wdspec.formats.blocks import CHUNK, chunk_among
+from wdspec.planning.plan import Plan, SourcePlan, choose_batching, tokens_of_step
 from wdspec.planning.shares import shares_of_steps
 from wdspec.planning.topology import Seat, Topology, find_seat
+from wdspec.read.lean import MANY
 from wdspec.read.pass_count import with_counts
 from wdspec.read.transform import SourceParts
 from wdspec.shards.shards import Shards, list_shards, plan_shards
@@ -135,8 +139,8 @@ class ScheduledShares(NamedTuple):
 
     at: int
     """Number of the global sample."""
-    batch: int
-    """J of the first global batch with these shares."""
+    batch: int | None
+    """J of the first global batch with these shares. An estimate for batches by cost, if windows were read."""
     ramp: bool
     """Whether the shares change linearly from those of the step before, up to this batch."""
     shares: dict[str, float]
@@ -231,11 +235,33 @@ class Explanation:
         return (samples + order) * self.run.slots_per_worker
 
     @property
+    def shards_in_turn(self) -> int:
+        """Number of shards that one reading process reads in turn."""
+        opened = [each.open_shards for each in self.active]
+        each_slot = 1 if self.plan.timeline.is_pass else sum(opened)  # a pass reads one source after another
+        return each_slot * self.run.slots_per_worker
+
+    @property
     def buffer_bytes(self) -> int:
         """Bytes that one reading process buffers of its open shards; less for small shards."""
-        opened = [each.open_shards for each in self.active]
-        each_slot = sum(opened) if self.plan.finite is None else 1  # a pass reads one source after another
-        return each_slot * self.run.slots_per_worker * CHUNK
+        shards = self.shards_in_turn
+        return shards * (chunk_among(shards) if len(self.plan.sources) > MANY else CHUNK)
+
+    @property
+    def step_tokens(self) -> float | None:
+        """About how many tokens a global batch has; None if the spec does not say that tokens are counted."""
+        spec, plan, batch = self.spec, self.plan, self.spec.batch
+        cut = all(source.tokens and source.tokens.length for source in spec.sources)
+        if not (spec.counts_tokens or (cut and not plan.batching.windowed)):
+            return None
+        if batch is not None and plan.batching.windowed and self.windows is not None:
+            return self.windows.cost * plan.topology.ranks
+        names = [source.name for source in plan.sources]
+        shares = dict.fromkeys(plan.off, Fraction(0)) | dict(zip(names, plan.segments[0].shares, strict=True))
+        try:
+            return float(tokens_of_step(spec, plan.batching, shares))
+        except UsageError:  # the mean cost of a source is unknown
+            return None
 
     @cached_property
     def facts(self) -> Facts:
@@ -294,6 +320,7 @@ def explain_spec(
     planned = {source.name: source for source in plan.sources}
     errors: list[tuple[Source, WdspecError]] = []
     measures: dict[str, Measure] = {}
+    unfound: dict[str, tuple[UnfoundTable, ...]] = {}
     measurements = _measurements(spec)
     leaves: dict[str, ExplainedSource] = {}
     for source in spec.sources:
@@ -305,7 +332,7 @@ def explain_spec(
             order=source.order,
             fields=fields_in_words(source, fields),
             field_list=tuple(explain_fields(source, fields)),
-            steps=steps_in_words(source),
+            steps=steps_in_words(source, spec),
         )
         if source.name in planned:
             urls = shards.lists[source.name]
@@ -320,11 +347,16 @@ def explain_spec(
             if measured is not None:
                 measures[source.name] = measured
             leaf = _plan_leaf(leaf, planned[source.name], plan, measured)
-            if probe and source.name in shards.key_lists and not spec.functions["decode"]:
+            if source.name in shards.key_lists and not spec.functions["decode"]:
                 try:
-                    leaf = _select(leaf, spec, source, shards, SourceParts.of(spec, source, shards), totals)
+                    parts = SourceParts.of(spec, source, shards)
+                    leaf = _select(leaf, spec, source, shards, parts, totals, probe)
                 except WdspecError as error:
                     errors.append((source, error))
+            if probe and source.lookup:
+                with suppress(WdspecError):  # reading the samples raises it
+                    parts = SourceParts.of(spec, source, shards)
+                    unfound[source.name] = tuple(find_useless_tables(parts, source, urls))
         leaves[source.name] = leaf
     if slots is None:
         slots = max(1, min(4, 8 // len(plan.sources)))
@@ -334,6 +366,11 @@ def explain_spec(
             windows = measure_windows(spec, shards, plan)
         except WdspecError as error:
             errors.append((spec.sources[0], error))
+    if windows is not None and plan.schedule and (steps := plan.timeline.epoch_steps):
+        shares = plan.mean_shares(max(1, round(steps / windows.batches)))
+        for each, share in zip(plan.sources, shares, strict=True):
+            expected = float(share) * PER_UNENDING
+            leaves[each.name] = replace(leaves[each.name], share=float(share), expected=expected)
     return Explanation(
         spec,
         shards,
@@ -341,18 +378,51 @@ def explain_spec(
         run,
         tuple(_outline(spec.dataset, (), leaves)),
         tuple(_slots(plan, slots)),
-        Facts(spec, shards, measures, tuple(errors), probe),
+        Facts(
+            spec,
+            shards,
+            measures,
+            tuple(errors),
+            probe,
+            unfound=unfound,
+            selected={name: leaf.selected for name, leaf in leaves.items() if leaf.selected is not None},
+        ),
         windows,
-        tuple(_schedule(spec, shards, plan)),
+        tuple(_schedule(spec, shards, plan, windows)),
     )
 
 
-def _schedule(spec: Spec, shards: Shards, plan: Plan) -> Iterator[ScheduledShares]:
+def _schedule(
+    spec: Spec, shards: Shards, plan: Plan, windows: WindowFacts | None
+) -> Iterator[ScheduledShares]:
     """The shares of each step of the schedule."""
-    steps = shares_of_steps(spec, lambda source: len(shards.lists[source.name]))
+    steps = shares_of_steps(spec, lambda source: len(shards.lists[source.name]), plan.batching.global_size)
     for (at, shares), step in zip(steps, spec.mix.schedule or (), strict=True):
         share_of = {source.name: float(shares[source.name]) for source in plan.sources}
-        yield ScheduledShares(at, -(-at // plan.batching.global_size), step.ramp == "linear", share_of)
+        batch: int | None = -(-at // plan.batching.global_size)
+        if plan.batching.windowed and batch:
+            batch = None if windows is None else round(batch * windows.batches)
+        yield ScheduledShares(at, batch, step.ramp == "linear", share_of)
+
+
+def start_in_words(explanation: Explanation, *starts: int) -> str:
+    """Say when segments of a plan start: `batch 5, 100`; with windows, `about batch 64`, or `sample 300` if unknown."""
+    unit, factor = "batch", 1.0
+    if explanation.plan.batching.windowed:
+        known, size = explanation.windows, explanation.plan.batching.global_size
+        unit, factor = ("sample", size) if known is None else ("about batch", known.batches)
+    return f"{unit} {join_names(f'{round(start * factor):,}' for start in starts)}"
+
+
+def changes_in_words(explanation: Explanation) -> str:
+    """Say when shares change: `batch 5, 100`, `about batch 64`; in samples if batches are unknown."""
+    steps = explanation.schedule[1:]
+    if not steps:  # `max_passes` changes them
+        return start_in_words(explanation, *(segment.start for segment in explanation.plan.schedule[1:]))
+    is_known = all(step.batch is not None for step in steps)
+    about = "about " * (is_known and explanation.plan.batching.windowed)
+    points = [(step.batch if is_known else step.at, " (ramp)" * step.ramp) for step in steps]
+    return f"{about}{'batch' if is_known else 'sample'} {join_names(f'{at:,}{ramp}' for at, ramp in points)}"
 
 
 def _select(
@@ -362,8 +432,9 @@ def _select(
     shards: Shards,
     parts: SourceParts,
     totals: MeasuredSource | None,
+    probe: bool,
 ) -> ExplainedSource:
-    """Find out, or estimate, how many samples of a source its selection keeps."""
+    """Find out, or estimate by reading some, how many samples of a source its selection keeps."""
     count = None if shards.counts is None else shards.counts[source.name]
     assert parts.selection is not None, "the source has a selection"
     if (selected := selection_in_pass(count, parts.selection)) is not None:
@@ -371,6 +442,8 @@ def _select(
     selected = selection_in_stats(totals, spec, source, shards.files.get(source.name, {}))
     if selected is not None:
         return replace(leaf, selected=selected, samples=selected.kept, estimated=False)
+    if not probe:
+        return leaf
     selected = measure_selection(parts, source, shards.lists[source.name])
     samples = leaf.samples
     if samples is not None:
@@ -470,8 +543,11 @@ def _slots(plan: Plan, most: int) -> Iterator[ExplainedSlot]:
     for slot in range(min(most, topology.slots)):
         rank, worker = divmod(slot, topology.workers)
         if plan.finite is not None:
-            for name, shards in plan.pass_turns(rank, worker, TURNS).items():
-                yield ExplainedSlot(rank, worker, name, tuple(Turn(shard.text, 0, 1) for shard in shards))
+            pieces = plan.finite.first_pieces(rank, worker, TURNS)
+            for source, first in zip(plan.sources, pieces, strict=True):
+                read = ((plan.finite.shard_at(source.order, at), *part) for at, *part in first)
+                turns = [Turn(source.shards[shard].text, *part) for shard, *part in read]
+                yield ExplainedSlot(rank, worker, source.name, tuple(turns))
             continue
         for source in plan.sources:
             entries = [source.order.entry(slot, turn) for turn in range(TURNS)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from wdspec.advice.measure import Measure, SourceFiles, WindowFacts, look_at_files
+from wdspec.advice.measure import KeptSamples, Measure, SourceFiles, UnfoundTable, WindowFacts, look_at_files
+from wdspec.advice.values import Values, read_values
 from wdspec.base.errors import WdspecError
 from wdspec.planning.plan import Plan
 from wdspec.shards.shards import Shards
@@ -40,6 +41,10 @@ class Facts:
     looks: bool = False
     """Whether to look whether local shards exist."""
     plan: Plan | None = None
+    selected: Mapping[str, KeptSamples] = field(default_factory=dict)
+    """What the selections of sources keep, by name, if they were tried."""
+    unfound: Mapping[str, Sequence[UnfoundTable]] = field(default_factory=dict)
+    """Tables of `lookup` that have no row for the first samples of a source, by name."""
     samples: float | None = None
     """Samples of all sources together."""
     windows: WindowFacts | None = None
@@ -49,6 +54,11 @@ class Facts:
     def files(self) -> Mapping[str, SourceFiles] | None:
         """The local files of the sources that are read, by name."""
         return look_at_files(self.spec, self.shards) if self.looks else None
+
+    @cached_property
+    def values(self) -> Mapping[str, Values] | None:
+        """Values of samples of local sources, by name."""
+        return read_values(self.spec, self.shards) if self.looks else None
 
 
 class Advice(NamedTuple):

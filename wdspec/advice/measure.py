@@ -5,13 +5,14 @@ keeps, and how batches by cost come out in the first windows.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from math import isfinite
 from typing import Literal, NamedTuple
 
+from wdspec.advice.unknown_keys import UnknownKeys, find_unknown
 from wdspec.base.errors import WdspecError
 from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompress
@@ -20,9 +21,11 @@ from wdspec.formats.tar.reader import splitter
 from wdspec.planning.passes import SourceCount
 from wdspec.planning.plan import Plan
 from wdspec.read.budget import Budget
+from wdspec.read.near_misses import explain_nothing
 from wdspec.read.selection import Selection
 from wdspec.read.shard import Piece
 from wdspec.read.transform import SourceParts, parts_of
+from wdspec.shards.key_lists import iter_keys
 from wdspec.shards.shards import Shards
 from wdspec.spec.measurements import MeasuredSource
 from wdspec.spec.reading import digest_keeping
@@ -61,6 +64,8 @@ class Measure:
     """Whether all headers were read."""
     suffixes: frozenset[str] = frozenset()
     """Suffixes of all files in it, requested or not, in lower case."""
+    deep: frozenset[str] = frozenset()
+    """Those whose first file is a grey PNG of 16 bits."""
 
 
 def measure(
@@ -110,6 +115,7 @@ def _measure(path: str, source: Source, field_of: Callable[[str], str | None]) -
     samples = size = members = 0
     last: bytes | None = None
     suffixes: set[bytes] = set()
+    deep: set[bytes] = set()
     with open_file(path) as raw:
         total = os.fstat(raw.fileno()).st_size
         file = decompress(raw)
@@ -120,16 +126,21 @@ def _measure(path: str, source: Source, field_of: Callable[[str], str | None]) -
             if parts is None:
                 continue
             key, suffix = parts
+            if file is raw and suffix not in suffixes and suffix.lower().endswith(b"png"):
+                head = os.pread(raw.fileno(), 26, member.data_offset)
+                deep |= {suffix} if head.startswith(b"\x89PNG") and head[24:] == b"\x10\0" else set()
             suffixes.add(suffix)
             if key != last:
                 if members >= MOST_MEMBERS or member.offset > most_bytes:
                     estimate = samples * max(1.0, total / max(1, raw.tell()))
-                    return Measure(estimate, size / samples, whole=False, suffixes=_texts(suffixes))
+                    return Measure(
+                        estimate, size / samples, whole=False, suffixes=_texts(suffixes), deep=_texts(deep)
+                    )
                 samples, last = samples + 1, key
             members += 1
             if field_of(suffix.decode("utf-8", "surrogateescape")) is not None:
                 size += member.file_size
-    return Measure(samples, size / samples if samples else 0.0, suffixes=_texts(suffixes))
+    return Measure(samples, size / samples if samples else 0.0, suffixes=_texts(suffixes), deep=_texts(deep))
 
 
 class KeptSamples(NamedTuple):
@@ -141,6 +152,12 @@ class KeptSamples(NamedTuple):
     """Shards that were read, in part."""
     by: Literal["sample", "stats", "count"] = "sample"
     """Whether only some samples were read (`sample`), or `stats` or counting for `epoch: pass` has read all of them."""
+    causes: Mapping[str, int] = {}
+    """How many are left out, by key of the spec, if it is known."""
+    unknown: tuple[UnknownKeys, ...] = ()
+    """Entries of `keys` and `exclude` that occur in no sample, if all samples were read."""
+    remedy: str = ""
+    """What to change if nothing is kept, if this is known."""
 
     @property
     def fraction(self) -> float:
@@ -157,15 +174,71 @@ def measure_selection(parts: SourceParts, source: Source, shards: UrlSequence) -
     budget = Budget(source.errors, source.name).without_log()
     choose = parts.build_choice(budget)
     kept = looked_at = 0
+    is_whole = len(shards) <= MOST_SELECTED_SHARDS
+    keys: dict[str, None] = {}
     places = spread(len(shards), MOST_SELECTED_SHARDS)
     for place in places:
         with closing(
             parts.selecting(Piece(shards[place]), on_error=lambda error: budget(error, "shard"))
         ) as samples:
-            for raw in islice(samples, MOST_SELECTED // len(places)):
+            most = MOST_SELECTED // len(places)
+            for number, raw in enumerate(islice(samples, most), 1):
                 looked_at += 1
+                keys[raw["__key__"]] = None
                 kept += choose(raw)
-    return KeptSamples(kept, looked_at, len(places))
+                is_whole = is_whole and number < most
+    unknown = tuple(_find_unknown(parts, source, keys)) if is_whole and keys else ()
+    causes = budget.all_dropped
+    remedy = "" if kept or not looked_at else explain_nothing(parts, shards[places[0]], causes)
+    return KeptSamples(kept, looked_at, len(places), causes=causes, unknown=unknown, remedy=remedy)
+
+
+class UnfoundTable(NamedTuple):
+    """A table of `lookup` that has no row for the first samples of a source."""
+
+    table: str
+    samples: int
+    """How many were looked up."""
+    wanted: str
+    """The first key that was looked for."""
+    example: str
+    """The first key of the table; empty if the table is too large to read it again."""
+    column: str
+    """A column that has the keys; empty if none does."""
+
+
+MOST_LOOKED_UP = 50
+"""Samples of a source that are looked up in its tables."""
+
+
+def find_useless_tables(parts: SourceParts, source: Source, shards: UrlSequence) -> Iterator[UnfoundTable]:
+    """Look up the first samples in the tables for which missing rows are no errors. Raises WdspecError."""
+    if all(options.missing == "error" for options in source.lookup):
+        return
+    from wdspec.read.lookup import Lookup
+    from wdspec.shards.lookup_tables import find_column
+
+    opener, shard = parts.open, shards[0]
+    with closing(opener.samples(Piece(shard), str.lower, lambda error: None, opener.ahead())) as samples:
+        raws = list(islice(samples, MOST_LOOKED_UP))
+    for options, table in zip(source.lookup, shard.tables, strict=True):
+        lookup = Lookup(options, table, opener.fields, opener.storage)
+        keys = [key for raw in raws if (key := lookup.key_of(raw)) is not None]
+        if options.missing != "error" and keys and not any(map(lookup.has, keys)):
+            column, example = find_column(options, opener.storage, keys)
+            yield UnfoundTable(options.table, len(keys), keys[0], example, column)
+
+
+def _find_unknown(parts: SourceParts, source: Source, keys: dict[str, None]) -> Iterator[UnknownKeys]:
+    """Find the entries of `keys` and `exclude` that are not among all keys of a source."""
+    for key, entries in (("keys", source.only_keys), ("exclude", source.exclude)):
+        if entries is not None and source.keys_of is None:
+            listed = iter_keys(key, source, parts.open.storage)
+            found = find_unknown(
+                key, listed, lambda texts: [text in keys for text in texts], next(iter(keys)), source.base
+            )
+            if found is not None:
+                yield found
 
 
 def selection_in_stats(
@@ -211,6 +284,8 @@ class WindowFacts(NamedTuple):
     """Batches of a window, on average."""
     sizes: tuple[int, float, int]
     """The least, mean and largest number of samples in a batch."""
+    cost: float
+    """Mean cost of the samples of a batch, without padding."""
     fill: float | None
     """Mean cost of a batch, as a part of `max_cost`."""
     useful: float
@@ -245,6 +320,7 @@ def measure_windows(spec: Spec, shards: Shards, plan: Plan) -> WindowFacts:
         samples=plan.batching.per_slot,
         batches=len(costs) / len(ranks),
         sizes=(min(map(len, costs)), sum(map(len, costs)) / len(costs), max(map(len, costs))),
+        cost=sum(map(sum, costs)) / len(costs),
         fill=sum(of_batches) / len(costs) / rules.max_cost if isfinite(rules.max_cost) else None,
         useful=sum(map(sum, costs)) / sum(of_batches),
         balance=sum(levels) / len(levels) if planner.batch.balance and levels and len(ranks) > 1 else None,
@@ -258,8 +334,8 @@ class SourceFiles(NamedTuple):
     """Shards that were looked for."""
     is_whole: bool
     """Whether these are all of its shards."""
-    directories: tuple[str, ...]
-    """URLs of directories that are listed as one shard."""
+    directories: tuple[tuple[str, str], ...]
+    """URLs and paths of directories that are listed as one shard."""
     missing: tuple[tuple[str, str], ...]
     """(URL, path) of shards that do not exist."""
     repeated: tuple[str, str] | None
@@ -285,7 +361,7 @@ def look_at_files(spec: Spec, shards: Shards) -> dict[str, SourceFiles]:
                 continue
             looked_at += 1
             if os.path.isdir(path):
-                directories.append(url.text)
+                directories.append((url.text, path))
             elif not os.path.exists(path):
                 missing.append((url.text, path))
             else:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 
 from wdspec.advice.facts import Advice, Advices
-from wdspec.advice.measure import Measure, SourceFiles
-from wdspec.base.amounts import pluralize
+from wdspec.advice.measure import KeptSamples, Measure, SourceFiles, UnfoundTable
+from wdspec.base.amounts import join_names, pluralize
 from wdspec.base.errors import UsageError, WdspecError, did_you_mean
 from wdspec.base.user_code import find_mistake
+from wdspec.fields.made_field import build_step
+from wdspec.read.left import describe_left
 from wdspec.shards.shards import Shards
 from wdspec.spec.language.decoders import (
     BY_NAME,
@@ -21,10 +25,12 @@ from wdspec.spec.language.decoders import (
     split_packing,
 )
 from wdspec.spec.problems import list_names
-from wdspec.spec.rules.fields import decoders_of, field_names
+from wdspec.spec.rules.fields import decoders_of, describe_interpolated, field_names, files_of, image_of
 from wdspec.spec.rules.rule import rule
 from wdspec.spec.spec import Source, Spec
 from wdspec.stores.filesystems import find_missing
+from wdspec.stores.local import advise_on_classes
+from wdspec.urls.braces import Braces
 from wdspec.urls.urls import AIS_PROVIDERS, FSSPEC, MAGIC, row_of, scheme_of, spread
 
 MOST_TRIED = 100
@@ -43,11 +49,33 @@ def missing_shards(spec: Spec, files: Files) -> Advices:
             seen = f"{len(missing):,} of {pluralize(looked_at, 'shard')}{'' if is_whole else ' checked'}"
             which = f"{seen} of `{source.name}` do" if looked_at > 1 else f"the shard of `{source.name}` does"
             message = f"{which} not exist, the first is `{missing[0][0]}`"
-            yield Advice(message, _describe_folder(missing[0][1]), source)
+            yield Advice(
+                message,
+                _find_elsewhere(source, missing[0][1]) or _describe_folder(missing[0][1], source),
+                source,
+            )
 
 
-def _describe_folder(path: str) -> str:
-    """What exists in place of a missing file, and what to do."""
+def _find_elsewhere(source: Source, path: str) -> str:
+    """What to write for shards that exist below the working directory, or above the folder of the spec; else empty."""
+    inner = os.path.relpath(path, source.base)
+    if not source.base or inner.startswith("..") or os.path.isabs(inner):
+        return ""
+    above = [os.path.normpath(os.path.join(source.base, *[".."] * level)) for level in range(1, 4)]
+    for folder in dict.fromkeys((os.getcwd(), *above)):
+        texts = (
+            text for text in source.shards or () if not scheme_of(text) and not text.startswith(("/", "@"))
+        )
+        text = next(texts, None)
+        if text is not None and folder != source.base and os.path.exists(os.path.join(folder, inner)):
+            seen = os.path.relpath(path)
+            written = f"{os.path.relpath(folder, source.base)}/{text}"
+            return f"paths are relative to the spec, so this is `{seen}`: write `shards: {written}`"
+    return ""
+
+
+def _describe_folder(path: str, source: Source) -> str:
+    """What exists in place of a missing file of a source, and what to do."""
     folder = os.path.dirname(path)
     while folder != "/" and not os.path.isdir(folder):
         folder = os.path.dirname(folder)
@@ -57,9 +85,38 @@ def _describe_folder(path: str) -> str:
         )
     with os.scandir(folder) as entries:
         names = sorted(name for _, entry in zip(range(1000), entries, strict=False) if (name := entry.name))
+    for pattern in source.shards or ():
+        if (meant := _widen_ranges(pattern, os.path.basename(path), names)) is not None:
+            return f"{folder} has {list_names(names, 3)}: write `shards: {meant}`"
     ending = os.path.splitext(path)[1]
     similar = [name for name in names if name.endswith(ending)] or names
     return f"{folder} has {list_names(similar, 3)}; compare the pattern with these names"
+
+
+def _widen_ranges(pattern: str, missing: str, names: Iterable[str]) -> str | None:
+    """The pattern with as many digits as a file has, whose numbers are those of the missing one; None without any."""
+    folder, slash, name = pattern.rpartition("/")
+    pieces = _RANGE.split(name)  # text, first, last, text, …
+    texts = pieces[::3]
+    form = r"(\d+)".join(map(re.escape, texts))
+    wanted = re.fullmatch(form, missing)
+    if len(texts) == 1 or wanted is None:
+        return None
+    for each in names:
+        found = re.fullmatch(form, each)
+        if found is None or list(map(int, found.groups())) != list(map(int, wanted.groups())):
+            continue
+        written = texts[0]
+        for first, last, number, text in zip(
+            pieces[1::3], pieces[2::3], found.groups(), texts[1:], strict=True
+        ):
+            width = len(number) if number.startswith("0") else 0
+            written += "{" + "..".join(str(int(end)).zfill(width) for end in (first, last)) + "}" + text
+        return f"{folder}{slash}{written}"
+    return None
+
+
+_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
 @rule("W502", needs="errors")
@@ -72,22 +129,111 @@ def unreadable_shards(errors: Iterable[tuple[Source, WdspecError]]) -> Advices:
 def directories(spec: Spec, files: Files) -> Advices:
     """Directories in place of shards."""
     for source in spec.sources:
-        for url in files[source.name].directories:
+        for url, path in files[source.name].directories:
             yield Advice(
                 f"`{url}` is a directory, but is read as one shard",
-                f"write `{url}/` for all shards in it",
+                advise_on_classes(path) or f"write `{url}/` for all shards in it",
                 source,
             )
+
+
+@rule("W441", needs="spec files")
+def unusable_steps(spec: Spec, files: Files) -> Advices:
+    """Steps of `make` whose files are here, but cannot be used."""
+    seen = set[str]()
+    for source in spec.sources:
+        for name, recipe in source.make.items():
+            written = recipe.model_dump_json()
+            if written in seen or any("://" in path for path in recipe.files.values()):
+                continue
+            seen.add(written)
+            try:
+                build_step(recipe)
+            except UsageError:
+                continue  # a library is not installed, which is said elsewhere
+            except WdspecError as error:
+                yield Advice(f"`make: {name}`: {error}", source=source)
 
 
 @rule("W503", needs="spec measures")
 def absent_fields(spec: Spec, measures: Measures) -> Advices:
     """Fields that are requested, but have no file in the first shard."""
     for source, suffixes in _suffixes(spec, measures):
-        for entry in _absent(spec, source, suffixes) if source.missing == "error" else ():
-            text = f"no sample of the first shard of `{source.name}` has the field `{entry}`; its files are "
-            hint = did_you_mean(entry, suffixes) or "rename one of these, or set `missing: skip`"
+        for entry in _absent(spec, source, suffixes) if source.missing != "none" else ():
+            then = ", so `missing: skip` drops all of them" if source.missing == "skip" else ""
+            text = f"no sample of the first shard of `{source.name}` has the field `{entry}`{then}; its files are "
+            hint = (
+                _describe_split(entry, source, suffixes)
+                or did_you_mean(entry, suffixes)
+                or "name one of these, or set `missing: none` to get None"
+            )
             yield Advice(text + _existing(suffixes), hint, source)
+
+
+def _describe_split(entry: str, source: Source, suffixes: Iterable[str]) -> str:
+    """What to do about a field that is only the last part of suffixes: these are named, or keys have dots."""
+    longer = _longer(entry, suffixes)
+    if (
+        len(longer) > 1
+        and len({_DIGITS.sub("0", each) for each in longer}) == 1
+        and source.key.kind == "first_dot"
+    ):
+        return "if these numbers belong to the keys, write `key: last_dot`: keys then end at the last dot"
+    if len(longer) != 1 or source.extensions is None:
+        return ""
+    entries = []
+    for each in source.extensions:
+        found = () if {part.lower() for part in each.split(";")} & {*suffixes} else _longer(each, suffixes)
+        entries.append(found[0] if len(found) == 1 else each)
+    return f"write `extensions: {' '.join(entries)}`"
+
+
+def _longer(entry: str, suffixes: Iterable[str]) -> list[str]:
+    """The suffixes that end with a field."""
+    ends = tuple(f".{part.lower()}" for part in entry.split(";"))
+    return sorted(suffix for suffix in suffixes if suffix.endswith(ends))
+
+
+_DIGITS = re.compile(r"\d+")
+
+
+@rule("W393", needs="spec selected")
+def few_left(spec: Spec, selected: Mapping[str, KeptSamples]) -> Advices:
+    """Sources of which the selection keeps nothing, or little."""
+    for source in spec.sources:
+        if (kept := selected.get(source.name)) is None:
+            continue
+        left_out = kept.looked_at - kept.kept
+        causes = kept.causes or {join_names(_selecting_keys(source)): left_out}
+        basis = f"estimated from {pluralize(kept.shards, 'shard')}" if kept.by == "sample" else ""
+        if kept.causes or not kept.kept or not {"keys", "subset"} & {*_selecting_keys(source)}:
+            left = describe_left(source, kept.looked_at, kept.kept, causes, basis)
+            if left is not None:
+                yield Advice(left.message, kept.remedy or left.hint, source)
+
+
+@rule("W394", needs="spec selected")
+def unknown_keys(spec: Spec, selected: Mapping[str, KeptSamples]) -> Advices:
+    """Entries of `keys` and `exclude` that are the key of no sample of a source."""
+    lists = [entries for each in spec.sources for entries in (each.only_keys, each.exclude) if entries]
+    for source in spec.sources:
+        for found in selected[source.name].unknown if source.name in selected else ():
+            entries = source.only_keys if found.key == "keys" else source.exclude
+            if entries is None or found.is_usual:
+                continue
+            if lists.count(entries) == 1:  # otherwise, they may be keys of the other source
+                yield Advice(found.describe(source.name), found.hint, source)
+
+
+def _selecting_keys(source: Source) -> list[str]:
+    """The keys of a source that select samples."""
+    keys = {
+        "where": source.where,
+        "subset": source.subset,
+        "keys": source.only_keys,
+        "exclude": source.exclude,
+    }
+    return [name for name, value in keys.items() if value is not None]
 
 
 def _absent(spec: Spec, source: Source, suffixes: frozenset[str]) -> Iterator[str]:
@@ -109,7 +255,7 @@ def _absent(spec: Spec, source: Source, suffixes: frozenset[str]) -> Iterator[st
             yield ";".join(olds)
         names = names - {old.lower() for old in olds} | {new.lower()}
     if source.extensions is None and not source.map and not spec.map:
-        known = names | {tag.lower() for tag in source.tags}
+        known = names | {each.lower() for each in (*source.tags, *source.made_names)}
         for entry in (*(spec.fields or ()), *(spec.to_tuple or ())):
             if not entry.startswith("__") and not exists(entry.split(";"), known):
                 yield entry
@@ -142,9 +288,11 @@ def idle_decoders(spec: Spec, measures: Measures) -> Advices:
         named = {name.lower() for entry in source.extensions or () for name in entry.split(";")[:1]}
         for key, decoder in source.decode.fields.items():
             if key.lower() not in ends | named and key not in source.rename:
-                yield Advice(
-                    f"`decode: {{{key}: {decoder}}}` {seen}", "use the extension of an existing file", source
-                )
+                row = BY_NAME.get(base := split_decoder(decoder)[0])
+                fit = sorted(end for end in suffixes if row and row.takes(base, end.rpartition(".")[2]))
+                meant = ", ".join(f"{end}: {decoder}" for end in fit[:3])
+                hint = f"write `decode: {{{meant}}}`" if meant else "use the extension of an existing file"
+                yield Advice(f"`decode: {{{key}: {decoder}}}` {seen}", hint, source)
         lasts = {end.rpartition(".")[2] for end in ends}
         for name in () if scaled else source.decode.names:
             base = split_decoder(name)[0]
@@ -153,14 +301,164 @@ def idle_decoders(spec: Spec, measures: Measures) -> Advices:
 
 
 def _suffixes(spec: Spec, measures: Measures) -> Iterator[tuple[Source, frozenset[str]]]:
-    """The sources whose files are known, with the suffixes of these."""
+    """The sources whose files are known, with the suffixes of these, and the fields that are joined to them."""
     for source in spec.sources:
+        if any(join.fields is None or any(map(MAGIC.search, join.fields)) for join in source.join):
+            continue  # only the shards of the join say what it adds
         if source.name in measures and (suffixes := measures[source.name].suffixes):
-            yield source, suffixes
+            names = (each.names for parts in (source.join, source.lookup) for each in parts)
+            yield source, suffixes.union(name.lower() for part in names for name in part)
 
 
 def _existing(suffixes: Iterable[str]) -> str:
     return list_names(sorted(suffixes), 8)
+
+
+@rule("W520", needs="spec")
+def interpolated_labels(spec: Spec) -> Advices:
+    """Images that have the name of labels, and are resized by interpolation."""
+    for source in spec.sources:
+        yield from (Advice(message, hint, source) for _, message, hint in describe_interpolated(source))
+
+
+@rule("W521", needs="spec measures shards")
+def samples_of_one_shard(spec: Spec, measures: Measures, shards: Shards) -> Advices:
+    """Sources whose `samples` is the number of one of several shards."""
+    for source in spec.sources:
+        count, measured = len(shards.lists[source.name]), measures.get(source.name)
+        if source.samples is None or count < 2 or measured is None or not measured.whole:
+            continue
+        if source.samples == measured.samples and not _selecting_keys(source):
+            message = f"`samples: {source.samples}` is what the first shard of `{source.name}` has, of {count:,} shards"
+            hint = f"write `samples: {int(measured.samples) * count}` if the others have as many: it is for all shards"
+            yield Advice(message, hint, source)
+
+
+@rule("W522", needs="spec measures")
+def shortened_values(spec: Spec, measures: Measures) -> Advices:
+    """Grey images of 16 bits of which a decoder keeps 8."""
+    for source in spec.sources:
+        deep = measures[source.name].deep if source.name in measures else frozenset()
+        for field in (field_names(source) or ()) if deep else ():
+            for suffix, decoder in files_of(source, field):
+                image = image_of(decoder)
+                if suffix.lower() not in deep or image is None or image.dtype != "uint8":
+                    continue
+                base, plus, options = str(decoder).partition("+")
+                twin = {"numpy": f"{base.removesuffix('8')}16", "torch": base.removesuffix("8")}.get(
+                    image.container
+                )
+                if image.mode != "L":
+                    twin = None if twin is None else twin.replace(image.mode.lower(), "l")
+                message = (
+                    f"`{field}` of `{source.name}` has grey images of 16 bits, of which `{decoder}` keeps 8"
+                )
+                hint = f"write `{field}: {twin or 'l16'}{plus}{options}` in `decode` if all of them matter, as in depth"
+                yield Advice(message, hint, source)
+
+
+@rule("W523", needs="spec unfound")
+def useless_tables(spec: Spec, unfound: Mapping[str, Sequence[UnfoundTable]]) -> Advices:
+    """Tables of `lookup` that have no row for any of the first samples."""
+    for source in spec.sources:
+        for each in unfound.get(source.name, ()):
+            message = (
+                f"`lookup` finds no row of `{each.table}` for the first {pluralize(each.samples, 'sample')} of "
+                f"`{source.name}`: it looks for keys such as {each.wanted!r:.80}"
+            )
+            message += f", but its keys are such as {each.example!r:.80}" if each.example else ""
+            hint = "compare the keys of the table with these"
+            yield Advice(message, f"write `key: {each.column}`" if each.column else hint, source)
+
+
+@rule("W524", needs="spec shards")
+def joins_in_another_order(spec: Spec, shards: Shards) -> Advices:
+    """Joins whose names would match those of the source in another order."""
+    for source in spec.sources:
+        listed = shards.lists[source.name]
+        if not 1 < len(listed) <= MOST_COMPARED:
+            continue
+        own = list(_varying_parts([url.text for url in listed]))
+        for join, urls in zip(source.join, listed.joins, strict=True):
+            texts = [url.text for url in urls]
+            other = list(_varying_parts(texts))
+            if own == other or len({*own}) < len(own) or sorted(own) != sorted(other):
+                continue
+            at = next(at for at, (one, two) in enumerate(zip(own, other, strict=True)) if one != two)
+            place = dict(zip(other, texts, strict=True))
+            ordered = [place[parts] for parts in own]
+            yield Advice(
+                f"`join` of `{source.name}` reads `{texts[at]}` with `{listed[at].text}`, whose name is like that of "
+                f"`{ordered[at]}`: the n-th shards of both belong together",
+                f"write `shards: [{', '.join(_as_patterns(join.shards, ordered))}]` in `join`",
+                source,
+            )
+
+
+MOST_COMPARED = 10_000
+"""Shards of a join whose names are compared with those of the source."""
+_MOST_WRITTEN = 8
+_PARTS = re.compile(r"\d+|[^\W\d_]+")
+
+
+def _varying_parts(texts: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the words and numbers in each name that not all names have, sorted."""
+    parts = [[each.lstrip("0") or "0" for each in _PARTS.findall(text)] for text in texts]
+    common = set.intersection(*map(set, parts))
+    yield from (tuple(sorted(each for each in found if each not in common)) for found in parts)
+
+
+def _as_patterns(patterns: Sequence[str], ordered: Sequence[str]) -> list[str]:
+    """Write shards in an order: with the braces of their pattern but one, or one by one."""
+    if len(patterns) == 1:
+        for found in _BRACES.finditer(patterns[0]):
+            before, after = patterns[0][: found.start()], patterns[0][found.end() :]
+            tried = [f"{before}{each}{after}" for each in Braces(found[0])][: _MOST_WRITTEN + 1]
+            if len(tried) <= _MOST_WRITTEN and [text for each in tried for text in Braces(each)] == [
+                *ordered
+            ]:
+                return [f"'{each}'" for each in tried]
+    return [*ordered[:_MOST_WRITTEN], *("…" for _ in ordered[_MOST_WRITTEN:][:1])]
+
+
+_BRACES = re.compile(r"\{[^{}]*\}")
+
+
+@rule("W302", needs="spec shards")
+def held_out_shards(spec: Spec, shards: Shards) -> Advices:
+    """Globs that list shards whose names say that they are for evaluation, next to others."""
+    for source in spec.sources:
+        patterns = [text for text in source.shards or () if MAGIC.search(text)]
+        if len(patterns) != 1 or len(source.shards or ()) != 1 or source.subset is not None:
+            continue
+        listed = [url.text for url in shards.lists[source.name][:MOST_COMPARED]]
+        known = _words_of(f"{patterns[0]} {source.name}")
+        held = [text for text in listed if _HELD_OUT & (_words_of(text) - known)]
+        others = [text for text in listed if text not in held]
+        if held and others:
+            meant = _narrow(patterns[0], others, held)
+            message = f"`shards: {patterns[0]}` of `{source.name}` also lists `{held[0]}`, for evaluation by its name"
+            hint = f"write `shards: {meant}`" if meant else "list the others by a narrower pattern"
+            yield Advice(message, f"{hint}, or name both kinds if this is meant", source)
+
+
+_HELD_OUT = frozenset(
+    {"val", "valid", "validation", "test", "eval", "evaluation", "dev", "heldout", "holdout"}
+)
+
+
+def _words_of(text: str) -> set[str]:
+    return set(re.findall(r"[^\W\d_]+", text.rpartition("/")[2].lower()))
+
+
+def _narrow(pattern: str, wanted: Sequence[str], others: Iterable[str]) -> str | None:
+    """A pattern that matches some names and none of others: as it is, with more of what the names begin with."""
+    first, last = min(wanted), max(wanted)
+    ends = (at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1])
+    start = first[: next(ends, len(first))].rstrip("0123456789")
+    narrow = f"{start}*{pattern.rpartition('*')[2]}"
+    matches = [fnmatchcase(text, narrow) for text in wanted]
+    return narrow if all(matches) and not any(fnmatchcase(text, narrow) for text in others) else None
 
 
 @rule("W505", needs="shards")

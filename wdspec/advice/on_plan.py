@@ -37,6 +37,19 @@ def rounded_epochs(spec: Spec, plan: Plan) -> Advices:
         )
 
 
+@rule("W527", needs="spec")
+def shuffled_order(spec: Spec) -> Advices:
+    """Sources with shards in order, and the default shuffle of samples."""
+    for source in spec.sources:
+        if source.order == "sequential" and "shuffle" not in source.model_fields_set and not spec.is_pass:
+            message = (
+                f"`order: sequential` of `{source.name}` is for shards: samples are shuffled in a buffer of "
+            )
+            message += f"{source.shuffle:,} (`shuffle`)"
+            hint = f"write `shuffle: 0` to read them as they are stored, or else `shuffle: {source.shuffle}`"
+            yield Advice(message, hint, source)
+
+
 @rule("W512", needs="spec plan")
 def split_shards(spec: Spec, plan: Plan) -> Advices:
     """Sources whose shards are read in parts."""

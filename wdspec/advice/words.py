@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from wdspec.base.redaction import without_secrets
+from wdspec.base.redaction import redacted_urls, without_secrets
 from wdspec.fields.codecs.image_decoder import ImageDecoder
 from wdspec.fields.decode import DecodeRules, FieldDecoder, Unpacked
 from wdspec.fields.samples import SampleFields
 from wdspec.planning.plan import Plan
+from wdspec.spec.language.expressions import describe_path
+from wdspec.spec.language.making import behind, in_order, names_made
 from wdspec.spec.language.samples import Call
 from wdspec.spec.language.selection import describe_fraction
 from wdspec.spec.spec import Source, Spec
@@ -52,15 +54,19 @@ def explain_fields(source: Source, fields: SampleFields) -> list[ExplainedField]
             used.add(name or old)
         renamed[new] = tuple(suffixes)
     others = {name: suffixes for name, suffixes in files.items() if name not in used}
-    return [
+    read = [
         ExplainedField(name, tuple(dict.fromkeys(suffixes)), _decoders(name, suffixes, fields.rules))
         for name, suffixes in {**renamed, **others}.items()
+    ]
+    return read + [
+        ExplainedField(field, tuple(map(describe_path, source.make[name].origins)), source.make[name].step)
+        for field, name in names_made(source.make)
     ]
 
 
 def fields_in_words(source: Source, fields: SampleFields) -> str:
     """Show the fields of a source: `image = jpg|png (rgb8), label = cls`."""
-    known = [str(each) for each in explain_fields(source, fields)]
+    known = [str(each) for each in explain_fields(source, fields) if each.name not in source.made_names]
     if source.extensions is None:
         known.append("all other files under their suffixes" if known else "every file under its suffix")
         image = _label(fields.rules.decoder_of("jpg", "jpg"))
@@ -68,9 +74,24 @@ def fields_in_words(source: Source, fields: SampleFields) -> str:
     return ", ".join(known)
 
 
-def steps_in_words(source: Source) -> str:
-    """Show the steps of a source: `scale 0.5 to 2 (0.3 of samples), select m:f, map m:g, tags {"a": 1}`."""
-    steps: list[str] = []
+def _made_in_words(names: Collection[str], source: Source) -> list[str]:
+    """Show entries of `make`, each after those that it is made from: `make ids = tokenize(text)`."""
+    shown = [
+        f"{name} = {source.make[name].step}({', '.join(map(describe_path, source.make[name].origins))})"
+        for name in in_order(source.make)
+        if name in names
+    ]
+    return [f"make {' and '.join(shown)}"] if shown else []
+
+
+def steps_in_words(source: Source, spec: Spec) -> str:
+    """Show the steps of a source, in their order: `where ids.length < 9, select m:f, map m:g, tags {"a": 1}`.
+
+    Fields of `make` are where something first asks for them: a selection, a cost, or the rest.
+    """
+    first = behind(source.make, source.selecting_fields(spec.costs))
+    then = behind(source.make, spec.measured_fields) - first
+    steps = _made_in_words(first, source)
     if source.where is not None:
         steps.append(f"where {source.where}")
     if source.subset is not None:
@@ -85,8 +106,12 @@ def steps_in_words(source: Source) -> str:
         factor = f"{low:g}" if low == high else f"{low:g} to {high:g}"
         part = "" if source.scaleprob == 1 else f" ({source.scaleprob:.4g} of samples)"
         steps.append(f"scale {factor}{part}")
-    if source.select is not None:
-        steps.append(f"select {source.select}")
+    steps += [f"{made} in windows" for made in _made_in_words(then, source)]
+    for name, entry in source.fetch.items():
+        place = redacted_urls(" or ".join(entry.hosts) if entry.root is None else entry.root)
+        steps.append(f"fetch {name} from {place} by {entry.url} (one request per sample)")
+    steps += _made_in_words(source.make.keys() - first - then, source)
+    steps += [f"select {name}" for name in source.selects]
     if source.map:
         steps.append(f"map {calls_in_words(source.map)}")
     if source.tags:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
+from math import log10
 
 
 def number(value: float) -> str:
@@ -30,6 +31,17 @@ def size(count: float) -> str:
             break
         count /= 1000
     return f"{count:.0f} {unit}" if unit == "B" or count >= 99.5 else f"{count:.1f} {unit}"
+
+
+def show_value(value: object, most: int = 60) -> str:
+    """Show a value from data, in at most so many characters of `repr`. Data may have values that have none."""
+    try:
+        text = repr(value)
+    except Exception:  # thousands of digits, or very deep lists
+        if not isinstance(value, int):
+            return f"a {type(value).__name__}"
+        return f"an integer of about {round(value.bit_length() * log10(2)):,} digits"
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def pluralize(count: int, noun: str, plural: str = "") -> str:

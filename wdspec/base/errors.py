@@ -6,9 +6,11 @@ rooms that know more: the tar reader knows the offset and the member, the source
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -135,6 +137,71 @@ class StoreError(WdspecError):
     """A store is set up wrongly, or refuses access: none of its shards could be read, so no error policy skips it."""
 
 
+class UnusableStoreError(ShardError, StoreError):
+    """A shard cannot be read for a reason that holds for all shards: a login that is refused, no descriptors left."""
+
+
+class RefusedShardError(ShardError):
+    """A store denies access to a shard. This may be how it reports a missing one, or a login without access."""
+
+
+_NO_ROOM = "free some space there, or name another folder in TMPDIR if it is for temporary files"
+_FEWER_FILES = "raise the limit (`ulimit -n`), or read fewer shards at a time (`interleave`, workers)"
+_LACKS = {
+    errno.EMFILE: f"this process has too many open files: {_FEWER_FILES}",
+    errno.ENFILE: f"this machine has too many open files: {_FEWER_FILES}",
+    errno.ENOMEM: "no memory is left: use fewer workers, smaller batches or smaller buffers (`shuffle`)",
+    errno.ENOSPC: f"a disk is full: {_NO_ROOM}",
+    errno.EDQUOT: f"the quota of a disk is used up: {_NO_ROOM}",
+}
+_HIDE_A_LACK = frozenset(
+    {"gaierror", "NameResolutionError", "ClientConnectorDNSError", "SSLCertVerificationError"}
+)
+"""Errors of connecting that a system also reports if it cannot open the files and sockets that it needs for that."""
+_FILES_TO_CONNECT = 4
+"""Descriptors that looking up the name of a host takes: files of names, and sockets."""
+_NO_TEMPORARY_FOLDER = "No usable temporary directory"  # what `tempfile` says
+
+
+def causes_of(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and its causes, also those that libraries keep as arguments."""
+    seen: list[BaseException] = []  # `raise error from error` makes a chain without an end
+    while error is not None and error not in seen:
+        yield error
+        seen.append(error)
+        error = error.__cause__ or next(
+            (each for each in error.args if isinstance(each, BaseException)), None
+        )
+
+
+def find_lack(error: BaseException) -> str | None:
+    """What the machine lacks, and what to do, if this caused an error; such an error is never one of the data."""
+    for each in causes_of(error):
+        if isinstance(each, MemoryError):
+            return _LACKS[errno.ENOMEM]
+        if isinstance(each, OSError) and each.errno in _LACKS:
+            return _LACKS[each.errno]
+        if type(each).__name__ in _HIDE_A_LACK and (lack := _find_lack_of_files()) is not None:
+            return lack
+        if isinstance(each, FileNotFoundError) and _NO_TEMPORARY_FOLDER in str(each):
+            return "no folder for temporary files can be written: free some space there, or name another in TMPDIR"
+    return None
+
+
+def _find_lack_of_files() -> str | None:
+    """What keeps this process from opening a few files now."""
+    opened = []
+    try:
+        for _ in range(_FILES_TO_CONNECT):
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return _LACKS.get(error.errno or 0)
+    finally:
+        for each in opened:
+            os.close(each)
+    return None
+
+
 class FieldError(WdspecError, ValueError):
     """A field of a sample is missing, or its bytes could not be decoded."""
 
@@ -158,6 +225,22 @@ class FieldError(WdspecError, ValueError):
 
 DecodingError = FieldError
 """Its name in webdataset."""
+
+
+class LeftOutError(FieldError):
+    """A step of `make` leaves out a sample. Readers count it, and deliver the others.
+
+    Args:
+        message: why.
+        cause: the name under which it is counted.
+    """
+
+    def __init__(self, message: str, cause: str = "make") -> None:
+        super().__init__(message)
+        self.cause = cause
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LeftOutError, (self.message, self.cause)
 
 
 class MissingFieldError(FieldError, KeyError):
@@ -211,6 +294,20 @@ class _Unquoted(str):
         return str(self)
 
 
+def log_fields(
+    error: BaseException | None = None, *, code: str | None = None, **place: Any
+) -> dict[str, str]:
+    """Return the fields of a log record for `extra`, without secrets: `source`, `url`, `key` and `code`, if known."""
+    if isinstance(error, WdspecError):
+        place, code = {**place, **error.place}, code or error.code
+    fields = {name: place.get(name) for name in ("source", "url", "key")}
+    return {
+        name: redact(str(value)) if name == "url" else str(value)
+        for name, value in {**fields, "code": code}.items()
+        if value is not None
+    }
+
+
 def _rank(name: str) -> int:
     return PLACE_ORDER.index(name) if name in PLACE_ORDER else len(PLACE_ORDER)
 
@@ -219,8 +316,8 @@ def _rebuild(kind: type[WdspecError], message: str, place: dict[str, Any]) -> Wd
     return kind(message, **place)
 
 
-def nearest(word: object, known: Iterable[str]) -> str | None:
-    """The known word most similar to this one, or None."""
+def nearest(word: object, known: Iterable[str], least: float = 0.66) -> str | None:
+    """The known word most similar to this one, or None if none is similar enough (`least`, as in difflib)."""
     if not isinstance(word, str) or len(word) > 60:
         return None
     import difflib
@@ -229,13 +326,13 @@ def nearest(word: object, known: Iterable[str]) -> str | None:
     folded = word.strip().lower().replace("-", "_").replace(" ", "_")
     if folded in words:
         return words[folded]
-    best = difflib.get_close_matches(folded, list(words)[-300:], n=1, cutoff=0.6)
+    best = difflib.get_close_matches(folded, list(words)[-300:], n=1, cutoff=least)
     return words[best[0]] if best else None
 
 
-def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """A hint with the nearest known word, or an empty text."""
-    best = nearest(word, known)
+def did_you_mean(word: object, known: Iterable[str], least: float = 0.66) -> str:
+    """A hint with the nearest known word, or an empty text; `least` as for `nearest`."""
+    best = nearest(word, known, least)
     return f"did you mean `{best}`?" if best else ""
 
 

@@ -1,13 +1,14 @@
-"""Locks between processes, which end with the process that holds them; a folder that the processes of a user share; and
-the base of all streams of bytes."""
+"""Files that can be read without waiting; locks between processes, which end with the process that holds them; a folder
+that the processes of a user share; and the base of all streams of bytes."""
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
 import tempfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from wdspec.base.errors import UsageError
 
@@ -19,6 +20,36 @@ try:
     import fcntl
 except ImportError:  # no such locks on this system
     fcntl = None  # type: ignore[assignment]  # instead of the module
+
+
+SPECIAL = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+"""Kinds of files from which reading may wait forever, or never end."""
+DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+"""Paths of files that are open already, such as that of `<(command)` in a shell."""
+
+
+def open_regular(path: str | os.PathLike[str], buffering: int = -1, descriptors: bool = False) -> BinaryIO:
+    """Open a file to read its bytes. A pipe or a device is refused, as reading it may wait forever or never end.
+
+    Args:
+        path: of the file.
+        buffering: as for `open`.
+        descriptors: whether the path may be that of an open descriptor, whatever that is: for the arguments of
+            commands, as in ``wdspec validate <(generate)``.
+
+    Raises:
+        OSError: it cannot be opened, or is not a regular file.
+    """
+    kind = SPECIAL.get(stat.S_IFMT(os.stat(path).st_mode))  # before it is opened, which may wait, too
+    allowed = (os.devnull, *(DESCRIPTORS if descriptors else ()))  # the null device is an empty file
+    if kind is not None and not os.fspath(path).startswith(allowed):
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", path)
+    return open(path, "rb", buffering=buffering)
 
 
 class LockFile:

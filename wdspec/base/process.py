@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 try:
@@ -45,6 +46,21 @@ class PerProcess(Generic[T]):
             self._at_fork(inherited)
 
 
+@dataclass
+class ProcessCounts:
+    """What a process counts besides what it reads from each source."""
+
+    retries: int = 0
+    """Requests to stores that were repeated."""
+    cache_evictions: int = 0
+    """Cached copies that were deleted to make room."""
+    cache_bypasses: int = 0
+    """Shards that were read from their store because no copy could be kept: no room, no permission, or `size: 0`."""
+
+
+process_counts = PerProcess(ProcessCounts)
+"""The counts of this process; its threads may lose one when they count at the same moment."""
+
 PARSING = PerProcess(threading.Lock)
 """Held while Python code is parsed, also by numpy in headers of arrays.
 
@@ -80,6 +96,11 @@ class KeyedValues(Generic[K, T]):
             if key not in self._values:
                 self._values[key] = make()
             return self._values[key]
+
+    def drop(self, key: K) -> None:
+        """Forget the value of a key, which is made again on its next use."""
+        with self._lock:
+            self._values.pop(key, None)
 
 
 def cores() -> int:

@@ -11,11 +11,14 @@ rest of the text is hidden, unless text and value are equal.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import traceback
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -37,7 +40,9 @@ _CLOSING = ",.;:!?)]}>'\"`"
 _QUERY = re.compile(r"(?i)\?|%3F")
 _QUERY_ALONE = re.compile(r"(?i)(?:\?|%3F)(?=[\w.~%\[\]-]+?(?:=|%3D))")
 _NAMED = re.compile(
-    r"(?i)(?<![\w.-])[\w.-]*(?:signature|secret|passw|pwd|credential|token(?!iz|s\b)|api[_-]?key|access[_-]?key|"
+    r"(?i)(?<![\w.-])[\w.-]*(?:signature|secret|passw|pwd|credential|"
+    r"(?<!(?:image|video|audio)_)(?<!(?:mask)_)(?<!(?:eos|bos|pad|sep|cls|unk)_)"
+    r"token(?!i[sz]|s\b|_ids\b|_type_ids\b)|api[_-]?key|access[_-]?key|"
     r"account[_-]?key|jwt|authorization|cookie|\bsig)[\w.-]*(?<!_file)(?<!_dir)(?<!error)(?<!exception)"
     r"[\"']?\s?[=:]\s?[\"']?(?:(?:bearer|basic)\s+)?"
     r"(?!anon\b|[~./`…])([^\s&;,\"'<>\]`]{3,})"
@@ -109,6 +114,13 @@ def escape_controls(text: str, keep: str = "") -> str:
     return "".join(
         each if each.isprintable() or each in keep else each.encode("unicode_escape").decode("ascii")
         for each in text
+    )
+
+
+def escape_json(text: str) -> str:
+    """Escape what is not printable in a JSON document, whose texts then have the same values."""
+    return "".join(
+        each if each.isprintable() or each == "\n" else json.dumps(each).strip('"') for each in text
     )
 
 
@@ -304,16 +316,66 @@ _BEFORE = 100
 """How many lines before a line to search for the start of a text on several lines."""
 
 
+@lru_cache(maxsize=16)  # a long line can have hundreds of problems
 def mask(text: str) -> str:
     """Lines of a spec with a `*` for each character of a secret, so that everything else keeps its column."""
     characters = list(text)
-    for start, end in [*secrets_in(text), *_quoted(text), *_plain(text)]:
+    for start, end in [*secrets_in(text), *_quoted(text), *_plain(text), *_in_variables(text)]:
         characters[start:end] = [each if each.isspace() else "*" for each in text[start:end]]
     return "".join(characters)
 
 
+_VARIABLES = re.compile(r"(?mi)(?:^([ \t]*(?:\?[ \t]+)?)|(?<=[{,\s]))[\"']?var(?:s|iables)?[\"']?[ \t]*:")
+"""The key `vars`, also with a typical mistake."""
+_QUOTED = re.compile(
+    r"(?m)((?:^|[-:\[{,?])[ \t]*)(\"(?:\\.|[^\"\\])*\"?|'(?:''|[^'])*'?)", re.DOTALL
+)  # also one that is never closed
+_VALUE = re.compile(r"(?m)(?:(?<=[:\[{,])|(?<=-)|^)[ \t]*([^\s:{}\[\],#][^\n{}\[\],]*?)[ \t]*(?=[,}\]\n]|$)")
+_NAME = re.compile(r"(?:\"+[ \t]*:|[\w.-]+[ \t]*:(?=[\s\"]|$))[ \t]*")
+
+
+def _in_variables(text: str) -> Iterator[Span]:
+    """The values of `vars`, which may be passwords whatever their names are, as (start, end)."""
+    flat = ""
+    for opening in _VARIABLES.finditer(text):
+        flat = flat or _QUOTED.sub(lambda match: match[1] + '"' * len(match[2]), text)
+        for match in _VALUE.finditer(flat, opening.end(), _end_of_map(flat, opening)):
+            named = _NAME.match(match[1])
+            start = match.start(1) + (named.end() if named else 0)
+            value = text[start : match.end(1)]
+            if value and not _is_plain(value.strip("'\"")) and "://" not in value:
+                yield start, match.end(1)
+
+
+def _end_of_map(flat: str, opening: re.Match[str]) -> int:
+    """Where the map after a key ends: at its bracket, or at the first line that is not indented more than the key.
+
+    Args:
+        flat: the text, without what is in quotes.
+        opening: the key.
+    """
+    rest = re.compile(r"\s*").match(flat, opening.end())
+    at = rest.end() if rest else opening.end()
+    if flat[at : at + 1] in ("{", "["):
+        depth = accumulate((each in "{[") - (each in "}]") for each in flat[at:])
+        return at + next((i for i, left in enumerate(depth) if not left), len(flat) - at)
+    if opening[1] is None or "\n" not in flat[opening.end() : at]:
+        return flat.find("\n", at) if "\n" in flat[at:] else len(flat)
+    indent = len(opening[1])
+    outer = re.compile(rf"(?m)^(?![ \t]{{{indent + 1}}}|[ \t]{{{indent}}}-\s|[ \t]*(?:#|$))").search(flat, at)
+    return outer.start() if outer else len(flat)
+
+
+@lru_cache(maxsize=4)
+def _mask_with_variables(text: str) -> list[str] | None:
+    """The lines of a spec without secrets; None if it has no variables, so that each line can be masked alone."""
+    return mask(text).split("\n") if _VARIABLES.search(text) else None
+
+
 def masked_line(lines: Sequence[str], number: int) -> str:
     """One line of a spec, counted from 0, without the secrets of the text that it belongs to."""
+    if (masked := _mask_with_variables("\n".join(lines))) is not None:
+        return masked[number]
     for first in range(number - 1, max(-1, number - 1 - _BEFORE), -1):
         if not _START.search(lines[first]):
             continue

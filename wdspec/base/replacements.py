@@ -11,7 +11,9 @@ from typing import Any
 from wdspec.base.user_code import enforce_security, secure_mode
 
 NAMES = {
+    "ChoppedDataset": "the method `.with_epoch(n)`",
     "Continue": "names that end in a packing, such as `json.gz`, which are decompressed automatically",
+    "IndexedTarSamples": "`wdspec ls` for what is in a tar; samples are read in order, not by their index",
     "LMDBCached": "wdspec.DBCache",
     "LRUCleanup": "WebDataset(…, cache_dir=…, cache_size=…)",
     "MultiLoader": "wdspec.WebLoader",
@@ -24,6 +26,7 @@ NAMES = {
     "torch_dumps": "wdspec.TarWriter, which encodes `pth`",
     "torch_loads": "the extension `pth`, or `safetensors`",
     "with_epoch": "the method `.with_epoch(n)`",
+    "wids": "`wdspec convert`, which turns an index of wids into a spec; samples are read in order, not by their index",
     "with_length": "the method `.with_length(n)`",
 }
 """Names of the module `webdataset` → what to use instead."""
@@ -96,9 +99,23 @@ INNER = {
 """Names of its inner modules → what to use instead."""
 
 METHODS = {
+    "ddp_equalize": ".with_epoch(n, over='job'), with a multiple of the number of ranks, or a spec",
     "invoke": "iter(pipeline)",
     "iterator": "iter(pipeline)",
     "lmdb_cached": ".compose(wdspec.DBCache, path, size)",
     "mcached": ".compose(wdspec.DBCache, path, size)",
+    "set_length": ".with_length(n)",
+    "then": ".compose(function)",
 }
 """Methods of webdataset's pipelines → what to use instead."""
+
+ARGUMENTS = {
+    "cache_name": "url_to_name=",
+    "initial_pipeline": "DataPipeline(…)",
+    "prepare_for_worker": "nothing: workers are known while reading",
+    "rng": "seed=",
+    "shuffle": "shardshuffle=",
+    "splitter": "nodesplitter= or workersplitter=",
+    "tarhandler": "handler=",
+}
+"""Arguments that `WebDataset` once had → what to use instead."""

@@ -8,7 +8,9 @@ import inspect
 import os
 import pkgutil
 import sys
+import traceback
 from collections.abc import Callable, Collection, Mapping
+from hashlib import blake2b
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
@@ -40,18 +42,36 @@ def import_function(name: str, key: str, folder: str = "") -> Callable[..., Any]
         raise SpecError(str(error)) from None
     except Exception as cause:  # whatever the user's module raises
         if isinstance(cause, AttributeError) and module in sys.modules:
-            hint = did_you_mean(attribute.partition(".")[0], dir(sys.modules[module]))
+            hint = did_you_mean(attribute.partition(".")[0], dir(sys.modules[module]), 0.6)
             message = f"`{key}: {name}`: module `{module}` has no `{attribute}`"
             raise SpecError(f"{message}; {hint}" if hint else message) from cause
         raise SpecError(
-            f"cannot import `{module}` for `{key}: {name}`: {type(cause).__name__}: {cause}; write it as "
-            "`package.module:function`, and put it next to the spec, install it, or set PYTHONPATH, in every worker too"
+            f"cannot import `{module}` for `{key}: {name}`: {type(cause).__name__}: {cause}; "
+            f"{_remedy(module, cause)}"
         ) from cause
     if not callable(found):
         raise SpecError(
             f"`{key}: {name}` is a {type(found).__name__}, which cannot be called"
         ) from TypeError(f"{type(found).__name__!r} object is not callable")
     return found  # type: ignore[no-any-return]  # nothing else is known about it
+
+
+def _remedy(module: str, cause: Exception) -> str:
+    """What to change if a module cannot be imported."""
+    missing = cause.name if isinstance(cause, ModuleNotFoundError) else None
+    if missing and f"{module}.".startswith(f"{missing}."):
+        return (
+            "write it as `package.module:function`, and put it next to the spec, install it, or set PYTHONPATH, in "
+            "every worker too"
+        )
+    if missing:
+        return f"install `{missing}`, in every worker too"
+    if isinstance(cause, SyntaxError):
+        return "correct this line"
+    frames = [each for each in traceback.extract_tb(cause.__traceback__) if not each.filename.startswith("<")]
+    if frames[-1].filename == pkgutil.__file__:  # it cannot read the name
+        return "write it as `package.module:function`"
+    return f"correct line {frames[-1].lineno} of {frames[-1].filename}"
 
 
 def file_of_module(name: str, folder: str) -> str | None:
@@ -92,9 +112,52 @@ def find_mistake(name: str, folder: str) -> str | None:
     return None if defined is None or first in {*defined, *modules} else _lacks(found.origin, first, defined)
 
 
+def digest_code(name: str, folder: str) -> str:
+    """Return a digest of the definition of a function in its module's file, with all definitions of the file that it
+    uses, directly or not. It is empty if that is not known. Nothing is imported.
+
+    What other modules define, such as a helper that is imported, or the weights of a model, does not count.
+    """
+    module, _, attribute = name.partition(":")
+    top, *inner = module.split(".")
+    found = _find(top, folder)[1]
+    for part in inner:
+        places = None if found is None else found.submodule_search_locations
+        found = PathFinder.find_spec(part, places) if places else None
+    try:
+        tree = ast.parse(Path(found.origin).read_bytes()) if found is not None and found.origin else None
+    except (OSError, ValueError, SyntaxError, RecursionError):
+        tree = None
+    definitions: dict[str, list[ast.stmt]] = {}
+    for statement in () if tree is None else tree.body:
+        for bound in _names_bound_by(statement):
+            definitions.setdefault(bound, []).append(statement)
+    used: dict[ast.stmt, None] = {}
+    pending = [attribute.partition(".")[0]]
+    while pending:
+        for statement in definitions.pop(pending.pop(), ()):
+            if statement not in used:
+                used[statement] = None
+                pending += [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    text = "\n".join(sorted(ast.unparse(statement) for statement in used))
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest() if text else ""
+
+
+def _names_bound_by(statement: ast.stmt) -> set[str]:
+    """The names that a statement defines, imports or assigns."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return {statement.name}
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return {(each.asname or each.name).partition(".")[0] for each in statement.names}
+    nodes = (each for each in ast.walk(statement) if isinstance(each, ast.Name))
+    names = {each.id for each in nodes if isinstance(each.ctx, ast.Store)}
+    inner = (each for each in ast.iter_child_nodes(statement) if isinstance(each, ast.stmt))
+    return names.union(*map(_names_bound_by, inner))
+
+
 def _lacks(place: str, name: str, known: Collection[str]) -> str:
     hint = (
-        did_you_mean(name, known)
+        did_you_mean(name, known, 0.6)
         or f"it has {', '.join(f'`{each}`' for each in sorted(known)[:8]) or 'nothing'}"
     )
     return f"{place} has no `{name}`; {hint}"

@@ -42,6 +42,11 @@ class ParentWatch:
         self._is_child = False
 
     @property
+    def is_started(self) -> bool:
+        """Whether this process is a worker, which ends with its parent."""
+        return bool(self._pid)
+
+    @property
     def is_gone(self) -> bool:
         """Whether the parent has ended. False if it is not watched."""
         return bool(self._pid) and self._is_gone(0)

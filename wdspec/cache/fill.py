@@ -16,20 +16,22 @@ import logging
 import os
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from wdspec.base.errors import ShardError
+from wdspec.base.errors import ShardError, find_lack
 from wdspec.base.files import LockFile
-from wdspec.base.process import PerProcess
+from wdspec.base.process import PerProcess, process_counts
 from wdspec.base.redaction import redact, redact_answer
 from wdspec.cache.index import Content, Index, key_of, mark_in_use
 from wdspec.cache.names import Copies
 from wdspec.formats.blocks import BLOCK, LENIENT
 from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import IntegrityCheck
-from wdspec.formats.tar.headers import ZERO_BLOCK, read_header
+from wdspec.formats.tar.headers import ZERO_BLOCK, begins_tar
+from wdspec.spec.language.locations import Verify
 from wdspec.stores.read_ahead import background_fetcher
 from wdspec.stores.resume import PIECE
 
@@ -73,7 +75,7 @@ class CopyCheck:
         if not content.known or (not content.size and self._may_be_empty):
             return
         start = content.start[:BLOCK]
-        if _begins_tar(start):
+        if begins_tar(start):
             self._check_end(content)
         elif self._format == "tar" or not start or start.lstrip()[:1] == b"<":
             seen = f"begins with {redact_answer(repr(start[:40]), self._url)}" if start else "is empty"
@@ -110,16 +112,6 @@ def _check_last_line(content: IntegrityCheck) -> None:
             f"truncated: the last line is not complete JSON: {last[:40]!r}…; fetch or write the shard again",
             code="D107",
         ) from None
-
-
-def _begins_tar(start: bytes) -> bool:
-    """Whether a block is the header of a tar's first member, or the end marker of an empty tar."""
-    if start == ZERO_BLOCK:
-        return True
-    try:
-        return len(start) == BLOCK and read_header(start) is not None
-    except ShardError:
-        return False
 
 
 class PositionedStream:
@@ -189,6 +181,8 @@ class CopyRules:
     """Whether the shards may lack their end marker."""
     may_be_empty: bool = False
     """Whether the shards may be empty, in formats that allow it."""
+    verify: Verify = "changed"
+    """When to compare a copy with the checksum of the bytes that were fetched."""
     verbose: bool = False
     """Whether to print a line for each copy that is made."""
 
@@ -215,6 +209,7 @@ class Fill:
         self.started = False
         """Whether the growing file exists, for readers to open."""
         self.written = 0
+        self._crc = 0
         self.reached = 0
         """The position of the furthest reader in this process."""
         self._copies, self._fetch, self._rules, self._filling = copies, fetch, rules, filling
@@ -350,6 +345,7 @@ class Fill:
             return
         assert self._reserved is not None
         self._check.feed(piece)
+        self._crc = zlib.crc32(piece, self._crc)
         if self.written + len(piece) > self._reserved:
             needed = self.written + len(piece)
             self._reserve(max(2 * self._reserved, needed), needed)
@@ -382,7 +378,7 @@ class Fill:
         assert self._reserved is not None
         self._check.finish(self.total)
         os.fsync(self._part)
-        self._index.commit(self._key, self._copies.own, self.written, self._reserved)
+        self._index.commit(self._key, self._copies.own, self.written, self._reserved, self._crc)
         self._reserved = None
         self._end()
 
@@ -396,6 +392,7 @@ class Fill:
         assert self._stream is not None
         self._direct = PositionedStream(self._stream, self.written, bytes(self._pending))
         self._stream, self.uncached = None, True
+        process_counts.value.cache_bypasses += 1
         self._end()
 
     def _end(self) -> None:
@@ -430,6 +427,8 @@ def warn_once(directory: str, error: OSError) -> None:
         hint = "there is a file of this name: give a directory in `cache:` or WDS_CACHE"
     elif error.errno == errno.ENOENT:
         hint = "the directory cannot be made: choose another in `cache:` or WDS_CACHE"
+    elif (lack := find_lack(error)) is not None:
+        hint = lack
     else:
         hint = "give the user write permission, choose another `cache:`, or switch it off: `cache: false`"
     log.warning(
@@ -457,6 +456,20 @@ class _RunningFills:
 
 
 _running = PerProcess(_RunningFills, _RunningFills.forget)
+
+
+MOST_FILLS = 32
+"""The most copies that a process makes at a time. Each takes three descriptors, and a mix may have thousands of
+sources: their other shards are read from the stores."""
+
+
+def count_fills() -> int:
+    """Return how many copies this process is making."""
+    running = _running.value
+    if len(running.by_path) < MOST_FILLS:  # some may be done
+        return len(running.by_path)
+    with running.guard:
+        return sum(not fill.done for fill in running.by_path.values())
 
 
 def start_fill(copies: Copies, fetch: Callable[[], BinaryIO], rules: CopyRules) -> Fill | None:

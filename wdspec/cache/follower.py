@@ -6,12 +6,16 @@ import contextlib
 import errno
 import io
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import BinaryIO
 
 from wdspec.base.errors import ShardError, WdspecError
 from wdspec.base.files import RawStream
+from wdspec.base.handles import FEW, Identity, ReplacedFileError, handles, identity_of
+from wdspec.base.process import process_counts
+from wdspec.base.redaction import redact
 from wdspec.cache.fill import CopyRules, Fill, PositionedStream, start_fill, warn_once
 from wdspec.cache.index import Index, key_of, open_marked
 from wdspec.cache.names import Copies
@@ -25,6 +29,7 @@ TAKE_OVER = 0.1
 STALLED = 300.0
 """Seconds to wait for a process that is alive and writes nothing; longer than all timeouts."""
 _MOST = 16 * PIECE
+DELETED = "the copy was deleted or replaced while it was read"
 
 
 class Follower(RawStream):
@@ -53,6 +58,9 @@ class Follower(RawStream):
         self._looked = 0.0
         self._refusal: ShardError | None = None
         self._grown = (0, time.monotonic())
+        self._using = threading.RLock()
+        self._released: tuple[Identity, str] | None = None
+        """The copy whose descriptor is closed, and the validator of its object."""
         if not self._become_maker():
             self._attach()
 
@@ -70,7 +78,7 @@ class Follower(RawStream):
         return fill.total is not None and fill.total - fill.written <= SOON
 
     def seekable(self) -> bool:
-        while self._file < 0 and self._direct is None:
+        while self._file < 0 and self._direct is None and self._released is None:
             self._step()
         if self._direct is not None:
             return self._direct.seekable
@@ -92,13 +100,50 @@ class Follower(RawStream):
             return self.readall()
         if not size:
             return b""
-        while (data := self._available(min(size, _MOST))) is None:
-            self._step()
+        with self._using:
+            while (data := self._available(min(size, _MOST))) is None:
+                self._step()
         self._position += len(data)
         self._reached = max(self._reached, self._position)
         if self._fill is not None:
             self._fill.reached = max(self._fill.reached, self._position)
         return data
+
+    def release(self) -> bool:
+        """See `Handle`. Only a finished copy that has no other bytes to be compared with can be opened again."""
+        if not self._using.acquire(blocking=False):
+            return False
+        try:
+            if self._released is None and self._file >= 0:
+                if self._before >= 0 or self._direct is not None or not self._is_complete():
+                    return False
+                size = os.fstat(self._file).st_size
+                entries = Index(self._copies.directory).entries
+                content = entries.content(self._key, entries.path(self._key, size))
+                self._released = identity_of(self._file), "" if content is None else content.made_of
+                os.close(self._file)
+                self._file = -1
+            return True
+        finally:
+            self._using.release()
+
+    def _reopen(self, about: Identity, validator: str) -> None:
+        """Open the released copy again, or the same object if the copy was deleted meanwhile."""
+        handles().add(self)
+        try:
+            self._file = open_marked(self._copies.path)
+            if identity_of(self._file) != about:
+                os.close(self._file)
+                self._file = -1
+                raise FileNotFoundError(self._copies.path)
+        except FileNotFoundError:
+            handles().drop(self)
+            error = ReplacedFileError(DELETED, location=self._copies.path)
+            stream = open_same_object(self._fetch, self._position, validator, error)
+            self._direct, self._direct_from = PositionedStream(stream, self._position), 0
+            self._fill, self._complete = None, False
+            process_counts.value.cache_bypasses += 1
+        self._released = None
 
     def abort(self, error: ShardError) -> None:
         """From another thread: the current `read`, and every later one that has to wait, raises the error."""
@@ -111,9 +156,10 @@ class Follower(RawStream):
         if self.closed:
             return
         super().close()
+        handles().drop(self)
         if self._direct is not None:
             self._direct.close()
-        if self._complete:
+        if self._complete and self._file >= 0:
             Index(self._copies.directory).entries.touch(self._key, os.fstat(self._file).st_size)
         for descriptor in (self._file, self._before):
             if descriptor >= 0:
@@ -122,6 +168,10 @@ class Follower(RawStream):
 
     def _available(self, size: int) -> bytes | None:
         """Bytes at the position; b"" at the end of the shard, None if they have not arrived yet."""
+        if self._released is not None:
+            self._reopen(*self._released)
+        else:
+            handles().use(self)
         direct = self._direct
         if direct is not None and self._position >= self._direct_from:
             return direct.read_at(self._position, size)
@@ -137,6 +187,12 @@ class Follower(RawStream):
         return data if data or complete else None
 
     def _length(self) -> int:
+        with self._using:
+            if self._released is not None:
+                self._reopen(*self._released)
+            return self._find_length()
+
+    def _find_length(self) -> int:
         while True:
             if self._direct is not None:
                 return self._direct.length()
@@ -168,6 +224,8 @@ class Follower(RawStream):
             fill.wait(0.1)
             if self._file < 0 and fill.started:
                 self._file = fill.open()
+                if self._file >= FEW:
+                    handles().add(self)
 
     def _follow_others(self) -> None:
         if self._file < 0 and self._attach():
@@ -228,6 +286,7 @@ class Follower(RawStream):
     def _read_from_store(self, why: OSError | None) -> None:
         if why is not None:
             warn_once(self._copies.directory, why)
+        process_counts.value.cache_bypasses += 1
         self._leave_file()
         self._direct, self._direct_from, self._fill = PositionedStream(self._fetch()), 0, None
         self._compare_direct()
@@ -240,6 +299,8 @@ class Follower(RawStream):
             except OSError:
                 continue
             self._grown = (0, time.monotonic())
+            if self._file >= FEW:
+                handles().add(self)
             return True
         return False
 
@@ -284,6 +345,37 @@ class Follower(RawStream):
             "state",
             url=self._copies.url,
         )
+
+
+def open_same_object(
+    fetch: Callable[[], BinaryIO], at: int, validator: str, error: ReplacedFileError
+) -> BinaryIO:
+    """Return the bytes in the store, from an offset on, in place of those of a copy that was deleted while it was read.
+
+    Args:
+        fetch: opens the object.
+        at: the offset.
+        validator: of the object of which the copy was made, as its index has it; "" if it is not known.
+        error: raised if the store does not show that it has the same object.
+    """
+    stream = fetch()
+    try:
+        stream.seek(at)
+        stream.read(1)  # then its validator is known
+        stream.seek(at)
+        found = redact(getattr(stream, "validator", None) or "")
+        if found and found == validator:
+            return stream
+    except BaseException:
+        stream.close()
+        raise
+    stream.close()
+    error.message = (
+        f"{DELETED}, and the store does not show that it has the same object: it is {found or 'unknown'} there, and "
+        f"the copy was made of {validator or 'an unknown one'}; give the cache more room (`size`), and resume from a "
+        "saved state"
+    )
+    raise error
 
 
 def _rebuild(error: Exception) -> Exception:

@@ -18,6 +18,7 @@ import hashlib
 import os
 import stat
 import time
+import zlib
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,8 +26,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from wdspec.base.files import LockFile, lock_open_file
-from wdspec.base.process import PerProcess
+from wdspec.base.process import PerProcess, process_counts
 from wdspec.cache.names import OWN_FOLDER, TAG
+
+_PIECE = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,23 @@ class Entry(NamedTuple):
         return self.size + self.own
 
 
+_NO_CHECK = f"{'-' * 8} {0:020d}"
+"""In place of a checksum, which is written over it, so that an entry keeps its length."""
+
+
+def format_check(crc: int, written: int) -> str:
+    """Return the text of a checksum and a time, see `Content.check`."""
+    return f"{crc:08x} {written:020d}"
+
+
+def crc_of(descriptor: int) -> int:
+    """Return the CRC-32 of a file, without moving its position. Raises OSError."""
+    crc = at = 0
+    while piece := os.pread(descriptor, _PIECE, at):
+        crc, at = zlib.crc32(piece, crc), at + len(piece)
+    return crc
+
+
 class Content(NamedTuple):
     """The text of an index file."""
 
@@ -106,6 +126,14 @@ class Content(NamedTuple):
     """Without its secrets."""
     made_of: str = ""
     """The validator of the object, as its ETag or the time of its last change; "" if the store gave none."""
+    check: str = _NO_CHECK
+    """Checksum and time of the file when it was complete; `read_check` reads it."""
+
+    @property
+    def read_check(self) -> tuple[int, int] | None:
+        """CRC-32 of the bytes that were fetched, and when the file was last written (`st_mtime_ns`), if known."""
+        crc, _, written = self.check.partition(" ")
+        return (int(crc, 16), int(written)) if len(self.check) == len(_NO_CHECK) and "-" not in crc else None
 
 
 def key_of(name: str) -> str:
@@ -144,8 +172,15 @@ class Entries:
                 name, _, said = file.read().partition("\n")
         except OSError:
             return None
-        url, _, made_of = said.partition("\n")
-        return Content(name, url, made_of) if key_of(name) == key else None
+        url, _, said = said.partition("\n")
+        made_of, _, check = said.partition("\n")
+        return Content(name, url, made_of, check or _NO_CHECK) if key_of(name) == key else None
+
+    def note_check(self, key: str, size: int, crc: int, written: int) -> None:
+        """Write the checksum of a copy into its entry, which has room for it."""
+        with contextlib.suppress(OSError), open(self.path(key, size), "r+b") as file:
+            file.seek(-len(_NO_CHECK), os.SEEK_END)
+            file.write(format_check(crc, written).encode())
 
     def add(self, key: str, size: int, text: bytes) -> int:
         """Add an entry, or nothing if this raises OSError."""
@@ -320,7 +355,7 @@ class Index:
                 count.total += self.entries.resize(key, before, size)
         return True
 
-    def commit(self, key: str, name: str, size: int, before: int) -> None:
+    def commit(self, key: str, name: str, size: int, before: int, crc: int | None = None) -> None:
         """Give a finished part the name of its copy; the caller holds its lock. Raises OSError.
 
         If another file has that name meanwhile, that file stays.
@@ -333,6 +368,8 @@ class Index:
         with self._counting() as count:
             # The size first: a kill in between must not leave a copy with a wrong size.
             count.total += self.entries.resize(key, before, size)
+            if crc is not None:
+                self.entries.note_check(key, size, crc, os.stat(self.part(key)).st_mtime_ns)
             try:
                 os.replace(self.part(key), final)
             except OSError:
@@ -394,6 +431,12 @@ class Index:
             ):
                 file.write(f"{count.total} {os.stat(self.entries.folder).st_mtime_ns}")
 
+    @property
+    def used(self) -> int:
+        """Bytes of all copies, and of the room that is reserved for those being made."""
+        total = self._read_total()
+        return sum(entry.total for entry in self.entries.by_use()) if total is None else total
+
     def _read_total(self) -> int | None:
         """The total in the file; None if it is not that of the present entries."""
         with contextlib.suppress(OSError, ValueError):
@@ -427,7 +470,7 @@ class Index:
         while count.total > limit and oldest:
             entry = oldest.popleft()
             if entry.key != key and last_use(entry.path) == entry.used:
-                self._delete(count, entry)
+                process_counts.value.cache_evictions += self._delete(count, entry)
         if count.total <= limit:
             return True
         entries = self._newest()
@@ -437,14 +480,16 @@ class Index:
                 count.total += remove(entry.path)
         others = deque(entry for entry in entries if entry.key != key)
         while count.total > limit and others:
-            self._delete(count, others.popleft())
+            process_counts.value.cache_evictions += self._delete(count, others.popleft())
         oldest.extend(islice(others, max(_FEWEST_KEPT, len(others) // _PART_KEPT)))
         return count.total <= limit
 
-    def _delete(self, count: _Count, entry: Entry) -> None:
-        size = bytes_of(entry.path)
-        if self._delete_copy(entry):
+    def _delete(self, count: _Count, entry: Entry) -> bool:
+        """Delete a copy, and return whether it was possible."""
+        size, is_deleted = bytes_of(entry.path), self._delete_copy(entry)
+        if is_deleted:
             count.total -= size
+        return is_deleted
 
     def _delete_copy(self, entry: Entry) -> bool:
         content = self.entries.content(entry.key, entry.path)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from typing import Any, BinaryIO
 
-from wdspec.base.errors import ShardError, WdspecError
+from wdspec.base.errors import ShardError, WdspecError, log_fields
 from wdspec.base.process import PerProcess
 from wdspec.cache.shard_cache import CopyFile
 from wdspec.formats.compression import Compression
@@ -91,7 +92,9 @@ class CopySamples(RawSamples):
             self._samples = self._reopen()
         except (WdspecError, OSError) as error:
             assert self._fault is not None
-            self._fault.message += f"; and the store cannot be read in its place: {error}"
+            lead = "" if isinstance(error, _OtherBytesError) else "the store cannot be read in its place: "
+            self._fault.message += f"; and {lead}{error}"
+            self._fault.__cause__ = error  # a login that is refused is no damage
             self.broken = self._fault
             self._report_to(self._fault)
             return
@@ -143,36 +146,50 @@ class CopySamples(RawSamples):
 
     def _reopen(self) -> RawSamples:
         """The same samples from the store; bytes read before are compared."""
-        log.warning("a copy is damaged, so its shard is read from the store again: %s", self._fault)
+        log.warning(
+            "a copy is damaged, so its shard is read from the store again: %s",
+            self._fault,
+            extra=log_fields(self._fault),
+        )
         if self.next_offset:
             with (
                 closing(decompress(self._fetch())) as there,
                 closing(decompress(_file(self._path))) as here,
             ):
-                _compare(there, here, self.next_offset, self._path)
+                self._compare(there, here, self.next_offset)
         return self._samples_of(self._fetch(), **self._start, on_error=self._on_store_error)
+
+    def _compare(self, there: BinaryIO, here: BinaryIO, size: int) -> None:
+        """Compare the bytes read before. Deletes the copy and raises if they differ."""
+        at = 0
+        rest = [b"", b""]
+        while at < size:
+            for number, file in enumerate((there, here)):
+                if not rest[number]:
+                    rest[number] = file.read(min(_PIECE, size - at))
+            most = min(map(len, rest))
+            if not most or rest[0][:most] != rest[1][:most]:
+                self._copy.discard()
+                remedy = (
+                    "delete the copy, and resume"
+                    if os.path.exists(self._path)
+                    else "the copy is deleted; resume"
+                )
+                raise _OtherBytesError(
+                    f"within {_PIECE} bytes of byte {at} the store has other bytes than the copy {self._path}, of "
+                    f"which samples have been read: the copy is damaged, or the object has changed; {remedy} from a "
+                    "saved state"
+                )
+            rest = [each[most:] for each in rest]
+            at += most
+
+
+class _OtherBytesError(ShardError):
+    """The bytes of which samples have been read are not those of the store."""
 
 
 def _file(path: str) -> BinaryIO:
     return open(path, "rb", buffering=0)
-
-
-def _compare(there: BinaryIO, here: BinaryIO, size: int, path: str) -> None:
-    at = 0
-    rest = [b"", b""]
-    while at < size:
-        for number, file in enumerate((there, here)):
-            if not rest[number]:
-                rest[number] = file.read(min(_PIECE, size - at))
-        most = min(map(len, rest))
-        if not most or rest[0][:most] != rest[1][:most]:
-            raise ShardError(
-                f"within {_PIECE} bytes of byte {at} the store has other bytes than the copy {path}, of which "
-                "samples have been read: the copy is damaged, or the object has changed; delete the copy, and resume "
-                "from a saved state"
-            )
-        rest = [each[most:] for each in rest]
-        at += most
 
 
 class _DamagedCopyError(Exception):

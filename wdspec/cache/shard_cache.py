@@ -15,15 +15,17 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
-from wdspec.base.errors import MissingShardError, WdspecError
-from wdspec.base.process import PerProcess
+from wdspec.base.errors import MissingShardError, WdspecError, log_fields
+from wdspec.base.handles import FEW, ReleasableFile, ReplacedFileError
+from wdspec.base.process import PerProcess, process_counts
 from wdspec.base.redaction import printable, redact
-from wdspec.cache.fill import CopyRules
-from wdspec.cache.follower import Follower
-from wdspec.cache.index import Index, key_of, open_marked
+from wdspec.cache.fill import MOST_FILLS, CopyRules, count_fills
+from wdspec.cache.follower import Follower, open_same_object
+from wdspec.cache.index import Content, Index, crc_of, key_of, open_marked
 from wdspec.cache.names import CacheNames, Copies
+from wdspec.spec.language.locations import Verify
 from wdspec.stores.read_ahead import background_fetcher
 from wdspec.stores.store import ObjectStat
 
@@ -48,17 +50,45 @@ class Copy(CopyFile):
 
     def __init__(self, descriptor: int, copies: Copies) -> None:
         super().__init__(descriptor, "rb")
+        self._note(copies)
+
+    def _note(self, copies: Copies) -> None:
         self.name: str = copies.path
-        self._copies = copies
+        self._copies, self._size = copies, os.fstat(self.fileno()).st_size
         self._touch()
 
     @property
     def made_of(self) -> tuple[int, str]:
         """Its length in bytes, and the validator of the object; see `Content.made_of`."""
-        size, entries = os.fstat(self.fileno()).st_size, Index(self._copies.directory).entries
-        key = key_of(self._copies.own)
-        content = entries.content(key, entries.path(key, size))
-        return size, "" if content is None else content.made_of
+        content = self._content
+        return self._size, "" if content is None else content.made_of
+
+    @property
+    def _content(self) -> Content | None:
+        key, entries = key_of(self._copies.own), Index(self._copies.directory).entries
+        return entries.content(key, entries.path(key, self._size))
+
+    def is_intact(self, verify: Verify) -> bool:
+        """Whether it has the bytes that were fetched, as far as `verify` asks for it and their checksum is known.
+
+        `changed` trusts the time of the file, which costs nothing. Computing the checksum takes as long as reading raw
+        samples.
+        """
+        if verify == "never":
+            return True
+        stat, known = os.fstat(self.fileno()), _intact.value
+        if verify != "always" and known.get(self.name) == stat.st_mtime_ns:
+            return True
+        content = self._content
+        fetched = None if content is None else content.read_check
+        if fetched is not None and (verify != "changed" or fetched[1] != stat.st_mtime_ns):
+            if crc_of(self.fileno()) != fetched[0]:
+                return False
+            if fetched[1] != stat.st_mtime_ns:  # it was copied, or restored from a backup
+                entries, key = Index(self._copies.directory).entries, key_of(self._copies.own)
+                entries.note_check(key, stat.st_size, fetched[0], stat.st_mtime_ns)
+        known[self.name] = stat.st_mtime_ns
+        return True
 
     def close(self) -> None:
         if not self.closed:
@@ -87,9 +117,48 @@ class Copy(CopyFile):
                     index.delete(entry)
 
     def _touch(self) -> None:
-        Index(self._copies.directory).entries.touch(key_of(self._copies.own), os.fstat(self.fileno()).st_size)
+        Index(self._copies.directory).entries.touch(key_of(self._copies.own), self._size)
 
 
+class ReleasableCopyFile(ReleasableFile, CopyFile):
+    """A finished copy that a user made, whose descriptor may be closed between two reads."""
+
+
+class ReleasableCopy(ReleasableFile, Copy):
+    """A finished copy that wdspec made, whose descriptor may be closed between two reads.
+
+    It may be deleted while its descriptor is closed. Then the rest is read from the store, if that has the same object.
+
+    Args:
+        descriptor: of the open file.
+        copies: where it is.
+        fetch: opens the object.
+    """
+
+    def __init__(self, descriptor: int, copies: Copies, fetch: Callable[[], BinaryIO]) -> None:
+        ReleasableFile.__init__(self, descriptor, copies.path, partial(open_marked, copies.path))
+        self._note(copies)
+        self._fetch, self._validator = fetch, self.made_of[1]
+        self._instead: BinaryIO | None = None
+
+    def reopen(self) -> Any:
+        """See `ReleasableFile`; returns the stream of the store if the copy was deleted."""
+        if self._instead is None:
+            try:
+                return super().reopen()
+            except ReplacedFileError as error:
+                self._instead = open_same_object(self._fetch, self._at or 0, self._validator, error)
+                process_counts.value.cache_bypasses += 1
+        return self._instead
+
+    def close(self) -> None:
+        if self._instead is not None:
+            self._instead.close()
+        super().close()
+
+
+_intact: PerProcess[dict[str, int]] = PerProcess(dict)
+"""Paths of copies that this process has verified, and the times of the files."""
 _condemned: PerProcess[set[str]] = PerProcess(set)
 
 
@@ -98,13 +167,25 @@ def condemn(path: str) -> None:
     _condemned.value.add(path)
 
 
-def find_copy(copies: Copies) -> CopyFile | None:
-    """The finished copy of a shard, made by wdspec or by a user; None if none can be read."""
+def find_copy(copies: Copies, fetch: Callable[[], BinaryIO] | None = None) -> CopyFile | None:
+    """The finished copy of a shard, made by wdspec or by a user; None if none can be read.
+
+    Args:
+        copies: where copies are.
+        fetch: opens the object; None if the copy is used at once.
+    """
     with contextlib.suppress(OSError):
-        return Copy(open_marked(copies.path), copies)
+        descriptor = open_marked(copies.path)
+        if fetch is None or descriptor < FEW:
+            return Copy(descriptor, copies)
+        return ReleasableCopy(descriptor, copies, fetch)
     for path in _filled(copies):
         with contextlib.suppress(OSError):
-            return CopyFile(path, "rb")
+            if (file := CopyFile(path, "rb")).fileno() < FEW:
+                return file
+            with file:
+                again = partial(os.open, path, os.O_RDONLY)
+                return ReleasableCopyFile(os.dup(file.fileno()), path, again)
     return None
 
 
@@ -132,11 +213,21 @@ class ShardCache:
 
         This and the stream raise what `fetch` and its stream raise.
         """
-        found = find_copy(copies)
+        found = find_copy(copies, fetch)
+        if isinstance(found, Copy) and not found.is_intact(self.rules.verify):
+            log.warning(
+                "the copy %s has other bytes than those fetched from %s: it is deleted, and the shard is fetched again",
+                found.name,
+                redact(copies.url),
+                extra=log_fields(url=copies.url),
+            )
+            found.discard()
+            found = None
         if found is not None:
             return cast(BinaryIO, found)
         limit = self.rules.limit
-        if limit == 0:
+        if limit == 0 or count_fills() >= MOST_FILLS:
+            process_counts.value.cache_bypasses += 1
             return fetch()
         if limit is not None:
             _keep_to(limit, copies.directory)
@@ -240,6 +331,7 @@ def _look(
                 redact(url),
                 change,
                 path,
+                extra=log_fields(url=url),
             )
 
 

@@ -1,4 +1,4 @@
-"""`wdspec batch`: the samples of a step of a run, past or future.
+"""`wdspec batch`: the samples of steps of a run, past or future.
 
 To find the samples, the reader runs on headers alone. Only sources that drop samples because of their content are
 decoded.
@@ -7,22 +7,26 @@ decoded.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import click
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.progress import progress
-from wdspec.cli.report import Block, Table, Warning, pluralize, show_report
+from wdspec.cli.output import Block, Row, Table, Warning, pluralize, print_json, show
 from wdspec.cli.samples import HEADINGS, FieldValue, describe_fields, log_skipped_errors
-from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
+from wdspec.cli.spec_options import SpecChoice, choosing_spec, parse_value, topology_options
 from wdspec.cli.state import read_state
+from wdspec.fields.samples import COMPANIONS
 from wdspec.planning.past import Changes
+from wdspec.planning.timeline import Timeline
 from wdspec.planning.topology import Seat, Topology
 from wdspec.read.budget import Budget
+from wdspec.read.counts import count_tokens, token_fields
 from wdspec.read.pass_count import with_counts
 from wdspec.read.reader import Reader
 from wdspec.read.shard import Piece, ShardOpener
@@ -32,6 +36,7 @@ from wdspec.run.run import Run, make_run
 from wdspec.run.state import check_undamaged
 from wdspec.shards.shards import list_readable_shards, plan_shards
 from wdspec.spec.language.options import Elastic
+from wdspec.spec.language.steps import read_step_range
 from wdspec.spec.language.values import MASK
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl
@@ -40,10 +45,25 @@ _ORIGIN = {"__source__", "__url__", "__key__"}
 
 
 @click.command()
-@choosing
-@click.option("--step", type=click.IntRange(min=0), required=True, help="Number of the global batch, from 0.")
+@choosing_spec
 @click.option(
-    "--epoch", type=click.IntRange(min=0), help="Count the step from the start of this epoch (from 0)."
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "jsonl"]),
+    default="text",
+    show_default=True,
+    help="Output format; `jsonl` prints one line for each sample, as soon as its step is read.",
+)
+@click.option(
+    "--steps",
+    "--step",
+    required=True,
+    callback=lambda context, option, text: parse_value(read_step_range, text),
+    metavar="STEPS",
+    help="A global batch, `1000`, or several, `1000..1010`, which are 11.",
+)
+@click.option(
+    "--epoch", type=click.IntRange(min=0), help="Count the steps from the start of this epoch (from 0)."
 )
 @topology_options
 @click.option("--rank", type=click.IntRange(min=0), help="Show only the samples of this rank.")
@@ -54,7 +74,7 @@ _ORIGIN = {"__source__", "__url__", "__key__"}
 def batch(
     choice: SpecChoice,
     form: str,
-    step: int,
+    steps: dict[str, int],
     epoch: int | None,
     ranks: int | None,
     workers: int | None,
@@ -62,24 +82,41 @@ def batch(
     saved: str | None,
     decoded: bool,
 ) -> None:
-    """Show the samples of any step of a run: source, key, shard, index and byte offset.
+    """Show the samples of any steps of a run: source, key, shard, index and byte offset.
 
     The samples of a step depend on the topology of the run, which comes from `elastic`, from --state, or from --ranks
     and --workers. If none of these is given, the command prints a warning.
 
     To find the samples, the command reads the headers of all earlier samples of the same slots (none with `epoch:
     pass`). If a source drops samples because of their content (`select`, `missing: skip`, `errors: skip`), it also
-    decodes these samples. It has less to read if you pass a --state that was saved shortly before the step.
+    decodes these samples. It has less to read if you pass a --state that was saved shortly before the step. Several
+    steps are read in one pass, and each is printed when it is read.
     """
     log_skipped_errors()
     state = None if saved is None else read_state(saved)
-    trace = trace_step(
-        choice.load(), step, epoch=epoch, ranks=ranks, workers=workers, state=state, decoded=decoded
+    numbers = range(steps["first"], steps["last"] + 1)
+    traces = trace_steps(
+        choice.load(), numbers, epoch=epoch, ranks=ranks, workers=workers, state=state, decoded=decoded
     )
+    reports = (_report(trace, rank, decoded) for trace in traces)
+    if form == "json":
+        found = [report.as_json() for report in reports]
+        print_json(found[0] if len(numbers) == 1 else found)
+        return
+    for report in reports:
+        if form == "jsonl":
+            for line in report.lines():
+                click.echo(json.dumps(line))
+        else:
+            show(*report.blocks())
+
+
+def _report(trace: Trace, rank: int | None, decoded: bool) -> StepReport:
+    """Return the report of a step, of one rank or of all."""
     samples = [sample for sample in trace.samples if rank is None or sample.rank == rank]
     if not samples:
         raise click.UsageError(f"unknown rank {rank}; the number of ranks is {trace.samples[-1].rank + 1}")
-    show_report(StepReport(trace._replace(samples=samples), decoded), form)
+    return StepReport(trace._replace(samples=samples), decoded)
 
 
 @dataclass(frozen=True)
@@ -126,8 +163,12 @@ class TracedSample(NamedTuple):
     """Its byte offset in the uncompressed shard."""
     is_padding: bool
     """Whether it is padding that fills the last batch of a pass."""
+    tokens: int | None
+    """The number of its tokens; None if it has none, or if they are only known once it is decoded."""
     sample: dict[str, Any]
     """The decoded sample, if requested; otherwise what its headers say."""
+    companions: dict[str, list[str]]
+    """The keys of its companions by field, unless it was decoded."""
 
 
 class Trace(NamedTuple):
@@ -145,29 +186,29 @@ class Trace(NamedTuple):
     """Which of `ranks` and `workers` are assumed, because nothing specifies them. The run may have other numbers."""
 
 
-def trace_step(
+def trace_steps(
     spec: Spec,
-    step: int,
+    steps: range,
     *,
     epoch: int | None = None,
     ranks: int | None = None,
     workers: int | None = None,
     state: Mapping[str, Any] | None = None,
     decoded: bool = False,
-) -> Trace:
-    """Find the samples of a global batch, of all ranks.
+) -> Iterator[Trace]:
+    """Find the samples of consecutive global batches, of all ranks, in one pass over the shards.
 
     Args:
         spec: the spec.
-        step: number of the global batch, from 0, in the run or in `epoch`.
+        steps: numbers of the global batches, from 0, in the run or in `epoch`.
         epoch: from 0.
         ranks: number of ranks. Defaults to the ranks of the state or of `elastic`, otherwise 1.
         workers: workers per rank. Defaults to the workers of the state or of `elastic`, otherwise the spec's.
-        state: a state of the run, saved before or after the step.
+        state: a state of the run, saved before or after the steps.
         decoded: whether to decode the samples.
 
     Raises:
-        UsageError: the epoch does not have this step, the spec has no epochs, or topology or state do not match it.
+        UsageError: the epoch does not have these steps, the spec has no epochs, or topology or state do not match it.
         WdspecError: shards cannot be listed or read.
     """
     stated = {"ranks": ranks, "workers": workers}
@@ -177,14 +218,16 @@ def trace_step(
     shards = list_readable_shards(spec)
     shards = with_counts(spec, shards) if spec.is_pass else shards
     run = make_run(plan_shards(spec, shards, 1, 1), spec, shards, Seat())
-    number = _number(run, step, epoch)
     position = Position() if state is None else Position.from_state(state, run)
-    is_skipped = number in position.skipped | spec.skipped_steps.within(position.step)
-    if position.step > number:  # read from the start, with the shares that were set at run time
+    timeline = position.timeline or run.plan.timeline
+    first, last = (_number(timeline, step, epoch) for step in (steps[0], steps[-1]))
+    skipped = position.skipped | spec.skipped_steps.within(position.step)
+    if position.step > first:  # read from the start, with the shares that were set at run time
         position = Position(shares=position.shares)
-    changes = Changes(run.segments(position.shares), position.past)
+    start = None if timeline.start is None else timeline.span(first)
+    changes = Changes(run.segments(position.shares), position.past, start)
     scouting = dict(run.parts)
-    for source in spec.sources:
+    for source in spec.collections:
         if not needs_samples(spec, source):
             each = run.parts[source.name]
             reading = _Unchanged(each.transform.fields, tags=each.transform.tags)
@@ -194,19 +237,27 @@ def trace_step(
     try:
         reader.draw_by(changes)
         reader.restore(position.slot_states)
-        _read_up_to(number, reader, run, position.step)
+        seat = Seat(0, run_ranks)
+        seat.places(run.plan.topology, run.plan.batching.shared)
+        _read_up_to(first, len(steps), reader, run, position.step)
         if decoded:
             reader, scout = run.reader(), reader
             reader.draw_by(changes)
             reader.restore(scout.table())
             scout.close()
-        parts = reader.micro_batches(number)
+        find_offsets = _offset_finder(run, len(steps))
+        for number in range(first, last + 1):
+            placed = list(_place(reader.micro_batches(number), run_ranks, run, find_offsets))
+            yield Trace(
+                number,
+                timeline.epoch(number),
+                placed,
+                number in skipped,
+                run.plan.topology,
+                assumed,
+            )
     finally:
         reader.close()
-    seat = Seat(0, run_ranks)
-    seat.places(run.plan.topology, run.plan.batching.shared)
-    topology, placed = run.plan.topology, list(_place(parts, run_ranks, run))
-    return Trace(number, run.plan.timeline.epoch(number), placed, is_skipped, topology, assumed)
 
 
 def _canonical(
@@ -228,17 +279,18 @@ def _canonical(
     return ranks or topology.ranks, spec.model_copy(update={"elastic": elastic})
 
 
-def _number(run: Run, step: int, epoch: int | None) -> int:
-    timeline, number = run.plan.timeline, step
+def _number(timeline: Timeline, step: int, epoch: int | None) -> int:
+    number = step
     if epoch is not None:
-        length = timeline.epoch_steps
-        if length is None:
+        if timeline.epoch_steps is None:
             raise UsageError("the spec has no `epoch`, so steps are counted from its start: omit --epoch")
+        _, first, end = timeline.span(timeline.first_step(epoch))
+        length = end - first
         if step >= length:
             raise UsageError(
                 f"an epoch has {length:,} steps, from 0 to {length - 1:,}; step {step:,} is not one of them"
             )
-        number += epoch * length
+        number += first
     if timeline.is_over(number):
         raise UsageError(
             f"`on_exhausted: stop` ends the run before step {timeline.stop:,}; step {number:,} is not in it"
@@ -246,19 +298,21 @@ def _number(run: Run, step: int, epoch: int | None) -> int:
     return number
 
 
-def _read_up_to(number: int, reader: Reader, run: Run, start: int) -> None:
-    """Read the earlier batches of the same slots; a pass needs none of them."""
+def _read_up_to(first: int, steps: int, reader: Reader, run: Run, start: int) -> None:
+    """Read the batches before the first step, of the slots of all steps; a pass needs none of them."""
     if run.plan.finite is not None:
         return
     workers = run.plan.topology.workers
-    before = range(start + (number - start) % workers, number, workers)
+    before = [each for each in range(start, first) if (each - first) % workers < steps]
     with progress("steps before", len(before), drawn=len(before) > 100) as bar:
         for each in before:
             reader.batch(each)
             bar.advance()
 
 
-def _place(parts: Sequence[Sequence[dict[str, Any]]], ranks: int, run: Run) -> Iterable[TracedSample]:
+def _place(
+    parts: Sequence[Sequence[dict[str, Any]]], ranks: int, run: Run, find_offsets: FindOffsets
+) -> Iterable[TracedSample]:
     """Find where the samples of the canonical ranks are, and which ranks get them."""
     samples = [sample for part in parts for sample in part]
     if run.plan.batching.windowed:  # of any size
@@ -270,19 +324,41 @@ def _place(parts: Sequence[Sequence[dict[str, Any]]], ranks: int, run: Run) -> I
     for sample in samples:
         if sample.keys() >= _ORIGIN:
             keys.setdefault((sample["__source__"], sample["__url__"]), set()).add(sample["__key__"])
-    places = {}
+    places, fields = {}, token_fields(run.spec)
     for (source, url), of_shard in keys.items():
         shard = next(shard for shard in run.shards.lists[source] if shard.text == url)
-        places[source, url] = _find_offsets(run.parts[source], shard, of_shard)
+        places[source, url] = find_offsets(source, shard, frozenset(of_shard))
     for seat, sample in zip(seats, samples, strict=True):
         source, url, key = (str(sample.get(name, "")) for name in ("__source__", "__url__", "__key__"))
         index, offset = places.get((source, url), {}).get(key, (None, None))
         is_padding = sample.get(MASK) is False
-        yield TracedSample(*seat, source, key, url, index, offset, is_padding, sample)
+        tokens = count_tokens(sample, fields.get(source, {}))
+        companions = {name: _keys(each) for name, each in sample.pop(COMPANIONS, {}).items()}
+        yield TracedSample(*seat, source, key, url, index, offset, is_padding, tokens, sample, companions)
 
 
-def _find_offsets(parts: SourceParts, shard: ShardUrl, keys: set[str]) -> dict[str, tuple[int, int]]:
-    """Index and offset of the samples with these keys."""
+def _keys(companions: Any) -> list[str]:
+    """Return the keys of companions."""
+    found = companions if isinstance(companions, list) else [companions]
+    return [str(each["__key__"]) for each in found if each is not None]
+
+
+FindOffsets = Callable[[str, ShardUrl, "frozenset[str]"], dict[str, tuple[int, int]]]
+"""(source, shard, keys) → index and offset of the samples with these keys, and perhaps of others."""
+
+
+def _offset_finder(run: Run, steps: int) -> FindOffsets:
+    """Return the function that finds samples in shards. For several steps, it reads a shard once and remembers it."""
+    if steps == 1:
+        return lambda source, shard, keys: _find_offsets(run.parts[source], shard, keys)
+    whole = lru_cache(256)(lambda source, shard: _find_offsets(run.parts[source], shard))
+    return lambda source, shard, keys: whole(source, shard)
+
+
+def _find_offsets(
+    parts: SourceParts, shard: ShardUrl, keys: frozenset[str] | None = None
+) -> dict[str, tuple[int, int]]:
+    """Index and offset of the samples with these keys; by default of all."""
     places: dict[str, tuple[int, int]] = {}
     # Damage was reported when the batch was read.
     with (
@@ -291,9 +367,9 @@ def _find_offsets(parts: SourceParts, shard: ShardUrl, keys: set[str]) -> dict[s
     ):
         offset = 0
         for sample in headers:
-            if sample["__key__"] in keys:
+            if keys is None or sample["__key__"] in keys:
                 places.setdefault(sample["__key__"], (headers.next_index - 1, offset))
-                if len(places) == len(keys):
+                if keys is not None and len(places) == len(keys):
                     break
             offset = headers.next_offset
     return places
@@ -309,7 +385,7 @@ class StepReport:
 
     def blocks(self) -> Iterator[Block]:
         trace = self.trace
-        rows = [
+        rows: list[Row] = [
             (
                 str(each.rank),
                 str(each.place),
@@ -321,7 +397,19 @@ class StepReport:
             )
             for each in trace.samples
         ]
-        headings = ("rank>", "#>", "source", "key", "shard", "index>", "byte>")
+        headings: Row = ("rank>", "#>", "source", "key", "shard", "index>", "byte>")
+        if any(each.tokens is not None for each in trace.samples):
+            headings = (*headings, "tokens>")
+            counts = (each.tokens for each in trace.samples)
+            rows = [
+                (*row, "" if count is None else f"{count:,}") for row, count in zip(rows, counts, strict=True)
+            ]
+        if any(each.companions for each in trace.samples):
+            headings = (*headings, "companions")
+            rows = [
+                (*row, ", ".join(f"{name} {key}" for name, keys in each.companions.items() for key in keys))
+                for row, each in zip(rows, trace.samples, strict=True)
+            ]
         topology = (
             f"{pluralize(trace.topology.ranks, 'rank')} x {pluralize(trace.topology.workers, 'worker')}"
         )
@@ -356,6 +444,8 @@ class StepReport:
                 "index": each.number,
                 "offset": each.offset,
                 "padding": each.is_padding,
+                **({} if each.tokens is None else {"tokens": each.tokens}),
+                **({"companions": each.companions} if each.companions else {}),
                 **({"fields": _fields(each)} if self.decoded else {}),
             }
             for each in self.trace.samples
@@ -373,6 +463,12 @@ class StepReport:
             "skipped": trace.is_skipped,
             "samples": samples,
         }
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """What JSON Lines have of each sample."""
+        whole = self.as_json()
+        for sample in whole["samples"]:
+            yield {**{key: whole[key] for key in ("step", "epoch", "skipped")}, **sample}
 
 
 def _fields(sample: TracedSample) -> list[FieldValue]:

@@ -18,8 +18,8 @@ import click
 from wdspec.base.errors import UsageError
 from wdspec.base.process import cores
 from wdspec.base.progress import progress
-from wdspec.cli.report import Block, Table, Warning, pluralize, show_report, to_json
-from wdspec.cli.samples import files_of, samples_of, user_errors, without_functions
+from wdspec.cli.output import Block, Table, Warning, pluralize, show_report, to_json
+from wdspec.cli.samples import samples_of, user_errors, without_functions
 from wdspec.cli.spec_options import SpecChoice, choosing, require_library
 from wdspec.jobs.engine import KILLED
 from wdspec.spec.spec import Spec
@@ -195,15 +195,17 @@ def _items(trial: Trial, spec: Spec) -> Any:
         if trial.kind is not None:
             spec = spec.model_copy(update={"loader": spec.loader.model_copy(update={"kind": trial.kind})})
         return _batches(spec, trial.workers)
-    return _samples({"read": files_of, "decode": without_functions, "map": samples_of}[trial.part](spec))
+    if trial.part == "read":
+        return _samples(samples_of(spec), as_files=True)
+    return _samples({"decode": without_functions, "map": samples_of}[trial.part](spec))
 
 
-def _samples(spec: Spec) -> Iterator[tuple[int, int]]:
+def _samples(spec: Spec, as_files: bool = False) -> Iterator[tuple[int, int]]:
     """For each sample 1, and its bytes; starts again at the end of a pass."""
     from wdspec.api import sample_reader
 
     while True:
-        reader = sample_reader(spec)
+        reader = sample_reader(spec, as_files=as_files)
         try:
             number = 0
             end = reader.plan.timeline.end(0)

@@ -16,9 +16,9 @@ import click
 
 from wdspec.base.errors import MissingShardError, WdspecError
 from wdspec.base.progress import progress
-from wdspec.cache.index import Content, Entry, Index
+from wdspec.cache.index import Content, Entry, Index, crc_of
 from wdspec.cache.shard_cache import GONE, change_since
-from wdspec.cli.report import Table, pluralize, print_json, show
+from wdspec.cli.output import Table, pluralize, print_json, show
 from wdspec.cli.spec_options import (
     SpecChoice,
     choosing,
@@ -82,10 +82,10 @@ def ls(where: str | None, form: str) -> None:
     help="Also ask the stores of a SPEC whether objects have changed since they were copied.",
 )
 def verify(where: str | None, remove: bool, store: bool) -> None:
-    """Read all copies and check their length and structure.
+    """Read all copies and compare their length and checksum with those of the bytes that were fetched.
 
-    Tars are checked from the first header to the end marker. Files in a tar have no checksum, so changes within them
-    are not detected.
+    For copies of earlier versions of wdspec, which have no checksum, the structure is checked: tars from the first
+    header to the end marker. Changes within their files are not detected.
 
     Exit code: 1 if a copy is damaged.
     """
@@ -216,6 +216,12 @@ class Copy:
             size = os.path.getsize(self.path)
             if size != self.entry.size:
                 return f"it has {size:,} bytes, but {self.entry.size:,} were fetched"
+            if (fetched := self.content.read_check) is not None:
+                with open(self.path, "rb", buffering=0) as raw:
+                    same = crc_of(raw.fileno()) == fetched[0]
+                return (
+                    None if same else "it has other bytes than those that were fetched: its checksum differs"
+                )
             with open(self.path, "rb", buffering=0) as raw, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 file = decompress(raw)

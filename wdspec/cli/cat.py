@@ -31,4 +31,4 @@ def cat(
     """
     end = None if count is None else skip + count
     samples = islice(files.chosen_samples(extensions, decode), skip, end)
-    target.write(with_progress(samples, "samples"), files.key)
+    target.write(with_progress(samples, "samples"), files.key, files=files)

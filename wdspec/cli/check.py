@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,18 +11,21 @@ from typing import Any
 
 import click
 
+from wdspec.base.files import open_regular
 from wdspec.base.redaction import redacted_urls
+from wdspec.cli.output import Block, pluralize, show_report, table_of
 from wdspec.cli.problems import CheckedSpec, github_report, junit_report, parse_ignored, summary
-from wdspec.cli.report import Block, pluralize, show_report, table_of
 from wdspec.cli.samples import only_source
 from wdspec.cli.spec_options import SpecChoice, choosing_engine, choosing_spec
 from wdspec.jobs.check.facts import DataProblem
 from wdspec.jobs.check.job import CheckReport, check_data
+from wdspec.jobs.check.judge_samples import CODES
 from wdspec.jobs.check.report_file import LockedShards, ReportFile
 from wdspec.jobs.engine import Engine
 from wdspec.shards.lock import Lock
 from wdspec.spec.problems import Problem, is_error
 from wdspec.spec.spec import Spec
+from wdspec.stores.outputs import save
 
 
 @click.command()
@@ -50,6 +54,12 @@ from wdspec.spec.spec import Spec
     help="Check only shards that have changed since FILE, a report or a lock (`wdspec lock`). --sample and --all apply "
     "to these shards.",
 )
+@click.option(
+    "--duplicates",
+    metavar="FILE",
+    help="Write the keys of samples that are also elsewhere (D302, D304, D308) to FILE, for `exclude: '@FILE'`. With "
+    "several sources, each has its own FILE.",
+)
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
 @click.option("--ignore", metavar="CODE", multiple=True, help="Do not report this code. Repeatable.")
 @choosing_engine()
@@ -69,6 +79,7 @@ def check(
     against: str | None,
     report: str | None,
     changed: str | None,
+    duplicates: str | None,
     strict: bool,
     ignore: tuple[str, ...],
     start_engine: Callable[[], Engine],
@@ -96,8 +107,19 @@ def check(
             earlier = _read_lock(changed) or stack.enter_context(ReportFile(changed, must_exist=True))
         kept = None if report is None else stack.enter_context(ReportFile(report))
         limit = None if everything else most
-        found = check_data(spec, start_engine(), most=limit, other=other, kept=kept, earlier=earlier)
-    result = DataReport(found.without(ignored))
+        found = check_data(
+            spec,
+            start_engine(),
+            most=limit,
+            other=other,
+            kept=kept,
+            earlier=earlier,
+            lists_all=form == "json" or duplicates is not None,
+        )
+    if duplicates is not None:
+        _write_duplicates(duplicates, found, len(spec.sources))
+    found = found.without(ignored)
+    result = DataReport(found if form == "json" else found.shortened())
     if form in ("text", "json"):
         show_report(result, form)
     else:
@@ -106,10 +128,25 @@ def check(
     return 1 if any(problem.is_error or strict for problem in result.found.problems) else 0
 
 
+def _write_duplicates(path: str, found: CheckReport, sources: int) -> None:
+    """Write the keys of repeated samples, one file for each source, and say how to leave them out."""
+    stem, ending = os.path.splitext(path)
+    for source in found.collection.own:
+        keys = found.duplicates.get(source.name, [])
+        file = path if sources == 1 else f"{stem}.{source.name}{ending}"
+        if keys:
+            save(file, "".join(f"{key}\n" for key in keys).encode("utf-8", "surrogateescape"))
+            click.echo(
+                f"{file}: {pluralize(len(keys), 'key')} for `exclude: '@{file}'` in `{source.name}`", err=True
+            )
+    if not found.duplicates:
+        click.echo(f"{path}: not written, as no sample is also elsewhere", err=True)
+
+
 def _read_lock(path: str) -> LockedShards | None:
     """The shards of a lock; None if the file is missing or not a lock. Raises UsageError for a damaged lock."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             is_json = file.read(64).lstrip().startswith(b"{")
     except OSError:  # reported when it is opened as a report
         return None
@@ -127,7 +164,9 @@ class DataReport:
         remedies: set[str] = set()
         for checked in self._by_shard():
             for problem in checked.problems:
-                seen, _, remedy = problem.message.partition(" [")[0].rpartition("; ")
+                text = problem.message
+                said = text.rpartition(" [")[0] if text.endswith("]") else text  # without the place
+                seen, _, remedy = said.rpartition("; ")
                 if remedy in remedies and seen:  # listed above
                     problem = replace(problem, message=problem.message.replace(f"; {remedy}", "", 1))
                 remedies.add(remedy)
@@ -144,6 +183,8 @@ class DataReport:
             if found.hidden:
                 columns["not listed above>"] = lambda row: f"{found.hidden.get(row[0], 0):,}"
             yield table_of(sorted(found.totals.items()), columns)
+        if any(code in CODES for _, code in found.hidden):
+            yield "`--format json` lists all repeated samples"
         for source, rate in found.max_rates.items():
             skip = "skip: [shard, decode, map], " * ((source, "D203") in found.totals)
             yield f"to train without these samples of `{source}`: `errors: {{{skip}max_rate: {rate:g}}}`"

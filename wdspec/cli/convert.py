@@ -12,7 +12,7 @@ import yaml
 
 from wdspec.base.errors import UsageError, did_you_mean
 from wdspec.base.redaction import printable, redact
-from wdspec.cli.report import Table, show
+from wdspec.cli.output import Table, show
 from wdspec.convert import DIALECTS, find_dialect
 from wdspec.convert.dialect import Dialect, Given, NewSpec
 from wdspec.spec.format import format_spec

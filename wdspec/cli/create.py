@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal, TextIO
+from typing import Literal, TextIO, cast
 
 import click
 
+from wdspec.base.encodings import describe_encoding, name_wide
 from wdspec.base.errors import UsageError
+from wdspec.base.files import open_regular
 from wdspec.base.progress import with_progress
-from wdspec.cli.report import join_names, pluralize
+from wdspec.cli.output import join_names, pluralize
 from wdspec.cli.shard_files import Target, key_option, limit_options, os_errors_reported, writing
 from wdspec.cli.spec_options import parse_assignments
 from wdspec.storage.environment import Environment
@@ -34,7 +37,7 @@ Kind = Literal["folder", "recipe", "manifest"]
     "--as",
     "kind",
     type=click.Choice(["folder", "recipe", "manifest"]),
-    help="Kind of input (default: by name; .csv, .tsv and .jsonl files are manifests, other files are recipes).",
+    help="Kind of input (default: by name; .csv, .tsv, .jsonl and .json files are manifests, other files are recipes).",
 )
 @click.option("--shards", type=click.IntRange(min=1), metavar="N", help="Create N shards.")
 @limit_options
@@ -107,13 +110,14 @@ def create(
 
     \b
     A folder    has a sample for each key (`a/1.jpg` and `a/1.cls` are the sample `a/1`).
-                Samples are sorted by key. With --classes, subfolders are classes, as in
-                ImageFolder: each sample gets `cls`, the number of its class, and `label.txt`,
+                Samples are sorted by key. With --classes, subfolders are classes and each
+                file is a sample, as in ImageFolder. The sample gets `cls`, the number of its class, and `label.txt`,
                 its name. The numbers come from the file --class-names. The first call writes
                 it, sorted by name, so that later calls (for validation data) use the same numbers.
     A recipe    has lines `name.ext source`, as for `tarp create`. A source is a file,
                 `text:...` or `pipe:command`. `-` is standard input.
-    A manifest  has a row for each sample: CSV or TSV with a header, or JSON lines.
+    A manifest  has a row for each sample: CSV or TSV with a header, JSON lines, or a list in JSON. JSON of COCO has
+                a row for each image, with the columns `boxes`, `labels` and `annotations`.
 
     \b
     wdspec create photos/ -o 'photos-%06d.tar' --maxsize 1GB --shuffle 1
@@ -160,8 +164,11 @@ def _number_classes(found: Sequence[str], file: str | None) -> list[str]:
     if not os.path.exists(file):
         save(file, os.fsencode("".join(f"{name}\n" for name in found)))
         return list(found)
-    with open(file, "rb") as lines:
-        names = os.fsdecode(lines.read()).splitlines()
+    with open_regular(file) as lines:
+        data = lines.read()
+    if name_wide(data):
+        raise UsageError(describe_encoding(data), location=file)
+    names = data.decode("utf-8-sig", "surrogateescape").splitlines()
     if len(set(names)) < len(names) or "" in names:
         raise UsageError(
             "a name occurs twice, or a line is empty; write each name on one line", location=file
@@ -193,14 +200,14 @@ def _recipes(
     classes: bool,
 ) -> list[sources.Recipe]:
     if kind is None:
-        is_table = what.lower().endswith((".csv", ".tsv", ".jsonl", ".ndjson"))
+        is_table = what.lower().endswith((".csv", ".tsv", ".jsonl", ".ndjson", ".json"))
         kind = "folder" if os.path.isdir(what) else "manifest" if is_table else "recipe"
     if kind != "manifest" and (key_column or values or files):
         raise click.UsageError("--key-column, --value and --file work only with a manifest")
     if classes and kind != "folder":
         raise click.UsageError("--classes works only with a folder")
     if kind == "folder":
-        recipes = sources.recipes_of_folder(what, rule)
+        recipes = sources.recipes_of_classes(what) if classes else sources.recipes_of_folder(what, rule)
         if not classes and sources.looks_like_classes(recipes):
             click.echo("the folders look like classes; --classes adds the class to each sample", err=True)
         return recipes
@@ -217,7 +224,11 @@ def _lines(path: str) -> AbstractContextManager[TextIO]:
     if path == "-":
         return nullcontext(sys.stdin)
     try:
-        return open(path, encoding="utf-8", errors="surrogateescape", newline="")
+        opened = open(path, encoding="utf-8-sig", errors="surrogateescape", newline="")  # noqa: SIM115 - returned
+        if name_wide(head := cast(io.BufferedReader, opened.buffer).peek()):
+            opened.close()
+            raise UsageError(describe_encoding(head), location=path)
+        return opened
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", location=path) from error
 

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -20,7 +21,7 @@ import yaml
 from wdspec.advice.explanation import ExplainedSource, Explanation, explain_spec
 from wdspec.advice.words import ExplainedField
 from wdspec.base.errors import UsageError, did_you_mean
-from wdspec.base.redaction import redacted_urls
+from wdspec.base.redaction import escape_json, redacted_urls
 from wdspec.cli.spec_options import SpecChoice, choosing_spec
 from wdspec.shards.lock import Lock
 from wdspec.spec.spec import Source
@@ -133,10 +134,13 @@ def croissant(
     listed as in `wdspec explain`; no samples are read.
     """
     spec = choice.load()
-    frozen = None if lock_file is None else Lock.read(lock_file).shards(spec, lock_file)
+    lock = None if lock_file is None else Lock.read(lock_file)
+    frozen = None if lock is None else lock.shards(spec, lock_file or "")
     explanation = explain_spec(spec, None, None, 1, probe=False, frozen=frozen)
     statements = {} if rai_file is None else read_statements(rai_file)
-    document = build_document(explanation, statements, given)
+    sources = {} if lock is None else lock.sources
+    hashes = {name: source.hashes for name, source in sources.items() if None not in source.known_hashes}
+    document = build_document(explanation, statements, given, hashes)
     expected = {
         "url": "--url",
         "license": "--license, or `license:` of the sources",
@@ -148,7 +152,7 @@ def croissant(
     for key, where in expected.items():
         if key not in document:
             click.echo(f"note: `{key}` is missing ({where})", err=True)
-    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    text = escape_json(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
     if output is None:
         click.echo(text, nl=False)
         return
@@ -156,7 +160,10 @@ def croissant(
 
 
 def build_document(
-    explanation: Explanation, statements: Mapping[str, Any], given: Mapping[str, Any]
+    explanation: Explanation,
+    statements: Mapping[str, Any],
+    given: Mapping[str, Any],
+    hashes: Mapping[str, Sequence[str | None]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Build the document.
 
@@ -164,6 +171,7 @@ def build_document(
         explanation: the spec, planned.
         statements: of the RAI vocabulary.
         given: `url`, `license`, `creator`, `version`, `date_published` and `cite_as`, if known.
+        hashes: the SHA-256 of each shard, by source, if a lock has those of all.
     """
     spec = explanation.spec
     leaves = {source.name: source for source in spec.sources}
@@ -175,7 +183,9 @@ def build_document(
     shards = {planned.name: planned.shards for planned in explanation.plan.sources}
     distribution, tables = [], [_mixture(sources)]
     for source, each in sources:
-        distribution += _distribution(source, each.field_list or (), shards[source.name])
+        distribution += _distribution(
+            source, each.field_list or (), shards[source.name], hashes.get(source.name)
+        )
         tables += _records(source, each.field_list or ())
     steps = [f"{source.name}: {each.steps}" for source, each in sources if each.steps]
     rai = ({"dataPreprocessingProtocol": steps} if steps else {}) | dict(statements)
@@ -199,7 +209,10 @@ def build_document(
 
 
 def _distribution(
-    source: Source, fields: Sequence[ExplainedField], shards: Sequence[Any]
+    source: Source,
+    fields: Sequence[ExplainedField],
+    shards: Sequence[Any],
+    hashes: Sequence[str | None] | None,
 ) -> list[dict[str, Any]]:
     """The location of a source, its shards there, and the files of each field in the shards."""
     texts = [each.text for each in islice(shards, _MOST_NAMES + 1)]
@@ -208,13 +221,18 @@ def _distribution(
     if len(texts) > _MOST_NAMES and isinstance(shards, UrlSequence):
         texts = [run.prefix + getattr(run.texts, "pattern", run.texts[0]) for run in shards.parts]
     shown = [redacted_urls(text) for text in texts]
-    listing = hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+    lines, checked = texts, "the list of their names"
+    if hashes is not None:
+        names = (each.text for each in shards)
+        lines = [*(f"{hash}  {text}" for hash, text in zip(hashes, names, strict=True)), ""]
+        checked = "the lines of `sha256sum` of all shards, with their URLs in the spec"
+    listing = hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
     about = f"; revision {source.revision}" if source.revision else ""
     origin = {
         "@type": "cr:FileObject",
         "@id": name,
         "name": name,
-        "description": f"Location of the shards of `{source.name}`{about}. The checksum is of the list of their names.",
+        "description": f"Location of the shards of `{source.name}`{about}. The checksum is of {checked}.",
         "contentUrl": place,
         "encodingFormat": "application/x-directory",
         "sha256": listing,

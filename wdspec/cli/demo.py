@@ -21,8 +21,8 @@ from wdspec.advice.explanation import Explanation, explain_spec
 from wdspec.base.errors import install_command
 from wdspec.base.progress import is_terminal, progress
 from wdspec.cli.explain import ExplainReport
+from wdspec.cli.output import Row, Table, number, percent, show, size
 from wdspec.cli.problems import summary
-from wdspec.cli.report import Row, Table, number, percent, show, size
 from wdspec.cli.samples import first_samples
 from wdspec.spec.load import check, load
 from wdspec.stores.outputs import LocalOutput, save

@@ -10,22 +10,39 @@ import io
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import click
 
 from wdspec.advice import advise
 from wdspec.advice.explanation import PER_UNENDING, ExplainedSource, explain_spec
-from wdspec.base.errors import SpecError, UsageError
-from wdspec.cli import report
+from wdspec.base.errors import SpecError, UsageError, WdspecError
+from wdspec.cli import output
 from wdspec.cli.diff_facts import KeyChange, Side, SourceChange, SpecDiff, StateFate, fate_of_state
 from wdspec.cli.diff_records import diff_of_records
-from wdspec.cli.report import Block, Table, Warning, one_line, show_report, table_of, to_markdown
-from wdspec.cli.spec_options import SpecChoice, choosing_options, require_library, topology_options
+from wdspec.cli.lint_files import YAML, is_searched, list_yaml_files, specs_among
+from wdspec.cli.output import (
+    Block,
+    Table,
+    Warning,
+    chart_text,
+    one_line,
+    show_report,
+    table_of,
+    to_markdown,
+)
+from wdspec.cli.spec_options import (
+    SpecChoice,
+    choosing_options,
+    parse_assignments,
+    require_library,
+    topology_options,
+)
 from wdspec.shards.lock import Lock, lock_name
 from wdspec.spec.files import MOST_DATA, ReadFile, read_from_disk
+from wdspec.spec.load import list_variants
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.yaml import MAX_BYTES
 from wdspec.storage.environment import Environment
@@ -41,12 +58,13 @@ _RESUMES = {
 }
 _MOST_LINES = 40
 _MOST_BARS = 40
+_MOST_KEYS = 6
 
 
 @click.command()
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
-@choosing_options("Split of both specs; SPEC#NAME chooses it for one of them.")
+@choosing_options("Split of both specs (default: all splits); SPEC#NAME chooses it for one of them.")
 @topology_options
 @click.option("--state", "state_file", metavar="FILE", help="Also show how this saved state would resume.")
 @click.option(
@@ -58,7 +76,7 @@ _MOST_BARS = 40
     help="Output format.",
 )
 @click.option("--chart", metavar="FILE.svg", help="Also draw a chart of the shares before and after.")
-@click.option("--exit-code", is_flag=True, help="Exit with 1 if anything differs.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 if anything differs, or was not compared.")
 def diff(
     old: str,
     new: str,
@@ -78,6 +96,10 @@ def diff(
     now, unless there is a lock next to the spec (`wdspec lock`). With locks, the command also shows which shards were
     rewritten. --state FILE shows how each source would resume from a saved state.
 
+    Every split is compared, without an environment and in each environment; --split and --env choose one. With --state
+    or --chart, only the spec without an environment is compared, or the one that --env chooses. OLD and NEW may also
+    be folders (`wdspec diff main:configs configs`): then the command lists which specs change.
+
     OLD and NEW may also be records of runs (`wdspec.log_run`): then the command also compares versions, the
     environment, and what was read.
     """
@@ -91,15 +113,25 @@ def diff(
         if exit_code and not records.is_empty:
             click.get_current_context().exit(1)
         return
-    found = SpecDiff(*(_side(choose(name), ranks, workers) for name in (old, new)))
-    report = DiffReport(found, fate_of_state(found, state_file))
-    if form == "markdown":
-        click.echo(to_markdown(report.blocks()))
+    sides = Place.of(choose(old)), Place.of(choose(new))
+    folders = [place.label for place in sides if place.is_folder]
+    if len(folders) == 1:
+        raise UsageError(f"{folders[0]} is a directory, but not both are; compare two specs, or two folders")
+    is_one = state_file is not None or chart is not None
+    pairs = [Pair(*sides)] if is_one else list(_pair(*sides))
+    found: DiffReport | DiffsReport
+    if len(pairs) == 1 and not sides[0].is_folder:
+        diff = SpecDiff(*(place.side(ranks, workers) for place in sides))
+        found = DiffReport(diff, fate_of_state(diff, state_file))
     else:
-        show_report(report, form)
-    if chart is not None:
-        draw(found, chart)
-    if exit_code and not found.is_empty:
+        found = DiffsReport.of(sides, pairs, ranks, workers)
+    if form == "markdown":
+        click.echo(to_markdown(found.blocks()))
+    else:
+        show_report(found, form)
+    if chart is not None and isinstance(found, DiffReport):
+        draw(found.diff, chart)
+    if (exit_code and not found.is_empty) or (isinstance(found, DiffsReport) and found.has_errors):
         click.get_current_context().exit(1)
 
 
@@ -160,6 +192,15 @@ class GitFiles:
         kind = None if name is None else _git(self.root, "cat-file", "-t", f"{self.commit}:{name}")
         return kind is not None and kind.strip() == b"blob"
 
+    def list(self, path: str) -> list[str]:
+        """The YAML files below a relative path, as `list_yaml_files` lists them; none if it is not a folder."""
+        name = self._name(os.path.abspath(path)) or ""
+        tree = f"{self.commit}:{'' if name == '.' else name}"
+        found = _git(self.root, "ls-tree", "-r", "-z", "--name-only", tree) or b""
+        names = (each for each in os.fsdecode(found).split("\0") if each.endswith(YAML))
+        searched = (each for each in names if all(map(is_searched, each.split("/")[:-1])))
+        return sorted(os.path.join(path, each) for each in searched)
+
     def has_spec(self, path: str) -> bool:
         """Whether the revision has a spec at this relative path, which may have a split."""
         return self.has(os.path.abspath(path.partition("#")[0]))
@@ -168,6 +209,8 @@ class GitFiles:
         """The path within the repository; None for a path outside it."""
         folder, name = os.path.split(path)
         whole = os.path.join(os.path.realpath(folder), name)
+        if whole == self.root:
+            return "."
         return os.path.relpath(whole, self.root) if whole.startswith(self.root + os.sep) else None
 
 
@@ -208,29 +251,111 @@ def _git(folder: str, *arguments: str) -> bytes | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def _side(choice: SpecChoice, ranks: int | None, workers: int | None) -> Side:
-    name = choice.file
-    at = split_revision(name)
-    if at is None:
-        return _explain_side(name, choice.load(), choice, ranks, workers, read_from_disk)
-    revision, path = at
-    files = GitFiles.at(revision, os.getcwd())
-    if not path.startswith("./"):
-        here, path = path, os.path.join(os.path.relpath(files.root), path)
-        if not files.has_spec(path) and files.has_spec(here):
-            raise UsageError(f"paths start at the repository's top folder; write `{revision}:./{here}`")
-    try:
-        choice = replace(choice, file=os.path.normpath(path))
-        spec = choice.load(files.read)
-    except SpecError as error:
-        raise SpecError(f"at {revision}: {error}", error.problems) from None
+@dataclass(frozen=True)
+class Place:
+    """A spec, or a folder of specs, on the disk or at a revision of git."""
 
-    def storage_of(environment: Environment, spec: Spec, source: Source) -> Storage:
-        storage = RevisionStorage.of(environment, spec, source)
-        assert isinstance(storage, RevisionStorage)
-        return replace(storage, files=files)
+    label: str
+    """As the user named it."""
+    choice: SpecChoice
+    files: GitFiles | None = None
 
-    return _explain_side(name, spec, choice, ranks, workers, files.read, storage_of)
+    @classmethod
+    def of(cls, choice: SpecChoice) -> Place:
+        """The place that an argument names."""
+        at = split_revision(choice.file)
+        if at is None:
+            return cls(choice.file, choice)
+        revision, path = at
+        files = GitFiles.at(revision, os.getcwd())
+        if not path.startswith("./"):
+            here, path = path, os.path.join(os.path.relpath(files.root), path)
+            if not (files.has_spec(path) or files.list(path)) and (files.has_spec(here) or files.list(here)):
+                raise UsageError(f"paths start at the repository's top folder; write `{revision}:./{here}`")
+        return cls(choice.file, replace(choice, file=os.path.normpath(path)), files)
+
+    @property
+    def read(self) -> ReadFile:
+        """Reads its files."""
+        return read_from_disk if self.files is None else self.files.read
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder."""
+        return bool(self.files.list(self.choice.file)) if self.files else os.path.isdir(self.choice.file)
+
+    def specs(self) -> dict[str, Place]:
+        """The specs of a folder, by their paths in it."""
+        folder = self.choice.file
+        files = self.files.list(folder) if self.files else list_yaml_files(folder)
+        values = parse_assignments(self.choice.variables, "--var")
+        names = {os.path.relpath(file, folder): file for file in specs_among(files, self.read, values)}
+        return {
+            name: replace(self, label=os.path.join(self.label, name), choice=replace(self.choice, file=file))
+            for name, file in names.items()
+        }
+
+    def variants(self) -> tuple[dict[tuple[str | None, str | None], Place], int]:
+        """Its splits and environments: the chosen ones, or all; and how many combinations that leaves out."""
+        choice = self.choice
+        values = parse_assignments(choice.variables, "--var") or None
+        pairs, left_out = list_variants(choice.file, choice.split, choice.env, values, self.read)
+        file = choice.file if os.path.exists(choice.file) else choice.file.partition("#")[0]
+        return {
+            (split, env): replace(self, choice=replace(choice, file=file, split=split, env=env))
+            for split, env in pairs
+        }, left_out
+
+    def load(self) -> Spec:
+        """Load it. Raises SpecError if it has problems."""
+        if self.files is None:
+            return self.choice.load()
+        try:
+            return self.choice.load(self.files.read)
+        except SpecError as error:
+            raise SpecError(f"at {self.files.revision}: {error}", error.problems) from None
+
+    def side(self, ranks: int | None, workers: int | None) -> Side:
+        """Load and plan it. Raises SpecError if it has problems."""
+
+        def storage_of(environment: Environment, spec: Spec, source: Source) -> Storage:
+            storage = RevisionStorage.of(environment, spec, source)
+            assert isinstance(storage, RevisionStorage)
+            return replace(storage, files=self.files)
+
+        make_storage = Storage.of if self.files is None else storage_of
+        return _explain_side(self.label, self.load(), self.choice, ranks, workers, self.read, make_storage)
+
+
+class Pair(NamedTuple):
+    """Both sides of one split and environment of one spec; None if a side does not have it."""
+
+    old: Place | None
+    new: Place | None
+    left_out: int = 0
+    """Combinations of splits and environments of both sides that are not compared, in place of one that is."""
+
+
+def _pair(old: Place, new: Place) -> Iterator[Pair]:
+    """Pair the specs of two folders, and the splits and environments of two specs, by their names."""
+    if old.is_folder:
+        before, now = old.specs(), new.specs()
+        for file in dict.fromkeys((*now, *before)):
+            if file in before and file in now:
+                yield from _pair(before[file], now[file])
+            else:
+                yield Pair(before.get(file), now.get(file))
+        return
+    (one, left_out), (other, others_left_out) = old.variants(), new.variants()
+    both = [one, other]
+    if all(
+        len({split for split, _ in each}) == 1 for each in both
+    ):  # perhaps `a.yaml#train` and `b.yaml#val`
+        both = [{(None, env): place for (_, env), place in each.items()} for each in both]
+    for name in dict.fromkeys((*both[1], *both[0])):
+        yield Pair(both[0].get(name), both[1].get(name))
+    if most := max(left_out, others_left_out):
+        yield Pair(old, new, most)
 
 
 def _explain_side(
@@ -263,6 +388,11 @@ class DiffReport:
     diff: SpecDiff
     fate: StateFate
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing differs."""
+        return self.diff.is_empty
+
     def blocks(self) -> Iterator[Block]:
         diff, fate = self.diff, self.fate
         yield f"{diff.old.label} → {diff.new.label}"
@@ -273,7 +403,8 @@ class DiffReport:
             yield from _tables(diff)
             for old, new in diff.renamed():
                 yield Warning(
-                    f"`{new}` has the shards of `{old}`; sources are identified by name, so it starts with a new order"
+                    f"`{new}` has the shards of `{old}`; sources are identified by name, so it starts with a new "
+                    f"order: write `name: {old}` to keep that of `{old}`"
                 )
             for side in (diff.old, diff.new):
                 found = advise(side.explanation.found)
@@ -289,10 +420,10 @@ class DiffReport:
             yield Table(("slots>", "inside", "with `allow_changed=True`"), slots)
         if fate.state is not None:
             given = [
-                (each["source"], "unknown" if each["samples"] is None else report.number(each["samples"]))
+                (each["source"], "unknown" if each["samples"] is None else output.number(each["samples"]))
                 for each in fate.state["sources"]
             ]
-            batches = report.pluralize(fate.state["batch"], "global batch", "global batches")
+            batches = output.pluralize(fate.state["batch"], "global batch", "global batches")
             title = f"the state: after {batches}"
             if (samples := fate.state["samples"]) is not None:
                 title += f", {samples:,} samples"
@@ -335,6 +466,157 @@ class DiffReport:
         }
 
 
+class Variant(NamedTuple):
+    """What changes in one split and environment of one spec."""
+
+    file: str
+    """Its path in the folders that are compared; empty if two files are compared."""
+    split: str | None
+    env: str | None
+    report: DiffReport | None
+    note: str = ""
+    """Why there is no report: only one side has it, or it has problems."""
+    is_error: bool = False
+    is_same: bool = False
+    """Whether nothing differs, as far as known."""
+    left_out: int = 0
+    """How many splits and environments were not compared, if it stands for these."""
+
+    @property
+    def name(self) -> str:
+        """The split and the environment in words."""
+        split = f"split `{self.split}`" if self.split else ""
+        if self.left_out:
+            return output.pluralize(self.left_out, "other combination")
+        env = f"environment `{self.env}`" if self.env else "" if split else "no environment"
+        return ", ".join(filter(None, (split, env)))
+
+    @property
+    def summary(self) -> str:
+        """What changes, in a line."""
+        if self.left_out:
+            return "not compared: choose with --split and --env"
+        if self.report is None:
+            return self.note
+        diff = self.report.diff
+        if diff.is_empty:
+            return "no differences"
+        keys = [each.key for each in diff.settings]
+        keys += [f"`{each.name}` {each.change}" for each in diff.sources if each.change != "same"]
+        shown = ", ".join(keys[:_MOST_KEYS]) + (
+            f" and {len(keys) - _MOST_KEYS} more" if keys[_MOST_KEYS:] else ""
+        )
+        return shown or ("the order" if diff.order_changes else "the samples")
+
+
+@dataclass(frozen=True)
+class DiffsReport:
+    """The differences of several splits and environments, or of the specs of two folders."""
+
+    old: str
+    new: str
+    is_folder: bool
+    variants: tuple[Variant, ...]
+
+    @classmethod
+    def of(
+        cls, sides: tuple[Place, Place], pairs: Iterable[Pair], ranks: int | None, workers: int | None
+    ) -> DiffsReport:
+        """Compare all pairs."""
+        is_folder = sides[0].is_folder
+        found = []
+        for pair in pairs:
+            side = pair.new or pair.old
+            assert side is not None, "at least one side has it"
+            file = os.path.relpath(side.choice.file, sides[side is pair.new].choice.file) if is_folder else ""
+            variant = Variant(file, side.choice.split, side.choice.env, None)
+            if pair.left_out:
+                found.append(variant._replace(left_out=pair.left_out))
+                continue
+            if pair.old is None or pair.new is None:
+                found.append(variant._replace(note="removed" if pair.new is None else "added"))
+                continue
+            try:
+                diff = SpecDiff(pair.old.side(ranks, workers), pair.new.side(ranks, workers))
+                shown = DiffReport(diff, fate_of_state(diff))
+                found.append(variant._replace(report=shown, is_same=shown.is_empty))
+            except SpecError as error:
+                found.append(variant._replace(note=_in_a_line(error), is_error=True))
+            except WdspecError as error:  # a pass opens its shards, which may be out of reach
+                old, new = (place.load().model_dump(mode="json") for place in (pair.old, pair.new))
+                note = f"{'the same' if old == new else 'other'} keys; the data was not compared: {_in_a_line(error)}"
+                found.append(variant._replace(note=note, is_error=old != new, is_same=old == new))
+        return cls(sides[0].label, sides[1].label, is_folder, tuple(found))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing differs."""
+        return all(each.is_same for each in self.variants)
+
+    @property
+    def left_out(self) -> int:
+        """How many splits and environments were not compared."""
+        return sum(each.left_out for each in self.variants)
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether something could not be compared."""
+        return any(each.is_error for each in self.variants)
+
+    def blocks(self) -> Iterator[Block]:
+        yield f"{self.old} → {self.new}"
+        if not self.variants:
+            yield "no specs"
+        columns: dict[str, Callable[[Variant], str]] = (
+            {"spec": lambda each: each.file} if self.is_folder else {}
+        )
+        columns["split and environment"] = lambda each: each.name
+        columns["what changes"] = lambda each: each.summary
+        columns["a saved state resumes"] = lambda each: each.report.fate.resumes if each.report else ""
+        yield table_of(self.variants, columns)
+        if self.is_folder:
+            files = {each.file for each in self.variants}
+            changed = {each.file for each in self.variants if not each.is_same and not each.left_out}
+            counted = f"{len(changed):,} of {output.pluralize(len(files), 'spec')}"
+            yield f"{counted} differ; `wdspec diff` of the two files of a spec shows how"
+            return
+        shown: dict[str, Variant] = {}
+        for each in self.variants:
+            if each.report is None or each.is_same:
+                continue
+            blocks = list(each.report.blocks())[1:]
+            first = shown.setdefault(repr(blocks), each)
+            yield f"{each.name}:" if first is each else f"{each.name}: as {first.name}"
+            yield from blocks if first is each else ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of each variant, with its names."""
+        return {
+            "old": self.old,
+            "new": self.new,
+            "same": self.is_empty,
+            "not_compared": self.left_out,
+            "variants": [
+                {
+                    **({"spec": each.file} if self.is_folder else {}),
+                    "split": each.split,
+                    "env": each.env,
+                    "note": each.note,
+                    **(each.report.as_json() if each.report else {"same": each.is_same}),
+                }
+                for each in self.variants
+                if not each.left_out
+            ],
+        }
+
+
+def _in_a_line(error: Exception) -> str:
+    if isinstance(error, SpecError) and error.problems:
+        first = error.problems[0]
+        return f"{first.code} at {first.position}: {first.message}"
+    return str(error).partition("\n")[0]
+
+
 def _values(source: ExplainedSource | None) -> dict[str, Any] | None:
     names = ("share", "shards", "samples", "estimated", "expected", "passes")
     return None if source is None else {name: getattr(source, name) for name in names}
@@ -350,7 +632,7 @@ def _tables(diff: SpecDiff) -> Iterator[Block]:
         yield _mixture(diff, changed)
         unchanged = len(diff.sources) - len(changed)
         if unchanged:
-            yield f"{report.pluralize(unchanged, 'source')} unchanged"
+            yield f"{output.pluralize(unchanged, 'source')} unchanged"
     changes = [line for line in diff.order_changes if not line.startswith("schedule.batch ")]
     if len(changes) < len(diff.order_changes):  # a ramp has many parts, which are not in the spec
         batches = re.findall(r"^schedule\.batch (\d+)", "\n".join(diff.order_changes), re.MULTILINE)
@@ -368,10 +650,10 @@ def _mixture(diff: SpecDiff, changed: list[SourceChange]) -> Table:
     columns: dict[str, Callable[[SourceChange], str]] = {
         "source": lambda each: each.either.indented,
         "change": lambda each: each.change,
-        "share>": _both(lambda each: report.percent(each.share)),
-        "shards>": lambda each: _both(lambda side: report.number(side.shards or 0))(each) + _show_moved(each),
-        "samples>": _both(lambda each: "?" if each.samples is None else report.number(round(each.samples))),
-        f"{per}>": _both(lambda each: report.number(each.expected)),
+        "share>": _both(lambda each: output.percent(each.share)),
+        "shards>": lambda each: _both(lambda side: output.number(side.shards or 0))(each) + _show_moved(each),
+        "samples>": _both(lambda each: "?" if each.samples is None else output.number(round(each.samples))),
+        f"{per}>": _both(lambda each: output.number(each.expected)),
     }
     if not endless:
         columns["passes>"] = _both(lambda each: "?" if each.passes is None else f"{each.passes:.3g}")
@@ -433,10 +715,10 @@ def draw(diff: SpecDiff, file: str) -> None:
             [100 * row[at] for row in shares],
             0.38,
             color=colour,
-            label=side.label,
+            label=chart_text(side.label),
         )
         axes.bar_label(bars, fmt="%.2f%%", padding=3, fontsize=8)
-    axes.set_yticks(list(places), [row[0] for row in shares])
+    axes.set_yticks(list(places), [chart_text(row[0]) for row in shares])
     axes.set_xlabel("share of the samples, %")
     axes.margins(x=0.15)
     axes.spines[["top", "right"]].set_visible(False)

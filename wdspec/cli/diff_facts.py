@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from wdspec.advice.explanation import ExplainedSource, Explanation
+from wdspec.base.amounts import join_names
 from wdspec.base.redaction import without_secrets
 from wdspec.cli.state import describe_state, read_state
 from wdspec.planning.digest import (
@@ -20,6 +21,7 @@ from wdspec.planning.digest import (
     describe_samples,
     differences,
     reads_alike,
+    samples_differences,
     with_reads,
 )
 from wdspec.planning.past import name_of_section, why_not_finished
@@ -98,6 +100,11 @@ class Side:
         return order
 
     @cached_property
+    def samples(self) -> str:
+        """A digest of what is done to its samples, as in a state."""
+        return describe_samples(self.spec, self.explanation.shards.files)
+
+    @cached_property
     def sources(self) -> Mapping[str, ExplainedSource]:
         """Sources and nested mixes by name."""
         return {each.name: each for each in self.explanation.sources}
@@ -136,12 +143,12 @@ class SpecDiff:
     @cached_property
     def order_changes(self) -> list[str]:
         """A line for each change of the order; none if both yield the same samples in the same order."""
-        return list(differences(self.old.order, self.new.order))
+        return list(differences(self.old.order, self.new.order, spec=self.new.spec))
 
     @cached_property
     def samples_change(self) -> bool:
         """Whether decoding or another step turns the same bytes into other samples."""
-        return describe_samples(self.old.spec) != describe_samples(self.new.spec)
+        return self.old.samples != self.new.samples
 
     @property
     def is_empty(self) -> bool:
@@ -285,12 +292,12 @@ def fate_of_state(diff: SpecDiff, file: str | None = None) -> StateFate:
         UsageError: the file has no state, states of several runs, or a damaged state.
     """
     before, now, saved, description = diff.old.order, diff.new.order, None, None
-    samples = describe_samples(diff.old.spec)
+    samples = diff.old.samples
     if file is not None:
         saved = read_state(file)
         before, samples = json.loads(saved["order"]), saved["samples"]
         description = describe_state(saved)
-    has_same_samples = samples == describe_samples(diff.new.spec)
+    has_same_samples = samples == diff.new.samples
     if has_same_samples:
         before = with_reads(before, now)
     if before["elastic"] != now["elastic"]:
@@ -300,7 +307,8 @@ def fate_of_state(diff: SpecDiff, file: str | None = None) -> StateFate:
     if not any(differences(before, now)):
         if has_same_samples:
             return StateFate("exactly", "same order, same samples", {}, state=description)
-        why = "same order, but decoding or a step produces other samples"
+        changed = join_names(samples_differences(samples, diff.new.samples, diff.new.spec))
+        why = f"same order, but other samples: {changed} changed"
         return StateFate("other samples", why, {}, state=description)
     sections = tuple(_sections(diff.new, before, saved))
     starts_again = any(section.why for section in sections)
@@ -330,6 +338,8 @@ def _fate(name: str, before: Mapping[str, Any], now: Mapping[str, Any], starts_a
     """How a source resumes with `allow_changed`; see `run/resume.py`."""
     if name not in now["sources"]:
         return "is removed"
+    if now.get("pass", {}).get("reshuffle"):
+        return "begins its epoch anew: samples that were read in it may be repeated"
     if "pass" in now:
         return "continues at the same global batch of the pass: samples may be left out or repeated"
     if name not in before["sources"] or "pass" in before:

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from wdspec.base.amounts import join_names
 from wdspec.base.errors import UsageError
 from wdspec.cli.diff_facts import KeyChange, changes_of, flatten
-from wdspec.cli.report import Block, Table, number
-from wdspec.planning.digest import differences
+from wdspec.cli.output import Block, Table, number
+from wdspec.planning.digest import differences, samples_differences
 from wdspec.run.record import read_record
 from wdspec.shards.lock import Lock, difference
 
@@ -94,7 +95,8 @@ class RecordDiff:
                     shown.append((f"and {len(lines) - _MOST_LINES:,} more",))
                 yield Table((), shown, title)
         if self.old["samples"] != self.new["samples"]:
-            yield "Decoding or another step makes other samples."
+            changed = join_names(samples_differences(self.old["samples"], self.new["samples"]))
+            yield f"The samples are others: {changed} changed."
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -7,6 +7,7 @@ import platform
 import re
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from wdspec.base.errors import WdspecError
 from wdspec.base.process import cores
 from wdspec.base.progress import with_progress
 from wdspec.base.redaction import redacted_urls
-from wdspec.cli.report import Block, Row, Table, Warning, pluralize, show_report, size
+from wdspec.cli.output import Block, Row, Table, Warning, pluralize, show_report, size
 from wdspec.cli.spec_options import SpecChoice, choosing_options, form_option
 from wdspec.shards.listing import shards_of
 from wdspec.spec.spec import Spec
@@ -31,6 +32,7 @@ from wdspec.urls.urls import AIS_PROVIDERS, scheme_of
 _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+).*?(?:extra == ['\"](\w+)['\"])?\s*$")
 _FOR_DEVELOPERS = frozenset({"test", "fuzz", "frameworks", "ray", "docs"})
 LITTLE_SHARED_MEMORY = 1 << 30
+LITTLE_SPACE = 100 << 20
 FEW_FILES = 4096
 
 
@@ -148,18 +150,20 @@ def programs() -> dict[str, str]:
 
 
 def limits() -> Iterator[Limit]:
-    """Processors, memory, shared memory and open files."""
+    """Processors, memory, shared memory, the temporary folder and open files."""
     yield Limit("processors", str(cores()))
     if hasattr(os, "sysconf"):
         yield Limit("memory", size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
     if os.path.isdir("/dev/shm"):
         free = shutil.disk_usage("/dev/shm").free
         advice = (
-            "workers pass batches through it; give the container more (`docker run --shm-size=8g`)"
+            "workers pass batches through it; give the container more (`docker run --shm-size=8g`), or use threads "
+            "(`loader: {kind: threads}`) or fewer workers"
             if free < LITTLE_SHARED_MEMORY
             else ""
         )
         yield Limit("/dev/shm, free", size(free), advice)
+    yield _temporary_folder()
     try:
         import resource
     except ImportError:
@@ -170,6 +174,20 @@ def limits() -> Iterator[Limit]:
         "many sources that interleave many shards may need more; raise it with `ulimit -n`" if few else ""
     )
     yield Limit("open files", "no limit" if files == resource.RLIM_INFINITY else f"{files:,}", advice)
+
+
+def _temporary_folder() -> Limit:
+    """The space in the folder for temporary files; Python has tried to write there."""
+    try:
+        folder = tempfile.gettempdir()
+    except FileNotFoundError:
+        advice = (
+            "no folder can be written; mount one, such as an `emptyDir` of Kubernetes, and name it in TMPDIR"
+        )
+        return Limit("temporary folder", "none", advice)
+    free = shutil.disk_usage(folder).free
+    advice = "tables of `lookup` and lists of keys are stored there; name a larger one in TMPDIR"
+    return Limit(f"temporary folder, free ({folder})", size(free), advice if free < LITTLE_SPACE else "")
 
 
 def _version(library: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +16,17 @@ from wdspec.advice.explanation import (
     ExplainedSource,
     Explanation,
     ScheduledShares,
+    changes_in_words,
     explain_spec,
+    start_in_words,
 )
 from wdspec.advice.measure import KeptSamples
 from wdspec.advice.words import calls_in_words, draw_in_words
+from wdspec.base.handles import FEW, MOST
 from wdspec.base.redaction import redacted_urls
 from wdspec.base.user_code import file_of_module
-from wdspec.cli import report
-from wdspec.cli.report import Block, Row, Table, Warning, one_line, show_report, table_of
+from wdspec.cli import output
+from wdspec.cli.output import Block, Row, Table, Warning, one_line, show_report, table_of
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
 from wdspec.spec.spec import Spec
 
@@ -65,6 +69,8 @@ class ExplainReport:
             yield _schedule_table(self.explanation)
         yield _sources(self.explanation)
         yield _fields(self.explanation)
+        if self.explanation.plan.companions:
+            yield _companions(self.explanation)
         if self.explanation.slots:
             yield _slots(self.explanation)
         yield from (Warning(one_line(each)) for each in self.explanation.advice)
@@ -74,16 +80,20 @@ class ExplainReport:
         size = plan.batching.global_size
         steps = None if plan.timeline.epoch_steps is None else plan.timeline.length(0)
         epoch = {"batches_per_rank": steps, "samples": plan.epoch_samples}
+        tokens = explanation.step_tokens
+        of_epoch = None if tokens is None or steps is None else round(tokens * steps)
         return {
             **explanation.heading(),
             "run": {"ranks": run.ranks, "workers": run.workers},
             "batch": {"per_rank": size // run.ranks, "global": size} if plan.batching.batched else None,
             "windows": None if explanation.windows is None else explanation.windows._asdict(),
             "epoch": None if steps is None else epoch,
+            "tokens": None if tokens is None else {"per_step": round(tokens), "per_epoch": of_epoch},
             "skip": [[first, stop - 1] for first, stop in explanation.spec.skipped_steps.ranges],
             "schedule": explanation.schedule,
             "expected_of": plan.epoch_samples or PER_UNENDING,
             "sources": explanation.sources,
+            **({"companions": _companions_as_json(explanation)} if plan.companions else {}),
             "slots": explanation.slots,
             "held_bytes_per_worker": explanation.held_bytes,
             "buffer_bytes_per_worker": explanation.buffer_bytes,
@@ -102,7 +112,11 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
     yield "batch", _describe_batch(explanation)
     yield "epoch", _describe_epoch(explanation)
     if skipped := spec.skipped_steps:
-        yield "skip", f"steps {skipped}: {report.pluralize(skipped.count, 'global batch', 'global batches')}"
+        yield "skip", f"steps {skipped}: {output.pluralize(skipped.count, 'global batch', 'global batches')}"
+    if (tokens := explanation.step_tokens) is not None:
+        steps = plan.timeline.length(0) if plan.timeline.epoch_steps else None
+        of_epoch = "" if steps is None else f", {output.number(round(tokens * steps))} an epoch"
+        yield "tokens", f"about {output.number(round(tokens))} a step across all ranks{of_epoch}"
     yield "draw", draw_in_words(plan)
     if plan.schedule:
         yield "schedule", _describe_schedule(explanation)
@@ -122,11 +136,13 @@ def _summary(explanation: Explanation) -> Iterator[Row]:
         yield "to_tuple", " ".join(spec.to_tuple)
     for gone in plan.exhausted:
         then = {"error": "an error", "drop": "other sources only", "stop": "the end"}[gone.then]
-        unit = "window" if plan.batching.windowed else "batch"
-        yield "max_passes", f"`{gone.source}` is exhausted at {unit} {gone.start:,}: {then}"
+        yield (
+            "max_passes",
+            f"`{gone.source}` is exhausted at {start_in_words(explanation, gone.start)}: {then}",
+        )
     for each in explanation.active:
         if each.selected is not None:
-            part = f"{report.percent(each.selected.fraction)} of `{each.name}`"
+            part = f"{output.percent(each.selected.fraction)} of `{each.name}`"
             yield "selected", f"{part}, {_describe_count(each.selected)}"
     if spec.limit is not None:
         yield "limit", f"{spec.limit:,} samples"
@@ -139,7 +155,7 @@ def _describe_batch(explanation: Explanation) -> str:
         return _describe_windows(explanation)
     if not batching.batched:
         return "none: yields single samples"
-    per_rank = f"{report.pluralize(batching.global_size // ranks, 'sample')} per rank"
+    per_rank = f"{output.pluralize(batching.global_size // ranks, 'sample')} per rank"
     return per_rank + (f", {batching.global_size:,} across all ranks" if ranks > 1 else "")
 
 
@@ -149,27 +165,32 @@ def _describe_epoch(explanation: Explanation) -> str:
         return "endless (no `epoch`)"
     length = plan.timeline.length(0)
     if plan.batching.batched:
-        steps = report.pluralize(length, "batch", "batches")
+        steps = output.pluralize(length, "batch", "batches")
     else:
-        steps = report.pluralize(length * run.canonical_ranks, "sample")
+        steps = output.pluralize(length * run.canonical_ranks, "sample")
     across = ", across all ranks" if run.ranks > 1 else ""
-    samples = f" = {report.pluralize(plan.epoch_samples, 'sample')}{across}" if plan.epoch_samples else ""
-    return f"{steps} per {'canonical ' if plan.batching.windowed else ''}rank{samples}"
+    samples = f" = {output.pluralize(plan.epoch_samples, 'sample')}{across}" if plan.epoch_samples else ""
+    first = " in the first epoch, other numbers in later ones" if plan.timeline.start is not None else ""
+    return f"{steps} per {'canonical ' if plan.batching.windowed else ''}rank{samples}{first}"
 
 
 def _describe_memory(explanation: Explanation) -> str:
-    memory = f"{report.size(explanation.buffer_bytes)} in the buffers of its open shards"
+    memory = f"{output.size(explanation.buffer_bytes)} in the buffers of its open shards"
     if explanation.held_bytes:
-        held = report.size(explanation.held_bytes)
+        held = output.size(explanation.held_bytes)
         memory = f"about {held} to hold and order samples for shuffling in a worker, {memory}"
+    if (shards := explanation.shards_in_turn) > FEW + MOST:
+        memory += (
+            f" ({shards:,} are read in turn; of local files and copies, at most about {FEW + MOST} are open)"
+        )
     if unknown := explanation.unmeasured:
-        memory += f", excluding the samples of {report.pluralize(unknown, 'source')} of unknown size"
+        memory += f", excluding the samples of {output.pluralize(unknown, 'source')} of unknown size"
     return memory
 
 
 def _describe_count(selected: KeptSamples) -> str:
     """Describe how the fraction was found."""
-    looked_at = f"{selected.looked_at:,} samples in {report.pluralize(selected.shards, 'shard')}"
+    looked_at = f"{selected.looked_at:,} samples in {output.pluralize(selected.shards, 'shard')}"
     by = {"sample": "estimated from", "stats": "counted by `stats` over all", "count": "counted over all"}
     return f"{by[selected.by]} {looked_at}"
 
@@ -185,11 +206,12 @@ def _describe_windows(explanation: Explanation) -> str:
         f"{least:,} to {most:,} samples (mean {mean:,.1f})",
     ]
     if found.fill is not None:
-        facts.append(f"{found.fill:.1%} of `max_cost`")
+        pack = explanation.spec.batch and explanation.spec.batch.pack
+        facts.append(f"rows {found.fill:.1%} full" if pack else f"{found.fill:.1%} of `max_cost`")
     facts.append(f"{found.useful:.1%} useful")
     if found.balance is not None:
         facts.append(f"weights of ranks {found.balance:.2f} of the largest")
-    return f"{', '.join(facts)}; in {report.pluralize(found.windows, 'window')}"
+    return f"{', '.join(facts)}; in {output.pluralize(found.windows, 'window')}"
 
 
 def _describe_schedule(explanation: Explanation) -> str:
@@ -197,8 +219,7 @@ def _describe_schedule(explanation: Explanation) -> str:
     if len(steps) == 1:
         return "one step"
     span = "an epoch" if explanation.plan.timeline.epoch_steps else f"{PER_UNENDING:,} samples"
-    starts = report.join_names([f"{step.batch:,}{' (ramp)' * step.ramp}" for step in steps[1:]])
-    return f"shares change at batch {starts}; the table of sources shows their means over {span}"
+    return f"shares change at {changes_in_words(explanation)}; the table of sources shows their means over {span}"
 
 
 def _schedule_table(explanation: Explanation) -> Table:
@@ -208,13 +229,14 @@ def _schedule_table(explanation: Explanation) -> Table:
     columns: dict[str, Callable[[ExplainedSource], str]] = {"share": lambda each: each.name}
 
     def read(step: ScheduledShares) -> Callable[[ExplainedSource], str]:
-        return lambda each: report.percent(step.shares[each.name])
+        return lambda each: output.percent(step.shares[each.name])
 
     for step in shown:
         gap = "… " if step is shown[-1] and len(shown) < len(steps) else ""
         heading = f"{gap}{'ramp to' if step.ramp else 'from'} {step.at:,}>"
         columns[heading] = read(step)
-    return table_of(explanation.active, columns, "shares by sample")
+    table = table_of(explanation.active, columns, "shares by sample")
+    return table.of_largest([each.share for each in explanation.active])
 
 
 def _code(spec: Spec) -> Iterator[Row]:
@@ -237,25 +259,96 @@ def _sources(explanation: Explanation) -> Table:
     ) -> Callable[[ExplainedSource], str]:
         return lambda each: "" if each.is_off else cell(each)
 
+    in_cost = dict(_shares_of_cost(explanation))
+    spec = explanation.spec
+    unit = "samples" if spec.mix.shares_in == "samples" else spec.mix.shares_in
     columns = {
         "source": lambda each: each.indented,
-        "share>": lambda each: "off" if each.is_off else report.percent(each.share),
-        "shards>": read(lambda each: report.number(each.shards or 0)),
+        f"of {unit}>": lambda each: output.percent(in_cost[each.name]) if each.name in in_cost else "",
+        "share>": lambda each: "off" if each.is_off else output.percent(each.share),
+        "shards>": read(lambda each: output.number(each.shards or 0)),
         "samples>": read(lambda each: each.samples_in_words),
-        f"{per}>": read(lambda each: report.number(each.expected)),
+        f"{per}>": read(lambda each: output.number(each.expected)),
         "passes>": read(
             lambda each: "?" if each.passes is None else f"{'~' * each.estimated}{each.passes:.3g}"
         ),
-        "buffer>": lambda each: "" if each.held is None else report.number(each.held),
-        "interleave>": read(lambda each: "" if each.nested else report.number(each.interleave)),
+        "buffer>": lambda each: "" if each.held is None else output.number(each.held),
+        "interleave>": read(lambda each: "" if each.nested else output.number(each.interleave)),
         "order": lambda each: each.order,
     }
+    if in_cost:
+        columns = {key.replace("share>", "of samples>"): cell for key, cell in columns.items()}
+    else:
+        del columns[f"of {unit}>"]
     if not explanation.plan.epoch_samples:
         del columns["passes>"]
     if all(each.interleave == 1 for each in explanation.active):
         del columns["interleave>"]
     faint = frozenset(row for row, each in enumerate(explanation.sources) if each.is_off)
-    return table_of(explanation.sources, columns)._replace(faint=faint)
+    table = table_of(explanation.sources, columns)._replace(faint=faint)
+    sizes = [0 if each.nested else each.share for each in explanation.sources]
+    return table.of_largest(sizes, _named_in_advice(explanation), "of samples>" if in_cost else "share>")
+
+
+def _named_in_advice(explanation: Explanation) -> frozenset[str]:
+    """What warnings put in backticks, such as the names of sources that they are about."""
+    return frozenset(name for each in explanation.advice for name in re.findall("`([^`]+)`", each.message))
+
+
+def _shares_of_cost(explanation: Explanation) -> Iterator[tuple[str, float]]:
+    """Yield the share of the cost of each source, if shares are fractions of it."""
+    if explanation.spec.mix.shares_in == "samples":
+        return
+    means = {source.name: source.mean_cost or 0 for source in explanation.spec.sources}
+    costs = {each.name: each.share * means[each.name] for each in explanation.active if each.name in means}
+    for name, cost in costs.items():
+        yield name, cost / (sum(costs.values()) or 1)
+
+
+def _companions(explanation: Explanation) -> Table:
+    """A row for each field with companions."""
+    rows: list[Row] = [
+        (
+            each.owner,
+            each.field,
+            each.stream.name,
+            output.percent(each.threshold / (1 << 64)),
+            output.number(each.count),
+            output.number(len(each.stream.shards)),
+            output.number(each.stream.delays.size),
+            output.number(each.stream.interleave),
+            each.stream.order.kind,
+        )
+        for each in explanation.plan.companions
+    ]
+    names = (
+        "source",
+        "field",
+        "companions",
+        "chance>",
+        "count>",
+        "shards>",
+        "buffer>",
+        "interleave>",
+        "order",
+    )
+    return Table(names, rows)
+
+
+def _companions_as_json(explanation: Explanation) -> list[dict[str, Any]]:
+    """The companions of sources, for JSON."""
+    return [
+        {
+            "source": each.owner,
+            "field": each.field,
+            "companions": each.stream.name,
+            "chance": each.threshold / (1 << 64),
+            "count": each.count,
+            "shards": len(each.stream.shards),
+            "buffer": each.stream.delays.size,
+        }
+        for each in explanation.plan.companions
+    ]
 
 
 def _fields(explanation: Explanation) -> Table:
@@ -264,25 +357,29 @@ def _fields(explanation: Explanation) -> Table:
     for each in explanation.sources:
         if not each.nested:
             groups.setdefault((each.fields, each.steps), []).append(each.name)
-    rows: list[Row] = [(report.join_names(names), fields, steps) for (fields, steps), names in groups.items()]
+    rows: list[Row] = [(output.join_names(names), fields, steps) for (fields, steps), names in groups.items()]
     if not any(steps for _, steps in groups):
         return Table(("source", "fields"), [row[:2] for row in rows])
     return Table(("source", "fields", "then"), rows)
 
 
 def _slots(explanation: Explanation) -> Table:
-    total, sources = explanation.plan.topology.slots, len(explanation.plan.sources)
-    shown = len(explanation.slots) // sources
+    total, plans = explanation.plan.topology.slots, explanation.plan.sources
+    shown = len(explanation.slots) // len(plans)
     more = f" (slots {shown} of {total:,}, see --slots)" if shown < total else ""
+    if len(plans) > output.MOST_ROWS:
+        plans = tuple(sorted(plans, key=lambda source: -source.share))[: output.LARGEST]
+        more += f", of the {output.LARGEST} largest sources"
+    names = {source.name for source in plans}
     in_full = {  # sources whose shards have the same file name
         source.name
-        for source in explanation.plan.sources
+        for source in plans
         if len(source.shards) > 1 and _file_name(source.shards[0].text) == _file_name(source.shards[-1].text)
     }
     rows: list[Row | None] = []
-    for place, each in enumerate(explanation.slots):
-        first = place % sources == 0
-        if first and place and sources > 1:
+    for place, each in enumerate(slot for slot in explanation.slots if slot.source in names):
+        first = place % len(plans) == 0
+        if first and place and len(plans) > 1:
             rows.append(None)
         turns = []
         for turn in each.first:

@@ -8,9 +8,10 @@ from difflib import unified_diff
 
 import click
 
+from wdspec.base.files import open_regular
 from wdspec.base.redaction import mask, printable
 from wdspec.cli.lint_files import exclude_option, find_files, paths_argument
-from wdspec.cli.report import pluralize
+from wdspec.cli.output import pluralize
 from wdspec.spec.files import STANDARD_INPUT, STANDARD_INPUT_NAME
 from wdspec.spec.format import format_spec
 from wdspec.stores.outputs import save
@@ -30,7 +31,8 @@ def fmt(paths: tuple[str, ...], check: bool, show_diff: bool, exclude: tuple[str
     Exit code: 1 if a file is not YAML, or (with --check) if a file would change; otherwise 0.
     """
     changed = failed = 0
-    for file in find_files(paths, exclude, "format")[1].specs:
+    found = find_files(paths, exclude, "format")[1]
+    for file in dict.fromkeys((*found.specs, *found.bases)):
         name = STANDARD_INPUT_NAME if file == STANDARD_INPUT else file
         text = _text(file)
         done = format_spec(text, name)
@@ -66,8 +68,11 @@ def _text(file: str) -> str:
     if file == STANDARD_INPUT:
         data = sys.stdin.buffer.read()
     else:
-        with open(_path(file), "rb") as opened:
-            data = opened.read()
+        try:
+            with open_regular(_path(file), descriptors=True) as opened:
+                data = opened.read()
+        except OSError as error:
+            raise click.UsageError(f"{file} cannot be read: {error.strerror}") from None
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from wdspec.cli.report import Block, Row, Table, show_report
+from wdspec.cli.output import Block, Row, Table, show_report
 from wdspec.cli.samples import HEADINGS, FieldValue, describe_fields, first_batch, first_samples, only_source
 from wdspec.cli.spec_options import SpecChoice, choosing
 

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from wdspec.base.errors import did_you_mean
-from wdspec.spec.files import STANDARD_INPUT, hint_for_missing
+from wdspec.spec.files import STANDARD_INPUT, ReadFile, hint_for_missing, read_from_disk
+from wdspec.spec.load import Outline, outline
+from wdspec.spec.problems import Problem
+from wdspec.spec.yaml import MAX_BYTES
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 YAML = (".yaml", ".yml")
 NAMED_AS_SPECS = (".wdspec.yaml", ".wdspec.yml")
 _VERSION_KEY = re.compile(rb"""^(["']?)wdspec\1[ \t]*:""", re.MULTILINE)
+_KEY = re.compile(rb"""^(["']?)(dataset|extends)\1[ \t]*:""", re.MULTILINE)
+_OURS = re.compile(rb"\b(dataset|extends|wdspec)\b")
+"""What a file must have to be a spec or to extend one."""
 _SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
 
 
@@ -48,27 +57,194 @@ class Discovery(NamedTuple):
     """Files to work on."""
 
     specs: list[str]
-    """In the given order; files of a folder are sorted by code point."""
-    others: int
-    """Number of YAML files below folders that are not marked as specs."""
+    """What to check, in the given order; files of a folder are sorted by code point."""
+    bases: list[str]
+    """Files that one of the specs extends. Those with sources of their own are also in `specs`."""
+    doubtful: list[Problem]
+    """YAML files below folders that may be specs, each as a warning."""
+    skipped: list[str]
+    """The other YAML files below folders."""
 
 
-def find_files(paths: Sequence[str], exclude: Sequence[str], purpose: str) -> tuple[LintSettings, Discovery]:
+def find_files(
+    paths: Sequence[str], exclude: Sequence[str], purpose: str, vars: Mapping[str, Any] | None = None
+) -> tuple[LintSettings, Discovery]:
     """Return the settings and the files for a command: those of the command line, else those of the settings.
+
+    A path is a file, `-` for standard input, a glob, or a folder, in which hidden folders are skipped.
 
     Args:
         paths: on the command line.
         exclude: patterns as in `.gitignore`, in addition to those of the settings.
         purpose: the verb of the command, for messages.
+        vars: values of variables, which `extends` may have.
 
     Raises:
-        click.UsageError: no path is given, or a path does not exist.
+        click.UsageError: no path is given, a path does not exist, a folder has no specs, or all specs are excluded.
+            Only files that are given one by one may all be excluded.
     """
     settings = lint_settings()
-    paths = paths or [os.path.relpath(os.path.join(settings.root, path)) for path in settings.paths]
-    if not paths:
+    given = paths or [os.path.relpath(os.path.join(settings.root, path)) for path in settings.paths]
+    if not given:
         raise click.UsageError(f"name the files or folders to {purpose}, or set `paths` in [tool.wdspec]")
-    return settings, find_specs(paths, (*settings.exclude, *exclude), settings.root)
+    if len(given) == 1 and os.path.isfile(given[0]) and not exclude and not settings.exclude:
+        return settings, Discovery(list(given), [], [], [])
+    return settings, _search(given, settings, exclude, purpose, vars, may_be_none=bool(paths))
+
+
+def _search(
+    paths: Sequence[str],
+    settings: LintSettings,
+    exclude: Sequence[str],
+    purpose: str,
+    vars: Mapping[str, Any] | None,
+    may_be_none: bool,
+) -> Discovery:
+    excluding = _Excluding((*settings.exclude, *exclude), settings.root)
+    outlines = _Outlines(vars)
+    specs: dict[str, None] = {}
+    others: dict[str, None] = {}
+    for path in paths:
+        if os.path.isdir(path):
+            files = list_yaml_files(path)
+            found = list(filter(outlines.is_spec, files))
+            if not found:
+                what = (
+                    f"its {len(files)} YAML files have neither `wdspec:` nor a `dataset:` with sources"
+                    if files
+                    else "it has no YAML files"
+                )
+                hint = "add `wdspec: 1`, or name a spec *.wdspec.yaml"
+                raise click.UsageError(f"no specs below {path}: {what}; {hint}")
+            others |= dict.fromkeys(filter(excluding.keeps, files))
+        elif path == STANDARD_INPUT or os.path.exists(path) or os.path.exists(path.rpartition("#")[0]):
+            found = [path]
+        else:
+            found = _expand_glob(path)
+        may_be_none &= found == [path]
+        specs |= dict.fromkeys(filter(excluding.keeps, found))
+    if not specs and not may_be_none:
+        patterns = " and ".join(f"`{pattern}`" for pattern in excluding.used)
+        raise click.UsageError(
+            f"nothing to {purpose}: {patterns} excludes every spec at {', '.join(paths)}; change the pattern in "
+            "--exclude, or in `exclude` of [tool.wdspec]"
+        )
+    return outlines.sort(list(specs), [file for file in others if file not in specs])
+
+
+class _Excluding:
+    """Patterns as in `.gitignore`, and which of them have excluded files."""
+
+    def __init__(self, patterns: Sequence[str], root: str) -> None:
+        self.used: dict[str, None] = {}
+        self._root = root
+        self._spec: GitIgnoreSpec | None = None
+        if patterns:
+            from pathspec import GitIgnoreSpec
+
+            self._spec = GitIgnoreSpec.from_lines(patterns)
+
+    def keeps(self, file: str) -> bool:
+        """Whether no pattern excludes a file."""
+        if self._spec is None:
+            return True
+        found = self._spec.check_file(os.path.relpath(file, self._root))
+        if found.include and found.index is not None:
+            self.used[str(self._spec.patterns[found.index].pattern)] = None
+        return not found.include
+
+
+def specs_among(files: Sequence[str], read: ReadFile, vars: Mapping[str, Any] | None = None) -> list[str]:
+    """Select the specs from the YAML files of a folder, without bases that have no sources and without excluded files.
+
+    Args:
+        read: reads the files, from the disk or from a revision of git.
+        vars: values of variables, which `extends` may have.
+    """
+    settings = lint_settings()
+    outlines = _Outlines(vars, read)
+    found = filter(_Excluding(settings.exclude, settings.root).keeps, filter(outlines.is_spec, files))
+    return outlines.sort(list(found), []).specs
+
+
+class _Outlines:
+    """Which files are specs, and which are bases of others: by their names, their keys, and what they extend."""
+
+    def __init__(self, vars: Mapping[str, Any] | None, read: ReadFile = read_from_disk) -> None:
+        self._vars, self._read = vars, read
+        self._known: dict[str, Outline | None] = {}
+
+    def of(self, file: str) -> Outline | None:
+        """The outline of a file; None if it cannot be one of a spec."""
+        if file not in self._known:
+            may_be = _OURS.search(self._text(file) or b"") is not None
+            self._known[file] = outline(file, self._vars, self._read) if may_be else None
+        return self._known[file]
+
+    def _text(self, file: str) -> bytes | None:
+        """The bytes of a file; None if it cannot be read, or not twice, as a pipe."""
+        try:
+            return self._read(
+                os.path.abspath(file if os.path.exists(file) else file.partition("#")[0]), True, MAX_BYTES
+            )
+        except (OSError, ValueError):
+            return None
+
+    def is_spec(self, file: str) -> bool:
+        """Whether a YAML file in a folder is a spec. The check reports one that cannot be read."""
+        text = self._text(file)
+        if file.endswith(NAMED_AS_SPECS) or text is None or _VERSION_KEY.search(text):
+            return True
+        found = self.of(file)
+        return found is not None and (
+            found.has_sources
+            or found.has_version
+            or any(base.endswith(NAMED_AS_SPECS) for base in found.bases)
+        )
+
+    def sort(self, files: list[str], others: list[str]) -> Discovery:
+        """Decide what to do with specs and with other YAML files."""
+        bases = {file: found.bases for file in files if (found := self.of(file))}
+        real = {file: os.path.realpath(file) for file in (*files, *others)}
+        circular = {real[file]: found for file, found in bases.items()}
+        extended = {
+            base
+            for file, found in bases.items()
+            for base in found
+            if real[file] not in circular.get(base, ())
+        }
+        whole = [file for file in files if real[file] not in extended or self._is_whole(file)]
+        rest = [file for file in others if real[file] not in extended]
+        doubtful = {file: problem for file in rest if (problem := self._doubt(file))}
+        return Discovery(
+            whole,
+            [file for file in (*files, *others) if real[file] in extended],
+            list(doubtful.values()),
+            [file for file in rest if file not in doubtful],
+        )
+
+    def _is_whole(self, file: str) -> bool:
+        found = self.of(file)
+        return found is not None and found.has_sources
+
+    def _doubt(self, file: str) -> Problem | None:
+        """The warning about a file that is neither a spec nor a base, but has a key of specs."""
+        found = self.of(file)
+        line, column = 1, 1
+        if found is None or found.own is None:
+            match, why = found and _KEY.search(self._text(file) or b""), "is not YAML"
+            key = match[2].decode() if match else ""
+        else:
+            key = next((each for each in ("dataset", "extends") if each in found.own.entries), "")
+            why = "has no source with `shards`" if key == "dataset" else "extends no spec that can be read"
+            _, line, column = found.own.key_or_self(key).position
+        if not key:
+            return None
+        message = f"this file has the key `{key}` but is not checked, because it {why}"
+        hint = (
+            "if it is a spec, add `wdspec: 1`; if not, name it in `exclude` of [tool.wdspec], or in --exclude"
+        )
+        return Problem("W110", message, hint, file, line, column, len(key))
 
 
 def lint_settings(start: str = ".") -> LintSettings:
@@ -90,13 +266,13 @@ def lint_settings(start: str = ".") -> LintSettings:
 
 
 def _read_table(path: str) -> Any:
+    if not os.path.isfile(path):
+        return None
     try:
         with open(path, "rb") as file:
             import tomllib
 
             return tomllib.load(file).get("tool", {}).get("wdspec")
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError) as error:  # of TOML and of UTF-8
         raise click.UsageError(f"cannot read {path}: {error}") from None
 
@@ -123,43 +299,6 @@ def _check_settings(table: Any, path: str) -> LintSettings:
     return LintSettings(**values)
 
 
-def find_specs(paths: Iterable[str], exclude: Sequence[str] = (), root: str = ".") -> Discovery:
-    """Find the specs at some paths, each once.
-
-    A path is a file, `-` for standard input, a glob, or a folder. Files in a folder are specs if they are named
-    `*.wdspec.yaml`, or have the key `wdspec:`; hidden folders are skipped.
-
-    Args:
-        paths: on the command line, or in the settings.
-        exclude: patterns as in `.gitignore` of files to exclude, even if they are given as paths.
-        root: the folder that these patterns are relative to.
-
-    Raises:
-        click.UsageError: a path does not exist, or a folder has no specs.
-    """
-    specs: dict[str, None] = {}
-    others = 0
-    is_kept = _build_filter(exclude, root) if exclude else None
-    for path in paths:
-        if os.path.isdir(path):
-            below = list(filter(is_kept, _list_yaml_files(path)))
-            found = [file for file in below if file.endswith(NAMED_AS_SPECS) or _has_version(file)]
-            others += len(below) - len(found)
-            if not found and not exclude:
-                what = (
-                    f"its {len(below)} YAML files have no key `wdspec:`" if below else "it has no YAML files"
-                )
-                raise click.UsageError(
-                    f"no specs below {path}: {what}; add `wdspec: 1`, or name a spec *.wdspec.yaml"
-                )
-        elif path == STANDARD_INPUT or os.path.exists(path) or os.path.exists(path.rpartition("#")[0]):
-            found = list(filter(is_kept, [path]))
-        else:
-            found = list(filter(is_kept, _expand_glob(path)))
-        specs |= dict.fromkeys(found)
-    return Discovery(list(specs), others)
-
-
 def _expand_glob(pattern: str) -> list[str]:
     import glob
 
@@ -170,24 +309,15 @@ def _expand_glob(pattern: str) -> list[str]:
     return found
 
 
-def _list_yaml_files(folder: str) -> list[str]:
+def is_searched(folder: str) -> bool:
+    """Whether files in a folder of this name may be specs."""
+    return not folder.startswith(".") and folder not in _SKIPPED
+
+
+def list_yaml_files(folder: str) -> list[str]:
+    """List the YAML files below a folder, except in hidden folders, sorted by code point."""
     files = []
     for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED]
+        folders[:] = filter(is_searched, folders)
         files += [os.path.join(parent, name) for name in names if name.endswith(YAML)]
     return sorted(files)
-
-
-def _has_version(file: str) -> bool:
-    try:
-        with open(file, "rb") as text:
-            return _VERSION_KEY.search(text.read()) is not None
-    except OSError:
-        return True  # the check reports the error
-
-
-def _build_filter(patterns: Sequence[str], root: str) -> Callable[[str], bool]:
-    from pathspec import GitIgnoreSpec
-
-    spec = GitIgnoreSpec.from_lines(patterns)
-    return lambda file: not spec.match_file(os.path.relpath(file, root))

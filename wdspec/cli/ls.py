@@ -9,7 +9,7 @@ import click
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.redaction import printable
-from wdspec.cli.report import Row, Table, join_names, print_json, show, size
+from wdspec.cli.output import Row, Table, join_names, print_json, show, size
 from wdspec.cli.shard_files import ShardFiles, fields_of, reading
 from wdspec.cli.spec_options import form_option
 from wdspec.urls.urls import ShardUrl

@@ -28,6 +28,7 @@ GROUPS = {
         "head": "Show the first samples: keys, types, shapes, sizes.",
         "preview": "Create an HTML page with the mixture and real samples.",
         "process": "Process shards with a spec's decoders and maps into new shards.",
+        "report": "Add up the records of a run: what was read of each source.",
         "resolve": "Show step by step how URLs are opened.",
         "simulate": "Simulate a run: shares, passes, coverage, legal topologies.",
         "state": "Show a saved state: epoch, batch, samples of each source.",

@@ -10,8 +10,10 @@ import base64
 import io
 import math
 import os
+import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -27,12 +29,12 @@ from wdspec.advice.words import common_steps
 from wdspec.base.errors import UsageError, WdspecError
 from wdspec.base.progress import progress
 from wdspec.base.redaction import printable, redacted_urls
-from wdspec.cli.preview_media import MediaBudget, ShownValue, as_array, list_values
-from wdspec.cli.report import one_line, percent, pluralize, size
+from wdspec.cli.output import chart_text, one_line, percent, pluralize, size
+from wdspec.cli.preview_media import BoxFormat, MediaBudget, ShownValue, as_array, format_of, list_values
+from wdspec.cli.preview_rows import PackedRow, read_rows
 from wdspec.cli.samples import (
     ValueMeaning,
     describe_value,
-    files_of,
     first_batch,
     first_samples,
     only_source,
@@ -40,8 +42,10 @@ from wdspec.cli.samples import (
 )
 from wdspec.cli.simulate_draws import Amounts, drawn_sources, simulate
 from wdspec.cli.spec_options import SpecChoice, choosing_options, require_library, topology_options
+from wdspec.fields.values import is_array
 from wdspec.planning.plan import Plan
 from wdspec.spec.language.decoders import FORMAT_OF
+from wdspec.spec.language.making import Crop
 from wdspec.spec.spec import Spec
 from wdspec.stores.outputs import save
 
@@ -53,6 +57,8 @@ MEDIA = 3_500_000
 """Maximum number of bytes of images and sounds on a page, for all specs and sources together."""
 _MOST_CLASSES = 50
 """A field with more distinct integers than this is not shown as classes."""
+_LARGEST_CLASS = 10**9
+"""Integers from this on are not shown as classes, whose names would be too long."""
 MOST_SOURCES = 40
 """Maximum number of sources in the chart of the mixture: the ones with the largest shares."""
 MOST_DRAWN = 1 << 20
@@ -188,6 +194,8 @@ class SpecPreview:
     """J of the batch to show."""
     batch: list[tuple[str, ValueMeaning]]
     """The columns of the batch; empty for a spec without `batch`."""
+    packed: list[PackedRow]
+    """The rows of the batch and of those after it; empty for a spec without `pack`."""
     problems: list[str]
     """Problems of the whole spec."""
 
@@ -206,7 +214,8 @@ class SpecPreview:
         """The shares of the sources in the spec, and those of the first epoch (or a million samples)."""
         plan = self.explanation.plan
         size = plan.batching.global_size
-        found = simulate(plan, max(1, min(plan.timeline.end(0) or MOST_DRAWN, MOST_DRAWN // size)))
+        end = plan.timeline.end(0) if plan.finite is None else plan.finite.rounds
+        found = simulate(plan, max(1, min(end or MOST_DRAWN, MOST_DRAWN // size)))
         return found.expected / max(1, found.expected.sum()), found.drawn / max(1, found.drawn.sum())
 
 
@@ -245,12 +254,16 @@ def build_preview(
         sources.append(_source(spec, explained, count, cards, budget))
         advance()
     batch: list[tuple[str, ValueMeaning]] = []
+    packed: list[PackedRow] = []
     if spec.batch is not None:
         try:
+            packed = read_rows(spec, step)
             batch = [(name, describe_value(column)) for name, column in first_batch(spec, step)]
         except WdspecError as error:
             problems.append(f"batch {step:,}: {error}")
-    return SpecPreview(title, explanation, sources, step, batch, [redacted_urls(each) for each in problems])
+    return SpecPreview(
+        title, explanation, sources, step, batch, packed, [redacted_urls(each) for each in problems]
+    )
 
 
 def _source(
@@ -259,24 +272,34 @@ def _source(
     alone = only_source(spec, explained.name)
     problems: list[str] = []
     skipped: Counter[str] = Counter()
-    files = _read(files_of(alone), count, problems, Counter())
-    trained = _read(samples_of(alone).model_copy(update={"to_tuple": None}), count, problems, skipped)
+    samples = samples_of(alone).model_copy(update={"to_tuple": None})
+    files = _read(samples, count, problems, Counter(), as_files=True)
+    trained = _read(samples, count, problems, skipped)
     by_key = {(sample["__url__"], sample["__key__"]): sample for sample in trained}
+    formats = _box_formats(alone)
     shown = []
     for sample in files[:cards]:
         same = by_key.get((sample["__url__"], sample["__key__"]))
         url = redacted_urls(str(sample["__url__"]))
-        values = list_values(sample, budget), None if same is None else list_values(same, budget)
+        values = list_values(sample, budget), None if same is None else list_values(same, budget, formats)
         shown.append(SampleCard(str(sample["__key__"]), url, *values))
     charts = [*_of_files(files), *_of_fields(trained)]
     problems = list(dict.fromkeys(problems))
     return SourcePreview(explained, shown, len(files), charts, problems, dict(sorted(skipped.items())))
 
 
-def _read(spec: Spec, count: int, problems: list[str], skipped: Counter[str]) -> list[Sample]:
+def _box_formats(spec: Spec) -> dict[str, BoxFormat]:
+    """Field → the numbers of its boxes, for those that `crop` makes."""
+    steps = [step for source in spec.sources for step in source.make.values() if isinstance(step, Crop)]
+    return {name: BoxFormat(step.box_format, step.relative) for step in steps for name in step.boxes}
+
+
+def _read(
+    spec: Spec, count: int, problems: list[str], skipped: Counter[str], as_files: bool = False
+) -> list[Sample]:
     samples: list[Sample] = []
     try:
-        samples.extend(first_samples(spec, count, skipped=skipped))
+        samples.extend(first_samples(spec, count, skipped=skipped, as_files=as_files))
     except WdspecError as error:
         problems.append(redacted_urls(str(error)))
     return samples
@@ -284,19 +307,35 @@ def _read(spec: Spec, count: int, problems: list[str], skipped: Counter[str]) ->
 
 def _of_files(samples: list[Sample]) -> list[Distribution]:
     """Sizes of samples, and of their images, from the files."""
-    sizes = [sum(len(file) for file in _fields(sample).values() if file is not None) for sample in samples]
+    sizes = [sum(map(_bytes_of, _fields(sample).values())) for sample in samples]
     longer = [max(size) for sample in samples for size in _image_sizes(sample)]
     found = [Distribution("size of a sample", "bytes", values=list(map(float, sizes)))]
     found += [Distribution("longer side of an image", "pixels", values=list(map(float, longer)))]
     return [each for each in found if each.values]
 
 
+def _bytes_of(value: Any) -> int:
+    """The bytes of a file, or those that a value of a table takes up in memory, roughly."""
+    if value is None or isinstance(value, bytes):
+        return len(value or b"")
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "surrogatepass"))
+    if is_array(value):
+        return int(value.nbytes)
+    if isinstance(value, float):
+        return 8
+    try:
+        return len(pickle.dumps(value))
+    except Exception:  # very deep lists, objects of users
+        return 0
+
+
 def _image_sizes(sample: Sample) -> Iterable[tuple[int, int]]:
     from PIL import Image
 
     for name, data in _fields(sample).items():
-        kind = FORMAT_OF.get(name.rsplit(".", 1)[-1].lower())
-        if kind is not None and data is not None:
+        kind = FORMAT_OF.get(format_of(name, data)) if isinstance(data, bytes) else None
+        if kind is not None:
             try:
                 yield Image.open(io.BytesIO(data), formats=[kind.pillow]).size
             except Exception:  # reading reports a damaged image
@@ -317,11 +356,14 @@ def _of_fields(samples: list[Sample]) -> list[Distribution]:
 def _of_field(name: str, values: list[Any]) -> Distribution | None:
     if all(isinstance(value, str) for value in values):
         return Distribution(f"length of {name}", "characters", values=[float(len(value)) for value in values])
-    if all(isinstance(value, int) for value in values) and len(set(values)) <= _MOST_CLASSES:
+    are_classes = all(isinstance(value, int) and abs(value) < _LARGEST_CLASS for value in values)
+    if are_classes and len(set(values)) <= _MOST_CLASSES:
         counts = {str(value): number for value, number in sorted(Counter(values).items())}
         return Distribution(f"classes of {name}", "samples", classes=counts)
     if all(isinstance(value, (int, float)) for value in values):
-        return Distribution(f"values of {name}", "", values=[float(value) for value in values])
+        with suppress(OverflowError):  # an integer above the range of floats
+            return Distribution(f"values of {name}", "", values=[float(value) for value in values])
+        return None
     arrays = [as_array(value) for value in values]
     if all(array is not None and array.ndim == 1 for array in arrays):
         lengths = [float(len(array)) for array in arrays if array is not None]
@@ -381,7 +423,7 @@ def _parts(preview: SpecPreview, axes: Axes) -> dict[str, Any]:
     if plan.batching.windowed:
         windows = pluralize(batches, "window")
         begin = f"{windows} from number {preview.step:,} on" if preview.step else f"The first {windows}"
-        caption = f"{begin}, of {width:,} samples, a square for each sample"
+        caption = f"{begin}, of {width:,} samples, a square for each sample; a row is a window"
     elif plan.batching.batched:
         cut = f", of which the first {width:,} are shown" if width < plan.batching.global_size else ""
         caption += f"; a column is a global batch of {plan.batching.global_size:,}{cut}"
@@ -393,6 +435,7 @@ def _parts(preview: SpecPreview, axes: Axes) -> dict[str, Any]:
         epoch = f"an epoch is {length}"
     return {
         "spec": preview,
+        "colours": {name: _hex(colour) for name, colour in colours.items()},
         "epoch": epoch,
         "mixture": mixture(plan, *preview.shares, axes.share),
         "schedule": schedule(preview.explanation, axes.samples)
@@ -453,7 +496,7 @@ def mixture(plan: Plan, shares: Amounts, drawn: Amounts, most: float) -> str:
     bars = axes.barh(places, 100 * drawn[order], 0.6, color=[_hex(colours[n]) for n in order])
     axes.bar_label(bars, fmt="%.2f %%", padding=6, fontsize=8, color=_INK)
     axes.scatter(100 * shares[order], places, marker="|", s=220, color=_INK, zorder=3)
-    axes.set_yticks(places, [plan.sources[n].name for n in order])
+    axes.set_yticks(places, [chart_text(plan.sources[n].name) for n in order])
     axes.set_xlabel("% of the samples; the line is the share in the spec")
     axes.set_xlim(0, 115 * most)
     return _svg(figure, axes)
@@ -472,7 +515,8 @@ def schedule(explanation: Explanation, last: int) -> str:
     places: list[float] = []
     shares: list[list[float]] = []
     for step in explanation.schedule:
-        place = step.batch * explanation.plan.batching.global_size
+        size = explanation.plan.batching.global_size
+        place = -(-step.at // size) * size
         if shares and not step.ramp:
             places.append(place)
             shares.append(shares[-1])
@@ -499,10 +543,10 @@ def distributions(found: Iterable[Distribution], source: str, ends: Axes) -> lis
     for each in found:
         figure = _figure(3, 2.1)
         axes = figure.subplots()
-        axes.set_title(each.title, fontsize=9, color=_INK)
+        axes.set_title(chart_text(each.title), fontsize=9, color=_INK)
         if each.classes:
             most = sorted(each.classes.items(), key=lambda item: -item[1])[:_CLASSES]
-            names = sorted((name for name, _ in most), key=int)
+            names = [name for name in each.classes if name in dict(most)]
             axes.bar(names, [each.classes[name] for name in names], color="#4c8bf5")
             axes.tick_params(axis="x", labelrotation=90 if len(names) > 8 else 0)
         else:
@@ -516,7 +560,7 @@ def distributions(found: Iterable[Distribution], source: str, ends: Axes) -> lis
 
 
 def strip(plan: Plan, first: int = 0) -> tuple[str, int, int]:
-    """Draw global batches: a square for each sample, coloured by source; a column is a batch.
+    """Draw global batches: a square for each sample, coloured by source; a column is a batch, or a row a window.
 
     Args:
         plan: the plan.
@@ -545,8 +589,11 @@ def strip(plan: Plan, first: int = 0) -> tuple[str, int, int]:
         drawn = np.full((-(-len(flat) // 32), 32), -1)
         drawn.ravel()[: len(flat)] = flat
     colours = np.array([*palette(len(plan.sources)), _PADDING, (255, 255, 255)], dtype=np.uint8)
-    side = min(24, max(6, 900 // len(drawn)), max(6, 400 // drawn.shape[1]))
-    picture = Image.fromarray(colours[drawn.T].repeat(side, axis=0).repeat(side, axis=1))
+    grid = (
+        drawn if plan.batching.windowed else drawn.T
+    )  # a window has many samples, and there are few of them
+    side = min(24, max(6, 900 // grid.shape[1]), max(6, 400 // grid.shape[0]))
+    picture = Image.fromarray(colours[grid].repeat(side, axis=0).repeat(side, axis=1))
     file = io.BytesIO()
     picture.quantize(min(256, len(colours))).save(file, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode(), batches, drawn.shape[1]

@@ -9,14 +9,14 @@ import base64
 import io
 import json
 import wave
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from wdspec.cli.samples import ValueMeaning, describe_value
+from wdspec.cli.samples import ValueMeaning, describe_value, excerpt
 from wdspec.spec.language.decoders import FORMAT_OF
 
 if TYPE_CHECKING:
@@ -39,6 +39,27 @@ _SOUNDS = {
     "ogg": "audio/ogg",
     "m4a": "audio/mp4",
 }
+_VIDEOS = {
+    "mp4": "video/mp4",
+    "m4v": "video/mp4",
+    "mov": "video/mp4",
+    "webm": "video/webm",
+    "mkv": "video/webm",
+}
+_STARTS = (
+    (0, b"\xff\xd8\xff", "jpg"),
+    (0, b"\x89PNG", "png"),
+    (0, b"GIF8", "gif"),
+    (8, b"WEBP", "webp"),
+    (8, b"WAVE", "wav"),
+    (0, b"fLaC", "flac"),
+    (0, b"OggS", "ogg"),
+    (0, b"ID3", "mp3"),
+    (8, b"M4A ", "m4a"),
+    (4, b"ftyp", "mp4"),
+    (0, b"\x1aE\xdf\xa3", "webm"),
+)
+"""What files start with: offset, bytes, extension. A column such as `image` does not name a format."""
 _TEXTS = frozenset(
     ("txt", "text", "json", "jsonl", "cls", "cls2", "index", "inx", "id", "csv", "yaml", "yml", "md")
 )
@@ -55,7 +76,7 @@ class Medium:
     """An image or a sound on a page."""
 
     kind: str
-    """`image` or `audio`."""
+    """`image`, `audio` or `video`."""
     data: str
     """A `data:` URL."""
     alt: str = ""
@@ -70,6 +91,8 @@ class ShownValue:
     media: tuple[Medium, ...] = ()
     text: str = ""
     """The value as text, if it is readable."""
+    is_left_out: bool = False
+    """Whether its media did not fit on the page."""
 
     @property
     def preview(self) -> str:
@@ -93,30 +116,65 @@ class MediaBudget:
         return tuple(media)
 
 
-def list_values(sample: dict[str, Any], budget: MediaBudget) -> list[ShownValue]:
-    """The fields of a sample as a page shows them; boxes are drawn on its image if it has only one."""
+class BoxFormat(NamedTuple):
+    """The numbers of boxes."""
+
+    kind: str = "xyxy"
+    """One of `BOX_FORMATS`."""
+    relative: bool = True
+    """Whether they are fractions of width and height."""
+
+
+def list_values(
+    sample: dict[str, Any], budget: MediaBudget, formats: Mapping[str, BoxFormat] | None = None
+) -> list[ShownValue]:
+    """The fields of a sample as a page shows them; boxes are drawn on its image if it has only one.
+
+    Args:
+        sample: the sample.
+        budget: limits the media.
+        formats: field → the format of its boxes; by default, two corners as fractions of the image.
+    """
     fields = {str(name): value for name, value in sample.items() if not str(name).startswith("__")}
     pictures = {name: images for name, value in fields.items() if (images := list(_images(name, value)))}
+    formats = formats or {}
     boxes = next(
-        (found for name, value in fields.items() if (found := _boxes(name, value)) is not None), None
+        (
+            (found, formats.get(name, BoxFormat()))
+            for name, value in fields.items()
+            if (found := _boxes(name, value, name in formats)) is not None
+        ),
+        None,
     )
     if boxes is not None and len(pictures) == 1:
-        for (image, _), *_ in pictures.values():
-            _draw_boxes(image, boxes)
+        for name, ((image, _), *_) in pictures.items():
+            _draw_boxes(image, *boxes, _size_of(fields[name]))
     shown = []
     for name, value in fields.items():
+        meaning = describe_value(value)
         media = [
             _picture(image, f"{name} of {sample.get('__key__', 'a sample')}{of}")
             for image, of in pictures.get(name, ())
         ]
         if not media and (sound := _sound(name, value)) is not None:
             media = [sound]
-        shown.append(ShownValue(name, describe_value(value), budget.take(media), _text(name, value)))
+            if not isinstance(value, bytes):
+                meaning = _describe_sound(*value)
+        taken = budget.take(media)
+        shown.append(ShownValue(name, meaning, taken, _text(name, value), len(taken) < len(media)))
     return shown
 
 
 def _suffix(name: str) -> str:
     return name.rsplit(".", 1)[-1].lower()
+
+
+def format_of(name: str, data: bytes) -> str:
+    """The extension that says what a file is: that of its name, or by its first bytes if the name says nothing."""
+    suffix = _suffix(name)
+    if suffix in FORMAT_OF or suffix in _SOUNDS or suffix in _VIDEOS or suffix in _TEXTS:
+        return suffix
+    return next((found for at, start, found in _STARTS if data[at : at + len(start)] == start), suffix)
 
 
 def as_array(value: Any) -> Array | None:
@@ -133,8 +191,8 @@ def as_array(value: Any) -> Array | None:
 def _images(name: str, value: Any) -> Iterator[tuple[Image, str]]:
     """The images of a value, scaled down, each with its position in a video."""
     try:
-        if isinstance(value, bytes) and _suffix(name) in FORMAT_OF:
-            yield _small(_open(value, FORMAT_OF[_suffix(name)].pillow)), ""
+        if isinstance(value, bytes) and (suffix := format_of(name, value)) in FORMAT_OF:
+            yield _small(_open(value, FORMAT_OF[suffix].pillow)), ""
         elif hasattr(value, "mode") and hasattr(value, "thumbnail"):
             yield _small(value.copy()), ""
         elif (
@@ -214,8 +272,8 @@ def _picture(image: Image, alt: str) -> Medium:
     return Medium("image", _data_url("image/png", file.getvalue()), alt)
 
 
-def _boxes(name: str, value: Any) -> Array | None:
-    if _suffix(name) not in _BOXES:
+def _boxes(name: str, value: Any, is_known: bool) -> Array | None:
+    if not is_known and _suffix(name) not in _BOXES:
         return None
     try:
         array = np.asarray(value, dtype=np.float64)
@@ -224,14 +282,40 @@ def _boxes(name: str, value: Any) -> Array | None:
     return array if array.ndim == 2 and array.shape[1] == 4 and len(array) else None
 
 
-def _draw_boxes(image: Image, boxes: Array) -> None:
-    """Draw boxes (left, top, right, bottom) relative to the image; boxes in pixels would need its original size."""
+def _size_of(value: Any) -> tuple[int, int] | None:
+    """Width and height of a decoded image; None for others, whose pixels no step has counted."""
+    array = as_array(value)
+    if array is None or array.ndim not in (2, 3):
+        size = getattr(value, "size", None)
+        return size if isinstance(size, tuple) and len(size) == 2 else None
+    is_first = array.ndim == 3 and array.shape[0] in _CHANNELS and array.shape[-1] not in _CHANNELS
+    height, width = array.shape[1:] if is_first else array.shape[:2]
+    return width, height
+
+
+def _draw_boxes(image: Image, boxes: Array, form: BoxFormat, size: tuple[int, int] | None) -> None:
+    """Draw boxes on an image that was scaled from `size`, if they are within it.
+
+    Args:
+        image: the image.
+        boxes: (N, 4).
+        form: what their numbers are.
+        size: width and height that boxes in pixels refer to.
+    """
     from PIL import ImageDraw
 
-    if boxes.min() < 0 or boxes.max() > 1:
+    if form.kind != "xyxy":
+        first, sides = boxes[:, :2], boxes[:, 2:]
+        first = first - sides / 2 if form.kind == "cxcywh" else first
+        boxes = np.concatenate([first, first + sides], axis=1)
+    if not form.relative:
+        if size is None:
+            return
+        boxes = boxes / np.array([*size] * 2)
+    if boxes.min() < -0.01 or boxes.max() > 1.01:
         return
     pen = ImageDraw.Draw(image)
-    for left, top, right, bottom in boxes * np.array([image.width, image.height] * 2):
+    for left, top, right, bottom in boxes.clip(0, 1) * np.array([image.width, image.height] * 2):
         if left <= right and top <= bottom:
             pen.rectangle(
                 (left, top, right, bottom), outline=255 if image.mode == "L" else (255, 64, 0), width=2
@@ -239,10 +323,12 @@ def _draw_boxes(image: Image, boxes: Array) -> None:
 
 
 def _sound(name: str, value: Any) -> Medium | None:
-    """An audio file as it is, or the start of a decoded sound (samples, rate)."""
+    """An audio or video file as it is, or the start of a decoded sound (samples, rate)."""
     if isinstance(value, bytes):
-        kind = _SOUNDS.get(_suffix(name))
-        return None if kind is None else Medium("audio", _data_url(kind, value), name)
+        suffix = format_of(name, value)
+        kind = _SOUNDS.get(suffix) or _VIDEOS.get(suffix)
+        what = "audio" if suffix in _SOUNDS else "video"
+        return None if kind is None else Medium(what, _data_url(kind, value), name)
     if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], int) and value[1] > 0):
         return None
     samples, rate = as_array(value[0]), value[1]
@@ -258,16 +344,26 @@ def _sound(name: str, value: Any) -> Medium | None:
     return Medium("audio", _data_url("audio/wav", file.getvalue()), name)
 
 
+def _describe_sound(samples: Any, rate: int) -> ValueMeaning:
+    """The samples of a decoded sound, its rate and its length."""
+    meaning = describe_value(samples)
+    seconds = samples.shape[-1] / rate
+    return ValueMeaning(meaning.type, f"{meaning.size} at {rate:,} Hz, {seconds:.3g} s", meaning.preview)
+
+
 def _text(name: str, value: Any) -> str:
+    array = as_array(value)
     if isinstance(value, str):
         text = value
+    elif array is not None and array.ndim == 1 and array.dtype.kind in "iu":  # such as token ids
+        text = " ".join(map(str, array[:TEXT].tolist()))
     elif isinstance(value, bytes) and _suffix(name) in _TEXTS:
         text = value[: 4 * TEXT].decode("utf-8", "replace")
     elif isinstance(value, (dict, list)):
         try:
             is_flat = isinstance(value, list) and not any(isinstance(part, (dict, list)) for part in value)
             text = json.dumps(
-                value,
+                excerpt(value),
                 ensure_ascii=False,
                 indent=None if is_flat else 1,
                 default=lambda inner: describe_value(inner).type,

@@ -9,7 +9,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
@@ -18,8 +18,8 @@ import click
 
 import wdspec
 from wdspec.base.errors import did_you_mean
-from wdspec.base.redaction import escape_controls
-from wdspec.cli.report import pluralize, show_problem
+from wdspec.base.redaction import escape_controls, escape_json
+from wdspec.cli.output import pluralize, show_problem
 from wdspec.spec.problems import Problem
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class CheckedSpec(NamedTuple):
     """As the user named it."""
     problems: list[Problem]
     """In file order."""
+    is_checked: bool = True
+    """False for a file that is only doubtful: no spec, as far as can be seen."""
 
     @property
     def errors(self) -> list[Problem]:
@@ -81,12 +83,11 @@ def summary(files: int, severities: Mapping[str, int], noun: str = "file") -> st
 
 def _with_summary(checked: Iterable[CheckedSpec], show: Callable[[Problem], str]) -> Iterator[str]:
     files = 0
-    shown: dict[Problem, None] = {}
+    shown: dict[Problem, Problem] = {}
     for spec in checked:
-        files += 1
+        files += spec.is_checked
         for problem in spec.problems:
-            if problem not in shown:
-                shown[problem] = None
+            if shown.setdefault(_identity(problem), problem) is problem:
                 yield show(problem)
     yield summary(files, Counter(problem.severity for problem in shown))
 
@@ -133,7 +134,7 @@ def sarif_report(checked: Iterable[CheckedSpec]) -> Iterator[str]:
     results = [_sarif_result(problem, codes.index(problem.code)) for problem in problems]
     run = Run(tool=Tool(driver=driver), results=results, columnKind="unicodeCodePoints")
     document = Sarif(version="2.1.0", **{"$schema": SARIF_SCHEMA}, runs=[run])
-    yield document.model_dump_json(by_alias=True, exclude_none=True, indent=2)
+    yield escape_json(document.model_dump_json(by_alias=True, exclude_none=True, indent=2))
 
 
 def junit_report(checked: Iterable[CheckedSpec], title: str = "wdspec validate") -> Iterator[str]:
@@ -151,7 +152,16 @@ def junit_report(checked: Iterable[CheckedSpec], title: str = "wdspec validate")
 
 def _problems(checked: Iterable[CheckedSpec]) -> list[Problem]:
     """The problems of all specs; one of a shared base is listed once."""
-    return list(dict.fromkeys(problem for spec in checked for problem in spec.problems))
+    found: dict[Problem, Problem] = {}
+    for spec in checked:
+        for problem in spec.problems:
+            found.setdefault(_identity(problem), problem)
+    return list(found.values())
+
+
+def _identity(problem: Problem) -> Problem:
+    """The same for a problem of `./base.yaml` and of `base.yaml`, as a folder and `extends` name one file."""
+    return replace(problem, file=os.path.normpath(problem.file))
 
 
 def _sarif_rule(code: str) -> ReportingDescriptor:

@@ -1,261 +1,133 @@
-"""Reports: the results of commands, as values that one renderer shows as text, tables or JSON.
-
-A report has `blocks()`: tables, warnings, problems and lines, drawn by rich on a terminal, aligned as plain text in a
-pipe. Its JSON is built from its fields, or from what its `as_json()` returns.
-"""
+"""`wdspec report`: what a run has read, added up over the records of its ranks."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import click
 
-from wdspec.base.amounts import join_names as join_names
-from wdspec.base.amounts import number as number
-from wdspec.base.amounts import number_range as number_range
-from wdspec.base.amounts import percent as percent
-from wdspec.base.amounts import pluralize as pluralize
-from wdspec.base.amounts import size as size
-from wdspec.base.redaction import printable, redacted_urls
-from wdspec.spec.problems import Problem
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_SPECIAL = re.compile(r"[\\|*_<>\[\]~]")
-Row = tuple[str, ...]
-T = TypeVar("T")
+from wdspec.base.errors import UsageError
+from wdspec.cli.output import Block, Table, Warning, number, percent, pluralize, show_report
+from wdspec.cli.spec_options import form_option
+from wdspec.read.counts import Amount
+from wdspec.run.record import read_record
+from wdspec.run.stats import describe_ranks
 
 
-class Table(NamedTuple):
-    """Rows of text under headings.
+@click.command()
+@click.argument("files", metavar="RECORD...", nargs=-1, required=True)
+@form_option
+def report(files: tuple[str, ...], form: str) -> None:
+    """Add up the records of a run, and show what its ranks have received of each source.
 
-    Cells may hold anything: characters that cannot be printed are escaped. A heading that ends in ``>`` (not shown)
-    marks a column of numbers, which is aligned to the right and never broken.
+    A RECORD is a file that `wdspec.log_run` wrote: one with the state of all ranks, or one of each rank. Records of
+    other runs are an error. `wdspec diff` compares two runs.
     """
-
-    headings: Row
-    """Empty for a table without headings."""
-    rows: Sequence[Row | None]
-    """None is a gap between groups of rows."""
-    title: str = ""
-    faint: frozenset[int] = frozenset()
-    """Rows to draw dimmed."""
-
-    @property
-    def columns(self) -> list[tuple[str, bool]]:
-        """The heading of each column as shown, and whether it is aligned to the right."""
-        if self.headings:
-            return [(name.removesuffix(">"), name.endswith(">")) for name in self.headings]
-        width = next((len(row) for row in self.rows if row is not None), 0)
-        return [("", False)] * width
+    show_report(add_records({file: _read(file) for file in files}), form)
 
 
-def table_of(items: Iterable[T], columns: Mapping[str, Callable[[T], str]], title: str = "") -> Table:
-    """Build a table with a row for each item; `columns` maps headings to the functions that make the cells."""
-    cells = list(columns.values())
-    return Table(tuple(columns), [tuple(cell(item) for cell in cells) for item in items], title)
-
-
-class Warning(NamedTuple):
-    """A line of advice."""
-
-    text: str
-
-
-Block = Table | Warning | Problem | str
-"""A part of a report; a `str` is a line or a paragraph."""
-
-
-class Report(Protocol):
-    """The result of a command."""
-
-    def blocks(self) -> Iterable[Block]:
-        """The parts of the text. A report may also have `as_json()`, the values of its JSON."""
-        ...
-
-
-def show_report(report: Report, form: str) -> None:
-    """Print a report as JSON, or as text."""
-    if form == "json":
-        print_json(report)
-    else:
-        show(*report.blocks())
-
-
-def show(*blocks: Block) -> None:
-    """Print blocks, with an empty line around each table."""
-    console = None
-    if sys.stdout.isatty():
-        from rich.console import Console
-
-        console = Console(highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto")
-    before: Block | None = None
-    for block in blocks:
-        if before is not None and (isinstance(block, Table) or isinstance(before, Table)):
-            click.echo()
-        if console is not None:
-            _draw(block, console)
-        else:
-            for line in _lines(block):
-                click.echo(line)
-        before = block
-
-
-def _align(table: Table) -> list[str]:
-    """The lines of a table as plain text: columns two spaces apart, nothing cut, no trailing spaces."""
-    from rich.cells import cell_len
-
-    columns = table.columns
-    rows = [row if row is None else tuple(map(printable, row)) for row in table.rows]
-    if table.headings:
-        rows.insert(0, tuple(name for name, _ in columns))
-    widths = [max(map(cell_len, column)) for column in zip(*filter(None, rows), strict=True)]
-    lines = [printable(table.title)] if table.title else []
-    for row in rows:
-        cells = []
-        for cell, width, (_, flush_right) in zip(row or (), widths, columns, strict=False):
-            padding = " " * (width - cell_len(cell))
-            cells.append(padding + cell if flush_right else cell + padding)
-        lines.append("  ".join(cells).rstrip())
-    return lines
-
-
-def _lines(block: Block) -> list[str]:
-    if isinstance(block, Table):
-        return _align(block)
-    if isinstance(block, Problem):
-        return [show_problem(block)]
-    text = f"warning: {block.text}" if isinstance(block, Warning) else block
-    return [printable(line) for line in text.split("\n")]
-
-
-def one_line(problem: Problem) -> str:
-    """Advice as one line: `spec.yaml:2:5: W508 message; hint`."""
-    where = f"{problem.position}: " if problem.line else ""
-    return f"{where}{problem.code} {'; '.join(filter(None, (problem.message, problem.hint)))}"
-
-
-def show_problem(problem: Problem) -> str:
-    """The problem as text; in colour on a terminal, unless NO_COLOR is set."""
-    text = str(problem)
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        return text
-    colour = "red" if problem.is_error else "yellow"
-    first, *rest = text.split("\n")
-    place, _, message = first.partition(f": {problem.code} ")
-    lines = [f"{click.style(place, bold=True)}: {click.style(problem.code, fg=colour, bold=True)} {message}"]
-    for line in rest:
-        margin, bar, content = line.partition(" | ")
-        if bar:
-            is_carets = set(content.strip()) == {"^"} and not margin.strip()
-            content = click.style(content, fg=colour) if is_carets else content
-            lines.append(click.style(margin + bar, fg="blue") + content)
-        else:
-            before, equals, hint = line.partition(" = ")
-            lines.append(click.style(before + equals, fg="blue") + hint)
-    return "\n".join(lines)
-
-
-def _draw(block: Block, console: Console) -> None:
-    from rich.text import Text
-
-    if isinstance(block, Table):
-        _draw_table(block, console)
-    elif isinstance(block, Warning):
-        console.print(Text.assemble(("warning: ", "yellow"), printable(block.text)))
-    elif isinstance(block, Problem):
-        click.echo(show_problem(block))
-    else:
-        for line in _lines(block):
-            console.print(Text(line))
-
-
-def _draw_table(table: Table, console: Console) -> None:
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    has_headings = bool(table.headings)
-    if table.title:
-        console.print(Text(printable(table.title), style="bold"))
-    drawn = RichTable(
-        box=box.SIMPLE_HEAD if has_headings else None,
-        show_header=has_headings,
-        show_edge=False,
-        pad_edge=False,
-        header_style="bold cyan",
-        padding=(0, 1 if has_headings else 2, 0, 0),
-    )
-    for place, (name, flush_right) in enumerate(table.columns):
-        drawn.add_column(
-            Text(name),
-            justify="right" if flush_right else "left",
-            no_wrap=flush_right,
-            overflow="fold",
-            style=None if has_headings or place else "bold",
+def _read(file: str) -> dict[str, Any]:
+    record = read_record(file)
+    if record is None:
+        raise UsageError(
+            "this is no record of a run; name a file that `wdspec.log_run` wrote (`wdspec state` shows saved states)",
+            file=file,
         )
-    for place, row in enumerate(table.rows):
-        if row is None:
-            drawn.add_row()
-        else:
-            style = "dim" if place in table.faint else None
-            drawn.add_row(*(Text(printable(cell)) for cell in row), style=style)
-    console.print(drawn)
+    return record
 
 
-def to_markdown(blocks: Iterable[Block]) -> str:
-    """Render blocks as Markdown for a comment on GitHub."""
-    return "\n\n".join(map(_in_markdown, blocks))
+@dataclass(frozen=True)
+class ReadReport:
+    """What some ranks of a run have received."""
 
+    spec: str
+    """The file of the spec."""
+    digest: str
+    """Of the order of the run."""
+    batches: int
+    """Global batches that the run had yielded, by the oldest of the records."""
+    ranks: tuple[int, ...]
+    """The canonical ranks that the records are of."""
+    of: int
+    """The number of canonical ranks of the run."""
+    sources: Mapping[str, Mapping[str, float]]
+    """Source -> `samples`, `cost` and `tokens`, without those that are not known."""
+    newest: int
+    """The number of global batches by the newest of the records."""
 
-def _in_markdown(block: Block) -> str:
-    if isinstance(block, Table):
-        if not block.headings:
-            return "\n".join(
-                [f"**{_escape(block.title)}**", "", *(f"- {_escape(row[0])}" for row in block.rows if row)]
+    def blocks(self) -> Iterator[Block]:
+        known = [kind for kind in Amount._fields if any(kind in each for each in self.sources.values())]
+        totals = {kind: sum(each.get(kind, 0) for each in self.sources.values()) for kind in known}
+        headings = ("source", *(cell for kind in known for cell in (f"{kind}>", "share>")))
+        rows = [(name, *_cells(each, totals)) for name, each in self.sources.items()]
+        where = f"ranks {describe_ranks(self.ranks, self.of)}"
+        title = f"{self.spec}: {pluralize(self.batches, 'step')}, {where}"
+        table = Table(headings, rows, title).of_largest(
+            [each.get("samples", 0) for each in self.sources.values()]
+        )
+        yield table._replace(rows=[*table.rows, None, ("total", *_cells(totals, totals))])
+        if missing := sorted({*range(self.of)} - {*self.ranks}):
+            yield Warning(
+                f"no record is of ranks {describe_ranks(missing, self.of)}: name their records too, or pass "
+                "`state=wdspec.gather_state(loader)` to `log_run`"
             )
-        lines = [f"**{_escape(block.title)}**", ""] if block.title else []
-        lines.append("| " + " | ".join(heading.removesuffix(">") for heading in block.headings) + " |")
-        lines.append(
-            "|" + "|".join("--:" if heading.endswith(">") else "--" for heading in block.headings) + "|"
-        )
-        lines += ["| " + " | ".join(map(_escape, row)) + " |" for row in block.rows if row is not None]
-        return "\n".join(lines)
-    return f"> ⚠ {_escape(block.text)}" if isinstance(block, Warning) else _escape(str(block))
+        if self.newest != self.batches:
+            yield Warning(
+                f"the records were written at different steps, {self.batches:,} to {self.newest:,}; write them at "
+                "the same one"
+            )
 
 
-def _escape(text: str) -> str:
-    """Escape all markup except backquotes, which our messages put around names."""
-    pieces = printable(text).split("`")
-    plain = [_SPECIAL.sub(r"\\\g<0>", piece) for piece in pieces[::2]]
-    code = [piece.replace("|", r"\|") for piece in pieces[1::2]]
-    pieces[::2], pieces[1::2] = plain, code
-    marked = "`".join(pieces)
-    return marked.replace("  ", "&nbsp;&nbsp;") if marked.startswith("  ") else marked
+def _cells(amounts: Mapping[str, float], totals: Mapping[str, float]) -> Iterator[str]:
+    """Yield each amount, and its part of the total."""
+    for kind, total in totals.items():
+        amount = amounts.get(kind)
+        yield "?" if amount is None else number(amount)
+        yield "?" if amount is None or not total else percent(amount / total)
 
 
-def print_json(document: Any) -> None:
-    """Print a report, or other values, as JSON. Secrets in URLs are removed, since outputs end up in logs."""
-    click.echo(json.dumps(to_json(document), indent=2))
+def add_records(records: Mapping[str, Mapping[str, Any]]) -> ReadReport:
+    """Add up records of one run.
 
+    Args:
+        records: path of the file -> its record.
 
-def to_json(value: Any) -> Any:
-    """Convert a value to JSON values: dataclasses and named tuples to their `as_json()`, or their fields."""
-    if hasattr(value, "as_json"):
-        return to_json(value.as_json())
-    if is_dataclass(value):
-        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, Mapping):
-        return {name: to_json(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_json(each) for each in value]
-    return redacted_urls(value) if isinstance(value, str) else value
+    Raises:
+        UsageError: they are of different runs, or two have the same rank.
+    """
+    first, record = next(iter(records.items()))
+    owners: dict[int, str] = {}
+    for file, each in records.items():
+        if each["digest"] != record["digest"]:
+            raise UsageError(
+                f"this record is of another run than {first}: their orders differ (`wdspec diff` shows how)",
+                file=file,
+            )
+        for rank in each["read"]["canonical_ranks"]:
+            if rank in owners:
+                raise UsageError(
+                    f"{owners[rank]} has rank {rank} too, so it would count twice; leave out one of them",
+                    file=file,
+                )
+            owners[rank] = file
+    sources: dict[str, dict[str, float]] = {}
+    for kind in Amount._fields:
+        parts: Sequence[Mapping[str, float]] = [each["read"].get(kind, {}) for each in records.values()]
+        for name in dict.fromkeys(name for part in parts for name in part):
+            amounts = [part[name] for part in parts if name in part]
+            found = sources.setdefault(name, {})
+            if len(amounts) == len(parts) or kind == "samples":
+                found[kind] = sum(amounts)
+    batches = [each["read"]["batches"] for each in records.values()]
+    topology = record["topology"]
+    return ReadReport(
+        str(record.get("file") or "a spec in Python"),
+        record["digest"],
+        min(batches),
+        tuple(sorted(owners)),
+        topology["ranks"],
+        sources,
+        max(batches),
+    )

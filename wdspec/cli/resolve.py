@@ -12,7 +12,7 @@ import click
 from wdspec.base.errors import WdspecError
 from wdspec.base.redaction import printable
 from wdspec.cache.shard_cache import path_of_copy
-from wdspec.cli.report import Block, Row, Table, pluralize, show_report
+from wdspec.cli.output import Block, Row, Table, pluralize, show_report
 from wdspec.cli.spec_options import SpecChoice, choosing_options, find_source, form_option
 from wdspec.shards.listing import list_texts, shards_of
 from wdspec.spec.files import is_spec_file
@@ -120,7 +120,7 @@ class Resolutions:
 def _resolve_sources(spec: Spec, environment: Environment, limit: int) -> list[Resolved]:
     """Resolve all sources; an error is part of the result, so that the other sources are shown too."""
     storages, shards, failed = {}, {}, {}
-    for source in spec.sources:
+    for source in spec.collections:
         try:
             storages[source.name] = Storage.of(environment, spec, source)
             shards[source.name] = shards_of(source, storages[source.name])
@@ -130,7 +130,7 @@ def _resolve_sources(spec: Spec, environment: Environment, limit: int) -> list[R
     return [
         failed.get(source.name)
         or _resolve_first(source.name, shards[source.name], storages[source.name], limit)
-        for source in spec.sources
+        for source in spec.collections
     ]
 
 

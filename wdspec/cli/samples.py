@@ -12,18 +12,17 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, NamedTuple, TypeVar
 
+from wdspec.base.amounts import show_value
 from wdspec.base.errors import UsageError, WdspecError
 from wdspec.base.progress import progress
-from wdspec.base.redaction import redacted_urls, without_secrets
-from wdspec.cli.report import pluralize, size
+from wdspec.base.redaction import redacted_urls
+from wdspec.cli.output import pluralize, size
 from wdspec.cli.spec_options import find_source
 from wdspec.fields.values import is_array, is_image, sides_of, type_in_words
 from wdspec.jobs.job import LiveCount, lines_of_user_code, skip_columns
-from wdspec.spec.language.decoders import RAW
-from wdspec.spec.language.samples import Decode
 from wdspec.spec.spec import Source, Spec
 
 _NO_FUNCTIONS: dict[str, Any] = {"map": (), "select": None, "expect": None}
@@ -37,6 +36,7 @@ def first_samples(
     *,
     drawn: bool = False,
     skipped: Counter[str] | None = None,
+    as_files: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Yield the first samples of rank 0, read in this process; needs no torch.
 
@@ -46,6 +46,7 @@ def first_samples(
         workers: of the topology, if the spec has no `elastic`.
         drawn: whether to draw a progress bar if the spec drops samples. Without drops, the first samples come at once.
         skipped: receives the numbers of samples that the spec skips or drops, by cause.
+        as_files: as for `sample_reader`.
 
     Raises:
         WdspecError: what training would raise. Errors of user functions become one, too.
@@ -54,7 +55,7 @@ def first_samples(
 
     log_skipped_errors()
     count = count if spec.limit is None else min(count, spec.limit)
-    reader = sample_reader(spec.model_copy(update={"limit": count}), workers=workers)
+    reader = sample_reader(spec.model_copy(update={"limit": count}), workers=workers, as_files=as_files)
     batches = reader.plan.timeline.end(0)
     budgets = reader.budgets.values()
     columns = skip_columns(
@@ -86,22 +87,14 @@ def first_batch(spec: Spec, step: int = 0) -> list[tuple[str, Any]]:
         UsageError: the spec has no `batch`, or the pass has no such batch.
         WdspecError: what training would raise. Errors of user functions become one, too.
     """
-    from wdspec.api import compile
-
     if spec.batch is None:
         raise UsageError(
             "the spec has no `batch`, so it yields single samples: omit --batch, or add `batch: 32`"
         )
-    log_skipped_errors()
-    pipeline = compile(spec, rank=0, world_size=spec.elastic.ranks if spec.elastic else 1)
-    try:
-        if step and not spec.is_pass:
-            pipeline.skip_steps(0, step - 1)
-        with user_errors():
-            batches = (batch for _ in range(1 + step) for batch in pipeline)  # a skipped epoch is empty
-            batch = next(islice(batches, step if spec.is_pass else 0, None))
-    finally:
-        pipeline.close()
+    batches = first_batches(spec, step, 1)
+    if not batches:
+        raise UsageError(f"the spec gives no batch {step:,}; choose an earlier one")
+    (batch,) = batches
     names = [entry.split(";")[0] for entry in spec.to_tuple or ()]
     if isinstance(batch, dict):
         columns = [(str(name), column) for name, column in batch.items()]
@@ -110,6 +103,27 @@ def first_batch(spec: Spec, step: int = 0) -> list[tuple[str, Any]]:
     else:
         columns = [("batch", batch)]
     return [part for field, column in columns for part in _split_tuples(field, column)]
+
+
+def first_batches(spec: Spec, step: int, count: int) -> list[Any]:
+    """Read batches of rank 0, from a global batch on; fewer at the end of a pass or of the stream.
+
+    Raises:
+        WdspecError: what training would raise. Errors of user functions become one, too.
+    """
+    from wdspec.api import compile
+
+    log_skipped_errors()
+    pipeline = compile(spec, rank=0, world_size=spec.elastic.ranks if spec.elastic else 1)
+    try:
+        if step and not spec.is_pass:
+            pipeline.skip_steps(0, step - 1)
+        with user_errors():
+            batches = (batch for _ in range(1 + step) for batch in pipeline)  # a skipped epoch is empty
+            start = step if spec.is_pass else 0
+            return list(islice(batches, start, start + count))
+    finally:
+        pipeline.close()
 
 
 def _split_tuples(field: str, column: Any) -> list[tuple[str, Any]]:
@@ -145,18 +159,6 @@ def only_source(spec: Spec, name: str) -> Spec:
     return spec.of([find_source(name, spec)])
 
 
-def files_of(spec: Spec) -> Spec:
-    """The spec without its steps: single samples, with the requested files as bytes."""
-    raw: dict[str, Any] = {
-        "decode": Decode(names=(RAW,)),
-        "scale": None,
-        "scaleprob": 1.0,
-        "rename": {},
-        "tags": {},
-    }
-    return _update_sources(spec, raw | _NO_FUNCTIONS).model_copy(update=_SINGLE)
-
-
 def without_functions(spec: Spec) -> Spec:
     """The spec without user functions: single samples, decoded and scaled."""
     return _update_sources(spec, _NO_FUNCTIONS).model_copy(update=_SINGLE)
@@ -183,6 +185,10 @@ PREVIEW = 60
 """Characters of a preview."""
 _MOST_ELEMENTS = 10_000_000
 _MOST_CHARACTERS = 10_000
+_MOST_PARTS = 1_000
+_MOST_LEVELS = 40
+_MOST_BITS = 10_000
+"""Python writes integers of up to 4,300 digits."""
 
 
 class FieldValue(NamedTuple):
@@ -228,7 +234,7 @@ def describe_value(value: Any) -> ValueMeaning:
     """Describe any value that a decoder or a user's `map` can return."""
     name = type(value).__name__
     if value is None or isinstance(value, (bool, int, float)):
-        return ValueMeaning(name, "", shorten(repr(value)))
+        return ValueMeaning(name, "", shorten(show_value(value, 4 * PREVIEW)))
     if isinstance(value, str):
         return ValueMeaning(
             name, pluralize(len(value), "character"), shorten(redacted_urls(value[:_MOST_CHARACTERS]))
@@ -242,9 +248,32 @@ def describe_value(value: Any) -> ValueMeaning:
     if is_image(value):
         return ValueMeaning(f"{value.mode} image", " x ".join(map(str, value.size)), "")
     if isinstance(value, (dict, list, tuple, set, frozenset)):
-        text = str(value) if isinstance(value, (set, frozenset)) else _json(value)
+        is_set = isinstance(value, (set, frozenset))
+        text = show_value(value, 4 * PREVIEW) if is_set else _json(value)
         return ValueMeaning(name, pluralize(len(value), "entry", "entries"), shorten(text))
-    return ValueMeaning(name, "", shorten(repr(value)))
+    return ValueMeaning(name, "", shorten(show_value(value, 4 * PREVIEW)))
+
+
+def excerpt(value: Any) -> Any:
+    """The start of a value, without secrets: values of CBOR may contain themselves, or one list any number of times."""
+    left = _MOST_PARTS
+
+    def take(value: Any, level: int) -> Any:
+        nonlocal left
+        left -= 1
+        if isinstance(value, str):
+            return redacted_urls(value[:_MOST_CHARACTERS])
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value if value.bit_length() < _MOST_BITS else show_value(value)
+        if not isinstance(value, (dict, list, tuple)):
+            return value
+        if level > _MOST_LEVELS or left < 0:
+            return "…"
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        found = {name: take(each, level + 1) for name, each in takewhile(lambda _: left > 0, parts)}
+        return found if isinstance(value, dict) else list(found.values())
+
+    return take(value, 0)
 
 
 def extent(value: Any) -> dict[str, Any]:
@@ -264,9 +293,9 @@ def shorten(text: str) -> str:
 
 def _json(value: Any) -> str:
     try:
-        return json.dumps(without_secrets(value), ensure_ascii=False, default=_inner)
-    except (TypeError, ValueError):  # keys that are not texts, or a cycle
-        return repr(value)
+        return json.dumps(excerpt(value), ensure_ascii=False, default=_inner)
+    except (TypeError, ValueError):  # keys that are not texts
+        return redacted_urls(show_value(excerpt(value), _MOST_CHARACTERS))
 
 
 def _inner(value: Any) -> str:
@@ -274,7 +303,7 @@ def _inner(value: Any) -> str:
     if is_array(value):
         meaning = describe_value(value)
         return f"{meaning.type} {meaning.size}"
-    return repr(value)
+    return show_value(value, _MOST_CHARACTERS)
 
 
 def _range(value: Any) -> str:

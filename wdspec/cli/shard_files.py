@@ -15,12 +15,14 @@ from typing import Any, BinaryIO
 
 import click
 
-from wdspec.base.errors import ShardError, UsageError, WdspecError
-from wdspec.cli.report import pluralize, print_json, size
+from wdspec.base.errors import FieldError, ShardError, UsageError, WdspecError
+from wdspec.base.redaction import redact
+from wdspec.cli.output import join_names, pluralize, print_json, size
 from wdspec.cli.spec_options import form_option, read_bytes
 from wdspec.fields.encode import JSON_VALUES
 from wdspec.fields.samples import SampleFields
 from wdspec.formats.decompress import decompress
+from wdspec.formats.samples import no_field
 from wdspec.read.shard import Piece, ShardOpener
 from wdspec.shards.listing import list_texts
 from wdspec.spec.language.samples import KeyRule
@@ -29,7 +31,7 @@ from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.urls.urls import ShardUrl, UrlSequence
 from wdspec.write.shard_writer import ShardWriter, Written, open_writer
-from wdspec.write.writer import SampleWriter
+from wdspec.write.writer import RepeatedKeyError, SampleWriter
 
 _ORIGIN = frozenset({"__key__", "__url__"})
 """Entries of a raw sample that are not fields."""
@@ -96,6 +98,22 @@ class ShardFiles:
         for shard in self.listed():
             yield from self.samples_of(shard, fields)
 
+    def explain_repeat(self, key: str) -> FieldError:
+        """Return the error for a key that occurs twice in an output, with the shards that have it."""
+        found = (
+            shard.text
+            for shard in self.listed()
+            for raw in self.samples_of(shard, no_field)
+            if raw["__key__"] == key
+        )
+        names = [f"`{redact(text)}`" for text in dict.fromkeys(found)]
+        return FieldError(
+            f"the key occurs more than once, in {join_names(names)}, and a shard has each key only once; leave out a "
+            "shard that is listed twice, or if the samples differ, write each shard anew with other keys: `wdspec "
+            "process` with a `map` that sets `__key__`",
+            key=key,
+        )
+
     def chosen_samples(self, extensions: str | None, decode: bool) -> Iterator[dict[str, Any]]:
         """The samples of all shards, with the fields and values that the options choose.
 
@@ -123,7 +141,9 @@ class ShardFiles:
             ShardError: it cannot be read, or is damaged.
         """
         key = KeyRule(kind="last_dot" if self.key == "last_dot" else "first_dot")
-        opener = ShardOpener("", self.storage, SampleFields(), key, lenient_end=False, format=self.format)
+        opener = ShardOpener(
+            "", self.storage, SampleFields(), key, lenient_end=False, may_be_empty=True, format=self.format
+        )
         with closing(opener.samples(Piece(shard), fields, _raise, opener.ahead())) as samples:
             yield from samples
 
@@ -184,6 +204,7 @@ class Target:
         samples: Iterable[dict[str, Any]],
         key: str,
         *,
+        files: ShardFiles | None = None,
         counts: Iterable[int] = (),
         maxcount: int | None = None,
         maxsize: int | None = None,
@@ -195,6 +216,7 @@ class Target:
         Args:
             samples: the samples.
             key: how names of members are split; for tars only.
+            files: the shards that the samples are from, to name those with equal keys.
             counts: samples of each shard; if empty, only the limits apply.
             maxcount, maxsize: see `ShardWriter`; only for an output with `%d`.
         """
@@ -222,9 +244,11 @@ class Target:
             try:
                 with writer:
                     _write_samples(writer, samples, counts)
-            except BaseException:
+            except BaseException as error:
                 if isinstance(writer, ShardWriter) and not self.force:
                     _delete_shards(writer.shards)
+                if isinstance(error, RepeatedKeyError) and files is not None:
+                    raise files.explain_repeat(error.place["key"]) from None
                 raise
         if isinstance(writer, ShardWriter):
             self._report(writer.shards)

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from wdspec.advice.explanation import explain_spec
+from wdspec.advice.explanation import changes_in_words, explain_spec
 from wdspec.advice.words import draw_in_words
-from wdspec.cli import report, simulate_facts
-from wdspec.cli.report import Block, Row, Table, Warning, show_report, table_of
+from wdspec.cli import output, simulate_facts
+from wdspec.cli.output import Block, Row, Table, Warning, show_report, table_of
 from wdspec.cli.spec_options import SpecChoice, choosing, topology_options
 
 MOST_COLUMNS = 6
@@ -68,7 +68,7 @@ class SimulateReport:
         result, spec = self.result, self.result.explanation.spec
         title = ", ".join(filter(None, (spec.name or spec.file or "spec", spec.split)))
         yield Table((), list(_summary(result)), title)
-        if result.explanation.plan.finite is None:
+        if not result.explanation.plan.timeline.is_pass:
             yield _batches(result)
             yield _totals(result)
             if result.simulation.epochs > 1:
@@ -116,73 +116,81 @@ def _summary(result: simulate_facts.SimulationResult) -> Iterator[Row]:
     yield "run", run.readers_in_words
     yield "draw", f"{draw_in_words(plan)}, seed {plan.seed}"
     if len(plan.schedule) > 1:
-        starts = [f"{segment.start:,}" for segment in plan.schedule[1:]]
-        yield (
-            "schedule",
-            f"shares change at batch {report.join_names(starts)}; expected numbers are for the whole simulation",
-        )
-    of = "windows" if plan.batching.windowed else "batches" if plan.batching.batched else "steps"
-    samples = report.pluralize(simulation.samples, "sample")
-    drawn = f"{simulation.batches:,} {of} x {simulation.global_size:,} = {samples}"
+        at = changes_in_words(explanation)
+        yield "schedule", f"shares change at {at}; expected numbers are for the whole simulation"
+    many = "windows" if plan.batching.windowed else "batches" if plan.batching.batched else "steps"
+    of = output.pluralize(simulation.batches, {"batches": "batch"}.get(many, many[:-1]), many)
+    samples = output.pluralize(simulation.samples, "sample")
+    drawn = f"{of} x {simulation.global_size:,} = {samples}"
     if simulation.padding:
         drawn += f", {simulation.padding:,} of them padding"
     yield "drawn", f"{drawn} ({_extent(result)})"
-    if plan.finite is not None:
+    if plan.timeline.is_pass:
         slots = [sum(own) for own in zip(*(each.by_slot for each in result.leaves), strict=True)]
-        yield "slots", f"{report.number_range(min(slots), max(slots))} samples each"
-    held = f"{report.number(round(result.held_samples))} samples held for shuffling in a worker"
-    known = f", about {report.size(result.held_bytes)}" if result.held_bytes is not None else ""
-    buffers = f"{report.size(explanation.buffer_bytes)} in the buffers of its open shards"
+        yield "slots", f"{output.number_range(min(slots), max(slots))} samples each"
+    held = f"{output.number(round(result.held_samples))} samples held for shuffling in a worker"
+    known = f", about {output.size(result.held_bytes)}" if result.held_bytes is not None else ""
+    buffers = f"{output.size(explanation.buffer_bytes)} in the buffers of its open shards"
     yield "memory", (f"{held}{known}, and " if result.held_samples else "") + buffers
     opened, distinct = result.open_shards
     different = f" ({distinct:,} different files)" if distinct < opened else ""
-    yield "open", f"{report.pluralize(opened, 'shard')} at a time in a worker{different}"
+    yield "open", f"{output.pluralize(opened, 'shard')} at a time in a worker{different}"
 
 
 def _extent(result: simulate_facts.SimulationResult) -> str:
-    length, batches = result.explanation.plan.timeline.epoch_steps, result.simulation.batches
+    length, batches = result.epoch, result.simulation.batches
     if length is None:
-        return "endless"
+        return "endless" if result.explanation.plan.timeline.epoch_steps is None else "a part of an epoch"
     if batches % length:
         return f"{batches / length:.3g} of an epoch" if batches < length else f"{batches / length:.3g} epochs"
-    return report.pluralize(batches // length, "epoch")
+    return output.pluralize(batches // length, "epoch")
+
+
+def _by_source(result: simulate_facts.SimulationResult, columns: Columns, title: str) -> Table:
+    table = table_of(result.sources, columns, title)
+    return table.of_largest(
+        [0 if each.explanation.nested else each.share for each in result.sources], part="share>"
+    )
 
 
 def _batches(result: simulate_facts.SimulationResult) -> Table:
     columns: Columns = {
         "source": lambda each: each.explanation.indented,
-        "share>": lambda each: report.percent(each.share),
-        "expected>": lambda each: report.number(each.per_batch.expected),
-        "min>": lambda each: report.number(each.per_batch.min),
-        "mean>": lambda each: report.number(each.per_batch.mean),
-        "max>": lambda each: report.number(each.per_batch.max),
+        "share>": lambda each: output.percent(each.share),
+        "expected>": lambda each: output.number(each.per_batch.expected),
+        "min>": lambda each: output.number(each.per_batch.min),
+        "mean>": lambda each: output.number(each.per_batch.mean),
+        "max>": lambda each: output.number(each.per_batch.max),
     }
     step = "global batch" if result.explanation.plan.batching.batched else "global step"
-    return table_of(result.sources, columns, f"samples in a {step}")
+    return _by_source(result, columns, f"samples in a {step}")
 
 
 def _totals(result: simulate_facts.SimulationResult) -> Table:
     columns: Columns = {
         "source": lambda each: each.explanation.indented,
-        "expected>": lambda each: report.number(each.total.expected),
-        "drawn>": lambda each: report.number(each.total.drawn),
+        "expected>": lambda each: output.number(each.total.expected),
+        "drawn>": lambda each: output.number(each.total.drawn),
         "off>": lambda each: f"{round(each.total.drawn - each.total.expected, 1) + 0.0:+.1f}",
         "max off>": lambda each: f"{each.total.furthest_off:.1f}",
     }
-    return table_of(result.sources, columns, "samples across all ranks")
+    return _by_source(result, columns, "samples across all ranks")
 
 
 def _epochs(result: simulate_facts.SimulationResult) -> Table:
     plan, simulation = result.explanation.plan, result.simulation
-    complete = simulation.batches // (plan.timeline.epoch_steps or simulation.batches)
+    length = result.epoch or simulation.batches
+    complete = simulation.batches // length
+    samples = plan.epoch_samples or length * simulation.global_size
+    samples = samples if plan.finite is None else min(samples, plan.finite.samples)
     columns: Columns = {
         "source": lambda each: each.explanation.indented,
-        "expected>": lambda each: report.number(each.share * (plan.epoch_samples or 0)),
-        "min>": lambda each: report.number(min(each.by_epoch[:complete])),
-        "mean>": lambda each: report.number(sum(each.by_epoch[:complete]) / complete),
-        "max>": lambda each: report.number(max(each.by_epoch[:complete])),
+        "expected>": lambda each: output.number(each.share * samples),
+        "min>": lambda each: output.number(min(each.by_epoch[:complete])),
+        "mean>": lambda each: output.number(sum(each.by_epoch[:complete]) / complete),
+        "max>": lambda each: output.number(max(each.by_epoch[:complete])),
     }
-    return table_of(result.sources, columns, "samples in an epoch")
+    return _by_source(result, columns, "samples in an epoch")
 
 
 def _slots(result: simulate_facts.SimulationResult) -> Table:
@@ -191,18 +199,18 @@ def _slots(result: simulate_facts.SimulationResult) -> Table:
     def cell(each: simulate_facts.SimulatedSource, ends: simulate_facts.Ends | None, first: int) -> str:
         if ends is None:
             return "?" if each.explanation.samples is None else ""
-        return report.number_range(ends.min + first, ends.max + first)
+        return output.number_range(ends.min + first, ends.max + first)
 
     columns: Columns = {
         "source": lambda each: each.explanation.indented,
-        "expected>": lambda each: report.number(each.per_slot.expected),
-        "min>": lambda each: report.number(each.per_slot.min),
-        "max>": lambda each: report.number(each.per_slot.max),
+        "expected>": lambda each: output.number(each.per_slot.expected),
+        "min>": lambda each: output.number(each.per_slot.min),
+        "max>": lambda each: output.number(each.per_slot.max),
         "shards>": lambda each: cell(each, each.per_slot.shards, 0),
         "in pass>": lambda each: cell(each, each.per_slot.passes_behind, 1),
     }
     which = "the slot" if slots == 1 else f"each of the {slots:,} slots"
-    return table_of(result.sources, columns, f"samples of {which}")
+    return _by_source(result, columns, f"samples of {which}")
 
 
 def _coverage(result: simulate_facts.SimulationResult) -> Table:
@@ -217,14 +225,14 @@ def _coverage(result: simulate_facts.SimulationResult) -> Table:
         "passes>": known(lambda found: f"{found.passes:.3g}"),
         "epoch 1>": known(lambda found: _fraction(found.first_seen)),
         "seen>": known(lambda found: _fraction(found.seen)),
-        "repeats>": known(lambda found: report.number(round(found.repeats))),
+        "repeats>": known(lambda found: output.number(round(found.repeats))),
         "shards>": lambda each: known(
             lambda found: f"{round(found.shards_touched):,} of {each.explanation.shards or 0:,}"
         )(each),
     }
     if result.simulation.epochs == 1:
         del columns["epoch 1>"]
-    return table_of(result.sources, columns, "coverage of each source")
+    return _by_source(result, columns, "coverage of each source")
 
 
 def _fraction(fraction: float) -> str:
@@ -241,8 +249,8 @@ def _runs(result: simulate_facts.SimulationResult) -> Table:
     some = [ranks for ranks in result.legal_ranks if ranks <= 2 * plan.topology.ranks]
     for ranks in some:
         own = plan.topology.most_read(ranks, plan.batching.shared)
-        slots = (report.number(own * plan.topology.workers // workers) for workers in shown)
-        rows.append((report.number(ranks), report.number(plan.batching.global_size // ranks), *slots))
+        slots = (output.number(own * plan.topology.workers // workers) for workers in shown)
+        rows.append((output.number(ranks), output.number(plan.batching.global_size // ranks), *slots))
     others = f" (or {', '.join(map(str, all_workers))})" if shown != all_workers else ""
     more = f"; up to {result.legal_ranks[-1]:,} ranks" if len(some) < len(result.legal_ranks) else ""
     title = f"legal runs: samples per rank and step, and slots per worker by number of workers{others}{more}"

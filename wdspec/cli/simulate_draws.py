@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wdspec.planning.draws import IntArray
+from wdspec.planning.epochs import ShuffledPass
 from wdspec.planning.order import Delays, ShardOrder
 from wdspec.planning.passes import Pass
 from wdspec.planning.plan import Plan
@@ -71,33 +72,42 @@ def simulate(
     batches: int,
     groups: Sequence[Sequence[int]] | None = None,
     advance: Callable[[int], Any] = lambda batches: None,
+    epoch: int | None = None,
 ) -> Simulation:
     """Draw the first global batches of a plan, and count.
 
     Args:
         plan: the plan.
         batches: number of global batches, from J = 0; at least 1.
-        groups: sets of sources to count together, as indices into the plan's sources; by default each alone.
+        groups: sets of sources to count together, none of them empty, as indices into the plan's sources; by
+            default each alone.
         advance: called with the number of batches done since the last call.
+        epoch: number of draws of an epoch; by default, its steps.
     """
     topology, size = plan.topology, plan.batching.global_size
     width = len(plan.sources) + 1  # the last column counts padding
-    members = np.zeros((width, len(plan.sources) if groups is None else len(groups)), dtype=np.int64)
-    for column, group in enumerate([[n] for n in range(width - 1)] if groups is None else groups):
-        members[list(group), column] = 1
-    epoch = plan.timeline.epoch_steps or batches
+    groups = [[n] for n in range(width - 1)] if groups is None else groups
+    columns, starts = np.concatenate(groups), np.cumsum([0, *map(len, groups)])[:-1]
+
+    def group(amounts: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Add up the sources of each group, along the last axis."""
+        return np.add.reduceat(amounts[..., columns], starts, axis=-1)
+
+    epoch = epoch or (plan.timeline.epoch_steps if plan.finite is None else plan.finite.rounds) or batches
     step = max(topology.workers * -(-A_CALL // plan.batching.per_slot), AT_ONCE // size)
-    batches_of = plan.draws().batches if plan.finite is None else _pass_batches(plan.finite)
+    batches_of = plan.draws().batches if plan.finite is None else _pass_batches(plan.finite, 0)
 
     by_epoch = np.zeros((-(-batches // epoch), width), dtype=np.int64)
     by_slot = np.zeros((topology.slots, width), dtype=np.int64)
     first_by_slot = by_slot
-    ahead, expected, furthest = np.zeros((3, members.shape[1]))
-    least, most = np.full(members.shape[1], size), np.zeros(members.shape[1], dtype=np.int64)
+    ahead, expected, furthest = np.zeros((3, len(groups)))
+    least, most = np.full(len(groups), size), np.zeros(len(groups), dtype=np.int64)
     done = 0
     while done < batches:
         number, inside = divmod(done, epoch)
-        first = done if plan.finite is None else inside  # every pass has the same order
+        first = done if plan.finite is None else inside
+        if plan.finite is not None:
+            batches_of = _pass_batches(plan.finite, number)
         count = min(step, batches - done, epoch - inside)
         counts = np.zeros((count, width), dtype=np.int64)
         for rank in range(topology.ranks):
@@ -110,9 +120,9 @@ def simulate(
                     counts[rows] += slot_counts
                     by_slot[topology.slot(rank, worker)] += slot_counts.sum(axis=0)
         by_epoch[number] += counts.sum(axis=0)
-        grouped = counts @ members
+        grouped = group(counts)
         least, most = np.minimum(least, grouped.min(axis=0)), np.maximum(most, grouped.max(axis=0))
-        shares = size * (_shares(plan, first, count) @ members)
+        shares = (size - counts[:, -1:]) * group(_shares(plan, first, count))
         distances = ahead + np.cumsum(grouped - shares, axis=0)
         furthest = np.maximum(furthest, np.abs(distances).max(axis=0))
         ahead, expected = distances[-1], expected + shares.sum(axis=0)
@@ -126,14 +136,14 @@ def simulate(
         global_size=size,
         epochs=len(by_epoch),
         padding=padding,
-        drawn=by_epoch.sum(axis=0) @ members,
-        expected=expected * (1 - padding / (batches * size)),
+        drawn=group(by_epoch.sum(axis=0)),
+        expected=expected,
         batch_least=least,
         batch_most=most,
         furthest=furthest,
-        by_epoch=by_epoch @ members,
-        by_slot=by_slot @ members,
-        first_by_slot=first_by_slot @ members,
+        by_epoch=group(by_epoch),
+        by_slot=group(by_slot),
+        first_by_slot=group(first_by_slot),
     )
 
 
@@ -145,12 +155,19 @@ def drawn_sources(plan: Plan, batches: int, first: int = 0) -> IntArray:
     Args:
         plan: the plan.
         batches: how many.
-        first: J of the first one; in an epoch for `epoch: pass`.
+        first: J of the first one; in an epoch if each pass is the same.
     """
     topology, size = plan.topology, plan.batching.global_size
-    batches_of = plan.draws().batches if plan.finite is None else _pass_batches(plan.finite)
     drawn = np.empty((batches, size), dtype=np.int64)
-    b = plan.batching.per_slot
+    b, finite = plan.batching.per_slot, plan.finite
+    if finite is not None and finite.is_reshuffled:
+        for row in range(batches):
+            epoch, inside = divmod(first + row, finite.rounds)
+            worker, number = inside % topology.workers, inside // topology.workers
+            for rank in range(topology.ranks):
+                drawn[row, rank * b : (rank + 1) * b] = _pass_batches(finite, epoch)(rank, worker, number, 1)
+        return drawn
+    batches_of = plan.draws().batches if finite is None else _pass_batches(finite, 0)
     for rank in range(topology.ranks):
         for row in range(min(topology.workers, batches)):
             number, worker = divmod(first + row, topology.workers)
@@ -165,8 +182,19 @@ def legal_runs(plan: Plan) -> tuple[list[int], list[int]]:
     return legal_world_sizes(topology.ranks, plan.batching.shared), legal_workers(topology.workers)
 
 
-def _pass_batches(finite: Pass) -> Callable[[int, int, int, int], IntArray]:
-    """`Draws.batches` for a finite pass; padding is numbered after the last source."""
+def _pass_batches(finite: Pass, epoch: int) -> Callable[[int, int, int, int], IntArray]:
+    """`Draws.batches` for an epoch of a finite pass; padding is numbered after the last source."""
+    if isinstance(finite, ShuffledPass):
+        order, sources = finite.epoch(epoch), len(finite.counts)
+
+        def shuffled(rank: int, worker: int, first: int, count: int) -> IntArray:
+            found = np.full((count, finite.per_slot), sources)
+            # Some slots have a window less than others.
+            for row, drawn in zip(found, order.draws(rank, worker).sources(first, count), strict=False):
+                row[: len(drawn)] = drawn
+            return found
+
+        return shuffled
     ends = np.minimum(np.cumsum([count.samples for count in finite.counts]), finite.samples)
 
     def batches(rank: int, worker: int, first: int, count: int) -> IntArray:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,11 +14,12 @@ from wdspec.advice.explanation import ExplainedSource, Explanation
 from wdspec.base.amounts import join_names
 from wdspec.base.errors import UsageError
 from wdspec.base.progress import progress
-from wdspec.cli.report import one_line
+from wdspec.cli.output import one_line
 from wdspec.cli.simulate_draws import Simulation, coverage, legal_runs, simulate
 from wdspec.planning.passes import WindowedPass
 from wdspec.planning.plan import Plan, SourcePlan
 from wdspec.planning.topology import Seat
+from wdspec.planning.windows import max_cost_of
 
 ENDLESS = 1000
 """Global batches drawn of a spec without an epoch."""
@@ -117,6 +119,8 @@ class SimulationResult:
 
     explanation: Explanation
     simulation: Simulation
+    epoch: int | None
+    """Draws of an epoch: its steps, or about as many windows as it reads with batches by cost; None if unknown."""
     sources: tuple[SimulatedSource, ...]
     """In file order; a nested mix comes before its sources. Sources that are off are omitted."""
     held_samples: float
@@ -148,12 +152,18 @@ class SimulationResult:
             )
         if simulation.batches == plan.timeline.stop:
             yield f"`on_exhausted: stop` ends the run after {simulation.batches:,} batches"
-        elif plan.timeline.epoch_steps is not None and simulation.batches < plan.timeline.length(0):
+        elif self.epoch is not None and simulation.batches < self.epoch:
+            of = "windows" if plan.batching.windowed else "batches"
             yield (
-                f"only the first {simulation.batches:,} of the {plan.timeline.length(0):,} batches of an epoch were "
-                "drawn; --epochs 1 draws them all"
+                f"only the first {simulation.batches:,} of the {self.epoch:,} {of} of an epoch were drawn; --epochs 1 "
+                "draws them all"
             )
-        if plan.finite is not None:
+        elif self.epoch is None and plan.timeline.epoch_steps is not None:
+            yield (
+                "how many windows an epoch reads is unknown, because the mean cost of samples is; run `wdspec stats "
+                "SPEC`, or let --probe read some windows"
+            )
+        if plan.timeline.is_pass:
             return
         yield from _interleaves(self.explanation)
         idle = [each.explanation.name for each in self.leaves if not each.per_slot.min]
@@ -172,23 +182,26 @@ def simulation_result(explanation: Explanation, epochs: int | None, batches: int
         epochs, batches: how much to draw; by default an epoch of up to `MOST` samples.
     """
     plan = explanation.plan
-    if isinstance(plan.finite, WindowedPass):
+    if isinstance(plan.finite, WindowedPass) and not plan.finite.is_reshuffled:
         raise UsageError(
             "a pass by cost draws nothing, as it gives each sample once; `wdspec explain` shows its number of batches, "
             "and how full they are"
         )
+    epoch = _epoch(explanation)
     if batches is None:
-        batches = _batches(plan, epochs)
+        batches = _batches(plan, epoch, epochs)
     if plan.timeline.stop is not None:
         batches = min(batches, plan.timeline.stop)
     places = {source.name: number for number, source in enumerate(plan.sources)}
     leaves = [each for each in explanation.sources if each.name in places and not each.nested]
+    inside = _inside(leaves)
     grouped = [
-        (each, [places[leaf.name] for leaf in leaves if _within(leaf, each)]) for each in explanation.sources
+        (each, [places[leaf.name] for leaf in inside[(*each.path, each.name)]])
+        for each in explanation.sources
     ]
     shown = [(each, group) for each, group in grouped if group]
     with progress("drawing", batches, drawn=batches * plan.batching.global_size >= BAR_FROM) as bar:
-        simulation = simulate(plan, batches, [group for _, group in shown], bar.advance)
+        simulation = simulate(plan, batches, [group for _, group in shown], bar.advance, epoch)
     sources = [
         _source(each, plan.sources[group[0]], plan, simulation, column)
         for column, (each, group) in enumerate(shown)
@@ -197,6 +210,7 @@ def simulation_result(explanation: Explanation, epochs: int | None, batches: int
     return SimulationResult(
         explanation,
         simulation,
+        epoch,
         tuple(_add_nested(sources)),
         held,
         _open_shards(explanation),
@@ -204,8 +218,29 @@ def simulation_result(explanation: Explanation, epochs: int | None, batches: int
     )
 
 
-def _batches(plan: Plan, epochs: int | None) -> int:
-    length = plan.timeline.epoch_steps
+def _epoch(explanation: Explanation) -> int | None:
+    """Return the number of draws of an epoch.
+
+    With batches by cost, these are windows. How many batches a window has is measured by reading some, or else follows
+    from the mean cost of samples.
+    """
+    plan, spec = explanation.plan, explanation.spec
+    steps = plan.timeline.epoch_steps
+    if steps is None or spec.batch is None or not plan.batching.windowed:
+        return steps
+    if plan.finite is not None:
+        return plan.finite.rounds
+    if explanation.windows is not None:
+        return max(1, round(steps / explanation.windows.batches))
+    means, most = {source.name: source.mean_cost for source in spec.sources}, max_cost_of(spec.batch)
+    costs = [(source.share, means[source.name]) for source in plan.sources]
+    if most is None or any(mean is None for _, mean in costs):
+        return None
+    cost = sum(float(share) * (mean or 0) for share, mean in costs) * plan.batching.per_slot
+    return max(1, round(steps / max(1, cost / most)))
+
+
+def _batches(plan: Plan, length: int | None, epochs: int | None) -> int:
     if length is None:
         return ENDLESS
     if epochs is not None:
@@ -213,10 +248,14 @@ def _batches(plan: Plan, epochs: int | None) -> int:
     return max(1, min(length, MOST // plan.batching.global_size))
 
 
-def _within(leaf: ExplainedSource, outer: ExplainedSource) -> bool:
-    """Whether a leaf is a source or in it."""
-    here = (*outer.path, outer.name)
-    return (*leaf.path, leaf.name)[: len(here)] == here
+def _inside(leaves: Iterable[ExplainedSource]) -> Mapping[tuple[str, ...], list[ExplainedSource]]:
+    """The leaves in each source, by its path and name; a leaf is in itself."""
+    found = defaultdict[tuple[str, ...], list[ExplainedSource]](list)
+    for leaf in leaves:
+        place = (*leaf.path, leaf.name)
+        for depth in range(len(place)):
+            found[place[: depth + 1]].append(leaf)
+    return found
 
 
 def _source(
@@ -239,11 +278,11 @@ def _source(
     if explanation.nested or not explanation.samples:
         return result
     after = [simulation.first_by_slot[:, column], by_slot]
-    if plan.finite is not None:  # every epoch walks once through the source, slot after slot
-        after = [np.array([simulation.by_epoch[0, column]])] * 2
+    order = source.order
+    if plan.finite is not None:  # every epoch walks once through the source
+        after, order = [np.array([simulation.by_epoch[0, column]])] * 2, replace(order, slots=1)
     first, found = (
-        coverage(source.order, source.delays, samples, explanation.samples, source.interleave)
-        for samples in after
+        coverage(order, source.delays, samples, explanation.samples, source.interleave) for samples in after
     )
     repeats = max(0.0, round(drawn - found.seen * explanation.samples, 6))
     covered = Covered(drawn / explanation.samples, found.seen, first.seen, repeats, found.shards_touched)
@@ -256,9 +295,10 @@ def _source(
 
 def _add_nested(sources: Sequence[SimulatedSource]) -> Iterator[SimulatedSource]:
     """Add up the coverage of the sources in each nested mix."""
-    leaves = [each for each in sources if not each.explanation.nested]
+    results = {each.explanation.name: each for each in sources if not each.explanation.nested}
+    leaves = _inside(each.explanation for each in results.values())
     for outer in sources:
-        inside = [each for each in leaves if _within(each.explanation, outer.explanation)]
+        inside = [results[leaf.name] for leaf in leaves[(*outer.explanation.path, outer.explanation.name)]]
         covered = [
             (each.coverage, each.explanation.samples or 0.0) for each in inside if each.coverage is not None
         ]
@@ -287,22 +327,31 @@ def _count_held(source: ExplainedSource, plan: Plan) -> float:
 def _open_shards(explanation: Explanation) -> tuple[int, int]:
     """(shards open at a time in a reading process, different ones among the first that it opens), the most of any."""
     plan, run = explanation.plan, explanation.run
-    if plan.finite is not None:  # slots read one source after another
+    if plan.timeline.is_pass:  # slots read one source after another
         return run.slots_per_worker, run.slots_per_worker
     most_opened = most_different = 0
     lanes = run.slots_per_worker * sum(source.interleave for source in plan.sources)
     for number in range(min(max(1, MOST_OPEN // lanes), run.ranks * run.workers)):
         rank, worker = divmod(number, run.workers)
         opened = [
-            (source.name, source.order.entry(slot, turn).shard)
+            (source.name, shard)
             for canonical in Seat(rank, run.ranks).canonical_ranks(plan.topology, run.shared)
             for k in range(worker, plan.topology.workers, run.workers)
-            for slot in [plan.topology.slot(canonical, k)]
             for source in plan.sources
-            for turn in range(min(source.interleave, source.order.last_turn(slot, 0) + 1))
+            for shard in _first_shards(plan, source, canonical, k)
         ]
         most_opened, most_different = max(most_opened, len(opened)), max(most_different, len(set(opened)))
     return most_opened, most_different
+
+
+def _first_shards(plan: Plan, source: SourcePlan, rank: int, worker: int) -> list[int]:
+    """The shards of a source that slot (c, k) has open first."""
+    if plan.finite is not None:
+        first = plan.finite.first_pieces(rank, worker, source.interleave)[plan.sources.index(source)]
+        return [each.place for each in first]
+    slot = plan.topology.slot(rank, worker)
+    turns = range(min(source.interleave, source.order.last_turn(slot, 0) + 1))
+    return [source.order.entry(slot, turn).shard for turn in turns]
 
 
 def _interleaves(explanation: Explanation) -> Iterator[str]:

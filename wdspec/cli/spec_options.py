@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
+from wdspec.base.amounts import join_names
 from wdspec.base.errors import UsageError, install_command
 
 if TYPE_CHECKING:
@@ -27,7 +30,37 @@ form_option = click.option(
     show_default=True,
     help="Output format.",
 )
-env_option = click.option("--env", metavar="NAME", help="Environment of the spec (default: $WDSPEC_ENV).")
+
+
+def refuse_names(option: str, names: tuple[str, ...], file: str | None = None) -> NoReturn:
+    """Raise click.UsageError: an option that takes one name was given several times, and the last one would win.
+
+    Args:
+        file: the spec, to show what an environment changes.
+    """
+    first, last = names[0], names[-1]
+    hint = f"write {option} {first}"
+    if option == "--env":
+        from wdspec.spec.load import environment_overrides
+
+        changes = [] if file is None else environment_overrides(file, last)
+        sets = " ".join(f"--set {shlex.quote(text)}" for text in changes) or "--set KEY=VALUE"
+        hint = f"{hint} {sets}, with what `{last}` changes"
+    given = join_names(f"`{name}`" for name in names)
+    raise click.UsageError(f"{option} takes one name, but was given {given}; {hint}")
+
+
+def _read_once(option: str, names: tuple[str, ...], file: str) -> str | None:
+    """Return the only value of an option; None without one."""
+    return refuse_names(option, names, file) if len(names) > 1 else names[0] if names else None
+
+
+env_option = click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME",
+    help="Environment of the spec (default: $WDSPEC_ENV).",
+)
 var_option = click.option(
     "--var",
     "variables",
@@ -107,19 +140,23 @@ def choosing_options(
     """Give a command the options that choose a variant of a spec; pass ``choose``, from file to `SpecChoice`."""
 
     def decorate(command: Command) -> Command:
-        @click.option("--split", metavar="NAME", help=split_help)
+        @click.option("--split", multiple=True, metavar="NAME", help=split_help)
         @env_option
         @var_option
         @set_option
         @functools.wraps(command)
         def with_options(
-            split: str | None,
-            env: str | None,
+            split: tuple[str, ...],
+            env: tuple[str, ...],
             variables: tuple[str, ...],
             overrides: tuple[str, ...],
             **others: Any,
         ) -> Any:
-            return command(choose=lambda file: SpecChoice(file, split, env, variables, overrides), **others)
+            def choose(file: str) -> SpecChoice:
+                one_split, one_env = _read_once("--split", split, file), _read_once("--env", env, file)
+                return SpecChoice(file, one_split, one_env, variables, overrides)
+
+            return command(choose=choose, **others)
 
         return with_options
 
@@ -129,11 +166,18 @@ def choosing_options(
 def choosing_spec(command: Command) -> Command:
     """Give a command the argument SPEC and its options; pass ``choice``."""
 
-    @click.argument("file", metavar="SPEC")
+    @click.argument("files", metavar="SPEC", nargs=-1, required=True)
     @choosing_options()
     @functools.wraps(command)
-    def with_choice(file: str, choose: Callable[[str], SpecChoice], **others: Any) -> Any:
-        return command(choice=choose(file), **others)
+    def with_choice(files: tuple[str, ...], choose: Callable[[str], SpecChoice], **others: Any) -> Any:
+        if len(files) > 1:  # such as the shards of a glob
+            from wdspec.spec.files import is_spec_file
+
+            folder, name = os.path.split(files[0])
+            shards = f"dataset: [{{shards: '{os.path.join(folder, '*' + os.path.splitext(name)[1])}'}}]"
+            hint = "" if is_spec_file(name) else f"; to read shards, name a YAML file with `{shards}`"
+            raise click.UsageError(f"this takes one spec, not {len(files)} files{hint}")
+        return command(choice=choose(files[0]), **others)
 
     return with_choice
 

@@ -50,4 +50,4 @@ def split(
             total = sum(1 for _ in with_progress(files.samples(lambda suffix: None), "counting samples"))
         counts = by_count(total, shards=number)
     samples = with_progress(files.chosen_samples(extensions, decode), "samples")
-    target.write(samples, files.key, counts=counts, maxcount=maxcount, maxsize=maxsize)
+    target.write(samples, files.key, files=files, counts=counts, maxcount=maxcount, maxsize=maxsize)

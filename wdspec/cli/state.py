@@ -12,11 +12,13 @@ import click
 
 from wdspec.api import require_torch
 from wdspec.base.errors import UsageError
-from wdspec.cli.report import Block, Row, Table, number, number_range, pluralize, print_json, show, table_of
+from wdspec.base.files import open_regular
+from wdspec.cli.output import Block, Row, Table, number, number_range, pluralize, print_json, show, table_of
 from wdspec.cli.spec_options import form_option
 from wdspec.planning.topology import legal_workers, legal_world_sizes
 from wdspec.read.counts import Amount
 from wdspec.run.received import add_up, received_in
+from wdspec.run.record import read_record
 from wdspec.run.state import FORMAT, check_undamaged, merge_states, ranks_of, skipped_steps
 from wdspec.run.stats import describe_ranks, samples_given
 from wdspec.spec.language.steps import StepRanges
@@ -49,6 +51,8 @@ def find_states(file: str) -> list[tuple[str, Mapping[str, Any]]]:
     """
     found = list(_find_states(_read(file), ""))
     if not found:
+        if read_record(file) is not None:
+            raise UsageError(f"this is the record of a run: use `wdspec report {file}`", file=file)
         raise UsageError(
             f"{file} contains no state of wdspec; name a file with the result of `state_dict` or `gather_state`"
         )
@@ -92,6 +96,9 @@ def describe_state(saved: Mapping[str, Any]) -> dict[str, Any]:
         name: {**each, **(received or {}).get(name, _UNKNOWN)._asdict()} for name, each in removed.items()
     }
     epoch, inside = divmod(batch, saved["epoch_batches"]) if saved["epoch_batches"] else (0, batch)
+    if "epoch" in saved:
+        epoch, first = saved["epoch"]
+        inside = batch - first
     return {
         "version": saved["version"],
         "batch": batch,
@@ -132,7 +139,7 @@ def _read(file: str) -> Any:
             f"`python -m torch.distributed.checkpoint.format_utils dcp_to_torch {file} state.pt`"
         )
     try:
-        with open(file, "rb") as opened:
+        with open_regular(file, descriptors=True) as opened:
             data = opened.read()
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
@@ -221,7 +228,9 @@ def _summary(state: dict[str, Any]) -> Iterator[Row]:
         yield "inside a step", f"and {given} of a rank's {items} items of the next one"
     length = pluralize(state["epoch_batches"] or 0, "batch", "batches")
     inside = f"{state['epoch']}, {state['epoch_batch']:,} of its {length}"
-    yield "epoch", inside if state["epoch_batches"] else "endless"
+    if not state["epoch_batches"] and state["epoch"]:  # the epoch starts here, and is not planned
+        inside = f"{state['epoch']}, at its start"
+    yield "epoch", inside if state["epoch_batches"] or state["epoch"] else "endless"
     yield "holds", "all canonical ranks" if has_all else f"canonical ranks {_numbers(held)}"
     for each in state["shares"]:
         shares = ", ".join(f"{name} {share:g}" for name, share in each["shares"].items())

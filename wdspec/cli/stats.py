@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from wdspec.advice import advise
-from wdspec.cli import report
-from wdspec.cli.report import Block, Table, Warning, one_line, print_json, show
+from wdspec.cli import output
+from wdspec.cli.output import Block, Table, Warning, one_line, print_json, show
 from wdspec.cli.spec_options import SpecChoice, choosing, choosing_engine
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.stats import StatsJob
@@ -116,21 +116,21 @@ class StatsReport:
             ]
             if rows:
                 yield Table(("source", "shard", "what"), rows)
-            changed = f"{report.pluralize(len(rows), 'shard')} not as measured" if rows else "as measured"
+            changed = f"{output.pluralize(len(rows), 'shard')} not as measured" if rows else "as measured"
             yield f"{self.path}: {changed}"
             return
         yield _sources(self.found)
-        yield _spreads(self.found, "field", report.size)
+        yield _spreads(self.found, "field", output.size)
         if any(source.lengths for source in self.found.sources.values()):
-            yield _spreads(self.found, "length of", report.number)
+            yield _spreads(self.found, "length of", output.number)
         if job.faults:
             shown = [tuple(fault) for fault in job.faults[:MOST_SHOWN]]
             yield Table(("source", "shard", "why"), shown, title=f"not measured: {len(job.faults):,}")
-        yield f"{self.path}: {report.pluralize(self._read, 'shard')} read, {job.unchanged:,} unchanged"
+        yield f"{self.path}: {output.pluralize(self._read, 'shard')} read, {job.unchanged:,} unchanged"
         if job.faults:
             names = sorted({fault.source for fault in job.faults})
             yield Warning(
-                f"the numbers of {report.join_names(names)} are not used until all its shards are measured"
+                f"the numbers of {output.join_names(names)} are not used until all its shards are measured"
             )
         yield from map(Warning, self._advice)
 
@@ -173,8 +173,8 @@ def _sources(found: Measurements) -> Table:
             f"{source.samples:,}",
             *((f"{source.samples if source.kept is None else source.kept:,}",) if selects else ()),
             f"{sum(len(shard.lost) for shard in shards):,}",
-            report.size(source.bytes),
-            f"{report.number_range(min(counts), max(counts))} samples" if counts else "",
+            output.size(source.bytes),
+            f"{output.number_range(min(counts), max(counts))} samples" if counts else "",
         )
 
     headings = (
@@ -186,21 +186,26 @@ def _sources(found: Measurements) -> Table:
         "bytes>",
         "a shard>",
     )
-    return Table(headings, [row(*each) for each in found.sources.items()])
+    damaged = [name for name in found.sources if any(shard.lost for shard in found.shards[name].values())]
+    table = Table(headings, [row(*each) for each in found.sources.items()])
+    return table.of_largest([source.samples for source in found.sources.values()], damaged)
 
 
 def _spreads(found: Measurements, what: str, shown: Callable[[float], str]) -> Table:
-    return Table(
-        ("source", what, "values>", "mean>", "least>", "5%>", "50%>", "95%>", "greatest>"),
-        [
-            (
-                name,
-                field,
-                f"{spread.count:,}",
-                shown(spread.mean),
-                *(shown(spread.quantiles[at]) for at in (0, 2, 4, 6, 8)),
-            )
-            for name, source in found.sources.items()
-            for field, spread in (source.fields if what == "field" else source.lengths).items()
-        ],
-    )
+    spreads = [
+        (name, field, spread)
+        for name, source in found.sources.items()
+        for field, spread in (source.fields if what == "field" else source.lengths).items()
+    ]
+    headings = ("source", what, "values>", "mean>", "least>", "5%>", "50%>", "95%>", "greatest>")
+    rows = [
+        (
+            name,
+            field,
+            f"{spread.count:,}",
+            shown(spread.mean),
+            *(shown(spread.quantiles[at]) for at in (0, 2, 4, 6, 8)),
+        )
+        for name, field, spread in spreads
+    ]
+    return Table(headings, rows).of_largest([spread.count for _, _, spread in spreads])

@@ -18,10 +18,13 @@ from typing import Any
 import yaml
 
 from wdspec.base.errors import UrlError, UsageError
+from wdspec.base.files import open_regular
 from wdspec.urls.urls import is_command, is_relative, parse_shards
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_VALUES = 1_000_000
+MAX_YAML_VALUES = 100_000
+"""Values of a YAML file. Reading so many takes seconds."""
 MAX_SOURCES = 10_000
 _DEEPEST = 64
 """How deeply lists and maps may be nested."""
@@ -77,7 +80,7 @@ class Given:
         if os.path.isdir(absolute):
             return cls("", None, absolute, path, is_folder=True)
         try:
-            with open(absolute, "rb") as file:
+            with open_regular(absolute, descriptors=True) as file:
                 data = file.read(MAX_BYTES + 1)
         except ValueError:  # it has a NUL, or half of a surrogate pair
             raise FileNotFoundError(errno.ENOENT, "no file can have this name", path) from None
@@ -99,9 +102,10 @@ class Given:
             if not _is_small(yaml.load(self.text, Loader=_Tolerant)):
                 raise RecursionError
         except RecursionError:
-            return f"it has more than {_DEEPEST} levels, or more than {MAX_VALUES:,} values"
+            return f"it has more than {_DEEPEST} levels, or more than {MAX_YAML_VALUES:,} values"
         except yaml.MarkedYAMLError as error:
             mark, problem = error.problem_mark, error.problem or error.context
+            problem = re.sub(r" '[^']*'$", "", problem or "")  # an alias may be a part of a password
             return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else str(problem)
         except (yaml.YAMLError, ValueError, TypeError) as error:
             return str(error).partition("\n")[0]
@@ -143,6 +147,15 @@ def _is_small(value: Any) -> bool:
 class _Tolerant(yaml.SafeLoader):
     """Makes plain values and ignores tags, since configurations of other tools have their own."""
 
+    _left = MAX_YAML_VALUES
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self._left -= 1
+        if self._left < 0:
+            raise RecursionError
+        found: yaml.Node | None = super().compose_node(parent, index)
+        return found
+
 
 def _drop_tag(loader: yaml.SafeLoader, _: str, node: yaml.Node) -> Any:
     if isinstance(node, yaml.MappingNode):
@@ -153,7 +166,26 @@ def _drop_tag(loader: yaml.SafeLoader, _: str, node: yaml.Node) -> Any:
     return loader.construct_scalar(node)
 
 
+def _tell_fault(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
+    """Make a number or boolean; text that is none of them, but has the tag of one, is a fault of the file.
+
+    A number as long as a text is one: YAML has numbers to the base of 60, with any number of parts.
+    """
+    if len(node.value) > _LONGEST_NUMBER:
+        return node.value
+    try:
+        return yaml.SafeLoader.yaml_constructors[node.tag](loader, node)
+    except (ArithmeticError, LookupError, ValueError):
+        kind, shown = node.tag.rpartition(":")[2], repr(node.value[:40])
+        raise yaml.constructor.ConstructorError(
+            None, None, f"{shown} is no {kind}; correct it, or remove the tag", node.start_mark
+        ) from None
+
+
+_LONGEST_NUMBER = 100
 _Tolerant.add_multi_constructor("", _drop_tag)
+for _kind in ("int", "float", "bool"):
+    _Tolerant.add_constructor(f"tag:yaml.org,2002:{_kind}", _tell_fault)
 _Tolerant.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)  # a spec has no dates
 
 

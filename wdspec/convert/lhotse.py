@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from wdspec.convert.dialect import Dialect, Given, NewSpec, number, texts_in
-from wdspec.convert.nemo import AUDIO, batches_by_cost, note_shar
+from wdspec.convert.nemo import AUDIO, batches_by_cost, by_name, deliver_speech
 from wdspec.convert.python_code import Code, keyword, name_of, parse_code
 
 _BUCKETS = ("DynamicBucketingSampler", "BucketingSampler")
@@ -55,14 +55,17 @@ def _convert(given: Given, new: NewSpec) -> None:
     elif size:
         new.spec["batch"] = int(size)
     new.set_seed(found.get("seed"))
-    defaults: dict[str, Any] = {"rename": {"audio": AUDIO}}
+    defaults: dict[str, Any] = {}
     if found.get("shuffle") is False:
         defaults |= {"order": "sequential", "shuffle": 0}
     elif (held := number(found.get("shuffle_buffer_size"))) is not None:
         defaults["shuffle"] = int(held)
-    new.spec["defaults"] = defaults
+    if defaults:
+        new.spec["defaults"] = defaults
     cuts = sampler.args[0] if sampler.args else keyword(sampler, "cuts")
     new.spec["dataset"] = _sources(code, cuts, new)
+    if all("join" in each for each in new.spec["dataset"]):
+        deliver_speech(new, {"supervisions"})
     new.note_keys({key: each for key, each in found.items() if each is not None}, _NOT_SAID)
     new.note("filters and augmentations of cuts are not converted: use `where`, `select` and `map`")
 
@@ -91,7 +94,7 @@ def _sources(code: Code, node: ast.expr | None, new: NewSpec) -> list[dict[str, 
     call = None if node is None else code.trace(node, _READERS)
     if not isinstance(call, ast.Call) or name_of(call) not in _READERS:
         new.note("the code that makes the cuts was not found; correct `shards`")
-        return [new.source("audio", "unknown.tar")]
+        return [new.source("audio", "unknown.tar", rename={"audio": AUDIO})]
     if name_of(call) != "mux":
         return [_source(code, call, new)]
     with code.inside(call):
@@ -108,20 +111,27 @@ def _source(code: Code, call: ast.Call, new: NewSpec) -> dict[str, Any]:
     kind = name_of(call)
     place = code.literal(call.args[0] if call.args else keyword(call, "in_dir") or keyword(call, "path"))
     fields = code.literal(keyword(call, "fields")) or place
+    cuts: list[str] = []
     if kind == "from_shar" and isinstance(fields, dict):
         place = next((fields[name] for name in ("recording", "audio", *fields) if name in fields), None)
+        cuts = texts_in(fields.get("cuts"))
     elif kind == "from_shar" and isinstance(place, str):
+        cuts = [f"{place.rstrip('/')}/cuts.*.jsonl.gz"]
         place = f"{place.rstrip('/')}/recording.*.tar"
     texts = texts_in(place)
     if not texts:
         new.note(f"line {call.lineno}: where the cuts are is set by code, which is not run; correct `shards`")
-    source = new.source("" if texts else "audio", [new.path(each) for each in texts] or "unknown.tar")
+    shards = [new.path(each) for each in texts] or "unknown.tar"
+    source = new.source("" if texts else "audio", shards, rename={"audio": AUDIO})
     if kind == "from_shar":
-        note_shar(new)
-    elif kind == "from_webdataset":
+        return by_name(source, cuts, new, "id") if cuts else source
+    if kind == "from_webdataset":
         new.note(f"{source['name']}: lhotse's tars have pickles: write the recordings with `wdspec create`")
     elif texts:
-        new.note(f"{source['name']}: a manifest is not a shard: write its recordings with `wdspec create`")
+        new.note(
+            f"{source['name']}: the recordings of a manifest are files of their own, which a spec cannot read: write "
+            "them with `CutSet.to_shar`, or with `wdspec create`, and correct `shards`"
+        )
     return source
 
 

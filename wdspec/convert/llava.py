@@ -7,6 +7,7 @@ import os
 import re
 from typing import Any
 
+from wdspec.base.files import open_regular
 from wdspec.convert.dialect import MAX_BYTES, Dialect, Given, NewSpec, maps_in
 
 _STRATEGY = re.compile(r"(first|end|random):(\d+(?:\.\d+)?)(%?)")
@@ -60,7 +61,7 @@ def _count(path: str) -> int | None:
     try:
         if os.path.getsize(path) > 8 * MAX_BYTES:
             return None
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             data = file.read()
         if path.endswith(".jsonl"):
             return sum(1 for line in data.splitlines() if line.strip()) or None

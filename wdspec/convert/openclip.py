@@ -6,6 +6,7 @@ import re
 import shlex
 from typing import Any
 
+from wdspec.base.errors import UsageError
 from wdspec.convert.dialect import Dialect, Given, NewSpec, number
 
 _NAFLEX = (128, 256, 576, 784, 1024)
@@ -132,8 +133,17 @@ def _whole(options: dict[str, str], key: str) -> list[int]:
     return [int(each) for each in found if each is not None and each >= 1]
 
 
+_LONGEST = 256 * 1024
+"""Characters of a command line. Linux has no arguments of more than 128 KiB."""
+
+
 def _options(text: str) -> dict[str, str]:
-    """The options of a command line, which may be in a script."""
+    """The options of a command line, which may be in a script. Raises UsageError for one that is too long."""
+    if len(text) > _LONGEST:
+        raise UsageError(
+            f"a command line of more than {_LONGEST:,} characters; convert one with fewer shards, and add the others "
+            "to the spec, or a list of them (`@shards.txt`)"
+        )
     lexer = shlex.shlex(text.replace("\\\n", " "), posix=True, punctuation_chars=False)
     lexer.whitespace_split = True
     found: dict[str, str] = {}

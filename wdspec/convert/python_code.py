@@ -12,6 +12,10 @@ from wdspec.base.errors import UsageError
 
 _MOST_VALUES = 100_000
 """A value with more parts, counting those of each name again, is not read."""
+_MOST_IN_ALL = 300_000
+"""The same for all values of a file."""
+_LONGEST = 512 * 1024
+"""Characters of a file. Python needs 300 bytes of memory for some of them."""
 _MOST_MIXTURES = 1000
 _DEEPEST = 50
 
@@ -28,6 +32,7 @@ class Code:
         self._file = file
         self._open: list[ast.Call] = []
         self._mixtures = 0
+        self._left = _MOST_IN_ALL
         self.calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
         """All calls, in the order of the file."""
         self.calls.sort(key=lambda each: (each.lineno, each.col_offset))
@@ -43,10 +48,13 @@ class Code:
 
     def literal(self, node: ast.expr | None) -> Any:
         """Return the value of a node, through variables; None if only running the code would say it."""
+        left = [most := min(_MOST_VALUES, self._left)]
         try:
-            return None if node is None else self._evaluate(node, frozenset(), [_MOST_VALUES])
+            return None if node is None else self._evaluate(node, frozenset(), left)
         except (ValueError, TypeError, SyntaxError, RecursionError):
             return None
+        finally:
+            self._left -= most - left[0]
 
     def _evaluate(self, node: ast.expr, outer: frozenset[str], left: list[int]) -> Any:
         """Evaluate a node.
@@ -119,8 +127,9 @@ class Code:
 
 
 def parse_code(text: str, *signs: str, file: str | None = None) -> Code | None:
-    """Parse a file in which one of the signs occurs, such as `main(`; None if there is none, or if it is not Python."""
-    if not any(sign in text for sign in signs):
+    """Parse a file in which one of the signs occurs, such as `main(`; None if there is none, or if it is not Python,
+    or too long."""
+    if len(text) > _LONGEST or not any(sign in text for sign in signs):
         return None
     try:
         with warnings.catch_warnings(action="ignore"):  # of the code's own mistakes

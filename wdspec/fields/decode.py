@@ -8,6 +8,7 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
+from wdspec.base.encodings import describe_encoding
 from wdspec.base.errors import FieldError, SpecError, UsageError, WdspecError
 from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.scale import Numbers
@@ -39,9 +40,18 @@ class UserDecoderError(FieldError):
     code = "D203"
 
 
-def one_line(cause: Exception) -> str:
-    """Return the message of an exception in one line of limited length, with its type if necessary."""
+def one_line(cause: Exception, data: Any = b"") -> str:
+    """Return the message of an exception in one line of limited length, with its type if necessary.
+
+    Args:
+        cause: the exception.
+        data: the bytes that could not be decoded.
+    """
     text = " ".join(str(cause).split())
+    if isinstance(cause, UnicodeDecodeError):
+        return describe_encoding(cause.object) or text
+    if data and text.startswith("invalid literal for int()"):
+        return describe_encoding(data) or f"{data[:60]!r} is not an integer, which consists of digits"
     if not text or not isinstance(cause, (ValueError, OSError, EOFError)):
         text = f"{type(cause).__name__}: {text}".rstrip(": ")
     return text if len(text) <= 300 else f"{text[:300]}…"
@@ -197,7 +207,7 @@ class DecodeRules:
         if row.made:
             read = read(chosen, name, plain)
         if row.image is None:
-            return FieldDecoder(base, read, read if options & DRAWING else None)
+            return FieldDecoder(base, read, read if options & DRAWING and draws(chosen) else None)
         format = FORMAT_OF.get(plain.rpartition(".")[2])
         return FieldDecoder(format.pillow.lower() if format else f"image ({base})", read, read)
 

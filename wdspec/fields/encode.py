@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pkgutil import resolve_name
 from typing import Any
 
+from wdspec.base.encodings import describe_surrogate
 from wdspec.base.errors import FieldError, UsageError, WdspecError
 from wdspec.fields.codecs.arrays import read_numpy, write_npy
 from wdspec.fields.codecs.text import write_json, write_json_text
@@ -56,6 +57,10 @@ def make_encoder(
     )
 
 
+class EncoderMissingError(FieldError):
+    """A field has no encoder, so most likely, that of no sample can be written."""
+
+
 class FieldEncoder:
     """Encodes each field by the last part of its name: `seg.png` as png.
 
@@ -86,6 +91,10 @@ class FieldEncoder:
             for name, value in sample.items()
         }
 
+    def has_encoder(self, name: str) -> bool:
+        """Whether a field is encoded, rather than only bytes and text accepted."""
+        return self._study(name)[0] is not None
+
     def _encoded(self, sample: Sample, name: str, value: Any) -> bytes:
         step = self._steps.get(name)
         if step is None:
@@ -106,12 +115,14 @@ class FieldEncoder:
                 return _pack(bytes(encode(value)), layers)
             if isinstance(value, str):
                 return _pack(value.encode("utf-8"), layers)
-            raise TypeError(_describe_unknown(name, value))
+            raise EncoderMissingError(f"cannot be encoded: {_describe_unknown(name, value)}")
         except WdspecError as error:
             error.at(key=sample.get("__key__"), field=name)
             raise
         except Exception as cause:
             reason = " ".join(str(cause).split()) or type(cause).__name__
+            if isinstance(cause, UnicodeEncodeError):
+                reason = describe_surrogate(cause)
             raise FieldError(
                 f"cannot be encoded: {reason[:400]}", key=sample.get("__key__"), field=name
             ) from cause
@@ -144,9 +155,11 @@ def encoder_of(extension: str, allow_pickle: bool = False) -> Encode | None:
 
 def _describe_unknown(name: str, value: Any) -> str:
     last = split_packing(name.lower())[0].rpartition(".")[2]
+    known = f"{name}.{'npy' if hasattr(value, 'dtype') else 'json'}"
     return (
         f"{last!r} has no encoder for a value of type {type(value).__name__}; pass bytes, use a known extension (such "
-        f"as json, npy, png, txt, cls), or pass `encoder={{{last!r}: function}}`"
+        f"as json, npy, png, txt, cls; in a spec, `rename: {{{known}: {name}}}`, or the name `{known}` in `make`), or "
+        f"in Python, pass `encoder={{{last!r}: function}}`"
     )
 
 

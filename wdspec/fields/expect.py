@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from wdspec.base.amounts import show_value
 from wdspec.base.errors import FieldError
 from wdspec.fields.values import type_in_words
 from wdspec.spec.language.expect import ARRAYS, Bounds, ExpectedField
 
 FEW_ELEMENTS = 4096
 """Elements up to which the range of an array is checked while training; `wdspec check` has no limit."""
+MOST_NUMBERED = 12
+"""Classes that are listed one by one in the message about the one after the last."""
 MOST_FORMS = 1000
 """Types and shapes of a field to remember as correct."""
 _REMEDY = "fix the data, leave such samples out with `select`, or correct `expect`"
+_FROM_ONE = "; if the classes are numbered from 1"
 _PLAIN: dict[str, tuple[type, ...]] = {
     "int": (int, np.integer),
     "float": (float, np.floating),
@@ -71,7 +75,8 @@ def expectation_step(
 
 def _error(wrong: str, sample: Mapping[str, Any], field: str) -> UnexpectedValueError:
     url, key = sample.get("__url__"), sample.get("__key__")
-    return UnexpectedValueError(f"{wrong}; {_REMEDY}", url=url, key=key, field=field)
+    joint = ", else " if _FROM_ONE in wrong else "; "
+    return UnexpectedValueError(f"{wrong}{joint}{_REMEDY}", url=url, key=key, field=field)
 
 
 def _form(value: Any) -> Any:
@@ -165,9 +170,17 @@ def _class_look(classes: frozenset[int | str] | int) -> Look:
             value = value.item()
         if isinstance(value, (int, str)) and value in allowed and not isinstance(value, bool):
             return None
-        return f"is {value!r:.60}, where {expected} is expected"
+        hint = _count_from_one(value) if value == classes and type(value) is int else ""
+        return f"is {show_value(value)}, where {expected} is expected{hint}"
 
     return look
+
+
+def _count_from_one(classes: int) -> str:
+    """What to write for classes that are numbered from 1."""
+    numbers = list(range(1, classes + 1))
+    meant = f"classes: {numbers}" if classes <= MOST_NUMBERED else f"classes: {classes + 1}"
+    return f"{_FROM_ONE}, write `{meant}`"
 
 
 def _extremes(value: Any) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import translate
 from functools import cached_property
 
@@ -24,6 +24,9 @@ from wdspec.base.errors import FieldError, SpecError
 from wdspec.spec.language.joins import UNJOINED
 
 _GLOB_SIGNS = re.compile(r"[*?\[]")
+
+ADD_ALTERNATIVE = "add an alternative with `;`"
+"""What to do about a field that a sample lacks, if nothing more is known."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,11 @@ class Naming:
         return replace(self, columns=self.columns | self.asides)
 
     @property
+    def without_errors(self) -> Naming:
+        """The rules for samples that may lack fields: such fields are None."""
+        return replace(self, missing="none")
+
+    @property
     def lenient(self) -> Naming:
         """The rules for a part of a sample: no field is missing."""
         return replace(self, missing="none", required=())
@@ -255,7 +263,7 @@ class Naming:
             names = [name for name in alternatives.split(";") if name]
             if all(fields.get(name) is None for name in names) and not lacks.keys() & set(names):
                 lacks[names[0]] = (
-                    f"{alternatives!r} is required after the mix (by `fields`, `to_tuple` or the batch)"
+                    f"{alternatives!r} is required (by `make`, `fields`, `to_tuple` or the batch)"
                 )
                 fields[names[0]] = None
         if UNJOINED in stored or (lacks and self.missing != "none"):
@@ -266,6 +274,19 @@ class Naming:
             fields = {name: file for name, file in fields.items() if name in self._needed}
         place = {name: index for index, name in enumerate(stored)}
         return dict(sorted(fields.items(), key=lambda item: place.get(item[1] or "", len(place))))
+
+    def describe_lack(self, stored: Iterable[str]) -> str:
+        """Describe what samples whose files have these names lack, if `missing: skip` drops them: "lack `txt`"."""
+        names = [name for name in stored if not is_reserved(name)]
+        if UNJOINED in names:
+            return "lack what `join` or `lookup` adds"
+        try:
+            replace(self, missing="error").arrange(names)
+        except FieldError as error:
+            name = str(error.place["field"])
+            olds = ";".join(self.rename.get(name, ()))
+            return f"lack `{name}`" + (f" (`{olds}`)" if olds else "")
+        return "lack a field of `fields` or `to_tuple`"
 
     @property
     def _needed(self) -> set[str]:
@@ -308,9 +329,11 @@ class Naming:
         if self.extensions.entries is not None or self.only is not None:
             needed = "required files" if self.extensions.entries is None else "files that `extensions` needs"
             unread = f" of the {needed}; others are not read (`wdspec ls` lists them)"
+        dotted = next((each for each in stored if each.startswith(f"{name}.")), None)
+        remedy = f"write `rename: {{{name}: {dotted}}}`" if dotted else ADD_ALTERNATIVE
         return FieldError(
             f"the sample has no field {name!r}{others}: {reason}, and it has {has}{unread}; "
-            "add an alternative with `;`, or set `missing: skip` or `missing: none`",
+            f"{remedy}, or set `missing: skip` or `missing: none`",
             code="D201",
             field=name,
         )
@@ -325,3 +348,9 @@ class NamingWithAsides(Naming):
     def field_of(self, suffix: str) -> str | None:
         name = super().field_of(suffix)
         return suffix.lower() if name is None and suffix.lower() in self.asides else name
+
+    @classmethod
+    def of(cls, naming: Naming, asides: frozenset[str]) -> NamingWithAsides:
+        """Add asides to the rules of a source."""
+        given = {each.name: getattr(naming, each.name) for each in fields(naming)}
+        return cls(**{**given, "asides": asides | given.get("asides", frozenset())})

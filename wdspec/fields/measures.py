@@ -11,15 +11,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pkgutil import resolve_name
 from typing import Any, cast
 
-from wdspec.base.errors import FieldError, UsageError, WdspecError, did_you_mean
+from wdspec.base.amounts import pluralize
+from wdspec.base.errors import FieldError, UsageError, WdspecError, nearest
 from wdspec.fields.decode import one_line
 from wdspec.fields.extensions import is_reserved, listed_fields
-from wdspec.fields.samples import MAX_LAYOUTS, SampleFields
+from wdspec.fields.samples import COMPANIONS, MADE, MAX_LAYOUTS, SampleFields, add_place
 from wdspec.spec.language.decoders import choose_decoder, is_in_header, reads_header
-from wdspec.spec.language.expressions import MISSING, Path, PathBeforeMap, describe_lost_header, describe_path
+from wdspec.spec.language.expressions import (
+    MISSING,
+    Path,
+    PathBeforeMap,
+    describe_lost_header,
+    describe_path,
+    suggest_path,
+)
 
 _TEXTS = frozenset({"txt", "json", "cls"})
 """Decoders whose values are never bytes, so that a value is decoded at most once."""
+MOST_SHOWN = 60
+"""Characters of a name in a value that errors propose."""
 Reader = Callable[[dict[str, Any]], Any]
 """A raw sample → the value at a path."""
 FINISHED = "__finished__"
@@ -133,8 +143,12 @@ class Measures:
         name, optional = str(path[0]), path in self._optional
         if self._after_map and name in self._after_map and not isinstance(path, PathBeforeMap):
             return self._finished_reader(path, fields.get(name))
+        if name in self._fields.made:
+            return self._made_reader(path, fields, names)
+        if name in self._fields.companions:
+            return self._companion_reader(path)
         if name in self._constants:
-            constant = _walk(self._constants[name], path, optional)
+            constant = walk(self._constants[name], path, optional)
             return lambda raw: constant
         stored = name if is_reserved(name) and name in names else fields.get(name)
         if stored is None:
@@ -159,6 +173,56 @@ class Measures:
             decoded.add(stored)
         return _follow(stored, decoder.decode if decoder else bytes, keeps, path, optional)
 
+    def _companion_reader(self, path: Path) -> Reader:
+        """Return the function that reads the value at a path of a companion, which is not decoded yet."""
+        name, at = str(path[0]), path[1] if len(path) > 1 and isinstance(path[1], int) else None
+        rest = path[1:] if at is None else path[2:]
+        inner = Measures(self._fields.companions[name], [rest] if rest else [])
+
+        def read(raw: dict[str, Any]) -> Any:
+            drawn = raw.get(COMPANIONS, {}).get(name)
+            if at is not None and isinstance(drawn, list):
+                drawn = drawn[at] if at < len(drawn) else None
+            if drawn is None:
+                if path in self._optional:
+                    return MISSING
+                raise FieldError(
+                    f"`{describe_path(path)}` is of a companion, which the sample does not have; write "
+                    f"`default({describe_path(path)}, 0)`",
+                    field=name,
+                )
+            if isinstance(drawn, list):
+                hint = f"write `{describe_path((name, 0, *rest))}` for the first"
+                raise FieldError(f"`{name}` is a list of companions; {hint}", field=name)
+            try:
+                found = inner(drawn[1])
+            except WdspecError as error:
+                raise add_place(error, drawn[1]) from None
+            return MISSING if found is None else found[0] if rest else 1
+
+        return read
+
+    def _made_reader(self, path: Path, fields: Mapping[str, str | None], names: Sequence[str]) -> Reader:
+        """Return the function that reads the value at a path of a field of `make`, which it makes if need be."""
+        name, optional = str(path[0]), path in self._optional
+        entry = self._fields.made[name]
+        entry.refuse_taken([each for each, stored in fields.items() if stored is not None])
+        origins = Measures(self._fields, entry.origins, entry.origins, None, self._keeps_decoded)
+        readers = [origins._reader(each, fields, names, None) for each in entry.origins]
+        measure = entry.measure(path[1:])
+        if measure is not None:
+            return lambda raw: measure([each(raw) for each in readers])
+
+        def read(raw: dict[str, Any]) -> Any:
+            held = raw.get(MADE)
+            if held is None:
+                held = raw[MADE] = {}
+            if name not in held:
+                held.update(entry.make([each(raw) for each in readers], raw))
+            return walk(held[name], path, optional)
+
+        return read
+
     def _hint(self, path: Path, names: Sequence[str]) -> str:
         """Return what to do about a field that samples lack, which have fields of these names."""
         name = str(path[0])
@@ -166,8 +230,9 @@ class Measures:
         if dot and holder in names:
             return f"`{holder}` is a field, and `{name}` a value in it: add a field for this value in `map`"
         sets = f", or `sets: {name}` next to the `call` in `map` that adds it" if self._may_be_set else ""
-        nearest = did_you_mean(name, names)
-        write = f"{nearest[:1].upper()}{nearest[1:]} Otherwise, write" if nearest else "Write"
+        nearest = suggest_path(path, names, self._fields.naming.rename)
+        end = "" if nearest.endswith("?") else "."
+        write = f"{nearest[:1].upper()}{nearest[1:]}{end} Otherwise, write" if nearest else "Write"
         return f"{write} `default({describe_path(path)}, 0)` if samples may lack it{sets}"
 
     def _finished_reader(self, path: Path, stored: str | None) -> Reader:
@@ -187,7 +252,7 @@ class Measures:
         def read(raw: dict[str, Any]) -> Any:
             sample = raw[FINISHED]
             if name in sample:
-                return _walk(sample[name], path, optional)
+                return walk(sample[name], path, optional)
             if optional:
                 return MISSING
             raise FieldError(
@@ -247,7 +312,7 @@ def _follow(stored: str, decode: Callable[[bytes], Any], keeps: bool, path: Path
                 raw[stored] = value
         if value.__class__ is dict and part in value:  # most paths, without a loop
             return value[part]
-        return _walk(value, path, optional)
+        return walk(value, path, optional)
 
     def follow_text(
         raw: dict[str, Any],
@@ -257,13 +322,14 @@ def _follow(stored: str, decode: Callable[[bytes], Any], keeps: bool, path: Path
             value = decode(value)
             if keeps and value.__class__ is not bytes:
                 raw[stored] = value
-        return len(value) if value.__class__ is str else _walk(value, path, optional)
+        return len(value) if value.__class__ is str else walk(value, path, optional)
 
     return follow_text if part == "length" else follow
 
 
-def _walk(value: Any, path: Path, optional: bool) -> Any:
+def walk(value: Any, path: Path, optional: bool) -> Any:
     """Follow a path into a decoded value. Raises FieldError where it ends."""
+    whole = value
     for part in path[1:]:
         if _has(value, part):
             value = value[part]
@@ -272,15 +338,38 @@ def _walk(value: Any, path: Path, optional: bool) -> Any:
         elif optional:
             return MISSING
         else:
-            has = (
-                f"the keys {', '.join(map(str, list(value)[:8]))}"
-                if isinstance(value, dict)
-                else type(value).__name__
-            )
-            raise FieldError(
-                f"`{describe_path(path)}`: there is no `{part}` in it, which is {has}", field=str(path[0])
-            )
+            message = f"`{describe_path(path)}`: {_describe_end(whole, path)}"
+            raise FieldError(message, field=str(path[0]))
     return as_number(value)
+
+
+def _describe_end(value: Any, path: Path) -> str:
+    """Where a path ends in a value, and how the path may have been meant."""
+    at = 1
+    while _has(value, path[at]):
+        value, at = value[path[at]], at + 1
+    part = path[at]
+
+    def write(*parts: str | int) -> str:
+        return f"; write `{describe_path(type(path)((*path[:at], *parts, *path[at + 1 :])))}`"
+
+    if value is None:
+        return f"there is no `{part}` in it, as it is null; {_or_default(path)}"
+    if isinstance(value, dict):
+        names = [name for name in value if isinstance(name, str) and len(name) <= MOST_SHOWN]
+        message = f"there is no `{part}` in it, which has the keys {', '.join(map(str, list(value)[:8])) or '(none)'}"
+        if (likely := nearest(part, names)) is not None:
+            return message + write(likely)
+        inside = next((name for name in names if _has(value[name], part)), None)
+        return f"{message}; {_or_default(path)}" if inside is None else message + write(inside, part)
+    if isinstance(value, (list, tuple)):
+        message = f"there is no `{part}` in it, which is a list of {pluralize(len(value), 'value')}"
+        return message + write(0, part) if value and _has(value[0], part) else message
+    return f"there is no `{part}` in it, which is a value of the type {type(value).__name__}; {_or_default(path)}"
+
+
+def _or_default(path: Path) -> str:
+    return f"write `default({describe_path(path)}, 0)` if samples may lack it"
 
 
 def as_number(value: Any) -> Any:
@@ -300,7 +389,7 @@ def _measure_of(rest: Path, stored: str) -> Callable[[bytes], Any] | None:
         return None
     part, ending = str(rest[0]), stored.lower().rpartition(".")[2]
     if part == "seconds":
-        return cast(Callable[[bytes], Any], _codec("audio:read_seconds"))
+        return cast(Callable[[bytes], Any], _codec("recording:read_seconds"))
     if part == "length":
         npy_shape = _codec("arrays:npy_shape")
         return lambda data: npy_shape(data)[0]

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from wdspec.base.amounts import show_value
 from wdspec.base.errors import FieldError, SpecError, WdspecError, warn_user
 from wdspec.base.user_code import secure_mode
 from wdspec.fields.decode import DecodeRules, FieldDecoder, one_line
-from wdspec.fields.extensions import Extensions, Naming, NamingWithAsides, is_reserved, listed_fields
+from wdspec.fields.extensions import (
+    ADD_ALTERNATIVE,
+    Extensions,
+    Naming,
+    NamingWithAsides,
+    is_reserved,
+    listed_fields,
+)
 from wdspec.fields.scale import Numbers
-from wdspec.spec.language.decoders import key_for
+from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF, choose_decoder, key_for, split_decoder
 
 if TYPE_CHECKING:
+    from wdspec.fields.made_field import MadeField
     from wdspec.spec.spec import Source
 
 MAX_LAYOUTS = 1024
@@ -24,8 +34,39 @@ TRIAL = 100
 MAX_LAYOUT_TEXT = 4096
 """Maximum number of characters in the names of a layout that is remembered."""
 
+MADE = "__made__"
+"""The entry of a raw sample that has what was made of it by `make`: field → value."""
+
+PASS = "__pass__"
+"""The entry of a raw sample that says how often its source was read before, if a field of `make` draws."""
+
+COMPANIONS = "__companions__"
+"""The entry of a raw sample that has its companions: field → companion, a list of them, or None.
+
+They are as their stream gave them (`Drawn`), until the sample is decoded; then they are samples.
+"""
+
+Drawn = tuple[Callable[[dict[str, Any], int], "dict[str, Any] | None"], dict[str, Any], int]
+"""A companion that is not decoded yet: what decodes it, the raw sample, and its ordinal."""
+
 Step = tuple[str, Callable[[bytes], Any]]
 DrawnStep = tuple[str, Callable[[bytes, float | None, Numbers | None], Any]]
+
+
+_LEAVE_TEXT = frozenset(name for name, row in BY_NAME.items() if row.everything or "txt" in row.names)
+"""Decoders that leave text as it is."""
+_ON_TEXT = dict.fromkeys(BY_NAME["json"].names, "json:loads") | dict.fromkeys(
+    BY_NAME["cls"].names, "builtins:int"
+)
+"""Functions that do with text what decoders do with bytes."""
+
+
+class Unseen(NamedTuple):
+    """A decoder whose key of `decode` matches a field, of which no value was seen yet."""
+
+    key: str
+    """Empty if the decoder is for the whole sample."""
+    decoder: str
 
 
 @dataclass(frozen=True)
@@ -74,6 +115,13 @@ class SampleFields:
         SpecError: the options contradict each other or are not allowed.
     """
 
+    made: Mapping[str, MadeField] = MappingProxyType({})
+    """The fields of `make`: the entry that makes each of them."""
+    draws: bool = False
+    """Whether one of them draws random numbers, other ones in each pass."""
+    companions: Mapping[str, SampleFields] = MappingProxyType({})
+    """The fields that have companions, and how these are read."""
+
     def __init__(
         self,
         extensions: Sequence[str] | None = None,
@@ -112,7 +160,7 @@ class SampleFields:
         """Layouts that are decoded in place, and their steps without a factor and numbers."""
         self.media: set[str] = set()
         """The fields of the samples so far that are decoded to pixels, frames or sound."""
-        self._unmatched = set(self.rules.fields)
+        self._unmatched: set[str | Unseen] = {*self.rules.fields, *self.rules.names}
         self._tried = 0
 
     @classmethod
@@ -185,11 +233,11 @@ class SampleFields:
             UsageError, SpecError: the error is not in the sample; for example, a decoder cannot be imported.
         """
         names = tuple(raw)
-        layout = self._layouts.get(names) or self._study(names)
+        layout = self._layouts.get(names) or self._study(names, raw)
         if not isinstance(layout, SampleLayout):
             if isinstance(layout, FieldError):
                 # An error gets the place of its sample and a traceback, so the remembered one is copied.
-                raise _add_place(FieldError(layout.message, code=layout.code, **layout.place), raw)
+                raise add_place(FieldError(layout.message, code=layout.code, **layout.place), raw)
             return None
         moves = layout.moves
         sample = dict(raw) if moves is None else {new: raw[old] for new, old in moves}
@@ -209,17 +257,26 @@ class SampleFields:
                     if (data := sample[name]).__class__ is bytes:
                         sample[name] = rescale(data, factor, numbers)
         except WdspecError as error:
-            _add_place(error, raw, name)
+            add_place(error, raw, name)
             raise
         except Exception as cause:
-            message = f"cannot decode as {layout.labels[name]}: {one_line(cause)}"
-            raise _add_place(FieldError(message), raw, name) from cause
+            message = f"cannot decode as {layout.labels[name]}: {one_line(cause, sample[name])}"
+            raise add_place(FieldError(message), raw, name) from cause
         return sample
+
+    def originals(self, raw: Mapping[str, Any]) -> Iterator[tuple[str, bytes, Callable[[bytes], Any]]]:
+        """Yield the fields of a raw sample that are decoded, each with its bytes and the decoder."""
+        layout = self._layouts.get(tuple(raw)) or self._study(tuple(raw), raw)
+        if isinstance(layout, SampleLayout):
+            moved = dict(layout.moves or ())
+            for name, decode in layout.plain:
+                if (data := raw[moved.get(name, name)]).__class__ is bytes:
+                    yield name, data, decode
 
     def steps_of(self, names: tuple[str, ...]) -> tuple[Step, ...] | None:
         """Return what to decode in samples with these entries; None if more has to be done, or is not known yet."""
         if names not in self.in_place:
-            self._study(names)
+            self._study(names, {})
         return self.in_place.get(names)
 
     def are_samples(self, names: tuple[str, ...], of_bytes: Collection[str]) -> bool:
@@ -229,17 +286,19 @@ class SampleFields:
         steps = self.steps_of(names)
         return steps is not None and not any(name in of_bytes for name, _ in steps)
 
-    def _study(self, names: tuple[str, ...]) -> SampleLayout | FieldError | Literal["skip"]:
+    def _study(
+        self, names: tuple[str, ...], raw: Mapping[str, Any]
+    ) -> SampleLayout | FieldError | Literal["skip"]:
         """Decide what to do with samples of this layout, and remember it."""
         layout: SampleLayout | FieldError | Literal["skip"]
         try:
             fields = self.naming.arrange([name for name in names if not is_reserved(name)])
             layout = "skip" if fields is None else self._lay_out(names, fields)
         except FieldError as error:
-            layout = error.with_traceback(None)
+            layout = self._name_unread(error, names).with_traceback(None)
         # While keys of `decode` are unmatched, layouts are not remembered, so that remembered ones cost nothing more.
         if self._unmatched and self._tried < TRIAL:
-            self._count_unmatched(names)
+            self._count_unmatched(names, raw)
         elif sum(map(len, names)) <= MAX_LAYOUT_TEXT:
             if len(self._layouts) >= MAX_LAYOUTS:
                 self._layouts.clear()
@@ -249,24 +308,98 @@ class SampleFields:
                 self.in_place[names] = layout.plain
         return layout
 
-    def _match(self, names: Sequence[str]) -> None:
-        """Note which keys of `decode` match files of these names, whatever becomes of their sample."""
-        for stored in names:
-            suffix = self.naming.suffixes.get(stored, stored)
-            new = [new for new, olds in self.naming.rename.items() if stored in map(str.lower, olds)]
-            self._unmatched -= {key_for(self.rules.fields, name, suffix) for name in (stored, *new)}
+    def _name_unread(self, error: FieldError, names: Sequence[str]) -> FieldError:
+        """Add to the error for a missing field which files are not read, and which have the same format."""
+        unread = sorted(suffix for suffix, stored in self._names.items() if stored is None)
+        name = str(error.place.get("field"))
+        olds = self.naming.rename.get(name, (name,))
+        formats = [FORMAT_OF[old] for old in olds if old in FORMAT_OF]
+        same = [suffix for suffix in (*unread, *names) if FORMAT_OF.get(suffix) in formats]
+        if error.code != "D201" or not (unread or same):
+            return error
+        message = error.message
+        if unread:
+            has_extensions = self.naming.extensions.entries is not None
+            why = "`extensions` leaves out" if has_extensions else "nothing asks for"
+            message += f". Samples also have {listed_fields(unread[:20])}, which {why}"
+            dotted = next((suffix for suffix in unread if suffix.startswith(f"{name}.")), None)
+            if dotted is not None and not has_extensions:
+                message = message.replace(ADD_ALTERNATIVE, f"write `rename: {{{name}: {dotted}}}`")
+        if same:
+            place, entry = ("rename", f"{name}: ") if name in self.naming.rename else ("extensions", "")
+            message += (
+                f". Write `{entry}{';'.join((*olds, same[0]))}` in `{place}` to take `{same[0]}` as well"
+            )
+        return FieldError(message, code=error.code, **error.place)
 
-    def _count_unmatched(self, names: Sequence[str]) -> None:
-        """Count a sample, and warn of keys of `decode` that matched none of the first samples."""
+    def _match(self, names: Sequence[str]) -> None:
+        """Note which keys of `decode` match files of these names, whatever becomes of their sample.
+
+        Decoders that would leave a value as it is remain, until a value is seen.
+        """
+        rules = self.rules
+        for stored in names:
+            for name, suffix in self._names_of(stored):
+                if (key := key_for(rules.fields, name, suffix)) in self._unmatched:
+                    self._unmatched -= {key}
+                    if ":" in rules.fields[key] or split_decoder(rules.fields[key])[0] not in _LEAVE_TEXT:
+                        self._unmatched.add(Unseen(key, rules.fields[key]))
+        for decoder in {*rules.names} & self._unmatched:
+            self._unmatched -= {decoder}
+            if ":" in decoder:
+                self._unmatched.add(Unseen("", decoder))
+
+    def _names_of(self, stored: str) -> list[tuple[str, str]]:
+        """Return the names that a file may have in samples, each with its suffix."""
+        suffix = self.naming.suffixes.get(stored, stored)
+        new = [new for new, olds in self.naming.rename.items() if stored in map(str.lower, olds)]
+        return [(name, suffix) for name in (*new, stored)]
+
+    def _count_unmatched(self, names: Sequence[str], raw: Mapping[str, Any]) -> None:
+        """Count a sample, and warn of keys of `decode` that matched none of the first samples.
+
+        Raises:
+            SpecError: a decoder leaves a value of the sample as it is, since it decodes bytes.
+        """
         self._match(names)
         self._tried += 1
-        if self._unmatched and self._tried == TRIAL:
-            which = ", ".join(f"`{key}`" for key in sorted(self._unmatched))
+        for unseen in [each for each in self._unmatched if isinstance(each, Unseen)]:
+            self._see(unseen, raw)
+        unmatched = sorted(key for key in self._unmatched if isinstance(key, str))
+        if unmatched and self._tried == TRIAL:
+            which = ", ".join(f"`{key}`" for key in unmatched)
             of = f" of source `{self.source}`" if self.source else ""
             warn_user(
                 f"`decode` has {which}, but no field{of} matched in {TRIAL} samples; the fields of the last one are: "
                 f"{listed_fields(names)}. Keys are names of fields, or suffixes of files"
             )
+
+    def _see(self, unseen: Unseen, raw: Mapping[str, Any]) -> None:
+        """Look at the values of a sample that a decoder is for."""
+        key, decoder = unseen
+        values = {
+            name: raw[stored]
+            for stored in raw
+            if raw[stored] is not None and not is_reserved(stored)
+            for name, suffix in self._names_of(stored)
+            if (key_for(self.rules.fields, name, suffix) == key)
+            or (not key and choose_decoder(self.rules.names, self.rules.fields, name, suffix) == decoder)
+        }
+        if not values:
+            return
+        of_text = {name: value for name, value in values.items() if ":" in decoder or isinstance(value, str)}
+        if self.source is None or len(of_text) < len(values) or bytes in map(type, values.values()):
+            self._unmatched -= {unseen}  # pipelines in Python may decode fields that are decoded
+            return
+        name, value = next(iter(of_text.items()))
+        written = f"{{{key}: {decoder}}}" if key else decoder
+        function = decoder if ":" in decoder else _ON_TEXT.get(split_decoder(decoder)[0])
+        how = "" if function else ", with your own function"
+        error = SpecError(
+            f"`decode: {written}` decodes bytes, but `{name}` is {show_value(value, 40)}, so it would have no effect; "
+            f"write `map: {{{name}: {function or 'mylib:decode'}}}`{how}"
+        )
+        raise add_place(error, raw, name)
 
     def _lay_out(self, names: tuple[str, ...], fields: Mapping[str, str | None]) -> SampleLayout:
         present = {name: file for name, file in fields.items() if file is not None}
@@ -293,7 +426,7 @@ class SampleFields:
             "_layouts": {},
             "in_place": {},
             "media": set(),
-            "_unmatched": set(self.rules.fields),
+            "_unmatched": {*self.rules.fields, *self.rules.names},
             "_tried": 0,
         }
 
@@ -301,13 +434,14 @@ class SampleFields:
 def _with_parts(naming: Naming, source: Source, asides: frozenset[str]) -> Naming:
     """Return the names of a source with those of its joins and tables, and of files that only its selection reads."""
     return replace(
-        NamingWithAsides(**vars(naming), asides=asides) if asides else naming,
+        NamingWithAsides.of(naming, asides) if asides else naming,
         columns=frozenset(name for lookup in source.lookup for name in lookup.names),
         suffixes={new: old for join in source.join for new, old in join.rename.items()},
     )
 
 
-def _add_place(error: WdspecError, raw: Mapping[str, Any], field: str | None = None) -> WdspecError:
+def add_place(error: WdspecError, raw: Mapping[str, Any], field: str | None = None) -> WdspecError:
+    """Add the place of a raw sample to an error."""
     return error.at(
         source=raw.get("__source__"), url=raw.get("__url__"), key=raw.get("__key__"), field=field or None
     )

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Audio(NamedTuple):
+    """A recording, as the decoders of audio return it. Batches check that their recordings have one rate."""
+
+    samples: Any
+    """float32 in -1..1 of shape (channels, samples): an array or a tensor."""
+    rate: int
+    """Samples per second of each channel."""
 
 
 def is_array(value: Any) -> bool:

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
-from wdspec.formats.tables import BATCH_BYTES, BATCH_ROWS, Group, TableFile
+from wdspec.formats.tables import BATCH_BYTES, BATCH_ROWS, Group, TableFile, check_rows
 from wdspec.spec.language.decoders import library
 
 _MAGIC = b"ARROW1"
@@ -58,6 +58,8 @@ class ArrowTable:
             if message.kind != _BATCH:
                 self._shared.append((message.start, self._read(message)))
             elif message.rows:
+                if message.rows > 8 * (message.end - message.start):  # not a bit for each
+                    self._check_claim(message)
                 self.groups.append(Group(message.start, first, message.rows))
                 self._batches.append(message)
                 first += message.rows
@@ -84,6 +86,12 @@ class ArrowTable:
 
     def close(self) -> None:
         """Nothing else is open."""
+
+    def _check_claim(self, message: _Message) -> None:
+        """Raise ValueError if a message cannot have as many rows as it says. Compressed ones take few bytes."""
+        batch = self._decode(message)
+        batch.validate(full=True)
+        check_rows(message.rows, 8 * batch.nbytes)
 
     def _decode(self, message: _Message, **options: Any) -> Any:
         """Return the `pyarrow.RecordBatch` of a message."""
@@ -140,6 +148,12 @@ def _parse(header: bytes) -> tuple[int, int, int]:
         batch = inner + struct.unpack_from("<I", header, inner)[0]
         at = _field(header, batch, 0)
         rows = 0 if at is None else struct.unpack_from("<q", header, at)[0]
+        nodes = _field(header, batch, 1)
+        if nodes is not None:
+            nodes += struct.unpack_from("<I", header, nodes)[0]
+            (count,) = struct.unpack_from("<I", header, nodes)
+            if count and struct.unpack_from("<q", header, nodes + 4)[0] != rows:
+                raise ValueError(f"a record batch claims {rows:,} rows, and its first column another number")
     size = 0 if body is None else struct.unpack_from("<q", header, body)[0]
     if rows < 0 or size < 0:
         raise ValueError("a message has a negative size")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from wdspec.base.errors import ShardError, UsageError
+from wdspec.base.process import PerProcess
 
 BLOCK = 512
 """Bytes of a block, the unit of tars."""
@@ -23,7 +24,30 @@ MAY_BE_EMPTY = "or set `empty: allow` (in Python: `may_be_empty=True`) if shards
 LENIENT = "or set `tar: {end: lenient}` (in Python: `lenient_end=True`)"
 """The remedy for a tar without its usual end, where that is intended."""
 CHUNK = 256 * 1024
+LEAST_CHUNK = 32 * 1024
+WINDOWS = 32 * 1024 * 1024
+"""Bytes that the windows of a mix of many sources may have together."""
 _PIECE = 64 * 1024 * 1024
+
+
+class _Windows:
+    def __init__(self) -> None:
+        self.chunk, self.count = CHUNK, 0
+
+
+_windows = PerProcess(_Windows)
+
+
+def narrow_windows(count: int) -> None:
+    """Let windows that are opened from now on share their bytes with `count` more (or fewer) of a mix of many."""
+    windows = _windows.value
+    windows.count += count
+    windows.chunk = chunk_among(windows.count)
+
+
+def chunk_among(count: int) -> int:
+    """Return the bytes that each of the windows of a mix of many sources reads at a time."""
+    return max(LEAST_CHUNK, min(CHUNK, WINDOWS // max(1, count) // BLOCK * BLOCK))
 
 
 class Blocks:
@@ -44,7 +68,10 @@ class Blocks:
         self._on_read = on_read
         self._process = os.getpid()
         self.buffer, self.base = b"", 0
-        self.chunk, self._end = CHUNK, 0  # bytes to read at a time; bytes that the shard has, at least
+        self.chunk, self._end = (
+            _windows.value.chunk,
+            0,
+        )  # bytes to read at a time; bytes that the shard has, at least
         self._failure: ShardError | None = None
         if offset:
             self.find(offset)

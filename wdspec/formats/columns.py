@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from wdspec.base.amounts import show_value
 from wdspec.base.errors import ShardError
 from wdspec.formats.samples import no_field
 from wdspec.spec.language.decoders import library
@@ -163,7 +164,7 @@ def _key_of(value: Any) -> str | Fault:
         return value
     if type(value) is int:
         return str(value)
-    return Fault(f"has the key {value!r:.60}; use text or an integer")
+    return Fault(f"has the key {show_value(value)}; use text or an integer")
 
 
 _FILE = "files"

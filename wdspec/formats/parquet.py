@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
 from wdspec.formats.footer import Chunk, RowGroup, parse_footer
-from wdspec.formats.tables import BATCH_BYTES, BATCH_ROWS, Group, SplicedRanges, TableFile
+from wdspec.formats.tables import BATCH_BYTES, BATCH_ROWS, Group, SplicedRanges, TableFile, check_rows
 from wdspec.spec.language.decoders import library
 
 LARGEST = 64 * 1024 * 1024
@@ -21,6 +21,8 @@ _BUFFER = 1024 * 1024
 """Bytes that are read at once of each column of a local or a large row group."""
 _NEAR = 1024 * 1024
 """Bytes between two columns that are read rather than left out: a request costs about as much."""
+_ROWS_PER_BYTE = 1024
+"""The most rows for each byte of a row group. A column with a value in every row has fewer, unless most are equal."""
 _PADDING = 128
 """Bytes after a column that pyarrow may read, too, since some old writers gave sizes that are too small."""
 _TAIL = 64 * 1024
@@ -54,6 +56,7 @@ class ParquetTable:
         first = 0
         for number, found in enumerate(self._row_groups):
             if found.rows:
+                check_rows(found.rows, _ROWS_PER_BYTE * _size_of(found.chunks))
                 offset = min((chunk.start for chunk in found.chunks), default=0)
                 self.groups.append(Group(offset, first, found.rows))
                 self._numbers.append(number)

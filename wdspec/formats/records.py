@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from codecs import BOM_UTF8
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
+from wdspec.base.encodings import describe_encoding, name_wide
 from wdspec.base.errors import ShardError
 from wdspec.formats.blocks import CHUNK, MAY_BE_EMPTY, REFETCH, Blocks
 from wdspec.formats.compression import stem_of
@@ -32,6 +35,8 @@ class Record(NamedTuple):
     """The index after the record in the piece."""
     fault: str = ""
     """What is wrong with the record, if the next one can still be found."""
+    twice: str = ""
+    """A name that the record has twice. Parsers keep its last value without a word."""
 
 
 RecordSplitter = Callable[[bytes, bool], Iterator[Record]]
@@ -137,6 +142,11 @@ class RecordSamples(RawSamples):
                 f"a record is a {type(value).__name__}, but a sample is a map of field to value; write such maps",
                 code="D120",
             )
+        if record.twice:
+            raise ShardError(
+                f"a record has two values named {record.twice!r}; remove one of them, or rename it",
+                code="D206",
+            )
         key = value.get("__key__")
         if key is None:
             key = f"{self._stem}/{index}" if self._stem else str(index)
@@ -200,13 +210,26 @@ def splitter_of(format: Format) -> RecordSplitter:
     return _msgpack(library("msgpack", "a shard of msgpack"))
 
 
+def as_texts(cbor2: Any) -> dict[str, Any]:
+    """Return the option with which regular expressions and messages in CBOR are texts, as they are in the file.
+
+    Compiling an expression of a shard may take any time, and neither can be collated or sent to another process.
+    """
+    options = {"semantic_decoders": dict.fromkeys((35, 36), lambda content, immutable: content)}
+    try:
+        cbor2.CBORDecoder(io.BytesIO(), **options)
+    except TypeError:  # before version 6
+        return {}
+    return options
+
+
 def _cbor(cbor2: Any) -> RecordSplitter:
-    ends_early = cbor2.CBORDecodeEOF
+    ends_early, options = cbor2.CBORDecodeEOF, as_texts(cbor2)
     try:
         cbor2.CBORDecoder(io.BytesIO(), max_depth=MAX_DEPTH)
-        options = {"max_depth": MAX_DEPTH}
+        options["max_depth"] = MAX_DEPTH
     except TypeError:  # older versions stop at Python's own limit
-        options = {}
+        pass
 
     def split(piece: bytes, is_last: bool) -> Iterator[Record]:
         file = io.BytesIO(piece)
@@ -219,10 +242,42 @@ def _cbor(cbor2: Any) -> RecordSplitter:
                 return
             except Exception as error:  # also what building dates and numbers raises
                 raise _lost("CBOR", error, start) from error
-            start = file.tell()
-            yield Record(value, start)
+            begin, start = start, file.tell()
+            twice = ""
+            if type(value) is dict and _stated_pairs(piece, begin, _CBOR_HEADS) != len(value):
+                twice = find_repeated(
+                    cbor2.CBORDecoder(_as_list(piece[begin:start]), **options).decode()[::2]
+                )
+            yield Record(value, start, twice=twice)
 
     return split
+
+
+_CBOR_HEADS = {0xB8: 1, 0xB9: 2, 0xBA: 4, 0xBB: 8} | {0xA0 + pairs: -pairs for pairs in range(24)}
+_MSGPACK_HEADS = {0xDE: 2, 0xDF: 4} | {0x80 + pairs: -pairs for pairs in range(16)}
+"""First byte of a map → the size of the number of its pairs that follows, or -n for n pairs."""
+
+
+def _stated_pairs(piece: bytes, at: int, heads: Mapping[int, int]) -> int | None:
+    """Return the number of pairs that a map states at its start; None if it states none."""
+    size = heads.get(piece[at])
+    if size is None or size <= 0:
+        return None if size is None else -size
+    return int.from_bytes(piece[at + 1 : at + 1 + size], "big")
+
+
+def _as_list(record: bytes) -> BinaryIO:
+    """Return a CBOR map as a list of its names and values in turn (RFC 8949, section 3.2)."""
+    if record[0] == 0xBF:  # of any length, up to a break
+        return io.BytesIO(b"\x9f" + record[1:])
+    items = 2 * (_stated_pairs(record, 0, _CBOR_HEADS) or 0)
+    return io.BytesIO(b"\x9b" + items.to_bytes(8, "big") + record[1 + max(0, _CBOR_HEADS[record[0]]) :])
+
+
+def find_repeated(names: Iterable[Any]) -> str:
+    """Return the first name that occurs again; "" if there is none. Names that are no text are another error."""
+    counts = Counter(name for name in names if isinstance(name, str))
+    return next((name for name, count in counts.items() if count > 1), "")
 
 
 def _msgpack(msgpack: Any) -> RecordSplitter:
@@ -245,8 +300,12 @@ def _msgpack(msgpack: Any) -> RecordSplitter:
                 return
             except Exception as error:
                 raise _lost("MessagePack", error, start) from error
-            start = unpacker.tell()
-            yield Record(value, start)
+            begin, start = start, unpacker.tell()
+            twice = ""
+            if type(value) is dict and _stated_pairs(piece, begin, _MSGPACK_HEADS) != len(value):
+                pairs = msgpack.unpackb(piece[begin:start], object_pairs_hook=list, strict_map_key=False)
+                twice = find_repeated(name for name, _ in pairs)
+            yield Record(value, start, twice=twice)
 
     return split
 
@@ -254,22 +313,34 @@ def _msgpack(msgpack: Any) -> RecordSplitter:
 def _split_lines(piece: bytes, is_last: bool) -> Iterator[Record]:
     """Split lines of JSON. Empty lines are ignored, and the last line may lack its newline."""
     start, size = 0, len(piece)
+    pairs: list[tuple[str, Any]] = []
+
+    def build(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal pairs
+        pairs = found  # at last those of the record itself
+        return dict(found)
+
+    parse = json.JSONDecoder(object_pairs_hook=build).decode
     while start < size:
         end = piece.find(b"\n", start) + 1
         if not end:
             if not is_last:
                 return
             end = size
-        line = piece[start:end]
+        line = piece[start:end].removeprefix(BOM_UTF8)
         start = end
         try:
-            yield Record(json.loads(line.decode("utf-8")) if line.strip() else NOTHING, start)
+            value = parse(line.decode("utf-8")) if line.strip() else NOTHING
+            is_repeated = type(value) is dict and len(pairs) > len(value)
+            yield Record(value, start, twice=find_repeated(name for name, _ in pairs) if is_repeated else "")
         except (ValueError, RecursionError) as error:
-            if line.endswith(b"\n"):
-                seen = f"a line is not JSON ({_shorten(error)})"
+            if name_wide(line) or (isinstance(error, UnicodeDecodeError) and line.endswith(b"\n")):
+                seen = describe_encoding(line)
+            elif line.endswith(b"\n"):
+                seen = f"a line is not JSON ({_shorten(error)}); {REFETCH}"
             else:
-                seen = "truncated: the last line is not complete JSON"
-            yield Record(None, start, f"{seen}: {line[:40]!r}…; {REFETCH}")
+                seen = f"truncated: the last line is not complete JSON; {REFETCH}"
+            yield Record(None, start, seen)
 
 
 def _lost(kind: str, error: Exception, start: int) -> ShardError:

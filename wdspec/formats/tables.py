@@ -34,7 +34,8 @@ they are used, although several shards are read in turn."""
 
 
 _NO_VALUE = (
-    "all its columns are null; remove it, or name the needed columns in `extensions`, and set `missing: skip`"
+    "all its columns are null; remove it, or name the needed columns in `extensions`, and set `missing: skip`, or "
+    "`missing: none` to get None"
 )
 
 
@@ -72,6 +73,21 @@ class Table(Protocol):
 
     def close(self) -> None:
         """Close what it has opened besides the file."""
+
+
+_ROWS_OF_NOTHING = 1 << 20
+"""The rows that a table may have even if it has hardly any bytes, as if all are equal. Reading them takes a second."""
+
+
+def check_rows(rows: int, most: int) -> None:
+    """Raise ValueError if a table claims more rows than fit into it, before anything is done for each of them.
+
+    Args:
+        rows: the rows that it claims.
+        most: the rows that fit into its bytes.
+    """
+    if rows > most + _ROWS_OF_NOTHING:
+        raise ValueError(f"it claims {rows:,} rows, more than fit into its bytes")
 
 
 class TableFile(RawStream):
@@ -520,8 +536,8 @@ def _recognize(file: TableFile, error: Exception) -> ShardError:
         )
     if start.lstrip()[:1] in (b"<", b"{"):
         return ShardError(
-            f"not a shard: it begins with {start[:40]!r}. Does the URL lead to the file itself, and does the server "
-            "need a login?",
+            f"not a shard: its first bytes are {'HTML or XML' if start.lstrip()[:1] == b'<' else 'JSON'}. Does the URL "
+            "lead to the file itself, and does the server need a login?",
             code="D106",
             offset=0,
         )

@@ -22,7 +22,7 @@ import numpy as np
 from wdspec.base.errors import MissingShardError, ShardError, UsageError
 from wdspec.base.process import PARSING
 from wdspec.formats.blocks import CHUNK, MAY_BE_EMPTY, REFETCH, Blocks
-from wdspec.formats.compression import stem_of
+from wdspec.formats.compression import compression_of, recognize, stem_of
 from wdspec.formats.samples import RawSamples
 from wdspec.spec.language.options import TokenOptions
 
@@ -30,8 +30,8 @@ MAX_DOCUMENT = 1 << 30
 """Maximum size of a document in bytes (1 GiB): a longer one is more likely a wrong `eos`."""
 FIELD = "tokens"
 """The field of the token ids."""
-_INDEX_MAGIC = b"MMIDIDX\0\0"
-_INDEX_TYPES = {1: "u1", 2: "i1", 3: "i2", 4: "i4", 5: "i8", 8: "u2"}
+INDEX_MAGIC = b"MMIDIDX\0\0"
+INDEX_TYPES = {1: "u1", 2: "i1", 3: "i2", 4: "i4", 5: "i8", 8: "u2"}
 """Megatron's codes of the types of integers; 6 and 7 are floats."""
 _NPY_MAGIC = b"\x93NUMPY"
 _NPY_HEADER = 64 * 1024
@@ -59,7 +59,8 @@ class TokenSamples(RawSamples):
     ) -> None:
         super().__init__(file, **options)
         self._tokens, self._open_beside = tokens, open_beside
-        stem = stem_of(str(self._constants.get("__url__", "")))
+        url = str(self._constants.get("__url__", ""))
+        self._name, stem = url.partition("?")[0].rpartition("/")[2], stem_of(url)
         self._stem = f"{stem}/" if stem else ""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -115,6 +116,11 @@ class TokenSamples(RawSamples):
         head = blocks.buffer[at : at + _NPY_HEADER]
         if not head:
             raise ShardError(f"the shard has 0 bytes; {REFETCH}", code="D103", offset=0)
+        if compression_of(self._name) is not None and (packing := recognize(head)) is not None:
+            raise UsageError(
+                f"the file is compressed ({packing.title}), but token files are read as they are: decompress it, and "
+                f"name `{self._name.rpartition('.')[0]}` in `shards`"
+            )
         declared = None if options.dtype is None else np.dtype(options.dtype).newbyteorder("<")
         begin, row = 0, None
         self._end: int | None = None
@@ -212,6 +218,9 @@ class TokenSamples(RawSamples):
             self._check_end(total, 0, kind)
         ends = documents[self.next_index :].tolist()
         yield from pairwise(ends)
+        if not blocks.seekable:
+            at = blocks.find(ends[-1], CHUNK)
+            self._check_end(ends[-1] + len(blocks.buffer) - at, 0, kind)
 
     def _check_end(self, total: int, begin: int, kind: np.dtype[Any]) -> None:
         """Check the size of the file: what its header or its index says, or at least a whole number of ids."""
@@ -242,10 +251,10 @@ class TokenSamples(RawSamples):
                 **error.place,
             ) from error
         try:
-            if data[:9] != _INDEX_MAGIC:
+            if data[:9] != INDEX_MAGIC:
                 raise ValueError("it does not start with the magic bytes")
             version, code, sequences, documents = struct.unpack_from("<QBQQ", data, 9)
-            kind = np.dtype(f"<{_INDEX_TYPES[code]}")
+            kind = np.dtype(f"<{INDEX_TYPES[code]}")
             at = 9 + 8 + 1 + 8 + 8
             if version != 1 or len(data) < at + 12 * sequences + 8 * documents or not documents:
                 raise ValueError(

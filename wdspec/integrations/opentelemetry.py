@@ -164,6 +164,27 @@ _INSTRUMENTS = (
         "Opened shards for which the cache had a complete copy.",
         _of_sources(lambda s: s.cache_hits),
     ),
+    _Instrument(
+        "wdspec.cache.evictions",
+        "counter",
+        "{shard}",
+        "Cached copies deleted to make room.",
+        _of_run(lambda s: s.cache_evictions),
+    ),
+    _Instrument(
+        "wdspec.cache.bypasses",
+        "counter",
+        "{shard}",
+        "Shards read from a store because no copy could be kept.",
+        _of_run(lambda s: s.cache_bypasses),
+    ),
+    _Instrument(
+        "wdspec.cache.used",
+        "gauge",
+        "By",
+        "Bytes of all copies in the cache directories.",
+        _of_run(lambda s: s.cache_used),
+    ),
     _Instrument("wdspec.skips", "counter", "{error}", "Errors skipped.", _skips),
     _Instrument("wdspec.drops", "counter", "{sample}", "Samples that the spec drops.", _drops),
 )

@@ -7,12 +7,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from accelerate.utils import recursively_apply
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from wdspec.base.errors import UsageError, warn_user
-from wdspec.integrations.loaders import FromStart
+from wdspec.integrations.loaders import FromStart, RealRows, forward_inputs
 from wdspec.run.loader import Loader
 from wdspec.run.ranks import gather_state
+from wdspec.spec.language.values import MASK
 
 STATE = "wdspec.json"
 """The file with the state of the data. It is written last, so only complete checkpoints contain it."""
@@ -30,9 +33,15 @@ class SpecTrainerMixin(_Base):
     the batches, in their own workers, so arguments such as `per_device_train_batch_size` have no effect. Create the
     TrainingArguments before the loader, because they initialize torch.distributed.
 
+    As with any dataset, the model gets only the fields that its `forward` takes, unless `remove_unused_columns=False`.
+    The copies that fill the batches of a pass, whose `__mask__` is false, are neither trained nor evaluated.
+
     Checkpoints contain the state of the data of all ranks. `train` resumes from it, with any number of ranks that the
     spec allows. Each evaluation reads the same batches.
     """
+
+    _mask: torch.Tensor | None = None
+    """The `__mask__` of the batch that is evaluated."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -43,19 +52,61 @@ class SpecTrainerMixin(_Base):
             self.add_callback(_SaveData(self.train_dataset))
 
     def get_train_dataloader(self) -> Any:
-        """Return the loader unchanged; the Trainer would batch and distribute its batches again."""
+        """Return the batches of the loader; the Trainer would batch and distribute them again."""
         loader = self.train_dataset
-        return loader if isinstance(loader, Loader) else super().get_train_dataloader()
+        return RealRows(loader) if isinstance(loader, Loader) else super().get_train_dataloader()
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        """Return the loader for evaluation, unchanged."""
+        """Return the batches of the loader for evaluation."""
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         dataset = self.eval_dataset[dataset] if isinstance(dataset, str) else dataset
-        return dataset if isinstance(dataset, FromStart) else super().get_eval_dataloader(eval_dataset)
+        return (
+            RealRows(dataset) if isinstance(dataset, FromStart) else super().get_eval_dataloader(eval_dataset)
+        )
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
-        """Return the loader for prediction, unchanged."""
-        return test_dataset if isinstance(test_dataset, Loader) else super().get_test_dataloader(test_dataset)
+        """Return the batches of the loader for prediction."""
+        is_loader = isinstance(test_dataset, Loader)
+        return RealRows(test_dataset) if is_loader else super().get_test_dataloader(test_dataset)
+
+    def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate a batch. Its loss counts once for each sample, as batches without padding differ in size."""
+        self._mask = inputs.get(MASK) if isinstance(inputs, dict) else None
+        if self._mask is None:
+            return super().prediction_step(model, inputs, *args, **kwargs)
+        across, self.args.average_tokens_across_devices = self.args.average_tokens_across_devices, False
+        try:  # the mean of this rank alone, since ranks count by their samples
+            loss, logits, labels = super().prediction_step(model, inputs, *args, **kwargs)
+        finally:
+            self.args.average_tokens_across_devices = across
+        return None if loss is None else loss.expand(len(self._mask)), logits, labels
+
+    @property
+    def gather_function(self) -> Any:
+        """The function that gathers results of all ranks, also if these have different numbers of samples."""
+        return self._gather if self._mask is None else self._gather_rows
+
+    @gather_function.setter
+    def gather_function(self, function: Any) -> None:
+        self._gather, self._mask = function, None
+
+    def _gather_rows(self, results: Any) -> Any:
+        """Concatenate the rows of all ranks, without those of batches that are only padding."""
+        assert self._mask is not None, "set by `prediction_step`"
+        keep = torch.ones(_count_rows(results), dtype=torch.bool, device=self.args.device)
+        keep &= bool(self._mask.any())
+        if self.accelerator.num_processes > 1:
+            rows = self.accelerator.gather(torch.tensor([len(keep)], device=self.args.device))
+            keep = torch.nn.functional.pad(keep, (0, int(rows.max()) - len(keep)))
+            results = self.accelerator.pad_across_processes(results)
+            results, keep = self.accelerator.gather((results, keep))
+        return recursively_apply(lambda tensor: tensor[keep.to(tensor.device)], results)
+
+    def _prepare_inputs(self, inputs: Any) -> Any:
+        """Keep what the model takes of the batch of a loader; of other datasets, the Trainer keeps it by itself."""
+        if self.args.remove_unused_columns and isinstance(inputs, dict) and "__key__" in inputs:
+            inputs = forward_inputs(self.model, inputs, also=("label", "label_ids", *self.label_names))
+        return super()._prepare_inputs(inputs)
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluate with a loader, or with any dataset that the Trainer accepts."""
@@ -99,10 +150,29 @@ def newest_checkpoint(folder: str | os.PathLike[str]) -> str | None:
 
 
 class _SaveData(TrainerCallback):
-    """Adds the state of the data over all ranks to each checkpoint."""
+    """Adds the state of the data over all ranks to each checkpoint, and corrects the epoch of a run that resumes.
+
+    The Trainer counts the epoch from the batches that it gets, which are the rest of an epoch after a resume.
+    """
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
+        self._before = 0.0
+        """The part of the first epoch that was trained before the resume."""
+
+    def on_train_begin(self, args: TrainingArguments, state: Any, control: Any, **_: Any) -> None:
+        """Note what part of its epoch the checkpoint has."""
+        if self.loader.plan.timeline.epoch_steps is not None:
+            batches, each = len(self.loader), args.gradient_accumulation_steps
+            self._before = state.global_step % max(-(-batches // each), 1) * each / batches
+
+    def on_step_end(self, args: TrainingArguments, state: Any, control: Any, **_: Any) -> None:
+        """Add this part."""
+        state.epoch += self._before
+
+    def on_epoch_end(self, args: TrainingArguments, state: Any, control: Any, **_: Any) -> None:
+        """Add nothing to the following epochs."""
+        self._before = 0.0
 
     def on_save(self, args: TrainingArguments, state: Any, control: Any, **_: Any) -> None:
         """Gather the state, and write it after everything else."""
@@ -112,6 +182,13 @@ class _SaveData(TrainerCallback):
             part = folder / f"{STATE}.part"
             part.write_text(json.dumps(data))
             os.replace(part, folder / STATE)
+
+
+def _count_rows(results: Any) -> int:
+    """Return the number of rows of the first tensor in results of a model."""
+    while not isinstance(results, torch.Tensor):
+        results = next(iter(results.values() if isinstance(results, dict) else results))
+    return len(results)
 
 
 def _from_start(dataset: Any) -> Any:

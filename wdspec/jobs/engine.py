@@ -9,6 +9,8 @@ import logging
 import os
 import signal
 import socket
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
@@ -172,6 +174,8 @@ class Lane:
 def _prepare_lane(devices: str | None) -> None:
     if devices is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = devices
+    if os.environ.setdefault("OMP_NUM_THREADS", "1") == "1" and "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)  # as in workers of a loader: the processes share the cores
     end_with_parent()
 
 
@@ -213,6 +217,33 @@ def interrupts_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _TerminatedError(BaseException):
+    """The process received SIGTERM. User functions do not catch this, as they may do with exceptions."""
+
+
+@contextmanager
+def termination_ends_in_order() -> Iterator[None]:
+    """Let SIGTERM end this context as an error would, so that engines are closed, and then exit with 143."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until the processes have ended
+        raise _TerminatedError
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except GeneratorExit:  # at exit, the names below may already be None
+        raise
+    except _TerminatedError:
+        raise SystemExit(128 + signal.SIGTERM) from None
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 class ThreadEngine:

@@ -18,13 +18,15 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 from uuid import uuid4
 
-from wdspec.base.errors import UsageError, WdspecError, warn_user
+from wdspec.base.errors import SpecError, UsageError, WdspecError, warn_user
 from wdspec.base.process import PerProcess
 from wdspec.base.progress import progress
-from wdspec.jobs.engine import Engine
+from wdspec.fields.encode import EncoderMissingError
+from wdspec.jobs.engine import Engine, termination_ends_in_order
 from wdspec.planning.plan import Plan
 from wdspec.read.batch_map import BatchMap
 from wdspec.read.budget import Budget
@@ -116,29 +118,37 @@ class ReadTask(ShardTask):
         process = self.parts.transform.build(budget, self.seed, self.number, maps, self.parts.open)
         return self.parts.choosing(process, budget), generators or nullcontext()
 
-    def samples(self, budget: Budget) -> Generator[dict[str, Any]]:
+    def samples(
+        self, budget: Budget, see: Callable[[dict[str, Any]], None] | None = None
+    ) -> Generator[dict[str, Any]]:
         """Yield the samples of the shard in order, after the steps of its source. Closing this closes the shard.
 
         Args:
             budget: handles errors.
+            see: called with each raw sample.
         """
         process, lent = self.build_process(budget)
         url = self.shard.text
         opened = self.parts.open(Piece(self.shard), on_error=lambda error: budget(error, "shard", url=url))
         with closing(opened):
-            for raw in opened:
+            items = ((raw, opened.next_index - 1) for raw in opened)
+            for raw, index in self.parts.ahead(items, itemgetter(0), budget):
+                if see is not None:
+                    see(raw)
                 with lent:
-                    sample = process(raw, opened.next_index - 1)
+                    sample = process(raw, index)
                 if sample is not None:
                     yield sample
 
-    def final_samples(self, budget: Budget) -> Generator[dict[str, Any]]:
+    def final_samples(
+        self, budget: Budget, see: Callable[[dict[str, Any]], None] | None = None
+    ) -> Generator[dict[str, Any]]:
         """Yield the samples of the shard in order, after `map_batches`, too, for jobs that write or return them.
 
         Args:
-            budget: handles errors.
+            budget, see: as for `samples`.
         """
-        samples = self.samples(budget)
+        samples = self.samples(budget, see)
         if self.batches is None:
             return samples
         return self.batches.run(samples, budget, self.seed, self.number, _maps.value.of(self.job))
@@ -150,7 +160,7 @@ def gpus_of(spec: Spec) -> float:
 
 
 def check_each_sample(spec: Spec, what: str) -> None:
-    """Raise a UsageError for a spec with a `stage`, whose samples cannot be read shard by shard.
+    """Raise a UsageError for a spec with a `stage` or companions, whose samples cannot be read shard by shard.
 
     Args:
         what: what reads them, for the message.
@@ -160,6 +170,13 @@ def check_each_sample(spec: Spec, what: str) -> None:
             f"`stage: {spec.stage.name}` combines samples, but {what} handles each sample separately: write "
             "`stage: null` in an environment for it"
         )
+    owner = next((source for source in spec.sources if source.companions), None)
+    if owner is not None:
+        raise UsageError(
+            f"`companions` are drawn in the order of a run, but {what} reads shard by shard: write "
+            "`companions: null` in an environment for it, and remove what reads them",
+            source=owner.name,
+        )
 
 
 class ShardFailed(NamedTuple):
@@ -168,6 +185,8 @@ class ShardFailed(NamedTuple):
     cause: str
     detail: str = ""
     """The lines of user code that led to it; empty for wdspec's errors."""
+    is_general: bool = False
+    """Whether it is no fault of this shard, so that the others would most likely fail, too."""
 
 
 class ShardJob(Generic[T, R]):
@@ -177,6 +196,8 @@ class ShardJob(Generic[T, R]):
     """Title of the progress bar."""
     reports_failures = False
     """Whether to print each failure at once."""
+    stops_early = False
+    """Whether to stop at the first failure that is no fault of its shard."""
 
     def columns(self) -> Mapping[str, tuple[str, Any]]:
         """Additional columns of the progress bar: name -> (format, a `LiveCount`)."""
@@ -204,7 +225,8 @@ class ShardJob(Generic[T, R]):
             engine: runs `do`; closed at the end.
             retries: how often a failed shard is retried, after all others.
         """
-        with progress(self.title, len(tasks), drawn=bool(tasks), **self.columns()) as bar:
+        bars = progress(self.title, len(tasks), drawn=bool(tasks), **self.columns())
+        with termination_ends_in_order(), bars as bar:
             try:
                 left = []
                 for task in tasks:
@@ -212,13 +234,17 @@ class ShardJob(Generic[T, R]):
                         bar.advance()
                     else:
                         left.append(task)
+                stops = False
                 for tries_left in range(retries, -1, -1):
-                    if not left:
+                    if not left or stops:
                         break
                     failed = []
                     with closing(engine.run(partial(_attempt, do), left, ShardFailed)) as outcomes:
                         for task, outcome in outcomes:
-                            is_final = not (tries_left and isinstance(outcome, ShardFailed))
+                            is_failed = isinstance(outcome, ShardFailed)
+                            if isinstance(outcome, ShardFailed):
+                                stops = outcome.is_general and self.stops_early
+                            is_final = not (tries_left and is_failed) or stops
                             if is_final:
                                 self.take(task, outcome)
                             else:
@@ -227,6 +253,8 @@ class ShardJob(Generic[T, R]):
                                 again = "" if is_final else "; will be retried"
                                 bar.note(f"failed: {task.shard.text}: {outcome.cause}{again}")
                             bar.advance(int(is_final))
+                            if stops:
+                                break
                     left = failed
             finally:
                 engine.close()
@@ -263,13 +291,18 @@ def _attempt(do: Callable[[T], R], task: T) -> R | ShardFailed:
     try:
         return do(task)
     except WdspecError as error:
-        return ShardFailed(str(error))
+        return ShardFailed(str(error), is_general=is_general(error))
     except SystemExit as error:
         return ShardFailed(f"a function that the spec names ended its process: exit({error.code!r})")
     except Exception as error:
         notes = "; ".join(getattr(error, "__notes__", ()))
         cause = " ".join(f"{type(error).__name__}: {error}{f' ({notes})' if notes else ''}".split())
         return ShardFailed(cause, lines_of_user_code(error))
+
+
+def is_general(error: BaseException) -> bool:
+    """Whether an error is one of the spec or the code, so that all shards would most likely raise it."""
+    return isinstance(error, (SpecError, EncoderMissingError))
 
 
 def lines_of_user_code(error: Exception) -> str:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from wdspec.base.errors import MissingShardError, WdspecError
+from wdspec.base.errors import MissingShardError, ShardError, WdspecError
 from wdspec.jobs.engine import Engine, ThreadEngine
 from wdspec.jobs.job import ShardFailed, ShardJob, ShardTask
 from wdspec.shards.listing import list_texts, with_parts
-from wdspec.shards.lock import Lock, LockedSource, check_harmless, difference, place_of_text
+from wdspec.shards.lock import Lock, LockedSource, basis_of, check_harmless, difference, place_of_text
 from wdspec.shards.lookup_tables import table_url
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.stores.store import ObjectStat
 from wdspec.urls.urls import ShardRun, UrlSequence
+
+SAVE_EVERY = 30.0
+"""Checksums are saved about every this many seconds."""
+_BLOCK = 1 << 20
 
 
 class _List(NamedTuple):
@@ -55,7 +63,10 @@ class Change:
 
 
 def lock_spec(
-    spec: Spec, before: Lock | None = None, start_engine: Callable[[], Engine] = ThreadEngine
+    spec: Spec,
+    before: Lock | None = None,
+    start_engine: Callable[[], Engine] = ThreadEngine,
+    update: bool = False,
 ) -> Lock:
     """Lock the current shards of a spec.
 
@@ -63,6 +74,7 @@ def lock_spec(
         spec: the spec.
         before: an earlier lock; sources with the same shards and location in the spec are kept.
         start_engine: returns an engine that asks the stores, for each source.
+        update: whether to ask about all sources; then only checksums of unchanged shards are kept.
 
     Raises:
         UsageError: URLs contain a secret.
@@ -70,14 +82,14 @@ def lock_spec(
     """
     environment = Environment.read()
     sources = {}
-    for source in spec.sources:
+    for source in spec.collections:
         storage = Storage.of(environment, spec, source)
         old = None if before is None else before.sources.get(source.name)
         locked = []
         for number, (texts, listed) in enumerate(_lists_of(source, storage)):
             was = None if old is None or number >= len(old.lists) else old.lists[number]
             via = place_of_text(texts[0] if texts else "", listed.base, storage)
-            if was is not None and (was.asked, was.via) == (texts, via):
+            if was is not None and not update and (was.asked, was.via) == (texts, via):
                 locked.append(was)
                 continue
             shards = listed.list()
@@ -87,23 +99,80 @@ def lock_spec(
             pinned = replace(storage, pins=commits)
             stats = _ask_store(source, pinned, shards, start_engine(), allow_missing=False)
             objects = tuple(each or ObjectStat() for each in stats)
-            locked.append(LockedSource(texts, via, runs, objects, commits=commits))
+            hashes = _keep_hashes(was, via, shards, objects)
+            locked.append(LockedSource(texts, via, runs, objects, commits=commits, hashes=hashes))
         first, *parts = locked
         joins, tables = tuple(parts[: len(source.join)]), tuple(parts[len(source.join) :])
-        about = (source.samples, source.license, source.homepage, source.revision)
-        sources[source.name] = LockedSource(
-            first.asked, first.via, first.runs, first.objects, *about, joins, tables, first.commits
-        )
+        about = {key: getattr(source, key) for key in ("samples", "license", "homepage", "revision")}
+        sources[source.name] = replace(first, **about, joins=joins, tables=tables)
         if joins:
             plain = source.model_copy(update={"lookup": ()})
             with_parts(first.shards(""), plain, storage, [join.shards("") for join in joins])
     return Lock(sources, spec.split, spec.environment)
 
 
+def _keep_hashes(
+    was: LockedSource | None, via: str, shards: UrlSequence, objects: Sequence[ObjectStat]
+) -> tuple[str | None, ...]:
+    """The checksums of shards that are as they were in an earlier lock; none of others."""
+    if was is None or was.via != via or not was.hashes:
+        return ()
+    then = dict(zip(was.shards("").texts(), zip(was.objects, was.hashes, strict=True), strict=True))
+    found = (then.get(text, (None, None)) for text in shards.texts())
+    return tuple(hash if stat == now else None for (stat, hash), now in zip(found, objects, strict=True))
+
+
+def hash_shards(
+    lock: Lock, spec: Spec, keep: Callable[[Lock], None], start_engine: Callable[[], Engine] = ThreadEngine
+) -> None:
+    """Read the shards of a lock that have no checksum yet, and add these.
+
+    Args:
+        lock: of the spec.
+        spec: the spec.
+        keep: saves the lock; called from time to time and at the end, also after an error.
+        start_engine: returns an engine that reads the shards, for each list.
+
+    Raises:
+        ShardError: a shard cannot be read, or is no longer as it was locked.
+    """
+    environment = Environment.read()
+    hashes = {
+        name: [list(part.known_hashes) for part in source.lists] for name, source in lock.sources.items()
+    }
+    for source in spec.collections:
+        storage = Storage.of(environment, spec, source)
+        of_source = zip(
+            lock.sources[source.name].lists, _lists_of(source, storage), hashes[source.name], strict=True
+        )
+        for part, (_, listed), found in of_source:
+            pinned = replace(storage, pins=part.commits, cache=None)
+            tasks = [
+                _HashTask(source.name, number, shard, pinned, part.objects[number])
+                for number, shard in enumerate(part.shards(listed.base))
+                if found[number] is None
+            ]
+            job = _HashJob(source.name, found, lambda: keep(lock.with_hashes(hashes)))
+            job.run_tasks(_hash, tasks, start_engine())
+
+
 def find_changes(
-    lock: Lock, spec: Spec, start_engine: Callable[[], Engine] = ThreadEngine
+    lock: Lock,
+    spec: Spec,
+    start_engine: Callable[[], Engine] = ThreadEngine,
+    compared: Counter[str] | None = None,
+    read_all: bool = False,
 ) -> Iterator[Change]:
     """Find the shards that differ from a lock: missing, new, or with other bytes.
+
+    Shards with a checksum are read, unless their store says by an ETag that they are the same.
+
+    Args:
+        lock: of the spec.
+        spec: the spec.
+        start_engine: returns an engine that asks the stores, for each list.
+        compared: gets how many shards were compared by their `checksum`, `ETag`, `time`, `size` or `name`.
+        read_all: whether to also read shards whose ETag is the same.
 
     Raises:
         UsageError: the lock is of another spec.
@@ -111,7 +180,7 @@ def find_changes(
     """
     lock.shards(spec)  # raises if it is of another spec
     environment = Environment.read()
-    for source in spec.sources:
+    for source in spec.collections:
         storage = Storage.of(environment, spec, source)
         for old, (_, listed) in zip(lock.sources[source.name].lists, _lists_of(source, storage), strict=True):
             shards = old.shards(listed.base)
@@ -120,9 +189,27 @@ def find_changes(
             yield from (Change(source.name, text, "new") for text in now if text not in known)
             moved = place_of_text(old.asked[0] if old.asked else "", listed.base, storage) != old.via
             seen = _ask_store(source, storage, shards, start_engine(), allow_missing=True)
-            for text, was, each in zip(shards.texts(), old.objects, seen, strict=True):
+            tasks = []
+            compared = Counter() if compared is None else compared
+            for number, (shard, was, each) in enumerate(zip(shards, old.objects, seen, strict=True)):
                 if (what := difference(was, each, moved)) is not None:
-                    yield Change(source.name, text, what)
+                    yield Change(source.name, shard.text, what)
+                elif each is not None:
+                    basis = basis_of(was, each, moved)
+                    if old.known_hashes[number] is not None and (read_all or basis != "ETag"):
+                        basis = "checksum"
+                        tasks.append(
+                            _HashTask(source.name, number, shard, replace(storage, cache=None), each)
+                        )
+                    compared[basis] += 1
+            hashes: list[str | None] = [None] * len(old.objects)
+            if tasks:
+                _HashJob(source.name, hashes).run_tasks(_hash, tasks, start_engine())
+            for task in tasks:
+                locked, found = old.known_hashes[task.number], hashes[task.number]
+                if locked != found:
+                    what = f"SHA-256 {locked:.12}… then, {found:.12}… now"
+                    yield Change(source.name, task.shard.text, what)
 
 
 @dataclass(frozen=True)
@@ -149,13 +236,50 @@ class _StatJob(ShardJob[_StatTask, ObjectStat | Exception]):
             self.found[task.number] = outcome
         elif isinstance(outcome, MissingShardError) and self._allow_missing:
             self.found[task.number] = None
-        elif isinstance(outcome, WdspecError):
-            url = task.shard.text if isinstance(outcome, MissingShardError) else None
-            raise outcome.at(url=url, source=task.source)
-        elif isinstance(outcome, Exception):
-            raise outcome
         else:
-            raise WdspecError(outcome.cause, url=task.shard.text, source=task.source)
+            _raise(task, outcome)
+
+
+def _raise(task: ShardTask, outcome: Exception | ShardFailed) -> NoReturn:
+    """Raise the error of a task, with its place."""
+    if isinstance(outcome, WdspecError):
+        url = task.shard.text if isinstance(outcome, MissingShardError) else None
+        raise outcome.at(url=url, source=task.source)
+    if isinstance(outcome, Exception):
+        raise outcome
+    raise WdspecError(outcome.cause, url=task.shard.text, source=task.source)
+
+
+@dataclass(frozen=True)
+class _HashTask(_StatTask):
+    was: ObjectStat
+    """Its size and validator, which must not change meanwhile."""
+
+
+class _HashJob(ShardJob[_HashTask, str | Exception]):
+    """Collects the SHA-256 of shards of a source.
+
+    Args:
+        source: name of the source.
+        found: gets them, by the number of the shard.
+        save: saves them.
+    """
+
+    def __init__(self, source: str, found: list[str | None], save: Callable[[], None] = lambda: None) -> None:
+        self.title = f"reading {source}"
+        self._found, self._save = found, save
+        self._saved = time.monotonic()
+
+    def take(self, task: _HashTask, outcome: str | Exception | ShardFailed) -> None:
+        if not isinstance(outcome, str):
+            _raise(task, outcome)
+        self._found[task.number] = outcome
+        if time.monotonic() - self._saved > SAVE_EVERY:
+            self.keep()
+
+    def keep(self) -> None:
+        self._save()
+        self._saved = time.monotonic()
 
 
 def _ask_store(
@@ -166,6 +290,24 @@ def _ask_store(
         _ask, [_StatTask(source.name, number, shard, storage) for number, shard in enumerate(shards)], engine
     )
     return [job.found[number] for number in range(len(job.found))]
+
+
+def _hash(task: _HashTask) -> str | Exception:
+    """Return the SHA-256 of the bytes of a shard as they are stored, compressed or not."""
+    try:
+        digest = hashlib.sha256()
+        with closing(task.storage.open_watched(task.shard)) as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+        changed = difference(task.was, task.storage.stat(task.shard), moved=False)
+        if changed is not None:
+            raise ShardError(
+                f"the shard is not as it was locked: {changed}; `wdspec lock --update` locks it as it is now",
+                url=task.shard.text,
+            )
+        return digest.hexdigest()
+    except Exception as error:
+        return error
 
 
 def _ask(task: _StatTask) -> ObjectStat | Exception:

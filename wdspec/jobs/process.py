@@ -5,27 +5,36 @@ from __future__ import annotations
 import os
 import posixpath
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from wdspec.base.amounts import join_names, pluralize
 from wdspec.base.errors import UsageError, WdspecError
+from wdspec.base.user_code import digest_code
 from wdspec.fields.encode import JSON_VALUES
+from wdspec.formats.compression import format_of
 from wdspec.jobs.engine import Engine
 from wdspec.jobs.job import LiveCount, ReadTask, ShardFailed, ShardJob, check_each_sample, gpus_of
+from wdspec.jobs.originals import Originals
+from wdspec.jobs.output_records import OutputRecord, describe_input
 from wdspec.read.budget import Budget
 from wdspec.read.transform import parts_of
 from wdspec.shards.shards import check_readable, list_shards
 from wdspec.spec.language.locations import OutputOptions
+from wdspec.spec.reading import changed_keys, digest_writing
 from wdspec.spec.spec import Spec
+from wdspec.storage.ahead import SIDES
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.stores.ais_cluster import AisCluster
 from wdspec.stores.settings import ObjectLogin
 from wdspec.urls.rewrite import Rule
-from wdspec.urls.urls import ShardUrl, is_command, is_relative
-from wdspec.write.shard_writer import open_writer
+from wdspec.urls.urls import ShardUrl, is_command, is_relative, scheme_of
+from wdspec.write.shard_writer import check_writable, open_writer
 
 
 class WriteOptions(NamedTuple):
@@ -45,6 +54,10 @@ class ProcessTask(ReadTask):
     output: str
     """Absolute path, or URL."""
     options: WriteOptions
+    digest: str
+    """See `digest_writing`."""
+    replaces: bool = False
+    """Whether there is an older shard, which is replaced."""
 
 
 class ShardDone(NamedTuple):
@@ -59,6 +72,13 @@ class ShardDone(NamedTuple):
     size: int
     """Bytes of the uncompressed new shard."""
     seconds: float
+    causes: Mapping[str, int]
+    """The samples dropped, by cause."""
+
+    @classmethod
+    def of(cls, record: OutputRecord) -> ShardDone | None:
+        """Return the result that a record has; None if it is of another wdspec."""
+        return cls(**record.counts) if record.counts.keys() == set(cls._fields) else None
 
 
 @dataclass
@@ -70,8 +90,10 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
     """GPUs of each process, for `map_batches`."""
     force: bool = False
     """Whether to overwrite existing shards."""
-    there: list[ProcessTask] = field(default_factory=list)
-    """Tasks whose output existed before."""
+    changed: Literal["refuse", "redo", "keep"] = "refuse"
+    """What to do with existing shards that another job wrote, or from another input."""
+    there: list[tuple[ProcessTask, ShardDone | None]] = field(default_factory=list)
+    """Tasks whose output existed before, with what is known of it."""
     done: list[tuple[ProcessTask, ShardDone]] = field(default_factory=list)
     failed: list[tuple[ProcessTask, ShardFailed]] = field(default_factory=list)
     """With the cause of the last attempt."""
@@ -79,7 +101,9 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
     """Written so far."""
     skipped: int = 0
     """Errors skipped so far."""
-    reports_failures = True
+    stopped = False
+    """Whether it ended at a failure that the other shards would share."""
+    reports_failures = stops_early = True
 
     @classmethod
     def of(cls, spec: Spec) -> ProcessJob:
@@ -103,11 +127,20 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
             ais=AisCluster.of(environment.ais, environment.home, spec),
         )
         options = WriteOptions(spec.limit, "pickle" in spec.allow, outputs)
+        code = {name: digest_code(name, spec.folder) for names in spec.functions.values() for name in names}
+        digests = {
+            source.name: digest_writing(spec, source, shards.files.get(source.name, {}), code)
+            for source in spec.sources
+        }
         tasks = ProcessTask.of_spec(
             spec,
             shards,
             parts_of(spec, shards),
-            lambda source, number, shard: {"output": output_of(output, shard), "options": options},
+            lambda source, number, shard: {
+                "output": output_of(output, shard),
+                "options": options,
+                "digest": digests[source.name],
+            },
         )
         _check_outputs(tasks, outputs, shards.storages)
         return cls(tasks, gpus_of(spec))
@@ -119,9 +152,45 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
             engine: runs the work; closed at the end.
             retries: how often a failed shard is retried, after all others.
         """
-        if self.gpus:
-            engine.use_gpus(self.gpus)
-        self.run_tasks(process_shard, self.tasks, engine, retries=retries)
+        try:
+            if self.gpus:
+                engine.use_gpus(self.gpus)
+            tasks = self._find_there()
+        except BaseException:
+            engine.close()
+            raise
+        self.run_tasks(process_shard, tasks, engine, retries=retries)
+
+    def __post_init__(self) -> None:
+        self._done: set[str] = set()
+
+    def _find_there(self) -> list[ProcessTask]:
+        """Find the outputs that exist; return the tasks to run, and those that are done, which `is_done` knows."""
+        with ThreadPoolExecutor(SIDES) as pool:
+            found = list(pool.map(_look_at_output, self.tasks))
+        tasks, changes = [], []
+        for task, (exists, record, change) in zip(self.tasks, found, strict=True):
+            redoes = self.force or (change is not None and self.changed == "redo")
+            if exists and not redoes:
+                self.there.append((task, None if record is None else ShardDone.of(record)))
+                if change is not None:
+                    changes.append((task, change))
+            tasks.append(replace(task, replaces=exists))
+        if changes and self.changed == "refuse":
+            raise _describe_changes(changes, len(self.there))
+        self._done = {task.output for task, _ in self.there}
+        return tasks
+
+    @property
+    def results(self) -> list[tuple[ProcessTask, ShardDone]]:
+        """The results of all complete shards, also of those of earlier runs, as far as they are known."""
+        return [*self.done, *((task, done) for task, done in self.there if done is not None)]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all shards are complete, but none has a sample."""
+        results = self.results
+        return len(results) == len(self.tasks) > 0 and not any(done.written for _, done in results)
 
     def columns(self) -> Mapping[str, tuple[str, Any]]:
         return {
@@ -130,14 +199,12 @@ class ProcessJob(ShardJob[ProcessTask, ShardDone]):
         }
 
     def is_done(self, task: ProcessTask) -> bool:
-        if self.force or not task.options.outputs.is_written(task.output):
-            return False
-        self.there.append(task)
-        return True
+        return task.output in self._done
 
     def take(self, task: ProcessTask, outcome: ShardDone | ShardFailed) -> None:
         if isinstance(outcome, ShardFailed):
             self.failed.append((task, outcome))
+            self.stopped = self.stopped or outcome.is_general
         else:
             self.done.append((task, outcome))
             self.samples += outcome.written
@@ -153,21 +220,60 @@ def process_shard(task: ProcessTask) -> ShardDone:
     """
     started = time.monotonic()
     budget, options = Budget(task.parts.errors, task.source), task.options
+    format = format_of(task.output)
+    keeps_plain = format in ("tar", format_of(task.shard.text, task.parts.open.format))
+    originals = None if format == "jsonl" else Originals(task.parts.transform.fields, keeps_plain)
+    read = describe_input(task)  # before reading: a change in between is found next time
     try:
-        with closing(task.final_samples(budget)) as samples:
-            output = options.outputs.output(task.output)
-            with open_writer(
-                output, name=task.output, encoder=JSON_VALUES, allow_pickle=options.allow_pickle
-            ) as writer:
+        with closing(task.final_samples(budget, None if originals is None else originals.add)) as samples:
+            output, how = (
+                options.outputs.output(task.output),
+                {"encoder": JSON_VALUES, "allow_pickle": options.allow_pickle},
+            )
+            with open_writer(output, name=task.output, open_output=options.outputs.output, **how) as writer:
                 for sample in samples:
-                    _write(writer, sample, budget)
+                    _write(writer, sample if originals is None else originals.restore(sample), budget)
                     if options.limit is not None and writer.count >= options.limit:
                         break
+                causes = budget.all_dropped
+                done = ShardDone(
+                    writer.count,
+                    causes.total(),
+                    budget.skipped.total(),
+                    writer.size,
+                    time.monotonic() - started,
+                    dict(causes),
+                )
+                if task.replaces:  # so that no older shard has the new record
+                    options.outputs.delete(task.output)
+                OutputRecord(task.digest, read, done._asdict()).write(options.outputs, task.output)
     except WdspecError as error:
         error.at(source=task.source, url=task.shard.text)
         raise
-    dropped, skipped = sum(budget.all_dropped.values()), sum(budget.skipped.values())
-    return ShardDone(writer.count, dropped, skipped, writer.size, time.monotonic() - started)
+    return done
+
+
+def _look_at_output(task: ProcessTask) -> tuple[bool, OutputRecord | None, str | None]:
+    """Whether the output of a task exists, its record, and what has changed since."""
+    outputs = task.options.outputs
+    if not outputs.is_written(task.output):
+        return False, None, None
+    record = OutputRecord.read(outputs, task.output)
+    if record is None:
+        return True, None, "there is no record of how it was made"
+    if record.job != task.digest:
+        return True, record, f"{join_names(changed_keys(record.job, task.digest))} changed"
+    return True, record, None if record.input == describe_input(task) else "its input changed"
+
+
+def _describe_changes(changes: Sequence[tuple[ProcessTask, str]], there: int) -> UsageError:
+    causes = Counter(change for _, change in changes)
+    task, _ = changes[0]
+    return UsageError(
+        f"{len(changes):,} of the {pluralize(there, 'shard')} that exist differ from what this job would write, such "
+        f"as `{task.output}`: {'; '.join(f'{cause} ({count:,})' for cause, count in causes.most_common(3))}; pass "
+        "--changed redo to write these again, --changed keep to leave them as they are, or choose another output"
+    )
 
 
 def _write(writer: Any, sample: dict[str, Any], budget: Budget) -> None:
@@ -186,7 +292,10 @@ def output_of(output: OutputOptions, shard: ShardUrl) -> str:
         UsageError: `from` does not match the shard's URL, or it has no file name.
     """
     if output.dir is not None:
-        name = posixpath.basename(shard.text.split("?", 1)[0] if "://" in shard.text else shard.text)
+        text = shard.text.split("?", 1)[0] if "://" in shard.text else shard.text
+        if scheme_of(text) in ("http", "https"):
+            text = text.split("#", 1)[0]  # no part of the name, and perhaps a secret
+        name = posixpath.basename(text)
         if not name or is_command(shard.text):
             raise UsageError("the shard has no file name; write `output: {from: …, to: …}`", url=shard.text)
         place = f"{output.dir.rstrip('/')}/{name}"
@@ -213,6 +322,14 @@ def _check_outputs(tasks: Sequence[ProcessTask], outputs: Storage, storages: Map
                 f"{what} would be written to `{task.output}`: `{other.shard.text}` of {other.source} and "
                 f"`{task.shard.text}` of {task.source}; give them different names with `output: {{from: …, to: …}}`"
             )
+    for task in tasks:
+        try:
+            check_writable(format_of(task.output))
+        except UsageError as error:
+            folder, name = posixpath.split(task.output)
+            suffix = posixpath.splitext(name)[1]
+            rule = f"output: {{from: '(?:.*/)?(.*)\\{suffix}', to: '{folder}/\\1.parquet'}}"
+            raise UsageError(f"{error.message}, with `{rule}`", url=task.output) from None
     written = taken.keys() | {task.output for task in tasks}
     for task in tasks:
         for place in (task.shard.text, storages[task.source].resolve(task.shard).location):

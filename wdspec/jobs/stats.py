@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wdspec.advice.facts import Facts
-from wdspec.advice.measure import MOST_FIELDS, recall_measure
+from wdspec.advice.measure import MOST_FIELDS, KeptSamples, recall_measure
+from wdspec.advice.unknown_keys import UnknownKeys
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.progress import with_progress
 from wdspec.fields.values import sides_of
@@ -34,7 +35,7 @@ from wdspec.jobs.job import (
     read_earlier,
 )
 from wdspec.read.budget import Budget
-from wdspec.read.pass_count import KeepingCount, count_shard, measure_costs
+from wdspec.read.pass_count import KeepingCount, count_shard, mark_distance, measure_costs
 from wdspec.read.shard import Piece, ShardOpener
 from wdspec.read.transform import parts_of
 from wdspec.read.windows import WindowPlanner
@@ -69,6 +70,8 @@ class MeasureTask(ReadTask):
     """Whether the cost of each sample is needed."""
     counts_kept: bool = False
     """Whether to count the samples that the selection of the source keeps."""
+    distance: int | None = None
+    """The number of bytes between two marks."""
 
 
 class Fault(NamedTuple):
@@ -99,7 +102,8 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
     ) -> None:
         self._spec, self._path = spec, path
         before, self._text = (None, b"") if path is None else _read_before(path, spec.split)
-        self._shards = list_shards(spec.of(spec.sources))
+        # The file that `stats` names may not exist yet: this job writes it.
+        self._shards = list_shards(spec.of(spec.sources).model_copy(update={"stats": None}))
         self._known: dict[str, dict[str, MeasuredShard]] = {}
         files = self._shards.files
         self._costing = {
@@ -127,6 +131,7 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
                 "planner": planner,
                 "keeps_costs": spec.is_pass,
                 "counts_kept": bool(self._keeping[source.name]),
+                "distance": mark_distance(spec),
             },
         )
         self.tasks: Sequence[MeasureTask] = [
@@ -209,7 +214,25 @@ class StatsJob(ShardJob[MeasureTask, MeasuredShard]):
             read = [totals[source.name] for source in plan.sources]
             if all(each.is_whole for each in read):
                 samples = sum(each.samples if each.kept is None else each.kept for each in read)
-        return Facts(spec, shards, measures, plan=plan, samples=samples)
+        selected = {
+            source.name: KeptSamples(
+                each.kept, each.samples, each.measured, "stats", unknown=self._count_unknown(source, each)
+            )
+            for source in spec.sources
+            if (each := totals[source.name]).kept is not None and each.measured
+        }
+        return Facts(spec, shards, measures, plan=plan, selected=selected, samples=samples)
+
+    def _count_unknown(self, source: Source, total: MeasuredSource) -> tuple[UnknownKeys, ...]:
+        """Count the entries of the only list that selects the samples of a source which are the key of no sample."""
+        (keys, exclude), kept = self._shards.key_lists[source.name], total.kept or 0
+        others = (source.where, source.subset, source.keys_of, source.copies % 1, keys and exclude)
+        if not total.is_whole or any(others):
+            return ()
+        for key, entries, found in (("keys", keys, kept), ("exclude", exclude, total.samples - kept)):
+            if isinstance(entries, frozenset) and len(entries) > found:
+                return (UnknownKeys(key, len(entries) - found, len(entries)),)
+        return ()
 
     def _total(self, source: Source, shards: Mapping[str, MeasuredShard]) -> MeasuredSource:
         return MeasuredSource(
@@ -262,7 +285,7 @@ def measure_shard(task: MeasureTask) -> MeasuredShard:
         beside = digest_partners(task.shard, bare.storage)
     sizes = _Sizes()
     budget = Budget(parts.errors, task.source).without_log()
-    count = count_shard(bare, task.shard, budget, sizes.take)
+    count = count_shard(bare, task.shard, budget, sizes.take, distance=task.distance)
     if any(parts.open.parts):
         _measure_joined(task, bare, budget, sizes)
     if task.counts_kept:

@@ -12,15 +12,22 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from wdspec.planning.expressions import describe_costs, describe_selection
+from wdspec.base.amounts import percent
+from wdspec.base.redaction import redact
+from wdspec.planning.expressions import describe_costs, describe_selection, made_for_selection
 from wdspec.planning.passes import Pass
 from wdspec.planning.plan import Plan
 from wdspec.spec.language.effects import declared_keys, described
+from wdspec.spec.language.fetching import SKIPPING
+from wdspec.spec.language.making import MADE_FILES
 from wdspec.spec.spec import Source, Spec
+from wdspec.steps.files import files_of_step
 from wdspec.urls.urls import ShardUrl, UrlSequence
 
 EXPAND_UP_TO = 1 << 16
@@ -34,6 +41,9 @@ _NAMED = {
 }
 """What changed, if a digest of files that a key of a source names has changed."""
 
+CONTENTS = "has other contents"
+"""What is said of a file of `make` that has changed."""
+
 NO_FILES: Mapping[str, Mapping[str, str]] = {}
 
 
@@ -42,7 +52,7 @@ def describe_order(
 ) -> dict[str, Any]:
     """Describe everything that the order depends on as plain JSON values; `files` has digests, as `Shards.files`."""
     options = {source.name: source for source in spec.sources}
-    skipping = [source for source in options.values() if source.missing == "skip"]
+    skipping = [s for s in options.values() if s.missing == "skip" or (s.fetch and s.fetch in SKIPPING)]
     asked = {each.name: described(each, "fields") | described(spec, "fields") for each in skipping}
     reads = {
         source.name: {"reads": read}
@@ -58,9 +68,9 @@ def describe_order(
         **({"batch.size": spec.batch.size} if spec.batch and plan.batching.windowed else {}),
         "mix": plan.draw,
         **_mixing(plan),
-        **described(spec, "order"),
+        **{key.replace("max_tokens", "max_cost"): each for key, each in described(spec, "order").items()},
         **_mixes(spec),
-        **(_costs_read(spec, plan) if plan.batching.windowed else {}),
+        **(_costs_read(spec, plan, files) if plan.batching.windowed else {}),
         "sources": {
             source.name: {
                 "share": str(source.share),
@@ -73,16 +83,33 @@ def describe_order(
                 **asked.get(source.name, {}),
                 **described(options[source.name], "order"),  # after those above, as in older states
                 **reads.get(source.name, {}),
-                **({"files": dict(files[source.name])} if source.name in files else {}),
+                **(_files(files[source.name], options[source.name], spec) if source.name in files else {}),
             }
             for source in plan.sources
         },
+        **({"companions": _describe_companions(spec, plan, files)} if plan.companions else {}),
     }
 
 
-def describe_samples(spec: Spec) -> str:
-    """Return a digest of everything that changes the samples but not their order."""
-    sources = spec.sources_by_name
+def _describe_companions(spec: Spec, plan: Plan, files: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """Describe everything that the streams of companions depend on, and which samples get some."""
+    batching, found = replace(plan.batching, windowed=False), {}
+    bare = replace(plan, batching=batching, finite=None, schedule=(), companions=())
+    for each in plan.companions:
+        alone = spec.of_companions.of([spec.companions[each.stream.name]])
+        mix = replace(bare, sources=(each.stream,))
+        order = describe_order(alone, mix, files)
+        chance = {"chance": each.threshold / (1 << 64), "count": each.count}
+        found[f"{each.owner}/{each.field}"] = {**chance, **order["sources"][each.stream.name]}
+    return found
+
+
+def describe_samples(spec: Spec, files: Mapping[str, Mapping[str, str]] = NO_FILES) -> str:
+    """Return a digest of everything that changes the samples but not their order; `files` as for `describe_order`.
+
+    Digests of files of `make` follow it, by field, as JSON.
+    """
+    sources = (*spec.sources_by_name, *spec.companions.values())
     holders: list[tuple[str, Spec | Source]] = [("", spec), *((source.name, source) for source in sources)]
     found: dict[str, dict[str, Any]] = {}
     for name, holder in holders:
@@ -92,7 +119,66 @@ def describe_samples(spec: Spec) -> str:
         if (etl := spec.etl_of(source)) is not None:
             found[source.name] |= described(etl, "samples")
     # Sorted, because the order of the keys of a map has no effect.
-    return _hash(json.dumps(found, sort_keys=True))
+    return _hash(json.dumps(found, sort_keys=True)) + (_digest_made(files) if files else "")
+
+
+def _digest_made(files: Mapping[str, Mapping[str, str]]) -> str:
+    """Return a digest of the files of each field that `make` makes; the files' own if they are the same everywhere."""
+    found: dict[str, dict[str, str]] = {}
+    for source, digests in files.items():
+        for key, value in _made(digests):
+            found.setdefault(key, {})[source] = value
+    each = {
+        key: next(iter(of.values())) if len({*of.values()}) == 1 else _hash(json.dumps(of, sort_keys=True))
+        for key, of in found.items()
+    }
+    return f" {json.dumps(each, sort_keys=True)}" if each else ""
+
+
+def samples_differences(old: str, new: str, spec: Spec | None = None) -> Iterator[str]:
+    """Yield a line for each difference between two results of `describe_samples`: what changes, and what it is now.
+
+    Args:
+        old, new: the results.
+        spec: the spec of the new one, whose files are named.
+    """
+    (before, _, old_files), (now, _, new_files) = old.partition(" "), new.partition(" ")
+    if before != now:
+        yield "`decode`, `scale`, `rename`, `fetch`, `make`, `map` or `tags`"
+    made = [json.loads(text or "{}") for text in (old_files, new_files)]
+    for key in sorted(made[0].keys() & made[1].keys()):
+        if made[0][key] != made[1][key]:
+            yield _name_made(key, made[0][key], made[1][key], spec)
+    if before == now and made[0].keys() != made[1].keys():
+        yield "the files of `make`"
+
+
+def _name_made(key: str, old: str, new: str, spec: Spec | None) -> str:
+    """Name the file of a made field, if it is known, whose contents differ."""
+    name = key.removeprefix(MADE_FILES)
+    sources = () if spec is None else spec.sources
+    lists = {tuple(files_of_step(source.make[name].files)) for source in sources if name in source.make}
+    paths = next(iter(lists)) if len(lists) == 1 else ()
+    olds, news = old.split(" "), new.split(" ")
+    if len(olds) == len(news) == len(paths):
+        paths = tuple(path for path, was, now in zip(paths, olds, news, strict=True) if was != now)
+    if len(paths) != 1:
+        return f"a file of `make: {name}`"
+    return f"the file {redact(paths[0])} of `make: {name}`"
+
+
+def _made(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the digests of the files of `make`."""
+    return ((key, value) for key, value in files.items() if key.startswith(MADE_FILES))
+
+
+def _files(files: Mapping[str, str], source: Source, spec: Spec) -> dict[str, Any]:
+    """Return the digests of the files of a source on which reading depends, and those on which `select` may depend."""
+    read = {f"{MADE_FILES}{name}" for name in made_for_selection(source, spec.costs)}
+    made = dict(_made(files))
+    found = {key: value for key, value in files.items() if key in read or key not in made}
+    later = {"select.files": made} if source.select and made else {}
+    return {**({"files": found} if found else {}), **later}
 
 
 def digest(description: dict[str, Any]) -> str:
@@ -115,11 +201,21 @@ def digest_shards(shards: Sequence[ShardUrl]) -> str:
     return f"{count}:{_hash(text)}"
 
 
-def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
+def differences(old: Any, new: Any, path: str = "", spec: Spec | None = None) -> Iterator[str]:
     """Yield one line for each difference between two descriptions: the place, the old value and the new value.
 
-    Parts of a source that are written in two ways, such as `50%` and `[0%, 50%]`, are the same.
+    Parts of a source that are written in two ways, such as `50%` and `[0%, 50%]`, are the same. A file of `make` that
+    has other contents is one difference, whichever sources read it.
+
+    Args:
+        old, new: the descriptions, or parts of them.
+        path: where the parts are.
+        spec: the spec of the new one, whose files of `make` are named.
     """
+    yield from dict.fromkeys(_differences(old, new, path, spec))
+
+
+def _differences(old: Any, new: Any, path: str, spec: Spec | None) -> Iterator[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         for name in [*old, *(name for name in new if name not in old)]:
             place = f"{path}.{name}" if path else name
@@ -128,17 +224,30 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
             elif name not in old:
                 yield f"{place}: added"
             else:
-                yield from differences(old[name], new[name], place)
+                yield from _differences(old[name], new[name], place, spec)
     elif old != new and not (path.endswith(".subset.part") and [*map(Decimal, old)] == [*map(Decimal, new)]):
         if path.endswith(".shards"):
             was, now = str(old).partition(":")[0], str(new).partition(":")[0]
             yield f"{path}: " + (
                 f"was {was} shards, now {now}" if was != now else f"still {now} shards, but different ones"
             )
-        elif path.rpartition(".")[0].endswith(".files"):
-            yield f"{path}: {_NAMED[path.rpartition('.')[2]]}"
+        elif f".files.{MADE_FILES}" in path:
+            key = MADE_FILES + path.rpartition(f".files.{MADE_FILES}")[2]
+            yield f"{_name_made(key, old, new, spec)} {CONTENTS}"
+        elif ".files." in path:
+            yield f"{path}: {_NAMED[path.rpartition('.files.')[2].partition('.')[0]]}"
+        elif path.endswith(".share") or path.startswith("schedule."):
+            was, now = _show_shares(old, new)
+            yield f"{path}: was {was}, now {now}"
         else:
             yield f"{path}: was {json.dumps(old)}, now {json.dumps(new)}"
+
+
+def _show_shares(*shares: str) -> list[str]:
+    """Return shares as `2/3` or as percentages, with as many digits as it takes to tell them apart."""
+    numbers = [Fraction(share) for share in shares]
+    shown = [str(each) if each.denominator < 100 else percent(float(each)) for each in numbers]
+    return shown if len({*shown}) > 1 else [f"{100 * float(each):.15g}%" for each in numbers]
 
 
 @cache
@@ -150,7 +259,7 @@ def _not_read() -> frozenset[str]:
         for key in declared_keys(model)
         if (key.drops and not key.drops.when_read) or (key.affects and key.affects.order_if_skipping)
     )
-    return frozenset({"share", "shuffle", "interleave", *dropping})
+    return frozenset({"share", "shuffle", "interleave", "select.files", *dropping})
 
 
 def reads_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
@@ -164,7 +273,7 @@ def reads_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bo
 
 def drops_alike(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether the same samples of a source are left out under both descriptions, but for those of `select`."""
-    keys = _not_read() - {"share", "shuffle", "interleave", "select"}
+    keys = _not_read() - {"share", "shuffle", "interleave", "select", "select.files"}
     before, now = (
         {key: value for key, value in described["sources"].get(name, {}).items() if key in keys}
         for described in (old, new)
@@ -192,7 +301,8 @@ def with_reads(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _finite(finite: Pass) -> dict[str, Any]:
-    return {"samples": finite.samples, "batches": finite.batches, "counts": f"{finite.digest:016x}"}
+    said = {"samples": finite.samples, "batches": finite.batches, "counts": f"{finite.digest:016x}"}
+    return {**said, **({"reshuffle": True} if finite.is_reshuffled else {})}
 
 
 def _mixing(plan: Plan) -> dict[str, Any]:
@@ -207,10 +317,14 @@ def _mixing(plan: Plan) -> dict[str, Any]:
     return said
 
 
-def _costs_read(spec: Spec, plan: Plan) -> dict[str, Any]:
-    """The effect of `rename`, `tags`, `decode` and `map` on what the expressions of `batch` read, by source."""
+def _costs_read(spec: Spec, plan: Plan, files: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """The effect of `rename`, `tags`, `decode`, `make` and `map` on what `batch` measures, by source."""
     active = {source.name for source in plan.sources}
-    read = {source.name: describe_costs(source, spec) for source in spec.sources if source.name in active}
+    read = {
+        source.name: describe_costs(source, spec, files.get(source.name, {}))
+        for source in spec.sources
+        if source.name in active
+    }
     said = {name: each for name, each in read.items() if each}
     return {"costs.read": said} if said else {}
 

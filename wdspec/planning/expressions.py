@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from wdspec.spec.language.decoders import choose_decoder, is_in_header
-from wdspec.spec.language.effects import FOR_DIGEST
+from wdspec.spec.language.effects import FOR_DIGEST, plain_value
 from wdspec.spec.language.expressions import Path, parse_expression
+from wdspec.spec.language.making import MADE_FILES, behind
 from wdspec.spec.language.samples import Call, functions_of
 from wdspec.spec.spec import Source, Spec
 
@@ -29,16 +30,30 @@ def describe_selection(source: Source, costs: Mapping[str, str]) -> dict[str, An
     return _describe(source, (source.where, keys_of, subset_of), costs)
 
 
-def describe_costs(source: Source, spec: Spec) -> dict[str, Any]:
-    """Describe what the expressions of `batch` read of a source, by field, as plain JSON values."""
+def describe_costs(source: Source, spec: Spec, files: Mapping[str, str]) -> dict[str, Any]:
+    """Describe what the expressions of `batch` read of a source, by field, as plain JSON values.
+
+    Args:
+        source: the source.
+        spec: the spec.
+        files: digests of what is in the files of `make`.
+    """
     assert spec.batch is not None, "windows are planned by the keys of `batch`"
     described = _describe(source, spec.batch.expressions, spec.costs)
+    for name in behind(source.make, described):
+        described[name] = described.get(name, {}) | _files_of([name], files)
+    if spec.batch.is_by_function and (read := _files_of(source.make, files)):
+        described[str(spec.batch.cost)] = read
     for name in sorted(spec.fields_after_map(source)):
         if calls := functions_of([name], (*source.map, *spec.map)):
             entry: dict[str, Any] = {"map": [_describe_call(call) for call in calls]}
             if any(call.field is None for call in calls):  # they may read all fields
-                others = source.model_dump(mode="json", include={"rename", "decode", "tags"})
-                entry |= {key: value for key, value in others.items() if value}
+                others = source.model_dump(
+                    mode="json", include={"rename", "decode", "tags", "make"}, context=FOR_DIGEST
+                )
+                entry |= {key: value for key, value in others.items() if value} | _files_of(
+                    source.make, files
+                )
             elif decoders := _decoders_of(source, (name,)):
                 entry["decode"] = decoders
             described[name] = described.get(name, {}) | entry
@@ -59,11 +74,31 @@ def _describe(source: Source, texts: Iterable[str | None], costs: Mapping[str, s
         if name in source.tags:
             entry["tag"] = json.loads(json.dumps(source.tags[name], default=str))
             continue
-        if renames := _renames_of(source, name):
-            entry["rename"] = renames
-        if decoders := _decoders_of(source, path):
-            entry["decode"] = entry.get("decode", {}) | decoders
+        for made in sorted(behind(source.make, [name])):
+            entry.setdefault("make", {})[made] = plain_value(source.make[made])
+            for origin in source.make[made].origins:
+                _describe_file(source, origin, entry)
+        _describe_file(source, path, entry)
     return {name: entry for name, entry in sorted(found.items()) if entry}
+
+
+def _describe_file(source: Source, path: Path, entry: dict[str, Any]) -> None:
+    """Add to an entry how `rename` and `decode` make a value of a file."""
+    if renames := _renames_of(source, str(path[0])):
+        entry["rename"] = entry.get("rename", {}) | renames
+    if decoders := _decoders_of(source, path):
+        entry["decode"] = entry.get("decode", {}) | decoders
+
+
+def made_for_selection(source: Source, costs: Mapping[str, str]) -> frozenset[str]:
+    """The entries of `make` that the expressions read which select samples as they are read."""
+    return behind(source.make, source.selecting_fields(costs))
+
+
+def _files_of(names: Iterable[str], files: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """The digests of the files of some entries of `make`, under `files`; nothing without files."""
+    found = {key: files[key] for name in sorted(names) if (key := f"{MADE_FILES}{name}") in files}
+    return {"files": found} if found else {}
 
 
 def _renames_of(source: Source, name: str) -> dict[str, list[str]]:

@@ -21,6 +21,17 @@ _M1, _M2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 UInt64Array = npt.NDArray[np.uint64]
 
 
+def encode_text(text: str) -> bytes:
+    """Return the bytes of a text from data: UTF-8, and for bytes of names that are not UTF-8 these bytes.
+
+    JSON may also have halves of surrogate pairs, which become three bytes each.
+    """
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
 def key64(*parts: int | str) -> int:
     """Return a 64-bit key of the parts. Different parts, types or numbers of parts result in unrelated keys.
 

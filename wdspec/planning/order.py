@@ -33,7 +33,7 @@ interpolated linearly between its entries.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -149,6 +149,10 @@ class ShardOrder:
         """Return the pass that the slot's turn belongs to; with replacement, always 0, since it never ends."""
         return 0 if self.kind == "resampled" else self._number(slot, turn) // self.per_pass
 
+    def reading(self, slot: int, turn: int) -> int:
+        """Return a number that is another one each time that the same part of a shard is read: mostly the pass."""
+        return self._number(slot, turn) // (1 if self.kind == "resampled" else self.per_pass)
+
     def _number(self, slot: int, turn: int) -> int:
         """Return the entry that the slot takes at a turn. In each turn, the slots take the next S entries, one each."""
         begin = turn * self.slots
@@ -175,6 +179,8 @@ LARGEST = 1 << 40
 """Larger than any real buffer. With larger ones, releases would not fit into 64 bits."""
 _ORDERED = 1 << 14
 """Maximum number of samples whose order is computed at a time, unless a block is larger."""
+_LEAST_SORTED = 128
+"""Number of samples whose order is computed at a time for a source that is one of many."""
 _BITS = 20
 _PIECES = 256
 _CUT = 3
@@ -344,6 +350,26 @@ class ReleaseOrder:
         found: list[int] = self._ordinals[start : self._at].tolist()
         return found
 
+    def runs(self) -> Iterator[list[int]]:
+        """Yield all samples that follow, in order and without end, many at a time."""
+        while True:
+            while self._at == len(self._ordinals):
+                self._compute(_LEAST_SORTED)
+            found: list[int] = self._ordinals[self._at :].tolist()
+            self._at = len(self._ordinals)
+            yield found
+
+    def sort(self, ordinals: Sequence[int]) -> list[int]:
+        """Return ascending samples in the order in which they are yielded."""
+        if not ordinals:
+            return []
+        first = ordinals[0]
+        releases = self._delays.releases(self._key, first, ordinals[-1] + 1 - first, self._stretches)
+        found: list[int] = np.array(ordinals)[
+            np.argsort(releases[np.array(ordinals) - first], kind="stable")
+        ].tolist()
+        return found
+
     def rest(self, end: int) -> list[int]:
         """Return all remaining samples before the ordinal, in order, at the end of a pass."""
         while self._computed < end:
@@ -355,9 +381,10 @@ class ReleaseOrder:
         found: list[int] = ordinals[np.lexsort((ordinals, releases))].tolist()
         return found
 
-    def _compute(self) -> None:
+    def _compute(self, least: int = 512) -> None:
         """Sort the samples up to the next ordinals, many at a time, so that numpy's overhead per call is small."""
-        first, count = self._computed, max(512, min(64 * self._delays.block, _ORDERED), self._delays.block)
+        first, block = self._computed, self._delays.block
+        count = max(least, min(least // 8 * block, _ORDERED), block)
         self._computed += count
         drawn = self._delays.releases(self._key, first, count, self._stretches)
         ordinals = np.concatenate([self._later[0], np.arange(first, first + count)])
@@ -386,11 +413,21 @@ def _unit_delays(drawn: UInt64Array) -> Releases:
 def shuffle_size(shuffle: int, share: Fraction) -> int:
     """Return N of a source: its part of a slot's `shuffle`, so that a slot holds about `shuffle` samples in total.
 
-    N is at least 16, or `shuffle` if that is smaller. With 0 or 1, samples are not shuffled.
+    N is at least `least_held`, or `shuffle` if that is smaller. With 0 or 1, samples are not shuffled.
     """
     if shuffle <= 1:
         return 1
-    return min(LARGEST, max(min(SMALLEST, shuffle), round(shuffle * share)))
+    size = round(shuffle * share)
+    return min(LARGEST, size if size >= SMALLEST else max(min(least_held(share), shuffle), size))
+
+
+def least_held(share: Fraction) -> int:
+    """Return the least N of a source that is shuffled: 16, or fewer with a share of less than 0.4%, but at least 2.
+
+    Thousands of sources would hold far more than `shuffle` together if each had 16. With 2, the samples of a source are
+    already in another order than that of its shard, between which the draws of all others lie.
+    """
+    return max(2, min(SMALLEST, round(4000 * share)))
 
 
 def lanes_of(interleave: int, share: Fraction) -> int:

@@ -28,10 +28,12 @@ from wdspec.base.errors import ShardError, UsageError
 from wdspec.planning.draws import IntArray
 from wdspec.planning.keys import key64
 from wdspec.planning.order import ShardOrder
+from wdspec.planning.timeline import EpochSpan
 from wdspec.planning.topology import Topology
 from wdspec.planning.windows import find_copies, gather_groups, plan_batches, rules_of
 from wdspec.spec.language.batch import Batch
 from wdspec.spec.measurements import SampleCosts
+from wdspec.spec.spec import Source, Spec
 
 LARGE = 4096
 MOST_PADDED = 10
@@ -229,6 +231,16 @@ class PassSegment(NamedTuple):
     """Position after the last one."""
 
 
+class PassPiece(NamedTuple):
+    """What a slot reads of a shard: all samples from one on, or every f-th of them."""
+
+    place: int
+    """The place of the shard in the pass over its source."""
+    residue: int = 0
+    parts: int = 1
+    """f: the number of pieces of the shard; this one consists of the samples `residue`, `residue` + f, …."""
+
+
 @dataclass(frozen=True)
 class Pass:
     """One finite pass over the sources of a plan, distributed over the slots."""
@@ -248,9 +260,45 @@ class Pass:
         """A hash of the sample counts of all shards."""
         return key64(self.samples, *(",".join(map(str, count.ends)) for count in self.counts))
 
-    def last_batch(self, rank: int, worker: int) -> int:
-        """Return the number of the last batch of slot (c, k) that has samples; -1 if none has."""
+    @property
+    def is_reshuffled(self) -> bool:
+        """Whether each epoch has another order."""
+        return False
+
+    @property
+    def slot_batches(self) -> int:
+        """Number of batches of the slots that have most."""
+        return -(-self.batches // self.topology.workers)
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds in which each slot of a canonical worker draws a batch of the pass, or a window."""
+        return self.batches
+
+    def number(self, step: int, start: EpochSpan | None = None) -> int:
+        """Return J as slots count it: the same in every pass."""
+        return step % self.batches
+
+    def shard_at(self, order: ShardOrder, place: int) -> int:
+        """Return the index of the shard at a place of the pass over a source."""
+        return order.entry(0, place).shard
+
+    def first_pieces(self, rank: int, worker: int, most: int) -> list[list[PassPiece]]:
+        """Return the first shards that slot (c, k) reads of each source."""
+        found: list[list[PassPiece]] = [[] for _ in self.counts]
+        for segment in self.segments(*self.slot_range(rank, worker)):
+            count = self.counts[segment.source]
+            first, last = count.find(segment.first)[0], count.find(segment.stop - 1)[0]
+            turns = range(first, min(last + 1, first + most))
+            found[segment.source] = [PassPiece(count.place(turn)) for turn in turns]
+        return found
+
+    def last_batch(self, rank: int, worker: int, m: int = 0) -> int:
+        """Return the number of the last batch of slot (c, k) that has samples, in the pass of its m-th; -1 if none."""
         return (self.batches - worker - 1) // self.topology.workers
+
+    def note(self, epoch: EpochSpan) -> None:
+        """Note the length of an epoch, which is known here: all are of one length."""
 
     def slot_range(self, rank: int, worker: int) -> tuple[int, int]:
         """Return (first position, stop) of slot (c, k); positions from `samples` on are padding."""
@@ -291,6 +339,14 @@ class WindowPlace(NamedTuple):
     """The number of the batch after the last one of the window."""
 
 
+def find_window(ends: Sequence[int], batch: int) -> WindowPlace | None:
+    """Return the place of a batch in windows, of which `ends` has the numbers of batches; None if it is in none."""
+    window = bisect_right(ends, batch)
+    if window == len(ends):
+        return None
+    return WindowPlace(window, ends[window - 1] if window else 0, ends[window])
+
+
 @dataclass(frozen=True)
 class WindowedPass(Pass):
     """A finite pass whose batches are planned from windows, by what samples cost.
@@ -311,20 +367,15 @@ class WindowedPass(Pass):
         """A hash of the sample counts of all shards, and of the batches of all windows."""
         return key64(super().digest, repr(self.ends), *(["apart"] if self.shards else []))
 
-    def last_batch(self, rank: int, worker: int) -> int:
-        """Return the number of the last batch of slot (c, k) that has samples; -1 if none has."""
+    def last_batch(self, rank: int, worker: int, m: int = 0) -> int:
+        """Return the number of the last batch of slot (c, k) that has samples, in the pass of its m-th; -1 if none."""
         ends = self.ends[self.topology.slot(rank, worker)]
         return min(super().last_batch(rank, worker), ends[-1] - 1 if ends else -1)
 
     def window_of(self, slot: int, batch: int) -> WindowPlace | None:
-        """Return the place of a batch of a slot in its windows; None if the slot has run dry."""
-        ends = self.ends[slot]
-        window = bisect_right(ends, batch)
-        return (
-            WindowPlace(window, ends[window - 1] if window else 0, ends[window])
-            if window < len(ends)
-            else None
-        )
+        """Return the place of a batch of a slot in its windows; None after its last one in the pass."""
+        is_there = batch <= self.last_batch(*divmod(slot, self.topology.workers), batch)
+        return find_window(self.ends[slot], batch) if is_there else None
 
     def slot_range(self, rank: int, worker: int) -> tuple[int, int]:
         """Return (first position, stop) of slot (c, k)."""
@@ -393,15 +444,13 @@ def plan_windowed_pass(
     Raises:
         UsageError: there are no samples, or none is in a step that all slots have a batch for.
     """
-    samples = _count_samples(counts, limit)
+    samples = count_samples(counts, limit)
     costs = SampleCosts.join([part for count in counts for part in count.costs])
     bare = tuple(replace(count, costs=()) for count in counts)
     empty = WindowedPass(bare, samples, 0, topology, window)
     names = PositionNames(bare, shards)
     has_copies = False
     ends: list[tuple[int, ...]] = []
-    dry: list[int] = []
-    """For each slot, the first step without a batch of it."""
     for rank, worker in product(range(topology.ranks), range(topology.workers)):
         first, stop = empty.slot_range(rank, worker)
         of_windows = []
@@ -415,18 +464,35 @@ def plan_windowed_pass(
                 has_copies = has_copies or len(set(own)) < len(own)
             of_windows.append(count_batches(costs, start, end, batch, own))
         ends.append(tuple(accumulate(of_windows)))
-        dry.append(sum(of_windows) * topology.workers + worker)
-    batches = min(dry) if remainder == "drop" else max(dry) - topology.workers + 1
-    if not any(any(of_slot) for of_slot in ends):
+    totals = [of_slot[-1] if of_slot else 0 for of_slot in ends]
+    batches = count_steps(totals, topology.workers, remainder)
+    return replace(empty, batches=batches, ends=tuple(ends), shards=shards if has_copies else ())
+
+
+def count_steps(counts: Sequence[int], workers: int, remainder: str) -> int:
+    """Return the number of steps of a pass.
+
+    Args:
+        counts: the number of batches of each slot.
+        workers: K.
+        remainder: how to treat the steps after a slot has run dry: `pad` or `drop`.
+
+    Raises:
+        UsageError: there are no batches, or none is in a step that all slots have a batch for.
+    """
+    dry = [count * workers + slot % workers for slot, count in enumerate(counts)]
+    """For each slot, the first step without a batch of it."""
+    steps = min(dry) if remainder == "drop" else max(dry) - workers + 1
+    if not any(counts):
         raise UsageError(
             "all samples of the pass were dropped; check `overlong`, `incomplete`, `where` and `missing`"
         )
-    if not batches:
+    if not steps:
         raise UsageError(
             "`drop` drops all samples of the pass, as some slot has no batch; lower `elastic` or the size of batches, "
-            "or write `epoch: pass`"
+            "or write `pass: pad`"
         )
-    return replace(empty, batches=batches, ends=tuple(ends), shards=shards if has_copies else ())
+    return steps
 
 
 def count_batches(
@@ -449,9 +515,10 @@ def count_batches(
     return sum(1 for _ in batches)
 
 
-def pass_order(seed: int, source: str, shards: int, kind: str) -> ShardOrder:
-    """Return the order in which a pass reads the shards of a source, over all slots."""
-    return ShardOrder(seed, source, shards, 1, kind)
+def pass_order(spec: Spec, source: Source, shards: int) -> ShardOrder:
+    """Return the order in which a pass reads the shards of a source, over all slots: as listed if it reshuffles."""
+    kind = "sequential" if spec.reshuffles else source.order
+    return ShardOrder(spec.seed, source.name, shards, 1, kind)
 
 
 def plan_pass(
@@ -472,7 +539,7 @@ def plan_pass(
         UsageError: there are no samples, or fewer than one global batch with `drop`, or a large batch would be mostly
             padding.
     """
-    samples = _count_samples(counts, limit)
+    samples = count_samples(counts, limit)
     size = topology.ranks * per_slot
     batches = samples // size if remainder == "drop" else -(-samples // size)
     if not batches:
@@ -489,7 +556,7 @@ def plan_pass(
     return Pass(counts, samples, batches, topology, per_slot)
 
 
-def _count_samples(counts: Sequence[SourceCount], limit: int | None) -> int:
+def count_samples(counts: Sequence[SourceCount], limit: int | None) -> int:
     """Return the number of samples of a pass. Raises UsageError if there are none."""
     samples = sum(count.samples for count in counts)
     if not samples:

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from wdspec.planning.digest import differences, drops_alike, reads_alike
+from wdspec.planning.digest import CONTENTS, differences, drops_alike, reads_alike
 from wdspec.planning.passes import Pass, SourceCount
 from wdspec.planning.plan import Batching, Plan, SourcePlan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, segment_offset
-from wdspec.planning.timeline import Timeline
+from wdspec.planning.timeline import EpochSpan, Timeline
 from wdspec.planning.topology import Topology
 
 
@@ -60,9 +60,10 @@ class Past:
         shares = tuple(Fraction(live.shares.get(source.name, 0)) / total for source in plan.sources)
         return ScheduleSegment(live.start, shares, segment_offset(plan.seed, "shares set", live.start), live)
 
-    def selects(self) -> dict[str, str | None]:
-        """Return the function of `select` of each source."""
-        return {name: source["select"] for name, source in json.loads(self.order)["sources"].items()}
+    def selects(self) -> dict[str, tuple[str, ...]]:
+        """Return the functions of `select` of each source."""
+        said = {name: source["select"] for name, source in json.loads(self.order)["sources"].items()}
+        return {name: (each,) if isinstance(each, str) else tuple(each or ()) for name, each in said.items()}
 
 
 def _source_as(source: SourcePlan, old: Mapping[str, Any] | None) -> SourcePlan:
@@ -112,12 +113,14 @@ def plan_of(order: Mapping[str, Any], names: Sequence[str]) -> Plan:
 
 
 class Changes(NamedTuple):
-    """What differs from the plan of a run: shares that were set at run time, and specs by which it was read before."""
+    """What a run adds to its plan: shares set at run time, specs by which it was read before, and its epoch."""
 
     segments: tuple[ScheduleSegment, ...] = ()
     """The segments of the shares that were set, ascending."""
     past: tuple[Past, ...] = ()
     """Earlier specs by which sections may have begun, in order."""
+    epoch: EpochSpan | None = None
+    """The epoch that is read, if epochs have different lengths."""
 
 
 _PLANNED = {"sources", "mix", "unit", "schedule"}
@@ -163,19 +166,38 @@ def why_not_finished(old: Mapping[str, Any], now: Mapping[str, Any]) -> str | No
         return "a pass is read from positions"
     if kinds_of_sections(old) != kinds_of_sections(now):
         return "the spec has other kinds of batches now"
-    for name in sorted((old.keys() | now.keys()) - _PLANNED - {_READ}):
+    for name in sorted((old.keys() | now.keys()) - _PLANNED - {_READ, "companions"}):
         if any(differences({name: old.get(name)}, {name: now.get(name)})):
             return f"`{name}` has changed"
     for name in old["sources"]:
         if name not in now["sources"]:
             return f"the source `{name}` is gone"
+        if files := dict.fromkeys(_files_differ(name, old, now)):
+            return " and ".join(files)
         if not reads_alike(name, old, now):
             return f"the source `{name}` has other shards, or is read in another order"
         if not drops_alike(name, old, now):
             return f"the source `{name}` leaves out other samples"
+        if _companions_of(name, old) != _companions_of(name, now):
+            return f"the source `{name}` has other companions"
         if old.get(_READ, {}).get(name) != now.get(_READ, {}).get(name):
-            return f"`rename`, `tags` or `decode` of the source `{name}` make other fields of those that are measured"
+            return f"the source `{name}` makes other fields of those that are measured"
     return None
+
+
+def _companions_of(name: str, order: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a description of an order says of the companions of a source, by field."""
+    found = order.get("companions", {}).items()
+    return {
+        field: each for stream, each in found for owner, _, field in [stream.rpartition("/")] if owner == name
+    }
+
+
+def _files_differ(name: str, old: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each file of `make` that a source selects or measures by, and that has other contents."""
+    parts = [(each["sources"][name], each.get(_READ, {}).get(name, {})) for each in (old, now)]
+    for before, after in zip(*parts, strict=True):
+        yield from (line for line in differences(before, after, name) if line.endswith(CONTENTS))
 
 
 def past_as_text(past: Sequence[Past]) -> str:

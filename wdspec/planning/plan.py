@@ -6,6 +6,7 @@ result in the same plan on every machine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -16,6 +17,7 @@ from wdspec.planning.order import Delays, ShardOrder, lanes_of, shuffle_size
 from wdspec.planning.passes import (
     Pass,
     SourceCount,
+    count_samples,
     number_shards,
     pass_order,
     plan_pass,
@@ -25,14 +27,17 @@ from wdspec.planning.shares import (
     Exhaustion,
     ScheduleSegment,
     limit_passes,
+    mean_tokens,
     scheduled_shares,
     segment_offset,
     starting_batches,
 )
-from wdspec.planning.timeline import Timeline
+from wdspec.planning.timeline import EpochSpan, Timeline
 from wdspec.planning.topology import Topology
+from wdspec.planning.windows import max_cost_of
 from wdspec.spec.language.display import Tabular
 from wdspec.spec.language.values import MOST_SAMPLES
+from wdspec.spec.measurements import SampleCosts
 from wdspec.spec.spec import Spec
 from wdspec.urls.urls import ShardUrl
 
@@ -79,6 +84,28 @@ class SourcePlan:
 
 
 @dataclass(frozen=True)
+class CompanionPlan:
+    """The companions of a source under one field."""
+
+    owner: str
+    """The name of the source whose samples get them."""
+    field: str
+    threshold: int
+    """A sample gets companions if a random 64-bit number is below it: 2⁶⁴ for all samples."""
+    count: int
+    """How many a sample gets."""
+    seed: int
+    """The seed of the stream, and of the random numbers of its samples."""
+    stream: SourcePlan
+    """Where they come from."""
+
+    @property
+    def name(self) -> str:
+        """Its name in states: that of the source, and the field."""
+        return f"companion {self.owner}/{self.field}"
+
+
+@dataclass(frozen=True)
 class Plan(Tabular):
     """Which samples each slot reads, and when. It depends only on the spec, the shard lists and the topology."""
 
@@ -101,6 +128,8 @@ class Plan(Tabular):
     """The segments of a stream whose shares change, in order; empty if shares are constant."""
     exhausted: tuple[Exhaustion, ...] = ()
     """Where sources have been read `max_passes` times, in order."""
+    companions: tuple[CompanionPlan, ...] = ()
+    """The companions of sources, in their order."""
 
     def draws(self) -> Draws | ScheduledDraws:
         """Return the draws of all slots."""
@@ -144,26 +173,13 @@ class Plan(Tabular):
         places = self.timeline.length(0) * self.batching.global_size
         return places if self.finite is None else min(self.finite.samples, places)
 
-    def pass_turns(self, rank: int, worker: int, most: int) -> dict[str, list[ShardUrl]]:
-        """Return the first `most` shards that slot (c, k) reads from each source in a pass, by source name."""
-        assert self.finite is not None, "only `epoch: pass` has a pass"
-        read: dict[str, list[ShardUrl]] = {source.name: [] for source in self.sources}
-        for segment in self.finite.segments(*self.finite.slot_range(rank, worker)):
-            source, count = self.sources[segment.source], self.finite.counts[segment.source]
-            first, last = count.find(segment.first)[0], count.find(segment.stop - 1)[0]
-            turns = range(first, min(last + 1, first + most))
-            read[source.name] = [
-                source.shards[source.order.entry(0, count.place(turn)).shard] for turn in turns
-            ]
-        return read
-
-    def slot_of_step(self, step: int) -> tuple[int, int]:
+    def slot_of_step(self, step: int, epoch: EpochSpan | None = None) -> tuple[int, int]:
         """Return (k, m) for global batch J: canonical worker k = J mod K serves it as its m-th batch, m = ⌊J/K⌋.
 
         J counts across epochs and is never reset, so every slot is read even if K does not divide an epoch's batches.
-        With `epoch: pass`, k and m are equal in every pass.
+        `epoch` says where one starts, if epochs have different lengths.
         """
-        m, k = divmod(step if self.finite is None else step % self.finite.batches, self.topology.workers)
+        m, k = divmod(step if self.finite is None else self.finite.number(step, epoch), self.topology.workers)
         return k, m
 
 
@@ -190,7 +206,8 @@ def make_plan(
         assert counts is not None, "planning a pass requires the sample counts of all sources"
         return _plan_pass(spec, shards, topology, batching, counts)
     starts = starting_batches(
-        scheduled_shares(spec, lambda source: len(shards[source.name])), batching.global_size
+        scheduled_shares(spec, lambda source: len(shards[source.name]), batching.global_size),
+        batching.global_size,
     )
     exhausted: tuple[Exhaustion, ...] = ()
     leaves, slots = spec.sources, topology.slots
@@ -230,7 +247,7 @@ def make_plan(
         draw=spec.mix.draw,
         sources=tuple(sources),
         off=tuple(source.name for source in leaves if not largest[source.name]),
-        timeline=Timeline(count_epoch_batches(spec, batching), _stop_of(exhausted)),
+        timeline=Timeline(count_epoch_batches(spec, batching, starts), _stop_of(exhausted)),
         unit=spec.mix.unit,
         schedule=tuple(schedule),
         exhausted=exhausted,
@@ -252,10 +269,9 @@ def _plan_pass(
     remainder = None if spec.epoch is None else spec.epoch.remainder
     assert remainder is not None, "the spec has `epoch: pass`"
     counted = tuple(counts[source.name] for source in spec.sources_by_name)
-    orders = [
-        pass_order(spec.seed, source.name, len(shards[source.name]), source.order)
-        for source in spec.sources_by_name
-    ]
+    if spec.reshuffles:
+        return _plan_shuffled_pass(spec, shards, topology, batching, remainder, counted)
+    orders = [pass_order(spec, source, len(shards[source.name])) for source in spec.sources_by_name]
     finite: Pass
     if batching.windowed and spec.batch is not None:
         names = [
@@ -294,6 +310,73 @@ def _plan_pass(
     )
 
 
+def _plan_shuffled_pass(
+    spec: Spec,
+    shards: Mapping[str, Sequence[ShardUrl]],
+    topology: Topology,
+    batching: Batching,
+    remainder: str,
+    counts: tuple[SourceCount, ...],
+) -> Plan:
+    """Plan a pass that is shuffled anew in each epoch. Its sources have the sizes of those of a mix by samples."""
+    from wdspec.planning.epochs import ShuffledPass  # other specs do not need it
+
+    total, sources = sum(count.samples for count in counts), []
+    for source, count in zip(spec.sources_by_name, counts, strict=True):
+        listed, share = shards[source.name], Fraction(count.samples, total)
+        sources.append(
+            SourcePlan(
+                name=source.name,
+                shards=listed,
+                share=share,
+                order=ShardOrder(spec.seed, source.name, len(listed), topology.slots, source.order),
+                delays=Delays(spec.seed, source.name, shuffle_size(source.shuffle, share)),
+                samples=count.of_a_copy,
+                interleave=lanes_of(source.interleave, share),
+            )
+        )
+    names = tuple(source.name for source in sources)
+    kinds = tuple(source.order.kind for source in sources)
+    finite: ShuffledPass
+    if batching.windowed and spec.batch is not None:
+        from wdspec.planning.windowed_epochs import EpochTimeline, ShuffledWindows
+
+        shard_names = [[shard.text for shard in source.shards] for source in sources]
+        windows = ShuffledWindows(
+            counts=tuple(replace(count, costs=()) for count in counts),
+            samples=count_samples(counts, spec.limit),
+            batches=0,
+            topology=topology,
+            per_slot=batching.per_slot,
+            shards=number_shards(counts, shard_names),
+            seed=spec.seed,
+            names=names,
+            kinds=kinds,
+            batch=spec.batch,
+            remainder=remainder,
+            delays=tuple(source.delays for source in sources),
+            widths=tuple(source.interleave for source in sources),
+            costs=SampleCosts.join([part for count in counts for part in count.costs]),
+        )
+        finite = windows
+        timeline: Timeline = EpochTimeline(windows.steps(0), finite=windows)
+    else:
+        planned = plan_pass(counts, topology, batching.per_slot, remainder, spec.limit)
+        own = planned.samples, planned.batches, topology, planned.per_slot
+        finite = ShuffledPass(counts, *own, spec.seed, names, kinds)
+        timeline = Timeline(finite.batches)
+    return Plan(
+        seed=spec.seed,
+        topology=topology,
+        batching=batching,
+        draw="pass",
+        sources=tuple(sources),
+        off=(),
+        timeline=timeline,
+        finite=finite,
+    )
+
+
 def choose_batching(spec: Spec, ranks: int) -> Batching:
     """Return the batching of a spec over N canonical ranks.
 
@@ -321,10 +404,13 @@ def choose_batching(spec: Spec, ranks: int) -> Batching:
     return Batching(each, size, True, spec.batch.accumulate)
 
 
-def count_epoch_batches(spec: Spec, batching: Batching) -> int | None:
+def count_epoch_batches(
+    spec: Spec, batching: Batching, starts: Mapping[int, Mapping[str, Fraction]]
+) -> int | None:
     """Return E, the number of global batches in an epoch, or None if the stream is endless.
 
-    E is `epoch.batches`, or ⌊`epoch.samples` / G⌋. `limit` caps it.
+    E is `epoch.batches`, ⌊`epoch.samples` / G⌋, or as many as have about `epoch.tokens` by the shares at the start.
+    `limit` caps it.
 
     Raises:
         UsageError: the epoch is shorter than one global batch, or `limit` ends inside a global batch.
@@ -333,10 +419,9 @@ def count_epoch_batches(spec: Spec, batching: Batching) -> int | None:
     if spec.epoch is not None and spec.epoch.samples is not None:
         length = spec.epoch.samples // batching.global_size
         if not length:
-            raise UsageError(
-                f"an epoch of {spec.epoch.samples} samples is shorter than one global batch of "
-                f"{batching.global_size}; raise `epoch` or lower `batch`"
-            )
+            raise UsageError(_describe_short_epoch(spec.epoch.samples, batching.global_size))
+    elif spec.epoch is not None and spec.epoch.tokens is not None:
+        length = _steps_of(spec.epoch.tokens, tokens_of_step(spec, batching, next(iter(starts.values()))))
     if spec.limit is None or (length is not None and length * batching.global_size <= spec.limit):
         return length
     cap, rest = divmod(spec.limit, batching.global_size)
@@ -347,3 +432,39 @@ def count_epoch_batches(spec: Spec, batching: Batching) -> int | None:
             f"be full; use {' or '.join(near)}, or `epoch: pass`, which pads the last batch"
         )
     return cap
+
+
+def _steps_of(tokens: int, each: Fraction) -> int:
+    """Return the number of steps that have about so many tokens, at least one."""
+    return max(1, math.floor(tokens / each + Fraction(1, 2)))
+
+
+def tokens_of_step(spec: Spec, batching: Batching, shares: Mapping[str, Fraction]) -> Fraction:
+    """Return how many tokens a global batch has by the mean costs of the sources.
+
+    A window counts as planned into as few batches as its tokens need.
+
+    Raises:
+        UsageError: the mean cost of a source is unknown.
+    """
+    if spec.mix.draw == "round_robin":
+        count = sum(share > 0 for share in shares.values())
+        shares = {name: Fraction(share > 0, count) for name, share in shares.items()}
+    mean = mean_tokens(spec, shares)
+    if not batching.windowed or spec.batch is None:
+        return mean * batching.global_size
+    window, size, most = batching.per_slot, spec.batch.size or spec.batch.max_size, max_cost_of(spec.batch)
+    batches = max(
+        1 if size is None else -(-window // size),
+        1 if most is None else math.ceil(window * mean / Fraction(most)),
+    )
+    return mean * batching.global_size / batches
+
+
+def _describe_short_epoch(samples: int, size: int) -> str:
+    if not samples:
+        return (
+            "`epoch: {samples: total}` needs the number of samples of each source; run `wdspec stats SPEC`, or add "
+            "`samples: n` to the sources"
+        )
+    return f"an epoch of {samples} samples is shorter than one global batch of {size}; raise `epoch` or lower `batch`"

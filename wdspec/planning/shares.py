@@ -50,7 +50,8 @@ def effective_shares(
 
     Within one list, each source has a `probability`, or a `weight`, or neither. Without either, its share is
     proportional to ``min(size, cap) ** (1/temperature) * upsample``, and the size of a nested mix is the sum of the
-    sizes of its leaves. All shares are normalised, also probabilities, whose sum may differ from 1 by 1e-6.
+    sizes of its leaves. Without `mix.by`, sizes are numbers of samples if all are known, otherwise of shards. All
+    shares are normalised, also probabilities, whose sum may differ from 1 by 1e-6.
 
     Args:
         given: shares by name that replace those in the spec for this list; they are normalised. A source that is not
@@ -75,8 +76,9 @@ def _within(
     dataset: Sequence[Source], mix: MixOptions, shard_count: Sizer, given: Mapping[str, float] | None
 ) -> list[Fraction]:
     """The shares of the entries of one list; they sum to 1."""
-    amounts = [_amount(source, mix, shard_count, given) for source in dataset]
-    if mix.shares_in == "cost":
+    by = mix.by or ("samples" if all(map(_is_counted, dataset)) else "shards")
+    amounts = [_amount(source, mix, by, shard_count, given) for source in dataset]
+    if mix.shares_in != "samples":
         amounts = _per_sample(dataset, amounts, shard_count)
     total = sum(amounts)
     if not total:
@@ -87,28 +89,38 @@ def _within(
 
 
 def _amount(
-    source: Source, mix: MixOptions, shard_count: Sizer, given: Mapping[str, float] | None
+    source: Source, mix: MixOptions, by: str, shard_count: Sizer, given: Mapping[str, float] | None
 ) -> Fraction:
     written = source.weight if source.probability is None else source.probability
     stated = written if given is None else given.get(source.name, 0)
     if stated is not None:
         return Fraction(stated)
     upsample = Fraction(1 if source.upsample is None else source.upsample)
-    if mix.by == "equal" or not upsample:
+    if by == "equal" or not upsample:
         return upsample
-    size = _size(source, mix.by, shard_count)
+    size = _size(source, by, shard_count)
     if mix.cap is not None:
         size = min(size, mix.cap)
-    if mix.temperature is None or mix.temperature == 1:
-        return Fraction(size) * upsample
+    return (_tempered(size, mix.temperature, source) if mix.temperature else Fraction(size)) * upsample
+
+
+def _tempered(size: int, temperature: float, source: Source) -> Fraction:
+    """``size ** (1/temperature)``."""
+    if temperature == 1:
+        return Fraction(size)
     try:
-        return Fraction(math.pow(size, 1 / mix.temperature)) * upsample
+        return Fraction(math.pow(size, 1 / temperature))
     except OverflowError:
         raise UsageError(
-            f"{size:,} ^ (1 / {mix.temperature:g}) is too large for a float; choose a `temperature` nearer to 1, or "
-            "set `cap`",
+            f"{size:,} ^ (1 / {temperature:g}) is too large for a float; choose a `temperature` nearer to 1, or set "
+            "`cap`",
             source=source.name,
         ) from None
+
+
+def _is_counted(source: Source) -> bool:
+    """Whether the number of its samples is known."""
+    return source.samples is not None if source.dataset is None else all(map(_is_counted, source.dataset))
 
 
 def _size(source: Source, by: str, shard_count: Sizer) -> int:
@@ -149,8 +161,8 @@ def mean_cost(source: Source, shard_count: Sizer) -> Fraction:
         )
     if source.mean_cost is None:
         raise UsageError(
-            "`mix: {shares_in: cost}` needs the mean cost of every source; run `wdspec stats SPEC`, which writes it to "
-            "the file that `stats:` names, or add `mean_cost: …`",
+            "shares of the cost (`mix.shares_in`) need the mean cost of every source; run `wdspec stats SPEC`, which "
+            "writes it to the file that `stats:` names, or add `mean_cost: …`",
             source=source.name,
         )
     return Fraction(source.mean_cost)
@@ -196,17 +208,22 @@ def segment_offset(seed: int, kind: str, start: int) -> int:
     return key64(seed, kind, start) >> 32
 
 
-def scheduled_shares(spec: Spec, shard_count: Sizer) -> list[tuple[int, dict[str, Fraction]]]:
+def scheduled_shares(
+    spec: Spec, shard_count: Sizer, global_size: int = 1
+) -> list[tuple[int, dict[str, Fraction]]]:
     """(at, effective share of every leaf) for each step of the schedule and each part of its ramps.
 
     Without a schedule, there is one step at 0.
 
+    Args:
+        global_size: G, samples of a global batch, for steps that count batches.
+
     Raises:
-        UsageError: see `effective_shares`.
+        UsageError: see `effective_shares` and `shares_of_steps`.
     """
     if spec.mix.schedule is None:
         return [(0, effective_shares(spec.dataset, spec.mix, shard_count))]
-    steps = shares_of_steps(spec, shard_count)
+    steps = shares_of_steps(spec, shard_count, global_size)
     parts = [steps[0]]
     for step, to in zip(spec.mix.schedule[1:], steps[1:], strict=True):
         parts[-1:] = _ramp(parts[-1], to) if step.ramp == "linear" else parts[-1:]
@@ -214,12 +231,58 @@ def scheduled_shares(spec: Spec, shard_count: Sizer) -> list[tuple[int, dict[str
     return parts
 
 
-def shares_of_steps(spec: Spec, shard_count: Sizer) -> _Steps:
-    """(at, effective share of every leaf) for each step of the schedule, without the parts of ramps."""
-    return [
-        (step.at, effective_shares(spec.dataset, spec.mix, shard_count, step.shares))
-        for step in spec.mix.schedule or ()
-    ]
+def shares_of_steps(spec: Spec, shard_count: Sizer, global_size: int = 1) -> _Steps:
+    """(at, effective share of every leaf) for each step of the schedule, without the parts of ramps.
+
+    Tokens are converted to samples by the mean tokens of a sample under the shares in force, which a ramp changes
+    linearly from the shares before it.
+
+    Args:
+        global_size: see `scheduled_shares`.
+
+    Raises:
+        UsageError: see `effective_shares`; the mean number of tokens of a source is unknown, or a step is not after the
+            one before it.
+    """
+    steps: _Steps = []
+    counts_tokens = any(step.at.unit == "tokens" for step in spec.mix.schedule or ())
+    tokens = rate = Fraction(0)  # tokens before the last step, and tokens per sample after it
+    for step in spec.mix.schedule or ():
+        shares = effective_shares(spec.dataset, spec.mix, shard_count, step.shares)
+        before, old = steps[-1][0] if steps else 0, rate
+        rate = mean_tokens(spec, shares) if counts_tokens else rate
+        between = (old + rate) / 2 if step.ramp == "linear" else old
+        unit, number = step.at
+        if unit == "tokens":
+            at = before + math.ceil((number - tokens) / between) if number else 0
+        else:
+            at = number * global_size if unit == "batches" else number
+        if steps and at <= before:
+            raise UsageError(
+                f"step {len(steps) + 1} of `mix.schedule` is at sample {at:,}, and the one before it at sample "
+                f"{before:,}; put the steps in order"
+            )
+        tokens += (at - before) * between
+        steps.append((at, shares))
+    return steps
+
+
+def mean_tokens(spec: Spec, shares: Mapping[str, Fraction]) -> Fraction:
+    """The mean number of tokens of a sample. Raises UsageError if that of a source is unknown."""
+    total = Fraction(0)
+    for source in spec.sources:
+        mean = source.mean_cost or (source.tokens and source.tokens.length)
+        if mean is None and shares[source.name]:
+            word = "epoch" if spec.epoch is not None and spec.epoch.tokens is not None else "at"
+            hint = "add `mean_cost: …`"
+            if spec.batch is not None and (spec.batch.cost is not None or spec.batch.pack is not None):
+                hint = "run `wdspec stats SPEC`, which writes it to the file that `stats:` names, or add `mean_cost: …`"
+            raise UsageError(
+                f"`{word}: {{tokens: …}}` needs the mean number of tokens of a sample; {hint}",
+                source=source.name,
+            )
+        total += shares[source.name] * Fraction(mean or 0)
+    return total
 
 
 def _ramp(begin: tuple[int, dict[str, Fraction]], end: tuple[int, dict[str, Fraction]]) -> _Steps:
@@ -282,7 +345,14 @@ def limit_passes(
         UsageError: every source is exhausted, and none says what to do then; or the first batch would exceed
             `max_passes` of a source that is not dropped.
     """
-    limited = {each.name: each for each in spec.sources if each.max_passes is not None and each.samples}
+    limited = {each.name: each for each in spec.sources if each.max_passes is not None}
+    for source in limited.values():
+        if source.samples is None:
+            raise UsageError(
+                "`max_passes` needs the number of samples, which the file in `stats` does not have; run `wdspec stats "
+                "SPEC`, or add `samples: …`",
+                source=source.name,
+            )
     left = {name: Fraction(str(each.max_passes)) * (each.samples or 0) for name, each in limited.items()}
     limits: dict[int, dict[str, Fraction]] = {}
     exhausted: list[Exhaustion] = []

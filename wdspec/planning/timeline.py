@@ -12,10 +12,22 @@ empty.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from wdspec.spec.language.steps import StepRanges
 
 NO_STEPS = StepRanges()
+
+
+class EpochSpan(NamedTuple):
+    """One epoch."""
+
+    number: int
+    """From 0."""
+    first: int
+    """J of its first step."""
+    end: int
+    """J of the step after its last one."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +39,9 @@ class Timeline:
     stop: int | None = None
     """J of the first step that `on_exhausted: stop` leaves out; None if the stream does not stop."""
     is_pass: bool = False
-    """Whether each epoch is the same pass, which every iteration reads from its start."""
+    """Whether each epoch is the same pass, which every iteration reads from its start. Not if it reshuffles."""
+    start: tuple[int, int] | None = None
+    """If epochs have different numbers of steps, the number of one, and J of its first step (`EpochTimeline`)."""
 
     def is_over(self, step: int) -> bool:
         """Whether the stream stops before step J."""
@@ -40,6 +54,27 @@ class Timeline:
         if self.stop is not None and step >= self.stop:
             return -(-self.stop // self.epoch_steps)
         return step // self.epoch_steps
+
+    def first_step(self, epoch: int) -> int:
+        """Return J of the first step of an epoch."""
+        return epoch * (self.epoch_steps or 0)
+
+    def begin(self, step: int) -> int:
+        """Return J of the first step of the epoch of a step; 0 if it is endless."""
+        return step - step % self.epoch_steps if self.epoch_steps else 0
+
+    def place(self, step: int) -> tuple[int, int]:
+        """Return the number of the epoch of a step, and J of its first step."""
+        return self.epoch(step), self.begin(step)
+
+    def span(self, step: int) -> EpochSpan:
+        """Return the epoch of a step, if epochs end."""
+        first = self.begin(step)
+        return EpochSpan(self.epoch(step), first, first + (self.epoch_steps or 0))
+
+    def from_start(self, number: int, first: int) -> Timeline:
+        """Return the timeline if an epoch starts at a step, which changes nothing if all are of one length."""
+        return self
 
     def end(self, step: int) -> int | None:
         """Return J of the first step after the epoch of a step, or where the stream stops; None if it is endless."""

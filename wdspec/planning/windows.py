@@ -97,7 +97,8 @@ class WindowRules:
 
 def max_cost_of(batch: Batch) -> float | None:
     """Return the limit of a batch: by default, the length of a packed row."""
-    return batch.pack.length if batch.max_cost is None and batch.pack else batch.max_cost
+    most = batch.max_tokens if batch.max_cost is None else batch.max_cost
+    return batch.pack.length if most is None and batch.pack else most
 
 
 def rules_of(batch: Batch) -> WindowRules:
@@ -621,8 +622,13 @@ class _Group:
         return self._waits[at] / self.weight
 
 
+_MOST_BITS = 10_000
+"""Of an integer that is written in decimal. Python limits these to 4,300 digits."""
+
+
 def _rank(value: Hashable) -> tuple[int, float, str]:
     """Sort key: numbers by value, then everything else, and integers that no float can hold, by its text."""
     if isinstance(value, float) or (isinstance(value, int) and abs(value) <= sys.float_info.max):
         return 0, float(value), ""
-    return 1, 0.0, str(value)
+    is_long = isinstance(value, int) and value.bit_length() > _MOST_BITS
+    return 1, 0.0, f"{value:x}" if is_long else str(value)

@@ -7,23 +7,24 @@ and `ragged` of the spec define them, or a user function.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
-from wdspec.base.errors import FieldError, SpecError
+from wdspec.base.amounts import pluralize
+from wdspec.base.errors import FieldError, SpecError, warn_user
 from wdspec.fields import memory
 from wdspec.fields.deferred import EncodedImage, gather
-from wdspec.fields.values import describe
+from wdspec.fields.values import Audio, describe
 from wdspec.planning.keys import key64, random64
-from wdspec.read.padding import as_tensors, pad
+from wdspec.read.padding import Padded, as_tensors, pad
 from wdspec.read.randomness import GlobalGenerators
 from wdspec.read.rows import TableRows
 from wdspec.read.transform import Sample, build_function, find_field, missing_field
-from wdspec.spec.language.batch import Batch, Collation, FieldCollation
+from wdspec.spec.language.batch import Batch, Collation, FieldCollation, Padding
 
 Column = Callable[[str, list[Any], Sequence[Sample]], Any]
 """(field, its values, the samples they belong to) → the column of the batch."""
@@ -100,22 +101,20 @@ class BatchMaker:
             return self._whole(
                 list(samples) if entries is None else [as_tuple(sample, entries) for sample in samples]
             )
-        if entries is not None:
-            if isinstance(samples, TableRows) and all(
-                find_field(entry, samples.columns) for entry in entries
-            ):
-                parts: Iterable[Iterable[Any]] = as_tuple(samples.columns, entries)
+        if entries is None:
+            found: Mapping[str, list[Any]] = _values_by_field(samples)
+        else:
+            own = [entry for entry in entries if entry not in self._batch.added]
+            if isinstance(samples, TableRows) and all(find_field(entry, samples.columns) for entry in own):
+                parts: Iterable[Iterable[Any]] = as_tuple(samples.columns, own)
             else:
-                parts = zip(*[as_tuple(sample, entries) for sample in samples], strict=True)
-            names = [entry.split(";")[0] for entry in entries]
-            self._check(names)
-            return tuple(
-                columns.get(name, self._other)(name, list(values), samples)
-                for name, values in zip(names, parts, strict=True)
-            )
-        found = _values_by_field(samples)
-        self._check(samples[0])
-        return {name: columns.get(name, self._other)(name, values, samples) for name, values in found.items()}
+                parts = zip(*[as_tuple(sample, own) for sample in samples], strict=True)
+            found = {entry.split(";")[0]: list(part) for entry, part in zip(own, parts, strict=True)}
+        self._check(found)
+        made = {name: columns.get(name, self._other)(name, values, samples) for name, values in found.items()}
+        for name, padding in self._taken_apart.items():
+            _add_parts(made, name, padding)
+        return made if entries is None else tuple(made[entry.split(";")[0]] for entry in entries)
 
     @property
     def _collation(self) -> Collation:
@@ -134,9 +133,15 @@ class BatchMaker:
 
     @cached_property
     def _columns(self) -> dict[str, Column]:
-        return {name: build_column(how, self._folder) for name, how in self._collation.fields.items()}
+        return {name: build_column(how, self._folder, name) for name, how in self._collation.fields.items()}
 
-    def _check(self, names: Sequence[str] | Sample) -> None:
+    @cached_property
+    def _taken_apart(self) -> dict[str, Padding]:
+        """The padded fields, if masks or lengths are fields of the batch."""
+        ways = self._collation.fields if self._collation.added else {}
+        return {name: how.padding for name, how in ways.items() if how.padding is not None}
+
+    def _check(self, names: Collection[str]) -> None:
         for name in self._columns:
             if name not in names:
                 known = ", ".join(name for name in names if not name.startswith("__")) or "no fields"
@@ -231,7 +236,7 @@ def strict_column(field: str, values: list[Any], samples: Sequence[dict[str, Any
     column = stack(values, samples)
     if column is not values:
         return column
-    if tuple in kinds:
+    if tuple in kinds or Audio in kinds:
         return _parts(field, values, samples, strict_column)
     if any(map(_should_stack, values)):
         raise _unstackable(field, values, samples)
@@ -246,7 +251,7 @@ def loose_column(field: str, values: list[Any], samples: Sequence[dict[str, Any]
         return values
 
 
-def build_column(collation: FieldCollation, folder: str) -> Column:
+def build_column(collation: FieldCollation, folder: str, name: str) -> Column:
     """Return the function that makes the column of a field as `collate` says.
 
     Raises:
@@ -259,8 +264,51 @@ def build_column(collation: FieldCollation, folder: str) -> Column:
     if collation.way == "pad":
         padding = collation.padding
         assert padding is not None, "`pad` has options"
-        return _place_arrays(lambda values: pad(values, padding))
+        on_cut = _CutWarning(name, padding.length)
+        return _place_arrays(lambda values: pad(values, padding, on_cut))
     return {"stack": strict_column, "list": _list_column, "nested": _place_arrays(_nest)}[collation.way]
+
+
+class _CutWarning:
+    """Warns once that `length` cuts the values of a field: its name says only that they have this length."""
+
+    def __init__(self, field: str, length: int | None) -> None:
+        self._field, self._length, self._is_known = field, length, False
+
+    def __call__(self, longest: int) -> None:
+        """Warn about a value of a length."""
+        if not self._is_known:
+            self._is_known = True
+            name, length = self._field, self._length
+            warn_user(
+                f"`{name}: {{pad: {{length: {length}}}}}` cuts longer values off, such as one of {longest:,}; "
+                f"if you mean that, write `{{pad: {{limit: {length}, multiple: {length}}}}}`. Otherwise, use a larger "
+                f"`length` or, for token ids, `truncate` of `tokenize` or `where: {name}.length <= {length}`"
+            )
+
+
+def _add_parts(batch: dict[str, Any], name: str, padding: Padding) -> None:
+    """Make a padded field a plain tensor, and its mask (int64, as tokenizers give it) and lengths fields of their own.
+
+    Raises:
+        FieldError: the batch has a field of that name.
+    """
+    for new in padding.added:
+        if new in batch:
+            raise FieldError(
+                f"the samples have a field `{new}`, which `pad` would replace; choose another name in `collate: "
+                f"{{{name}: {{pad: …}}}}`, or remove the field with `fields`",
+                field=new,
+            )
+    column = batch[name]
+    parts = column if type(column) is tuple else (column,)  # audio: padded waveforms, and their rates
+    padded = next(part for part in parts if isinstance(part, Padded))
+    plain = tuple(part.values if part is padded else part for part in parts)
+    batch[name] = plain if type(column) is tuple else plain[0]
+    if padding.mask is not None:
+        batch[padding.mask] = padded.mask.to(torch.int64)
+    if padding.lengths is not None:
+        batch[padding.lengths] = padded.lengths
 
 
 def as_tuple(sample: Sample, entries: Sequence[str]) -> tuple[Any, ...]:
@@ -355,9 +403,43 @@ def _should_stack(value: Any) -> bool:
 def _parts(field: str, values: list[Any], samples: Sequence[dict[str, Any]], column: Column) -> Any:
     """Return tuples of one length, such as audio and its sample rate, as a tuple of columns."""
     lengths = {len(value) if isinstance(value, tuple) else None for value in values}
+    if any(type(value) is Audio for value in values):
+        _check_audio(field, values, samples)
     if len(lengths) > 1:
         raise _unstackable(field, values, samples)
     return tuple(column(field, list(part), samples) for part in zip(*values, strict=True)) or values
+
+
+def _check_audio(field: str, values: Sequence[Any], samples: Sequence[dict[str, Any]]) -> None:
+    """Refuse recordings that do not belong into one tensor: those of several rates or numbers of channels."""
+    found = [(value, sample) for value, sample in zip(values, samples, strict=True) if type(value) is Audio]
+    rates: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    channels: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for value, sample in found:
+        rates[f"{value.rate:,} Hz"].append(sample)
+        if getattr(value.samples, "ndim", 0) == 2:  # `map` may have changed it
+            channels[pluralize(len(value.samples), "channel")].append(sample)
+    base = "torch_audio" if isinstance(found[0][0].samples, torch.Tensor) else "audio"
+    for code, what, groups, option in (
+        ("D231", "sample rates", rates, "rate=16000"),
+        ("D232", "numbers of channels", channels, "mono"),
+    ):
+        if len(groups) > 1:
+            lines = [f"  {name}: {_list_keys(groups[name])}" for name in sorted(groups, key=_leading_number)]
+            sources = {sample.get("__source__") for sample in samples}
+            raise FieldError(
+                f"the recordings of `{field}` in a batch of {len(values)} have several {what}:\n"
+                + "\n".join(lines)
+                + f"\nmake them equal while decoding, `decode: {{{field}: {base}+{option}}}`; or keep a list, "
+                f"`batch: {{collate: {{{field}: list}}}}`",
+                code=code,
+                source=sources.pop() if len(sources) == 1 else None,
+                field=field,
+            )
+
+
+def _leading_number(text: str) -> int:
+    return int(text.partition(" ")[0].replace(",", ""))
 
 
 def _place_arrays(make: Callable[[list[Any]], Any]) -> Column:

@@ -5,24 +5,31 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from wdspec.base.errors import (
     FieldError,
+    RefusedShardError,
     ShardError,
     SpecError,
     StoreError,
     UsageError,
     WdspecError,
+    causes_of,
+    find_lack,
+    log_fields,
     tell_place,
 )
 from wdspec.base.files import lock_open_file
+from wdspec.base.process import PerProcess
 from wdspec.base.redaction import redact
 from wdspec.spec.language.options import Errors
 from wdspec.spec.language.values import SkipCause
@@ -74,6 +81,11 @@ _NO_SKIP = (
     "`select` or `decode` fails, write `errors: {skip: [shard, decode, map]}`"
 )
 
+_DISK_SECONDS, _DISK_SHARDS = 60.0, 3
+"""A disk fails, not a shard, if this many shards have errors of input within this time."""
+_disk_errors: PerProcess[deque[tuple[float, str]]] = PerProcess(deque)
+"""When, and in which shard, this process had errors of input."""
+
 PackedCounts = dict[str, Any]
 """Name of a counter -> its value, without those that are 0, in plain values, which are sent fast."""
 
@@ -118,6 +130,9 @@ class Budget(SourceCounts):
     A skip is allowed while ``skips ≤ max_count`` and ``skips ≤ max_rate · max(samples, 1000)``, where samples are those
     delivered or skipped so far in this process. Each worker process applies both limits to its own counts.
     """
+
+    _shards_before = 0
+    """The number of shards opened when the store last denied access."""
 
     def __init__(self, errors: Errors, source: str) -> None:
         super().__init__()
@@ -169,7 +184,8 @@ class Budget(SourceCounts):
         """
         record = _describe(error, place)
         tell_place(error, source=self.source, **place)
-        if is_mistake(error):
+        if is_mistake(error) or self._fails_everywhere(error, str(place.get("url"))):
+            _note_lack(error)
             raise error
         if not self.errors.skips(cause):
             if cause != "map":
@@ -193,8 +209,33 @@ class Budget(SourceCounts):
                 self.source,
                 " ".join(str(error).split()),  # in one line, whatever names and messages of users contain
                 "" if has_place else f" {where}",
+                extra=log_fields(error, code=code, source=self.source, **place),
             )
         self._check(error)
+
+    def _fails_everywhere(self, error: Exception, url: str) -> bool:
+        """Whether an error that could be one of a shard is one of the login or the disk, as those before it show."""
+        if isinstance(error, RefusedShardError):
+            has_answered, self._shards_before = self.shards > self._shards_before, self.shards
+            if has_answered:
+                error.message += (
+                    "; other shards of this source can be read, so this one may be missing: a store may not say that "
+                    "to a login without the right to list"
+                )
+                return False
+            error.add_note(
+                "this is not skipped, because no other shard of the source was opened "
+                + ("since the last refusal" if self.shards else "before it")
+                + ": correct the login, or the URLs"
+            )
+            return True
+        if not any(isinstance(each, OSError) and each.errno == errno.EIO for each in causes_of(error)):
+            return False
+        now, recent = time.monotonic(), _disk_errors.value
+        recent.append((now, url))
+        while now - recent[0][0] > _DISK_SECONDS:
+            recent.popleft()
+        return len({url for _, url in recent}) >= _DISK_SHARDS
 
     def without_log(self) -> Budget:
         """Return a new budget for a second reading of samples whose errors are already logged."""
@@ -233,15 +274,18 @@ def code_of(error: Exception, cause: str) -> str:
     return code or ("D102" if cause == "shard" else "D202")
 
 
-def is_mistake(error: BaseException | None) -> bool:
+def is_mistake(error: BaseException) -> bool:
     """Whether an error, or one of its causes, is a mistake in the spec, the code or the environment."""
-    seen: list[BaseException] = []  # `raise error from error` makes a chain without an end
-    while error is not None and error not in seen:
-        if isinstance(error, MISTAKES):
-            return True
-        seen.append(error)
-        error = error.__cause__
-    return False
+    return any(isinstance(each, MISTAKES) for each in causes_of(error)) or find_lack(error) is not None
+
+
+def _note_lack(error: Exception) -> None:
+    """Add what to do if an error is due to the machine, unless it says so."""
+    lack = find_lack(error)
+    if lack is None and any(getattr(each, "errno", None) == errno.EIO for each in causes_of(error)):
+        lack = f"{_DISK_SHARDS} shards could not be read within a minute: check the disk, not the shards"
+    if lack is not None and lack not in f"{error} {getattr(error, '__notes__', '')}":
+        error.add_note(lack)
 
 
 def _describe(error: Exception, place: dict[str, Any]) -> dict[str, Any]:

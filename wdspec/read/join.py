@@ -12,6 +12,7 @@ offset in the state, the partner at the place of the first key that it has. Memo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import chain, islice, zip_longest
@@ -153,8 +154,12 @@ class Partner:
             self._reader = None
         return self.find(key)
 
-    def find(self, key: str) -> Sample | None:
+    def find(self, key: str, raw: Sample | None = None) -> Sample | None:
         """Return the partner of a sample that comes after the earlier ones; None if there is none.
+
+        Args:
+            key: of the sample.
+            raw: the sample, for partners that are found by other names.
 
         Raises:
             ShardError: its key has another order, or occurs twice; or the partner changed meanwhile.
@@ -181,7 +186,7 @@ class Partner:
                 self._faults[key] = self.fatal
             elif (loss := self._loss_at(place.at)) is not None:
                 self._known_offsets.add(loss.error.place.get("offset"))
-                self._faults[key] = _copy(loss.error, key)
+                self._faults[key] = copy_error(loss.error, key)
         if sample is not None or key not in self._faults:
             raise self.error(
                 "the shard of a join changed while it was read; do not change shards while they are read, and resume "
@@ -225,6 +230,10 @@ class Partner:
             places = self._read_places() if self._places is None else self._places
             return len(places.keys() - set(self._read_keys()))
         return 0
+
+    def describe_lack(self) -> str:
+        """Say that there is no such sample."""
+        return "has no sample of this key"
 
     def take_loose(self) -> list[ShardError]:
         """Return the errors that concern no sample of the shard, once."""
@@ -349,7 +358,7 @@ class Partner:
             left = left[len(here) :]
             for number, each in enumerate(alone[: len(alone) if here else 0]):
                 error = here[min(number, len(here) - 1)]
-                self._faults[each] = error if error is self.fatal else _copy(error, each)
+                self._faults[each] = error if error is self.fatal else copy_error(error, each)
             if more := here[len(alone) :]:
                 self._loose_before.setdefault(key, []).extend(more)
             alone = []
@@ -399,7 +408,7 @@ class Partner:
         self._rest = {key: each for key, each in self._rest.items() if each is not error}
 
 
-def _copy(error: ShardError, key: str) -> ShardError:
+def copy_error(error: ShardError, key: str) -> ShardError:
     """Return the error for one of the samples that it concerns."""
     return type(error)(error.message, code=error.code, **{**error.place, "key": key})
 
@@ -510,7 +519,7 @@ class JoinedSamples(RawSamples):
                         else:
                             other = partner.compare(key, other)
                     else:
-                        other = partner.find(key)
+                        other = partner.find(key, raw)
                     if partner.loose:
                         self._report_all(partner.take_loose())
                     if other is None or (partner.required and not partner.required <= other.keys()):
@@ -578,17 +587,36 @@ class JoinedSamples(RawSamples):
             for name in partner.options.names:
                 raw.setdefault(name, None)
         else:
-            lacks, place = "has no sample of this key", {}
+            lacks, place, remedy = partner.describe_lack(), {}, ""
             if other is None:
                 place = partner.next_place
+                remedy = _describe_affix(raw["__key__"], str(place.get("partner_key", "")))
+                if remedy:
+                    lacks += f", but {place['partner_key']!r:.80}"
             else:
                 names = ", ".join(f"`{name}`" for name in sorted(partner.required - other.keys()))
                 lacks = f"has no {names} of this key"
             raise partner.error(
-                f"the shard that is joined {lacks}; add it, or set `missing: skip` or `none` in `join`",
+                f"the shard that is joined {lacks}; {remedy}add it, or set `missing: skip` or `none` in `join`",
                 code="D220",
                 **place,
             )
+
+
+def _describe_affix(key: str, other: str) -> str:
+    """The rule for keys that removes what one of two keys has before or after the other; empty if there is none."""
+    short, long = sorted((key, other), key=len)
+    if not short:  # a partner whose next sample has no key
+        return ""
+    before, found, after = long.partition(short)
+    affix = before or after
+    if not found or (before and after) or not affix or any(each.isdigit() for each in affix):
+        return ""
+    if re.search(r"[./]", long):
+        return ""
+    words = re.escape(affix)
+    rule = rf"(?:{words})?([^.]+)\.(.+)" if before else rf"([^.]+?)(?:{words})?\.(.+)"
+    return f"write `key: {{regex: '{rule}'}}` in the source if `{affix}` is no part of the key, "
 
 
 def _clash(partner: Partner, own: Sequence[str], other: Sample) -> ShardError:

@@ -20,6 +20,7 @@ from typing import Any
 
 from wdspec.base.errors import ShardError
 from wdspec.formats.samples import RawSamples
+from wdspec.read.randomness import note_pass
 from wdspec.read.shard import Piece
 from wdspec.read.transform import LiveSource
 
@@ -53,13 +54,12 @@ class Lanes:
         width: int,
         on_end: Callable[[int, bool], None],
     ) -> None:
-        self._order, self._shards = source.plan.order, source.plan.shards
-        self._slot = slot
+        self._order, self._shards, self._slot = source.plan.order, source.plan.shards, slot
         self._open_shard = source.parts.selecting if source.parts.selection else source.parts.open
         self._ahead = source.parts.open.ahead()
-        self._budget = source.budget
+        self._budget, self._on_end = source.budget, on_end
+        self._draws = source.parts.open.fields.draws
         self._choose = source.parts.selection and source.parts.build_choice(source.budget)
-        self._on_end = on_end
         self.next_turn = turn
         """The slot's next turn to start."""
         self._width = width
@@ -218,7 +218,8 @@ class Lanes:
         except ShardError as error:
             self._budget(error, "shard", url=shard.text)
             lane.shard = _NoSamples(io.BytesIO())
-        lane.samples = filter(self._choose, lane.shard) if self._choose else iter(lane.shard)
+        samples = self._with_pass(lane) if self._draws else lane.shard
+        lane.samples = filter(self._choose, samples) if self._choose else iter(samples)
         # Shards of equal length end together, so that one for each lane may be needed at once.
         self._ahead.expect(
             lambda count: (
@@ -226,6 +227,10 @@ class Lanes:
             ),
             max(EXPECTED, self._width),
         )
+
+    def _with_pass(self, lane: _OpenLane) -> Iterator[Any]:
+        assert lane.shard is not None, "it is open"
+        return note_pass(lane.shard, self._order.reading(self._slot, lane.turn))
 
 
 class _OpenLane:

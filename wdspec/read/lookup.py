@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
+from wdspec.base.amounts import show_value
 from wdspec.base.errors import FieldError, ShardError
 from wdspec.fields.extensions import Naming
 from wdspec.fields.measures import Measures
@@ -14,6 +15,42 @@ from wdspec.shards.lookup_tables import Table
 from wdspec.spec.language.expressions import MISSING, parse_expression
 from wdspec.spec.language.joins import UNJOINED, LookupOptions
 from wdspec.storage.storage import Storage
+
+
+class ValueOf:
+    """Reads the value by which something is looked up for a raw sample.
+
+    Args:
+        on: `__key__`, or the path of the value.
+        fields: of the source; they say how a file is decoded.
+    """
+
+    def __init__(self, on: str, fields: SampleFields) -> None:
+        self._on = on
+        self._measure: Measures | None = None
+        if on != "__key__":
+            paths = tuple(parse_expression(on, {}).paths)
+            files = copy(fields)
+            files.naming = Naming()
+            self._measure = Measures(files, paths, paths, keeps_decoded=True)
+
+    def __call__(self, raw: dict[str, Any]) -> str | None:
+        """Return the value; None if the sample has none. Raises ShardError if it cannot be looked up."""
+        if self._measure is None:
+            return str(raw["__key__"])
+        try:
+            values = self._measure(raw)
+        except FieldError as error:
+            raise ShardError(error.message, code=error.code, field=error.place.get("field")) from error
+        value = None if values is None else values[0]
+        if value is None or value is MISSING:
+            return None
+        if type(value) is int or isinstance(value, str):
+            return str(value).rstrip("\r\n")  # that ends many text files
+        raise ShardError(
+            f"`{self._on}` is {show_value(value)}, which cannot be looked up; keys are texts or integers",
+            code="D225",
+        )
 
 
 class Lookup:
@@ -31,16 +68,11 @@ class Lookup:
         rows = table.open(options, storage)
         self._find, self._names = rows.find, options.names
         self._columns = tuple(zip(options.names, rows.columns, strict=True))
-        self._measure: Measures | None = None
-        if options.on != "__key__":
-            paths = tuple(parse_expression(options.on, {}).paths)
-            files = copy(fields)
-            files.naming = Naming()
-            self._measure = Measures(files, paths, paths, keeps_decoded=True)
+        self._value = ValueOf(options.on, fields)
 
     def __call__(self, raw: dict[str, Any]) -> None:
         """Add the values, or mark the sample as dropped. Raises ShardError if the table lacks its key."""
-        key = raw["__key__"] if self._measure is None else self._value(raw)
+        key = self._read(raw)
         row = -1 if key is None else self._find(key)
         if row >= 0:
             count = len(raw) + len(self._columns)
@@ -63,23 +95,20 @@ class Lookup:
                 partner=self._url,
             )
 
-    def _value(self, raw: dict[str, Any]) -> str | None:
-        """Return the value to look up; None if the sample has none."""
-        assert self._measure is not None
+    def key_of(self, raw: dict[str, Any]) -> str | None:
+        """Return the key that is looked up for a sample; None if it has none. Raises ShardError."""
+        return self._read(raw)
+
+    def has(self, key: str) -> bool:
+        """Whether the table has a row with a key."""
+        return self._find(key) >= 0
+
+    def _read(self, raw: dict[str, Any]) -> str | None:
         try:
-            values = self._measure(raw)
-        except FieldError as error:
-            raise ShardError(error.message, code=error.code, field=error.place.get("field")) from error
-        value = None if values is None else values[0]
-        if value is None or value is MISSING:
-            return None
-        if type(value) is int or isinstance(value, str):
-            return str(value)
-        raise ShardError(
-            f"`{self._options.on}` is {value!r:.60}, which cannot be looked up; keys are texts or integers",
-            code="D225",
-            partner=self._url,
-        )
+            return self._value(raw)
+        except ShardError as error:
+            error.at(partner=self._url)
+            raise
 
     def _clash(self, names: Sequence[str]) -> ShardError:
         name = next(name for name in self._names if name in names)

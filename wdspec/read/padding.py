@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -14,9 +14,7 @@ from wdspec.fields.values import describe, type_in_words
 from wdspec.spec.language.batch import Padding
 
 
-class Padded(NamedTuple):
-    """A field of a batch that was padded (`batch: {collate: {tokens: pad}}`). B samples; L is the padded length."""
-
+class _Padded(NamedTuple):
     values: torch.Tensor
     """The values, of shape (B, …, L, …), with their dtype."""
     mask: torch.Tensor
@@ -25,11 +23,27 @@ class Padded(NamedTuple):
     """The length of each value in `values`: int64 of shape (B,), or (B, 2) for two axes."""
 
 
-def pad(values: Sequence[Any], options: Padding) -> Padded:
+class Padded(_Padded):
+    """A field of a batch that was padded (`batch: {collate: {tokens: pad}}`). B samples; L is the padded length.
+
+    As any tuple, it can also be made from one iterable: the Trainer of transformers copies tuples in this way.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, values: Any, mask: Any = None, lengths: Any = None) -> Padded:
+        """Make it from three tensors, or from an iterable of them."""
+        if mask is None and lengths is None:
+            values, mask, lengths = values
+        return super().__new__(cls, values, mask, lengths)
+
+
+def pad(values: Sequence[Any], options: Padding, on_cut: Callable[[int], None] | None = None) -> Padded:
     """Pad or cut values to one length along the axes of `options`.
 
     Args:
         values: for each sample a tensor, an array, or a list of numbers, of lists, or of tensors of one shape.
+        on_cut: is called with the length of the longest value if it is longer than the `length` of `options`.
 
     Raises:
         FieldError: they differ in other axes or in their types, or are not numbers.
@@ -50,7 +64,10 @@ def pad(values: Sequence[Any], options: Padding) -> Padded:
                 f"`pad` pads axis {listed_numbers(axes)}, but the values differ in axis {axis}: "
                 f"{shapes_of(tensors)}; name that axis, such as `{{pad: {{axis: {axis}}}}}`, or make it equal"
             )
-    sizes = [padded_length(max(tensor.shape[axis] for tensor in tensors), options) for axis in axes]
+    longest = [max(tensor.shape[axis] for tensor in tensors) for axis in axes]
+    sizes = [padded_length(each, options) for each in longest]
+    if on_cut is not None and options.length is not None and max(longest) > options.length:
+        on_cut(max(longest))
     shape = list(tensors[0].shape)
     for axis, size in zip(axes, sizes, strict=True):
         shape[axis] = size

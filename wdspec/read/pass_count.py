@@ -32,6 +32,8 @@ from wdspec.urls.urls import ShardUrl
 MARK_EVERY = 16 * 1024 * 1024
 """Bytes between two marks (stored offsets of samples). Reading from a mark to a sample takes milliseconds, and a
 terabyte of shards has 60,000 marks."""
+NEAR = 1024 * 1024
+"""The same in a pass that reshuffles, whose slots start within several shards when they resume."""
 
 
 def with_counts(spec: Spec, shards: Shards) -> Shards:
@@ -39,7 +41,8 @@ def with_counts(spec: Spec, shards: Shards) -> Shards:
 
     Every shard is opened, with three exceptions. A source of one shard that declares `samples` is not opened (a wrong
     number is found when it is read). Shards that `wdspec stats` measured are only opened, with a warning, if they have
-    changed since. With `limit`, shards after the last sample are not opened and count as empty.
+    changed since. With `limit`, shards after the last sample are not opened and count as empty. The first and the last
+    exception do not apply if the pass reshuffles.
 
     Samples that `subset`, `keys` and `exclude` leave out do not count, nor those that `where` leaves out if `stats` has
     counted them.
@@ -50,7 +53,8 @@ def with_counts(spec: Spec, shards: Shards) -> Shards:
         UsageError: a source has no samples, or its selection keeps none.
     """
     counts: dict[str, SourceCount] = {}
-    measurements, parts, left = read_measurements(spec), parts_of(spec, shards), spec.limit
+    measurements, parts = read_measurements(spec), parts_of(spec, shards)
+    left = None if spec.reshuffles else spec.limit
     with progress("counting samples", sum(map(len, shards.lists.values()))) as bar:
         for source in spec.sources_by_name:
             listed = shards.lists[source.name]
@@ -62,7 +66,9 @@ def with_counts(spec: Spec, shards: Shards) -> Shards:
             own_files = shards.files.get(source.name, {})
             counted, selection = _choose_counted(spec, source, part, known, own_files)
             needs_keys = selection is not None or part.again is not None
-            is_known = source.samples is not None and len(listed) == 1 and known is None
+            is_known = (
+                source.samples is not None and len(listed) == 1 and known is None and not spec.reshuffles
+            )
             if is_known and not needs_keys and not has_costs:
                 found: Iterable[ShardCount] = [ShardCount(source.samples or 0)]
             else:
@@ -110,6 +116,12 @@ def _choose_counted(
     measured = None if measurements is None else measurements.of(spec, source)
     if measured is not None and measured.keeping and measured.keeping == digest_keeping(spec, source, files):
         return "all", selection
+    if spec.reshuffles and selection.by_value is not None:
+        raise UsageError(
+            "how many samples `where`, `keys_of` or `subset` keeps is not in the file that `stats:` names, and must be "
+            "known before an epoch with `reshuffle` starts; run `wdspec stats SPEC`",
+            source=source.name,
+        )
     return ("", None) if selection.by_key is None else ("keys", selection.by_key)
 
 
@@ -133,7 +145,7 @@ def _count_shards(
         has_kept: whether the measurements say what that part keeps.
         has_costs: whether they say what samples cost.
     """
-    order = pass_order(spec.seed, source.name, len(listed), source.order)
+    order = pass_order(spec, source, len(listed))
     planner = WindowPlanner.of(spec) if has_windows(spec) else None
     functions = UserFunctions()
     budget = Budget(parts.errors, source.name).without_log()  # readers count and log these errors
@@ -152,7 +164,9 @@ def _count_shards(
         keeping = KeepingCount(counting) if counts_kept and not (has_kept and known) else None
         if known is None or not known.samples or (planner and costs is None):
             # It is empty, has errors, which are not measured, or is measured in another way.
-            count = count_shard(parts.open, shard, budget, keeping=None if needs_values else keeping)
+            count = count_shard(
+                parts.open, shard, budget, None, None if needs_values else keeping, mark_distance(spec)
+            )
             changed += known is None
             if planner is not None and count.samples:
                 process = parts.transform.build(budget, spec.seed, 0, functions, parts.open)
@@ -181,6 +195,11 @@ def _count_shards(
             f"{changed:,} of {len(listed):,} shards of `{source.name}` have changed since `stats` was written, so they "
             "were counted again; `wdspec stats SPEC` measures them"
         )
+
+
+def mark_distance(spec: Spec) -> int:
+    """Return the number of bytes between two marks."""
+    return NEAR if spec.reshuffles else MARK_EVERY
 
 
 def has_windows(spec: Spec) -> bool:
@@ -307,6 +326,7 @@ def count_shard(
     budget: Budget,
     seen: Callable[[dict[str, Any]], None] | None = None,
     keeping: KeepingCount | None = None,
+    distance: int | None = None,
 ) -> ShardCount:
     """Count the samples of one shard.
 
@@ -316,6 +336,7 @@ def count_shard(
         budget: decides which errors to skip.
         seen: called with each sample, a dict of suffix with its dot -> file whose `len` is the size.
         keeping: counts the samples that are kept by their keys; not with `seen`.
+        distance: the number of bytes between two marks, by default `MARK_EVERY`.
 
     Raises:
         ShardError: the shard is damaged and the policy is to raise; or no sample can be read, which no reader would
@@ -328,7 +349,8 @@ def count_shard(
             budget(error, "shard", url=shard.text)
         errors.append(error)
 
-    index, next_mark = 0, MARK_EVERY
+    distance = distance or MARK_EVERY
+    index, next_mark = 0, distance
     marks: list[tuple[int, int]] = []
     lost: set[int] = set()
     try:
@@ -350,7 +372,7 @@ def count_shard(
             index = following
             if opened.next_offset >= next_mark:
                 marks.append((index, opened.next_offset))
-                next_mark = opened.next_offset + MARK_EVERY
+                next_mark = opened.next_offset + distance
         if opened.next_index > index:  # the last sample is damaged
             lost.update(range(index, opened.next_index))
             index = opened.next_index

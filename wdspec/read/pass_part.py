@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain, islice
+from itertools import count as counter
+from operator import itemgetter
 from typing import Any
 
 from wdspec.base.errors import ShardError
 from wdspec.formats.samples import RawSamples
-from wdspec.planning.order import ReleaseOrder
+from wdspec.planning.order import Delays, ReleaseOrder
 from wdspec.planning.passes import Pass, PassSegment
+from wdspec.read.budget import Budget
+from wdspec.read.randomness import note_pass
 from wdspec.read.selection import Choose
 from wdspec.read.shard import Piece
 from wdspec.read.slot import Part, Slot
@@ -20,6 +24,7 @@ from wdspec.read.transform import LiveSource, Process, Sample
 from wdspec.spec.language.values import MASK
 from wdspec.storage.ahead import Ahead
 from wdspec.stores.local import LocalFiles
+from wdspec.urls.urls import ShardUrl
 
 
 class PassReading:
@@ -35,6 +40,12 @@ class PassReading:
         self._process: dict[int, Process] = {}
         self._choices: dict[tuple[int, bool], tuple[Choose, Choose]] = {}
 
+    def of_slot(self, rank: int, worker: int, m: int) -> Iterator[Sample | None]:
+        """Yield the samples of slot (c, k) from its m-th block on; None in place of a lost sample."""
+        finite = self.finite
+        first, stop = finite.slot_range(rank, worker)
+        return self.samples(first, stop, m * finite.per_slot, finite.topology.slot(rank, worker))
+
     def samples(self, first: int, stop: int, at: int, slot: int) -> Iterator[Sample | None]:
         """Yield the samples of the positions first..stop-1, starting with number `at`; None in place of a lost sample.
 
@@ -47,13 +58,22 @@ class PassReading:
             at = max(0, at - length)
 
     def _segment(self, segment: PassSegment, at: int, slot: int) -> Iterator[Sample | None]:
+        live, process = self.sources[segment.source], self._process_of(segment.source)
+        for raw, position in live.ahead(self._placed(segment, at, slot), itemgetter(0), is_chosen=False):
+            yield None if raw is None else process(raw, position)
+
+    def _placed(self, segment: PassSegment, at: int, slot: int) -> Iterator[tuple[Sample | None, int]]:
+        """Return the raw samples of a segment in the order of a slot, each with its position."""
         delays = self.sources[segment.source].plan.delays
-        process = self._process_of(segment.source)
         if delays.size == 1:
             begin = segment.first + at
-            for position, raw in enumerate(self._raw(segment._replace(first=begin)), begin):
-                yield None if raw is None else process(raw, position)
-            return
+            return zip(self._raw(segment._replace(first=begin)), counter(begin), strict=False)
+        return chain.from_iterable(self._shuffled(segment, at, slot, delays))
+
+    def _shuffled(
+        self, segment: PassSegment, at: int, slot: int, delays: Delays
+    ) -> Iterator[list[tuple[Sample | None, int]]]:
+        """Yield the raw samples of a segment by their delays, some at a time."""
         key, total = delays.key(slot), segment.stop - segment.first
         read, last = delays.given(key, at, total)
         releasing = ReleaseOrder(delays, key, read, last)
@@ -64,9 +84,8 @@ class PassReading:
             held.update(zip(range(first, read), raws))  # noqa: B905 - takes only a block of them
             for ordinal in releasing.out.intersection(range(first, read)):
                 del held[ordinal]
-            for ordinal in releasing.rest(total) if read == total else releasing.upto(read):
-                raw = held.pop(ordinal)
-                yield None if raw is None else process(raw, segment.first + ordinal)
+            due = releasing.rest(total) if read == total else releasing.upto(read)
+            yield [(held.pop(ordinal), segment.first + ordinal) for ordinal in due]
 
     def _process_of(self, source: int) -> Process:
         if source not in self._process:
@@ -99,8 +118,8 @@ class PassReading:
         with closing(self.sources[segment.source].parts.open.ahead()) as ahead:
             while position < segment.stop:
                 until = min(segment.stop, count.ends[turn])
-                more = until < segment.stop
-                for raw in self._walk(segment.source, turn, index, index + until - position, ahead, more):
+                coming = range(turn + 1, len(count.ends)) if until < segment.stop else ()
+                for raw in self._walk(segment.source, turn, index, index + until - position, ahead, coming):
                     position += 1
                     if position == count.ends[turn]:
                         # Not after the sample, as it may be the last one that is read.
@@ -113,17 +132,41 @@ class PassReading:
         live, count = self.sources[source], self.finite.counts[source]
         while turn < len(count.ends) and not count.length(turn):
             for error in count.errors(turn):
-                live.budget(error, "shard", url=live.plan.shards[live.plan.order.entry(0, turn).shard].text)
+                live.budget(error, "shard", url=self._shard(source, turn).text)
             turn += 1
 
+    def _noted(self, opened: RawSamples, source: int, turn: int, epoch: int = 0) -> Iterator[Any]:
+        """Yield raw samples that say as which copy in which epoch they are read, if fields are drawn by that."""
+        if not self.sources[source].parts.open.fields.draws:
+            return iter(opened)
+        return note_pass(opened, (epoch << 32) + turn // self.finite.counts[source].turns)
+
+    def _shard(self, source: int, turn: int) -> ShardUrl:
+        """Return the shard of a turn of a source."""
+        plan, place = self.sources[source].plan, self.finite.counts[source].place(turn)
+        return plan.shards[self.finite.shard_at(plan.order, place)]
+
     def _walk(
-        self, source: int, turn: int, first: int, stop: int, ahead: Ahead | LocalFiles, more: bool
+        self,
+        source: int,
+        turn: int,
+        first: int,
+        stop: int,
+        ahead: Ahead | LocalFiles,
+        coming: Sequence[int],
+        budget: Budget | None = None,
+        epoch: int = 0,
     ) -> Iterator[Sample | None]:
         """Yield the raw samples at the positions first..stop-1 of a turn's shard, one or None for each.
 
         An error is reported once: by the slot of the first sample that it loses, or, where only some samples have
         positions, of the next one that has. The slot that reads the last position checks that only the end follows, as
         nothing is read after it.
+
+        Args:
+            coming: the turns that are read next.
+            budget: gets the errors; by default, that of the source.
+            epoch: the number of the epoch, for fields that are drawn anew in each.
         """
         count = self.finite.counts[source]
         if first == stop:
@@ -134,7 +177,8 @@ class PassReading:
         errors: list[ShardError] = []
         known = 0  # errors that were looked at
         is_whole = has_all and not lost
-        report, opened = self._open(source, turn, first, index, offset, ahead, more, errors)
+        piece = Piece(self._shard(source, turn), offset=offset, index=index)
+        report, opened = self._open(source, piece, ahead, coming, errors, budget)
         if opened is None:
             yield from [None] * (stop - first)
             return
@@ -144,7 +188,7 @@ class PassReading:
                 errors.append(ShardError(_MORE.format(length)))
 
         with closing(opened):
-            samples = iter(opened)
+            samples = self._noted(opened, source, turn, epoch)
             while at < stop and (raw := next(samples, None)) is not None:
                 here = opened.next_index - 1
                 if here == index and is_whole and first <= at < length - 1 and not errors:
@@ -199,51 +243,45 @@ class PassReading:
     def _open(
         self,
         source: int,
-        turn: int,
-        first: int,
-        index: int,
-        offset: int,
+        piece: Piece,
         ahead: Ahead | LocalFiles,
-        more: bool,
+        coming: Sequence[int],
         errors: list[ShardError],
+        error_budget: Budget | None,
     ) -> tuple[Callable[[], None], RawSamples | None]:
-        """Open a turn's shard for the samples from `first` on, at a mark before it.
+        """Open a part of a shard.
 
         Returns:
             What reports and removes `errors`, and counts samples of partners that the shard lacks; and the samples,
             None if it cannot be opened. The former is called before the last sample is yielded, as nothing is read
             after it.
         """
-        live, count = self.sources[source], self.finite.counts[source]
+        live, shard = self.sources[source], piece.shard
         plan, budget = live.plan, live.budget
-        shard = plan.shards[plan.order.entry(0, count.place(turn)).shard]
         opened: RawSamples | None = None
         is_counted = False
 
         def report() -> None:
             nonlocal is_counted
             for error in errors:
-                budget(error, "shard", url=shard.text)
+                (error_budget or budget)(error, "shard", url=shard.text)
             errors.clear()
             if opened is not None and not is_counted:
                 found = opened.count_unjoined()
                 is_counted = found > 0
-                budget.unjoined += found
+                (error_budget or budget).unjoined += found
 
         try:
             opened = live.parts.selecting(
-                Piece(shard, offset=offset, index=index, shards=plan.shards),
+                replace(piece, shards=plan.shards),
                 on_error=errors.append,
                 ahead=ahead,
                 on_read=budget.note_bytes,
             )
             budget.note_opened(opened.is_copy)
-            if more:
-                turns = range(turn + 1, len(count.ends))
+            if coming:
                 ahead.expect(
-                    lambda most: (
-                        plan.shards[plan.order.entry(0, count.place(t)).shard] for t in turns[:most]
-                    )
+                    lambda most: (self._shard(source, each) for each in coming[:most]), plan.interleave
                 )
         except ShardError as error:
             errors.append(error)
@@ -270,23 +308,22 @@ class PassPart:
     def __init__(self, reading: PassReading, rank: int, worker: int) -> None:
         finite = reading.finite
         self._reading, self._size = reading, finite.per_slot
-        self._slot = finite.topology.slot(rank, worker)
-        self._range = finite.slot_range(rank, worker)
+        self._rank, self._worker, self._period = rank, worker, finite.slot_batches
         self._next = -1
         self._left: Iterator[Any] = iter(())
         """What is left from block `_next` on."""
 
     def take(self, m: int) -> list[Any]:
         """Return the m-th block; the last one may be shorter."""
-        if m != self._next:
-            self._left = self._reading.samples(*self._range, m * self._size, self._slot)
+        if m != self._next or not m % self._period:
+            self._left = self._reading.of_slot(self._rank, self._worker, m)
         self._next = m + 1
         return list(islice(self._left, self._size))
 
     def samples(self, m: int) -> Iterator[Any]:
         """Yield the samples of the m-th block one by one, each read when it is requested."""
-        if m != self._next:
-            self._left = self._reading.samples(*self._range, m * self._size, self._slot)
+        if m != self._next or not m % self._period:
+            self._left = self._reading.of_slot(self._rank, self._worker, m)
         self._next = -1
         yield from islice(self._left, self._size)
         self._next = m + 1
@@ -312,7 +349,8 @@ class Padding(Part[Sample]):
     Args:
         below: the batches; None stands for a sample that cannot be read.
         size: the least number of samples in a batch.
-        last: the number of the last batch that has samples.
+        finite: the pass.
+        place: (c, k) of the slot.
         first: returns the first sample of the pass.
         sources: those of the pass.
     """
@@ -321,12 +359,15 @@ class Padding(Part[Sample]):
         self,
         below: Slot[Sample | None],
         size: int,
-        last: int,
+        finite: Pass,
+        place: tuple[int, int],
         first: Callable[[], Sample],
         sources: Sequence[LiveSource],
     ) -> None:
         super().__init__(below)
-        self._size, self._last, self._first, self._sources = size, last, first, sources
+        self._size, self._first, self._sources = size, first, sources
+        self._finite, self._place = finite, place
+        self._last, self._period = finite.last_batch(*place), finite.slot_batches
 
     def take(self, m: int) -> Sequence[Sample]:
         """Return the samples of the m-th batch."""
@@ -334,7 +375,7 @@ class Padding(Part[Sample]):
         present = [sample for sample in samples if sample is not None]
         for sample in present:
             sample[MASK] = True
-        if m == self._last:
+        if m % self._period == self._last:
             for source in self._sources:
                 source.budget.passes += 1
         if len(present) < max(self._size, len(samples)):
@@ -345,13 +386,35 @@ class Padding(Part[Sample]):
         return samples
 
 
-class FirstSample:
-    """The first sample of a pass, to pad batches without samples. It is read when first needed."""
+class EpochPadding(Padding):
+    """The same if the last batch of a slot is another one in each epoch."""
 
-    def __init__(self, finite: Pass, sources: Sequence[LiveSource], packed: Sequence[str] = ()) -> None:
+    def take(self, m: int) -> Sequence[Sample]:
+        """Return the samples of the m-th batch."""
+        self._last = self._finite.last_batch(*self._place, m)
+        return super().take(m)
+
+
+class FirstSample:
+    """The first sample of a pass, to pad batches without samples. It is read when first needed.
+
+    Args:
+        finite: the pass.
+        sources: those of the pass.
+        packed: the fields whose elements are left out.
+        accompany: gives samples of sources companions, if they have some.
+    """
+
+    def __init__(
+        self,
+        finite: Pass,
+        sources: Sequence[LiveSource],
+        packed: Sequence[str] = (),
+        accompany: Callable[[Sequence[LiveSource]], list[LiveSource]] | None = None,
+    ) -> None:
         # With separate budgets, as the slot of these positions counts its own skips.
         separate = [replace(source, budget=source.budget.without_log(), wrap=None) for source in sources]
-        self._reading = PassReading(finite, separate)
+        self._reading = PassReading(finite, separate if accompany is None else accompany(separate))
         self._packed = packed
         self._sample: Sample | None = None
 

@@ -21,13 +21,15 @@ import random
 import struct
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from wdspec.base.errors import UsageError
-from wdspec.planning.keys import key64, random64
+from wdspec.fields.samples import PASS
+from wdspec.planning.keys import encode_text, key64, random64, uniform
 
 SampleIdentity = tuple[int, str]
 """The 64-bit number and the `__url__` of the sample that a user function is processing."""
@@ -39,6 +41,21 @@ class _Current(threading.local):
 
 current = _Current()
 """The sample that this thread is processing; `Transform` sets it around user functions."""
+
+
+def numbers_of(seed: int, field: str, raw: Mapping[str, Any]) -> Callable[[int], float]:
+    """Return the random numbers in [0, 1) for a field of `make`: the n-th one for n.
+
+    They depend on the seed of the spec, the field, the key of the sample, and the pass and the copy that it is read in.
+    """
+    return partial(uniform, key64(seed, "make", field, encode_text(raw["__key__"]).hex(), raw.get(PASS, 0)))
+
+
+def note_pass(samples: Iterable[Any], number: int) -> Iterator[Any]:
+    """Yield raw samples that say for `numbers_of` in which pass, or as which copy, they are read."""
+    for raw in samples:
+        raw[PASS] = number
+        yield raw
 
 
 def sample_rng(sample: Mapping[str, Any], name: str = "") -> np.random.Generator:

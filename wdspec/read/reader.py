@@ -19,11 +19,14 @@ from wdspec.planning.past import Changes, Past
 from wdspec.planning.plan import Batching, Plan
 from wdspec.planning.shares import LiveShares, ScheduleSegment, live_segments
 from wdspec.read.budget import Budget, PackedCounts
-from wdspec.read.pass_part import FirstSample, Padding, PassPart, PassReading
+from wdspec.read.companions import Companions, Supply
+from wdspec.read.fetching_parts import FetchingStream, windows_of
+from wdspec.read.lean import MANY, STREAMS
+from wdspec.read.pass_part import EpochPadding, FirstSample, Padding, PassPart, PassReading
 from wdspec.read.rows import TABLE_SUFFIXES, Columns, RowStream, may_keep_rows
 from wdspec.read.sections import Begun, Reading, Readings, SectionDraws
 from wdspec.read.slot import Mixture, Slot
-from wdspec.read.source import SourceStream, StreamState, split_places
+from wdspec.read.source import StreamState, split_places
 from wdspec.read.stage import Stage, build_stage
 from wdspec.read.transform import LiveSource, Sample, SourceParts, UserFunctions
 from wdspec.read.windows import Measurement, NameOf, WindowPlanner, Windows, name_sample
@@ -57,25 +60,18 @@ class Reader:
         spec: Spec,
         table: SlotTable | None = None,
     ) -> None:
-        self.plan, self.ranks = plan, ranks
-        self._spec, self._stage = spec, spec.stage
-        self.budgets = {
-            source.name: Budget(parts[source.name].errors, source.name) for source in plan.sources
-        }
+        self.plan, self.ranks, self._spec, self._stage = plan, ranks, spec, spec.stage
+        self.budgets = {each.name: Budget(parts[each.name].errors, each.name) for each in plan.sources}
         """By source: what was delivered, dropped and skipped in this process."""
         self._functions = UserFunctions()
-        of_stage = [] if spec.stage is None else spec.stage.functions
-        has_functions = any(parts[source.name].transform.has_functions for source in plan.sources)
-        lent = self._functions.generators if has_functions or of_stage else None
+        has_functions = any(each.transform.has_functions for each in parts.values())
+        lent = self._functions.generators if has_functions or (spec.stage and spec.stage.functions) else None
         self._lent: AbstractContextManager[object] = lent or nullcontext()
         self._planner = WindowPlanner.of(spec) if plan.batching.windowed else None
-        choose = None if self._planner is None or self._stage is not None else self._planner.choose
-        self._sources = [
-            LiveSource(
-                source, parts[source.name], self.budgets[source.name], self._functions, plan.seed, choose
-            )
-            for source in plan.sources
-        ]
+        choose = self._planner if self._stage is None else None
+        live = partial(LiveSource, functions=self._functions, seed=plan.seed, wrap=choose)
+        self._sources = [live(each, parts[each.name], self.budgets[each.name]) for each in plan.sources]
+        self._supply = self._accompany(parts) if plan.companions else None
         self.changes = Changes()
         """The shares that were set, by which batches are drawn, and earlier specs."""
         if plan.finite is None:
@@ -83,8 +79,10 @@ class Reader:
         collate = spec.batch and spec.batch.collate
         stacked = None if self._has_sections or (collate and collate.call) else spec.batch
         tables = (each for each in self._sources if each.plan.shards[0].text.endswith(TABLE_SUFFIXES))
-        has_columns = stacked is not None and plan.finite is None and any(map(may_keep_rows, tables))
-        self._stream = RowStream if has_columns else SourceStream
+        fetches = any(each.parts.transform.objects for each in self._sources)
+        is_plain = stacked is not None and plan.finite is None and not plan.companions
+        has_columns = is_plain and any(map(may_keep_rows, tables))
+        self._stream = FetchingStream if fetches else STREAMS[len(self._sources) > MANY, has_columns]
         self._table = dict(table or {})
         """The states of slots that are not open."""
         self._slots: dict[int, Slot[Sample]] = {}
@@ -95,6 +93,14 @@ class Reader:
         self.rows = _batch_rows(stacked, plan.batching, len(ranks))
         """The memory of batches."""
         self._reported: dict[int, PackedCounts] = {}
+
+    def _accompany(self, parts: Mapping[str, SourceParts]) -> Supply:
+        """Let the samples of sources get companions, and return what gives them."""
+        names = dict.fromkeys(each.stream.name for each in self.plan.companions)
+        budgets = {name: Budget(parts[name].errors, name) for name in names}
+        supply = Supply(self.plan, parts, budgets, self._functions)
+        self._sources = supply.over(self._sources)
+        return supply
 
     def batch(self, step: int) -> list[Sample]:
         """Return the samples of global batch J in the order of the canonical ranks. Raises as `micro_batches`."""
@@ -111,7 +117,7 @@ class Reader:
             raise self._failure
         try:
             with self.rows, self._lent:
-                k, m = self.plan.slot_of_step(step)
+                k, m = self.plan.slot_of_step(step, self.changes.epoch)
                 return [slot.take(m) for slot in self._row(k).values()]
         except BaseException as error:
             self.fail(error)
@@ -127,7 +133,7 @@ class Reader:
             raise self._failure
         try:
             with self._lent:
-                k, m = self.plan.slot_of_step(step)
+                k, m = self.plan.slot_of_step(step, self.changes.epoch)
                 for slot in self._row(k).values():
                     slot.skip(m)
         except BaseException as error:
@@ -141,7 +147,7 @@ class Reader:
             not self.plan.batching.batched
             and len(self.ranks) == 1
             and self.plan.finite is None
-            and not self.plan.exhausted
+            and not (self.plan.exhausted or self.plan.companions)
             and self._stage is None
             and isinstance(self._lent, nullcontext)
         )
@@ -163,7 +169,7 @@ class Reader:
 
     def _samples_of_slot(self, step: int) -> Iterator[Sample]:
         """Return the samples of the slot of global batch J, from that batch on."""
-        k, m = self.plan.slot_of_step(step)
+        k, m = self.plan.slot_of_step(step, self.changes.epoch)
         [slot] = self._row(k).values()
         assert isinstance(slot, Mixture), "passes and stages are not read one by one"
         return slot.one_by_one(m)
@@ -198,7 +204,7 @@ class Reader:
 
     def states(self, step: int) -> dict[int, bytes]:
         """Return the states, after batch J, of its slots."""
-        k, _ = self.plan.slot_of_step(step)
+        k, _ = self.plan.slot_of_step(step, self.changes.epoch)
         return {slot: opened.pack() for slot, opened in self._rows.get(k, {}).items()}
 
     def table(self) -> dict[int, bytes]:
@@ -235,12 +241,16 @@ class Reader:
             self._table = table
             self.__dict__.pop("_readings", None)
         self.changes = changes
+        if self.plan.finite is not None:
+            if changes.epoch is not None:
+                self.plan.finite.note(changes.epoch)
+            return
         if self._has_sections:
             self._readings.segments = changes.segments
             return
         self._usual = self.plan.with_shares(changes.segments).draws()
         for slot in self._slots.values():
-            mixture = slot.below if isinstance(slot, Columns) else slot
+            mixture = slot.below if isinstance(slot, (Columns, Companions)) else slot
             if isinstance(mixture, Mixture):
                 mixture.draw_by(self._usual)
 
@@ -272,9 +282,9 @@ class Reader:
         plan, selects = past.plan(self.plan), past.selects()
         sources = []
         for live, source in zip(self._sources, plan.sources, strict=True):
-            select = selects.get(source.name, live.parts.transform.select)
-            if select != live.parts.transform.select:
-                transform = replace(live.parts.transform, select=select)
+            functions = selects.get(source.name, live.parts.transform.selects)
+            if functions != live.parts.transform.selects:
+                transform = replace(live.parts.transform, selects=functions)
                 live = replace(live, parts=replace(live.parts, transform=transform))
             sources.append(live if live.plan == source else replace(live, plan=source))
         return Reading(past.until, plan, sources, plan.draws(), partial(past.segment, plan))
@@ -285,7 +295,13 @@ class Reader:
         finite, pack = self.plan.finite, None if self._planner is None else self._planner.batch.pack
         assert finite is not None, "the plan is a pass"
         packed = () if pack is None else pack.fields
-        return PassReading(finite, self._sources), FirstSample(finite, self._sources, packed)
+        supply = self._supply
+        first = FirstSample(finite, self._sources, packed, None if supply is None else supply.apart)
+        if not finite.is_reshuffled:
+            return PassReading(finite, self._sources), first
+        from wdspec.read.epoch_part import EpochReading
+
+        return EpochReading(finite, self._sources), first
 
     @cached_property
     def _decodes_first(self) -> bool:
@@ -314,16 +330,16 @@ class Reader:
         if draws is not None:
             _, places = split_places(state, (self._stage is not None) + (planner is not None))
             begun = draws.resume(next((each for each in places if each.ordinal), place))
-            if planner is not None:
-                state, [place] = split_places(state, 1)
+        if planner is not None:
+            state, [place] = split_places(state, 1)
         slot = open_samples(state, begun)
         if planner is not None:
             slot = self._plan_windows(slot, place, rank, worker, draws, open_samples)
-        if self._stream is RowStream:
+        if issubclass(self._stream, RowStream):
             slot = Columns(slot)
         if finite is not None:
-            size = 1 if planner is not None else finite.per_slot
-            slot = Padding(slot, size, finite.last_batch(rank, worker), self._pass[1], self._sources)
+            size, kind = (finite.per_slot, Padding) if planner is None else (1, EpochPadding)
+            slot = kind(slot, size, finite, (rank, worker), self._pass[1], self._sources)
         return slot
 
     def _open_samples(
@@ -337,8 +353,8 @@ class Reader:
             state: the state of these parts; with windows, that at the start of one.
             begun: how the section began that is read next; None if there are none.
         """
-        plan, stage, planner = self.plan, self._stage, self._planner
-        state, places = split_places(state, stage is not None)
+        plan, stage, number = self.plan, self._stage, self.plan.topology.slot(rank, worker)
+        state, places = split_places(state, len(plan.companions) + (stage is not None))
         slot: Slot[Any]
         if plan.finite is not None:
             slot = PassPart(self._pass[0], rank, worker)
@@ -347,13 +363,14 @@ class Reader:
             slot = mixture = Mixture[Any](*now, rank, worker, state, self._stream)
             if draws is not None:
                 draws.mixture = mixture
+        if self._supply is not None:
+            slot = Companions(slot, self._supply, number, places)
         if draws is not None and stage is not None:
             function = build_stage(stage, self._spec.folder)
-            generators = self._functions.generators if stage.functions else None
-            number = plan.topology.slot(rank, worker)
-            slot = Stage(slot, places[0], draws, planner is None, stage, function, plan, number, generators)
-            if planner is not None:
-                slot = Measurement(slot, planner, self._sources)
+            lent = self._functions.generators if stage.functions else None
+            slot = Stage(slot, places[-1], draws, self._planner is None, stage, function, plan, number, lent)
+            if self._planner is not None:
+                slot = Measurement(slot, self._planner, self._sources)
         return slot
 
     def _plan_windows(
@@ -374,7 +391,7 @@ class Reader:
         if finite is not None:
             assert isinstance(finite, WindowedPass), "the plan is a pass by cost"
             find = partial(finite.window_of, number)
-        return Windows(
+        return windows_of(self._sources)(
             below, place, planner, keys, draws, reopen, is_staged, self._decodes_first, find, self._name_of
         )
 

@@ -12,14 +12,16 @@ from decimal import Decimal
 from typing import Any
 from zlib import crc32
 
-from wdspec.base.errors import FieldError, WdspecError
+from wdspec.base.amounts import show_value
+from wdspec.base.errors import FieldError, LeftOutError, WdspecError
 from wdspec.fields.decode import one_line
 from wdspec.fields.measures import Measures
 from wdspec.fields.samples import SampleFields
-from wdspec.planning.keys import GOLDEN, MASK
+from wdspec.planning.keys import GOLDEN, MASK, encode_text
 from wdspec.read.budget import Budget
 from wdspec.shards.key_lists import KeyLists
-from wdspec.spec.language.expressions import parse_expression
+from wdspec.spec.language.expressions import ExpressionError, parse_expression, split_conjunction
+from wdspec.spec.language.operators import NullOperandError
 from wdspec.spec.language.selection import Subset
 from wdspec.spec.spec import Source, Spec
 
@@ -43,6 +45,8 @@ class Selection:
     exclude: Container[str] | None = None
     keys_of: str | None = None
     """The value that `keys` and `exclude` list; None for the keys of samples."""
+    keeps_decoded: bool = True
+    """Whether the values that it has to decode replace the bytes in raw samples."""
 
     @classmethod
     def of(cls, spec: Spec, source: Source, lists: KeyLists) -> Selection:
@@ -87,7 +91,28 @@ class Selection:
                 error = FieldError(f"`{cause}` cannot be evaluated: {why}")
             return error.at(url=raw["__url__"], key=raw["__key__"])
 
+        lenient: list[tuple[str, Choose]] = []
+
+        def cause_without(raw: RawSample) -> str | None:
+            """What leaves out a sample that lacks a field, if nothing that leaves it out reads this field."""
+            if not lenient:
+                without_errors = fields.with_naming(fields.naming.without_errors)
+                lenient.extend(self._tests(without_errors, tags or {}, apart=True))
+            for cause, keeps in lenient:
+                try:
+                    if not keeps(raw):
+                        return cause
+                except Exception:  # it reads the field
+                    return None
+            return None
+
         def recover(error: Exception, cause: str, keeps: Choose, raw: RawSample) -> bool:
+            if isinstance(error, FieldError) and error.code == "D201":
+                first = cause_without(raw)
+                if first is not None:
+                    budget.tally(first)[0] += 1
+                    return False
+
             def replace_raw(stored: RawSample) -> None:
                 bool(keeps(stored))  # an array has no truth value
                 raw.clear()
@@ -113,6 +138,11 @@ class Selection:
                         tally[0] += 1
                         return False
                 except Exception as error:
+                    if isinstance(error, NullOperandError) and budget.errors.skips("decode"):
+                        tally[0] += 1
+                        return False
+                    if isinstance(error, LeftOutError):  # it is left out, and counted, when it is decoded
+                        return True
                     return recover(error, cause, keeps, raw)
                 return True if rest is None else rest(raw)
 
@@ -139,14 +169,15 @@ class Selection:
         if self.by_value is not None:
             lenient = fields.with_naming(fields.naming.lenient)
             subset = self.by_value.subset
+            wheres = iter(self._wheres(lenient))
             for cause, test in self.by_value._tests(lenient, tags):
-                text = self.where if cause == "where" else self.keys_of
+                text = next(wheres) if cause == "where" else self.keys_of
                 if cause == "subset" and subset is not None:
                     text = subset.of
                 assert text is not None, "a test by values has an expression"
                 names = parse_expression(text, dict(self.costs) if cause == "where" else {}).fields
                 files = [fields.naming.only_file_of(name) for name in names if name not in tags]
-                if any(file is None for file in files):
+                if not fields.made.keys().isdisjoint(names) or any(file is None for file in files):
                     break
                 by_value.append((frozenset(filter(None, files)), test))
         if not by_key and not by_value:
@@ -167,27 +198,55 @@ class Selection:
 
         return leaves_out
 
-    def _tests(self, fields: SampleFields, tags: dict[str, Any]) -> list[tuple[str, Choose]]:
-        """Return the key and the test of each part of the selection, the cheapest first."""
+    def _tests(
+        self, fields: SampleFields, tags: dict[str, Any], apart: bool = False
+    ) -> list[tuple[str, Choose]]:
+        """Return the key and the test of each part of the selection, the cheapest first.
+
+        Args:
+            apart: whether what `and` connects in `where` is tested one by one: an earlier part may leave out a sample
+                without the field that a later one reads.
+        """
         fields = fields.with_naming(fields.naming.of_selection) if fields.naming.asides else fields
         tests: list[tuple[str, Choose]] = []
+        wheres = split_conjunction(self.where) if apart and self.where else self._wheres(fields)
         keys, exclude, subset = self.keys, self.exclude, self.subset
         if self.keys_of is not None and not (keys is exclude is None):
-            read = _text_of(self.keys_of, f"keys_of: {self.keys_of}", fields, tags)
+            read = _text_of(self.keys_of, f"keys_of: {self.keys_of}", fields, tags, self.keeps_decoded)
             if keys is not None:
-                tests.append(("keys", lambda raw: (text := read(raw)) is None or text in keys))
+                tests.append(("keys", lambda raw: (text := read(raw)) is None or text.rstrip("\r\n") in keys))
             if exclude is not None:
-                tests.append(("exclude", lambda raw: (text := read(raw)) is None or text not in exclude))
+                tests.append(
+                    ("exclude", lambda raw: (text := read(raw)) is None or text.rstrip("\r\n") not in exclude)
+                )
         elif keys is not None or exclude is not None:
             if keys is not None:
                 tests.append(("keys", lambda raw: raw["__key__"] in keys))
             if exclude is not None:
                 tests.append(("exclude", lambda raw: raw["__key__"] not in exclude))
         if subset is not None:
-            tests.append(("subset", _subset_test(subset, fields, tags)))
-        if self.where is not None:
-            tests.append(("where", _where_test(self.where, dict(self.costs), fields, tags)))
+            tests.append(("subset", _subset_test(subset, fields, tags, self.keeps_decoded)))
+        tests += [
+            ("where", _where_test(text, dict(self.costs), fields, tags, self.keeps_decoded))
+            for text in wheres
+        ]
         return tests
+
+    def _wheres(self, fields: SampleFields) -> list[str]:
+        """Return the parts of `where` in which it is decided: first what needs no field of `make`."""
+        if self.where is None or not fields.made:
+            return [] if self.where is None else [self.where]
+        early: list[str] = []
+        late: list[str] = []
+        for part in split_conjunction(self.where):
+            names = parse_expression(part, dict(self.costs)).fields
+            (early if fields.made.keys().isdisjoint(names) else late).append(part)
+        parts = [" and ".join(each) for each in (early, late)]
+        try:
+            _ = [parse_expression(part, dict(self.costs)) for part in parts]
+        except ExpressionError:  # one of them is empty, or too long with its parentheses
+            return [self.where]
+        return parts
 
 
 def _or_none(selection: Selection) -> Selection | None:
@@ -251,19 +310,19 @@ def _choose_keys(subset: Subset, tally: list[int], rest: Choose | None, slowly: 
     return choose
 
 
-def _subset_test(subset: Subset, fields: SampleFields, tags: dict[str, Any]) -> Choose:
+def _subset_test(subset: Subset, fields: SampleFields, tags: dict[str, Any], keeps_decoded: bool) -> Choose:
     first, stop, start = _bounds(subset)
     if subset.of is None:
         return lambda raw: first <= hash_part(raw["__key__"], start) < stop
-    read = _text_of(subset.of, f"subset: {{of: {subset.of}}}", fields, tags)
+    read = _text_of(subset.of, f"subset: {{of: {subset.of}}}", fields, tags, keeps_decoded)
     return lambda raw: (text := read(raw)) is None or first <= hash_part(text, start) < stop
 
 
 def _text_of(
-    path: str, key: str, fields: SampleFields, tags: dict[str, Any]
+    path: str, key: str, fields: SampleFields, tags: dict[str, Any], keeps_decoded: bool
 ) -> Callable[[RawSample], str | None]:
     """Return the function that reads a text or an integer of a raw sample; None if `missing: skip` drops it later."""
-    measure = Measures(fields, parse_expression(path).paths, constants=tags, keeps_decoded=True)
+    measure = Measures(fields, parse_expression(path).paths, constants=tags, keeps_decoded=keeps_decoded)
 
     def read(raw: RawSample) -> str | None:
         values = measure(raw)
@@ -271,7 +330,7 @@ def _text_of(
             return None
         (value,) = values
         if not isinstance(value, (str, int)):
-            raise FieldError(f"`{key}` is {value!r:.40}; it must be text or an integer")
+            raise FieldError(f"`{key}` is {show_value(value, 40)}; it must be text or an integer")
         return str(value)
 
     return read
@@ -283,13 +342,15 @@ def hash_part(text: str, start: int = 0) -> int:
     The CRC-32 c of the UTF-8 text is spread over 64 bits as (c xor c >> 16) · ⌊2⁶⁴/φ⌋, modulo 2⁶⁴. A CRC alone is
     linear, so numbered keys would not be spread evenly.
     """
-    number = crc32(text.encode("utf-8", "surrogateescape"), start)
+    number = crc32(encode_text(text), start)
     return (number ^ number >> 16) * GOLDEN & MASK
 
 
-def _where_test(text: str, named: dict[str, str], fields: SampleFields, tags: dict[str, Any]) -> Choose:
+def _where_test(
+    text: str, named: dict[str, str], fields: SampleFields, tags: dict[str, Any], keeps_decoded: bool
+) -> Choose:
     expression = parse_expression(text, named)
-    measure = Measures(fields, expression.paths, expression.optional, tags, keeps_decoded=True)
+    measure = Measures(fields, expression.paths, expression.optional, tags, keeps_decoded)
     return measure.applying(
         expression.evaluate, absent=True
     )  # `missing: skip` drops a sample without values later

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, BinaryIO, TypeVar, cast
 
-from wdspec.base.errors import ShardError, StoreError, WdspecError, tell_place
+from wdspec.base.errors import ShardError, StoreError, WdspecError, log_fields, tell_place
 from wdspec.base.process import PerProcess
 from wdspec.cache.reading import CopySamples, hold_for_faithful, is_faithful
 from wdspec.cache.shard_cache import condemn
-from wdspec.fields.samples import SampleFields
+from wdspec.fields.samples import COMPANIONS, PASS, SampleFields
 from wdspec.formats.compression import format_of
 from wdspec.formats.decompress import decompress
 from wdspec.formats.readers import READERS, FetchAhead, Surroundings, seeks
@@ -191,7 +191,8 @@ class ShardOpener:
             for options, table in zip(lookups, piece.shard.tables, strict=True)
         ]
         _read_from.value.pop((self.source, url), None)
-        if asked := {file.lower() for lookup in lookups for file in lookup.asks_for}:
+        asks = (*(join.asks_for for join in joins), *(lookup.asks_for for lookup in lookups))
+        if asked := {file.lower() for files in asks for file in files}:
             needed, field_of = (
                 field_of,
                 lambda name: needed(name) or (name.lower() in asked and name.lower()) or None,
@@ -202,7 +203,7 @@ class ShardOpener:
             partners = []
             for options, partner in zip(joins, piece.shard.partners, strict=True):
                 partners.append(
-                    Partner(
+                    self._partner_class(options)(
                         options,
                         partner.text,
                         partial(self._open_partner, piece.shard, options, partner, field_of, ahead, on_read),
@@ -221,6 +222,16 @@ class ShardOpener:
                 error.at(partner=url)
             raise
         return JoinedSamples(shard, partners, tables, url, self.source, on_error)
+
+    def _partner_class(self, options: JoinOptions) -> Callable[..., Partner]:
+        """Return what makes the partner of an entry of `join`."""
+        if options.on is None:
+            return Partner
+        from wdspec.formats.tar.reader import splitter
+        from wdspec.read.lookup import ValueOf
+        from wdspec.read.named_partner import NamedPartner  # most joins are by key
+
+        return partial(NamedPartner, value_of=ValueOf(options.on, self.fields), split=splitter(self.key))
 
     def _keys_of(self, shard: ShardUrl, ahead: Ahead | LocalFiles) -> list[str]:
         """Read the keys of the readable samples of a shard from its headers. Raises ShardError."""
@@ -256,7 +267,7 @@ class ShardOpener:
         """Read a sample that could not be decoded again, from the store, if it was read from a cached copy.
 
         Args:
-            raw: the sample; only `__url__` and `__key__` are used.
+            raw: the sample; only entries about it, such as `__key__`, are used.
             error: why it could not be decoded. The path of the copy is added to it, and the error of the store if that
                 cannot be read.
 
@@ -271,12 +282,15 @@ class ShardOpener:
         if all(map(is_faithful, paths)):
             return None
         log.warning(
-            "a sample of a copy cannot be decoded, so its shard is read from the store again: %s", error
+            "a sample of a copy cannot be decoded, so its shard is read from the store again: %s",
+            error,
+            extra=log_fields(error, source=self.source, url=url, key=key),
         )
         bare = replace(self, storage=replace(self.storage, cache=None), keeps_rows=False)
         try:
             with closing(bare(Piece(shard), on_error=lambda _: None)) as samples:
-                return next((sample for sample in samples if sample["__key__"] == key), None)
+                found = next((sample for sample in samples if sample["__key__"] == key), None)
+                return found and {**found, **{name: raw[name] for name in (PASS, COMPANIONS) if name in raw}}
         except (WdspecError, OSError) as cause:
             tell_place(error, store=f"cannot be read in its place: {cause}")
             return None
@@ -313,6 +327,8 @@ class ShardOpener:
     ) -> tuple[Callable[..., RawSamples], Any]:
         """Return the reader of a format that is not tar, and what opens the bytes of a shard for it."""
         row = READERS[format]
+        if not row.is_packed:
+            raw.seekable()  # asks the store now, as for other formats: a refusal is then one of opening
         is_first = not piece.shards or piece.shards[0].text == piece.shard.text
         surroundings = Surroundings(
             fetch_ahead=None if fetches_itself(raw) else cast(FetchAhead, ReadAhead),

@@ -2,6 +2,7 @@
 
     Mixture      endless samples: draws choose a source for each, and the stream of the source yields it
     PassPart     or the samples at the positions of a pass (read/pass_part.py)
+      Companions   with samples of other sources beside them (read/companions.py)
       Stage        what a stage of the user makes of them (read/stage.py)
       Windows      batches that are planned from windows of samples (read/windows.py)
       Columns      rows of tables as columns (read/rows.py)

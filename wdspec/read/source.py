@@ -19,7 +19,7 @@ import numpy.typing as npt
 from wdspec.base.errors import ShardError
 from wdspec.planning.order import Delays, ReleaseOrder, Stretch
 from wdspec.read.lanes import Lane, Lanes
-from wdspec.read.transform import LiveSource, Sample, build_skipping
+from wdspec.read.transform import LiveSource, Sample
 
 log = logging.getLogger("wdspec")
 
@@ -257,11 +257,7 @@ class SourceStream:
 
     def set_skipping(self, skipping: bool) -> None:
         """Set whether the following samples belong to a skipped step, and need not be decoded."""
-        self._process = self._finish
-        if skipping:
-            self._process = build_skipping(
-                self._finish, self._source.budget, self._source.parts.drops_decoded
-            )
+        self._process = self._source.skipping(self._finish) if skipping else self._finish
 
     def close(self) -> None:
         """Close the open shards."""
@@ -332,10 +328,14 @@ class SourceStream:
             rest = releases.rest(self._read)
             self._end = self._read if rest else 0
             yield rest, True
-            if not self._restarts[-1].ends_pass:
-                self._end_pass()
-            self._last, self._end, self._stretches, self._noted = -1, 0, (), self._read
-            self._restarts = deque([self._restarts[-1]._replace(ends_pass=False)])
+            self._finish_pass()
+
+    def _finish_pass(self) -> None:
+        """Continue with the next pass, after all samples of this one were yielded."""
+        if not self._restarts[-1].ends_pass:
+            self._end_pass()
+        self._last, self._end, self._stretches, self._noted = -1, 0, (), self._read
+        self._restarts = deque([self._restarts[-1]._replace(ends_pass=False)])
 
     def _end_pass(self) -> None:
         """Note that all samples of the pass were yielded: later states start with the next pass."""
@@ -397,7 +397,7 @@ class _EmptyPassWatch:
     """
 
     def __init__(self, source: LiveSource, slot: int) -> None:
-        self._plan, self._budget, self._slot = source.plan, source.budget, slot
+        self._plan, self._parts, self._budget, self._slot = source.plan, source.parts, source.budget, slot
         self.has_sample = False
         """Whether a sample was yielded, or one yielded earlier was read again, since a shard last ended."""
         self._fruitful = 0
@@ -444,10 +444,15 @@ class _EmptyPassWatch:
         causes = {**budget.all_dropped, **budget.skipped}
         why = ", ".join(f"{name} {n}" for name, n in causes.items()) or "its shards have no samples"
         if len(barren) == order.per_pass:
+            from wdspec.read.near_misses import explain_nothing
+
+            shard = self._plan.shards[order.entry(self._slot, turn).shard]
+            remedy = explain_nothing(self._parts, shard, causes) or (
+                "check `where`, `subset`, `keys`, `select`, `overlong`, `extensions`, `missing` and the shards"
+            )
             raise ShardError(
                 f"the source yielded nothing in a whole pass ({order.per_pass} shards or parts of shards; dropped or "
-                f"skipped: {why}); check `where`, `subset`, `keys`, `select`, `overlong`, `extensions`, `missing` and "
-                "the shards",
+                f"skipped: {why}, counted each time that they were read); {remedy}",
                 source=budget.source,
                 url=self.url(turn),
             )

@@ -16,31 +16,36 @@ import inspect
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from wdspec.base.errors import FieldError, SpecError, warn_user
+from wdspec.base.errors import FieldError, LeftOutError, SpecError, warn_user
 from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.decode import UserDecoderError
 from wdspec.fields.expect import UnexpectedValueError, expectation_step
-from wdspec.fields.samples import SampleFields
+from wdspec.fields.samples import COMPANIONS, MADE, PASS, SampleFields
 from wdspec.fields.scale import Scaling
 from wdspec.planning.keys import key64, random64, uniform
 from wdspec.planning.plan import SourcePlan
 from wdspec.read.budget import Budget
-from wdspec.read.randomness import GlobalGenerators, current
+from wdspec.read.randomness import GlobalGenerators, current, numbers_of
 from wdspec.read.selection import Choose, Selection, part_again
 from wdspec.read.shard import ShardOpener
 from wdspec.shards.shards import Shards
+from wdspec.spec.language.decoders import RAW
 from wdspec.spec.language.expect import ExpectedField
 from wdspec.spec.language.options import Errors
-from wdspec.spec.language.samples import Call, fields_set_by
+from wdspec.spec.language.samples import Call, Decode, fields_set_by
 from wdspec.spec.language.selection import Subset
 from wdspec.spec.language.values import SkipCause
 from wdspec.spec.spec import Source, Spec
 
+if TYPE_CHECKING:
+    from wdspec.read.fetching import Objects
+
+T = TypeVar("T")
 Step = Callable[[dict[str, Any]], "dict[str, Any] | None"]
 """Sample → sample, or None if it is dropped (and counted)."""
 
@@ -255,7 +260,7 @@ class Transform:
 
     fields: SampleFields
     scaling: Scaling | None = None
-    select: str | None = None
+    selects: tuple[str, ...] = ()
     maps: tuple[Call, ...] = ()
     """The functions of the source, then those of the spec."""
     own_maps: int = 0
@@ -272,11 +277,13 @@ class Transform:
     missing: str = "error"
     folder: str = ""
     """The folder of the spec, which is searched for user functions first."""
+    objects: Objects | None = None
+    """What fetches the objects that samples name, before they are decoded."""
 
     @functools.cached_property
     def has_functions(self) -> bool:
         """Whether any step is a user function, which may draw random numbers."""
-        return self.select is not None or bool(self.maps) or bool(self.fields.rules.functions)
+        return bool(self.selects) or bool(self.maps) or bool(self.fields.rules.functions)
 
     @functools.cached_property
     def set_fields(self) -> frozenset[str]:
@@ -286,7 +293,8 @@ class Transform:
     @property
     def only_decodes(self) -> bool:
         """Whether samples are decoded without drawing numbers, and nothing else is done to them."""
-        later = self.has_functions or self.tags or self.expect or self.keep is not None or self.need
+        later: Any = self.tags or self.expect or self.keep is not None or self.need
+        later = later or self.has_functions or self.fields.made or self.fields.companions or self.objects
         return not later and self.scaling is None and not self.fields.rules.draw
 
     def build(
@@ -300,8 +308,7 @@ class Transform:
         """Import the user functions and return the function for the samples of one slot.
 
         Args:
-            shards: opens the shards of the samples. If given, a sample of a cached copy that cannot be decoded is read
-                again from its store.
+            shards: opens the shards of the samples, to read those again of which a cached copy cannot be decoded.
 
         Raises:
             SpecError: a function cannot be imported, or is not callable.
@@ -309,8 +316,7 @@ class Transform:
         dropped, key = budget.dropped, key64(seed, "transform", budget.source, slot)
         generators = functions.generators if self.has_functions else None
         is_same = self.scaling is None and not self.fields.rules.draw
-        draws = self.has_functions or not is_same
-        stages = self._stages(budget, functions, is_same)
+        draws, stages = self.has_functions or not is_same, self._stages(budget, functions, is_same)
 
         def attempt(raw: Sample, ordinal: int) -> Sample | _Failure | None:
             number = random64(key, ordinal) if draws else 0
@@ -341,11 +347,7 @@ class Transform:
         def process(raw: Sample, ordinal: int) -> Sample | None:
             outcome = run(raw, ordinal)
             if shards is not None and isinstance(outcome, _Failure) and outcome.stage == "decode":
-                stored = shards.read_from_store(raw, outcome.error)
-                if stored is not None:
-                    outcome = run(stored, ordinal)
-                    failed_again = isinstance(outcome, _Failure) and outcome.stage == "decode"
-                    shards.judge_copy(stored, is_damaged=not failed_again)
+                outcome = self._try_again(shards, raw, outcome, lambda stored: run(stored, ordinal))
             if isinstance(outcome, _Failure):
                 budget(outcome.error, outcome.cause, url=raw["__url__"], key=raw["__key__"])
                 return None
@@ -353,7 +355,24 @@ class Transform:
                 budget.delivered += 1
             return outcome
 
-        return process if draws or len(stages) > 1 else _decode_only(self.fields, budget, process)
+        finish = process if draws or len(stages) > 1 else _decode_only(self.fields, budget, process)
+        return finish if self.objects is None else self.objects.before(finish, budget)
+
+    def _try_again(
+        self,
+        shards: ShardOpener,
+        raw: Sample,
+        failure: _Failure,
+        run: Callable[[Sample], Sample | _Failure | None],
+    ) -> Sample | _Failure | None:
+        """Return what becomes of a sample that could not be decoded, read from its store if it was read from a copy."""
+        stored = shards.read_from_store(raw, failure.error)
+        if stored is None:
+            return failure
+        outcome = run(stored if self.objects is None else self.objects.added_to(stored, raw))
+        failed_again = isinstance(outcome, _Failure) and outcome.stage == "decode"
+        shards.judge_copy(stored, is_damaged=not failed_again)
+        return outcome
 
     def _stages(
         self, budget: Budget, functions: UserFunctions, is_same: bool
@@ -368,11 +387,15 @@ class Transform:
         fields, scaling, dropped = self.fields, self.scaling, budget.dropped
 
         def decode(raw: Sample, number: int) -> Sample | None:
-            if is_same:
-                sample = fields(raw)
-            else:
-                numbers = partial(uniform, number)
-                sample = fields(raw, None if scaling is None else scaling.factor(numbers), numbers)
+            try:
+                if is_same:
+                    sample = fields(raw)
+                else:
+                    numbers = partial(uniform, number)
+                    sample = fields(raw, None if scaling is None else scaling.factor(numbers), numbers)
+            except LeftOutError as error:
+                dropped[error.cause] += 1
+                return None
             if sample is None:
                 dropped["missing"] += 1
             return sample
@@ -382,11 +405,11 @@ class Transform:
             stages.append(("map", partial(_run_user_steps, steps)))
         if self.keep is not None or self.need:
             stages.append(("decode", self.projection(budget)))
-        return stages
+        return self._with_companions(stages) if self.fields.companions else stages
 
     def _user_steps(self, budget: Budget, functions: UserFunctions) -> list[Step]:
         """Return the steps of `select`, then `map`, tags and expectations of the source, then the `map` of the spec."""
-        steps = [] if self.select is None else [build_selection(self.select, budget, self.folder)]
+        steps = [build_selection(name, budget, self.folder) for name in self.selects]
         steps += [functions.step(call, self.folder) for call in self.maps[: self.own_maps]]
         if self.tags:
             tags = dict(self.tags)
@@ -394,6 +417,46 @@ class Transform:
         if self.expect:
             steps.append(expectation_step(self.expect, self.thorough))
         return steps + [functions.step(call, self.folder) for call in self.maps[self.own_maps :]]
+
+    def _with_companions(
+        self, stages: list[tuple[SkipCause, Callable[[Any, int], Sample | None]]]
+    ) -> list[tuple[SkipCause, Callable[[Any, int], Sample | None]]]:
+        """Return the steps with two more: companions are put under their fields after decoding, and removed at the end.
+
+        Where none are drawn, they are null.
+        """
+        names = self.fields.companions
+
+        def add(sample: Sample, number: int) -> Sample:
+            sample.update(drop(sample))
+            return sample
+
+        def drop(sample: Sample, number: int = 0) -> dict[str, Any]:
+            drawn: dict[str, Any] = sample.pop(COMPANIONS, None) or dict.fromkeys(names)
+            if sample.keys().isdisjoint(drawn):
+                return drawn
+            field = min(sample.keys() & drawn.keys())
+            raise FieldError(
+                f"`companions` are under `{field}`, but the sample already has a field of this name; choose another "
+                "name in `companions`, or give the other one a new name by `rename`",
+                code="D206",
+                url=sample.get("__url__"),
+                key=sample.get("__key__"),
+                field=field,
+            )
+
+        def only_check(sample: Sample, number: int) -> Sample:
+            drop(sample)
+            return sample
+
+        def remove(sample: Sample, number: int) -> Sample:
+            for field in names:
+                sample.pop(field, None)
+            return sample
+
+        if not any(cause == "map" for cause, _ in stages):  # nothing reads them any more
+            return [stages[0], ("decode", only_check), *stages[1:]]
+        return [stages[0], ("decode", add), *stages[1:], ("decode", remove)]
 
     def projection(self, budget: Budget) -> Callable[[Sample, int], Sample | None]:
         """Return the step that keeps the `fields` of the spec and checks what `to_tuple` needs."""
@@ -418,6 +481,30 @@ class Transform:
             return kept
 
         return project
+
+
+@dataclass(frozen=True)
+class FileTransform(Transform):
+    """Yields the files of samples as bytes. Its fields and tags are for the selection."""
+
+    files: Transform | None = None
+    """Yields the files."""
+
+    def build(
+        self,
+        budget: Budget,
+        seed: int,
+        slot: int,
+        functions: UserFunctions,
+        shards: ShardOpener | None = None,
+    ) -> Process:
+        assert self.files is not None, "it has the transform of the files"
+        process = self.files.build(budget, seed, slot, functions, shards)
+        if not self.fields.made:
+            return process
+        return lambda raw, ordinal: process(
+            {name: raw[name] for name in raw if name not in (MADE, PASS)}, ordinal
+        )
 
 
 def build_skipping(process: Process, budget: Budget, drops_decoded: bool) -> Process:
@@ -513,7 +600,7 @@ class FieldDemand:
     @classmethod
     def of(cls, spec: Spec, source: Source) -> FieldDemand:
         """Find which fields of a source the steps of a spec use."""
-        entries = (*(spec.fields or ()), *(spec.to_tuple or ()))
+        entries = (*(spec.fields or ()), *((spec.to_tuple and spec.tuple_of_samples) or ()))
         required = tuple(entry for entry in entries if not entry.startswith("__"))
         has_maps = bool(source.map or spec.map or spec.map_batches)
         may_be_added = has_maps or any(name in source.tags for entry in required for name in entry.split(";"))
@@ -542,7 +629,8 @@ class SourceParts:
 
     @classmethod
     def of(cls, spec: Spec, source: Source, shards: Shards) -> SourceParts:
-        """Describe how to read a source of a spec."""
+        """Describe how to read a source of a spec, perhaps of its companions."""
+        spec = spec.of_companions if source.name in spec.companions else spec
         storage, lists = shards.storages[source.name], shards.key_lists.get(source.name)
         selection = None if lists is None else Selection.of(spec, source, lists)
         demand = FieldDemand.of(spec, source)
@@ -555,10 +643,11 @@ class SourceParts:
             secure=storage.environment.secure,
             folder=spec.folder,
         )
+        fields = _make_fields(fields, spec, source, shards) if source.make or source.companions else fields
         transform = Transform(
             fields=fields,
             scaling=None if source.scale is None else Scaling(*source.scale, source.scaleprob),
-            select=source.select,
+            selects=source.selects if source.select else (),
             maps=(*source.map, *spec.map),
             own_maps=len(source.map),
             tags=source.tags or None,
@@ -581,7 +670,8 @@ class SourceParts:
             tokens=source.tokens,
         )
         again = part_again(source) if source.repeat else None
-        return cls(opener, transform, source.errors, source.drops_decoded, selection, again)
+        parts = cls(opener, transform, source.errors, source.drops_decoded, selection, again)
+        return _with_objects(parts, spec, source) if source.fetch else parts
 
     def build_choice(self, budget: Budget) -> Choose:
         """Return the function that says whether a raw sample is kept."""
@@ -593,8 +683,8 @@ class SourceParts:
     @property
     def selecting(self) -> ShardOpener:
         """What opens shards for a reader that leaves out samples by the selection: it does not read all of them."""
-        if self.selection is None or any(lookup.asks_for for lookup in self.open.parts[1]):
-            return self.open  # a lookup may need the rest of a sample
+        if self.selection is None or any(each.asks_for for part in self.open.parts for each in part):
+            return self.open  # a join or a lookup may need the rest of a sample
         early = self.selection.build_early(self.transform.fields, dict(self.transform.tags or {}))
         return replace(self.open, leaves_out=early)
 
@@ -609,6 +699,31 @@ class SourceParts:
         choose = self.build_choice(budget)
         return lambda raw, ordinal: process(raw, ordinal) if choose(raw) else None
 
+    def ahead(
+        self, items: Iterator[T], raw_of: Callable[[T], Sample | None], budget: Budget | None = None
+    ) -> Iterator[T]:
+        """Yield some items, and meanwhile fetch the objects of the samples of the items that follow, if they name any.
+
+        Args:
+            items: may be read before they are needed.
+            raw_of: the raw sample of an item; None if it has none.
+            budget: that of the source, if the selection has not chosen the samples yet.
+        """
+        objects = self.transform.objects
+        if objects is None:
+            return items
+        keeps = None if budget is None else self.build_choice(budget.without_log())
+
+        def fetching(item: T) -> list[tuple[Sample, Any]]:
+            raw = raw_of(item)
+            try:
+                is_kept = raw is not None and (keeps is None or keeps(raw))
+            except Exception:  # it is raised when the sample is processed
+                is_kept = False
+            return [(raw, objects)] if is_kept and raw is not None else []
+
+        return objects.look_ahead(items, fetching)
+
     def choices(self, budget: Budget) -> tuple[Choose, Choose]:
         """Return the functions that say whether a raw sample is kept, and whether it also is in `again`."""
         choose = self.build_choice(budget)
@@ -618,9 +733,64 @@ class SourceParts:
         return choose, lambda raw: choose(raw) and is_again(raw)
 
 
+def _make_fields(fields: SampleFields, spec: Spec, source: Source, shards: Shards) -> SampleFields:
+    """Return the fields of a source with those of `make`, whose files are read now, before workers are forked."""
+    named = {field: spec.companions[each.source] for field, each in source.companions.items()}
+    fields.companions = {
+        field: SourceParts.of(spec, each, shards).transform.fields for field, each in named.items()
+    }
+    if not source.make:
+        return fields
+    from wdspec.fields.making import MakingFields  # most sources have none
+
+    making = MakingFields.over(fields, source, partial(numbers_of, spec.seed))
+    making.load()
+    return making
+
+
+def _with_objects(parts: SourceParts, spec: Spec, source: Source) -> SourceParts:
+    """Return the parts of a source that also fetches the objects that its samples name."""
+    from wdspec.read.fetching import find_objects  # most sources have none
+
+    before = parts.transform
+    fields, objects = find_objects(before.fields, spec, source, parts.open.storage, before.tags or {})
+    transform = replace(before, fields=fields, objects=objects)
+    return replace(parts, open=replace(parts.open, fields=fields), transform=transform)
+
+
 def parts_of(spec: Spec, shards: Shards) -> dict[str, SourceParts]:
-    """Return how to read each source of a spec, by name."""
-    return {source.name: SourceParts.of(spec, source, shards) for source in spec.sources}
+    """Return how to read each source of a spec, also those of companions, by name."""
+    return {one.name: SourceParts.of(spec, one, shards) for one in (*spec.sources, *spec.companions.values())}
+
+
+def file_parts_of(spec: Spec, shards: Shards) -> dict[str, SourceParts]:
+    """Return how to read the files of samples as bytes. The selection reads them as the spec says."""
+    plain = {"map": (), "fields": None, "to_tuple": None}
+    found = {}
+    for source in spec.sources:
+        every = source.model_copy(update={"map": (), "select": None, "expect": None, "scale": None})
+        raw = every.model_copy(update={"decode": Decode(names=(RAW,)), "rename": {}, "tags": {}, "make": {}})
+        parts, files = (SourceParts.of(spec.model_copy(update=plain), each, shards) for each in (every, raw))
+        of_files = files.transform
+        if of_files.objects is not None:
+            read = replace(of_files.objects, fields=parts.transform.fields, keeps_decoded=False)
+            of_files = replace(of_files, objects=read)
+        transform = FileTransform(parts.transform.fields, tags=parts.transform.tags, files=of_files)
+        selection = parts.selection and replace(parts.selection, keeps_decoded=False)
+        found[source.name] = replace(parts, transform=transform, selection=selection)
+    return found
+
+
+class Wrapper(Protocol):
+    """Replaces the function that turns raw samples into samples."""
+
+    def decodes_first(self, parts: SourceParts) -> bool:
+        """Whether the samples of a source are decoded all the same."""
+        ...
+
+    def __call__(self, source: LiveSource, process: Process) -> Process:
+        """Return the function that takes the place of `process`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -632,11 +802,37 @@ class LiveSource:
     budget: Budget
     functions: UserFunctions
     seed: int
-    wrap: Callable[[SourceParts, Budget, Process], Process] | None = None
-    """Replaces `process`, where samples are chosen before they are decoded."""
+    wrap: Wrapper | None = None
+    """Replaces `process`, where samples are chosen before they are decoded, or get companions."""
+    draw: Callable[[LiveSource, Process], Process] | None = None
+    """Gives raw samples their companions before a function is called with them; None if there are none."""
 
     def process(self, slot: int) -> Process:
         """Return the function that turns chosen raw samples of a slot into samples. Raises as `Transform.build`."""
-        parts = self.parts
-        process = parts.transform.build(self.budget, self.seed, slot, self.functions, parts.open)
-        return process if self.wrap is None else self.wrap(parts, self.budget, process)
+        process = self.parts.transform.build(self.budget, self.seed, slot, self.functions, self.parts.open)
+        return process if self.wrap is None else self.wrap(self, process)
+
+    def skipping(self, process: Process) -> Process:
+        """Return the function that replaces what `process` returned in skipped steps (`build_skipping`)."""
+        skip = build_skipping(process, self.budget, self.parts.drops_decoded)
+        return skip if self.draw is None or self.parts.drops_decoded else self.draw(self, skip)
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether objects are fetched when samples are processed, and not when batches are given."""
+        has_objects = self.parts.transform.objects is not None
+        return has_objects and (self.wrap is None or self.wrap.decodes_first(self.parts))
+
+    def ahead(
+        self, items: Iterator[T], raw_of: Callable[[T], Sample | None], is_chosen: bool = True
+    ) -> Iterator[T]:
+        """Yield some items, and meanwhile fetch the objects of the samples of the items that follow, if they name any.
+
+        Args:
+            items: may be read before they are needed.
+            raw_of: the raw sample of an item; None if it has none.
+            is_chosen: whether the selection keeps all of these samples.
+        """
+        if not self.looks_ahead:
+            return items
+        return self.parts.ahead(items, raw_of, None if is_chosen else self.budget)

@@ -23,7 +23,7 @@ from zlib import crc32
 
 import numpy as np
 
-from wdspec.base.errors import FieldError, ShardError, UsageError, WdspecError
+from wdspec.base.errors import FieldError, LeftOutError, ShardError, UsageError, WdspecError
 from wdspec.base.user_code import check_arguments, import_function
 from wdspec.fields.decode import one_line
 from wdspec.fields.measures import FINISHED, Measures, Reader, as_number
@@ -159,7 +159,7 @@ class _Meter:
     @property
     def decodes_first(self) -> bool:
         """Whether samples are decoded before they are measured."""
-        return self.function is not None or self._parts.transform.select is not None or bool(self.after_map)
+        return self.function is not None or bool(self._parts.transform.selects) or bool(self.after_map)
 
     def chooser(self, budget: Budget, process: Process) -> Callable[..., Any]:
         """Return the function from raw samples (and, with `_keep`, decoded ones) to `Candidate`s.
@@ -208,6 +208,9 @@ class _Meter:
         def choose(raw: Sample, ordinal: int, sample: Sample | None = None) -> Candidate | None:
             try:
                 return weigh(raw, ordinal, sample)
+            except LeftOutError as error:
+                budget.dropped[error.cause] += 1
+                return None
             except Exception as error:
                 cause = _name(error).at(source=budget.source, url=raw["__url__"], key=raw["__key__"])
                 if self._is_finished:
@@ -279,7 +282,7 @@ class WindowPlanner:
         """Return the planner of a spec whose batches are planned from windows."""
         assert spec.batch is not None, "the spec has a batch"
         mixes = (spec.mix, *(mix.mix for source in spec.dataset for mix in source.mixes))
-        in_cost = any(mix.shares_in == "cost" for mix in mixes)
+        in_cost = any(mix.shares_in != "samples" for mix in mixes)
         return cls(spec.batch, spec.costs, spec.folder, in_cost, token_fields(spec))
 
     @property
@@ -293,6 +296,10 @@ class WindowPlanner:
     def decodes_first(self, parts: SourceParts) -> bool:
         """Whether the samples of a source are decoded before they are measured."""
         return _Meter(self, parts).decodes_first
+
+    def __call__(self, source: LiveSource, process: Process) -> Process:
+        """Return `choose` of a source."""
+        return self.choose(source.parts, source.budget, process)
 
     def choose(self, parts: SourceParts, budget: Budget, process: Process) -> Process:
         """Return the function from raw samples of a source to `Candidate`s, in place of decoding them."""
@@ -628,7 +635,7 @@ class Windows(Part[Sample]):
         reopen: returns the part below from its state at the start of a window, and how this began.
         is_staged: whether a stage below draws the samples itself. Then no window is read ahead.
         decodes_first: whether samples have to be decoded to be measured.
-        find: in a pass, returns where the m-th batch is; None if the slot has run dry.
+        find: in a pass, returns where the m-th batch is; None after the last batch of the slot.
         name_of: names the samples, to keep copies apart; None to not do so.
     """
 
@@ -690,7 +697,7 @@ class Windows(Part[Sample]):
     def pack(self) -> bytes:
         """Return the state after the last batch taken."""
         if self._find is not None:
-            return b""
+            return self._start and self._start + StreamState().pack()
         if self._resumed is not None:
             return self._start + self._resumed.pack()
         begun = self._begun if self._given else None
@@ -752,9 +759,13 @@ class Windows(Part[Sample]):
                 pass
         self._next = m + 1
         batch = next(self._batches)
-        if self._next == place.end:
-            next(self._batches, None)  # checks that there are no more
+        assert self._find is not None, "the batches of a pass are planned"
+        # With companions, the last window of an epoch is read to its end, as all of its samples take some.
+        if self._next == place.end or (self._start and self._find(self._next) is None):
+            for _ in self._batches:  # which checks that there are no more
+                pass
             self._window = None
+            self._start = bytes(self.below.pack()) if self._following is None else self._following.start
         return batch
 
     def _open(self, m: int) -> Iterator[PlannedBatch]:
@@ -768,6 +779,8 @@ class Windows(Part[Sample]):
         if window is None:
             window = self._read(self._number, self._begun)
         self._window, self._following, self._unread = window, None, 0.0
+        if self._find is not None:
+            self._start = window.start
         samples: Iterable[Candidate] = window
         if self._planner.batch.group_by is None:
             samples = self._read_whole(window)
@@ -864,8 +877,8 @@ class Windows(Part[Sample]):
             if turn == place.end:
                 raise ShardError(
                     "samples have other costs than when the pass was planned; write `stats` again with `wdspec "
-                    "stats SPEC`, and do not change shards while they are read; with `repeat`, samples must not be "
-                    "chosen or measured by random numbers"
+                    "stats SPEC`, and do not change shards while they are read; with `repeat` or `reshuffle`, samples "
+                    "must not be chosen or measured by random numbers, and never by their companions"
                 )
             turn += 1
             yield batch

@@ -195,6 +195,8 @@ class DataLoaderWorker:
     def _read(self, iteration: int, refusal: str | None) -> Iterator[Any]:
         if refusal is not None:
             raise UsageError(refusal)
+        if self.stream.timeline.start is not None:
+            self.stream.find_epoch(self._first)
         yield from self.stream.read(self.stream.enter_iteration(iteration), self._end())
         self._in_progress, self._ended = False, self._end()
 
@@ -206,7 +208,7 @@ class DataLoaderWorker:
         refusal = options.refusal(run.plan.batching.batched, run.seat.world_size, self._workers)
         if refusal is not None:
             return refusal
-        is_pass = run.plan.finite is not None  # every iteration is the same
+        is_pass = run.plan.timeline.is_pass  # every iteration is the same
         if self._starts[self._own] != self._times and not (is_pass and self._first == 0):
             return (
                 "these DataLoader workers are new and would read the previous epoch again; use wdspec.loader(spec, "
@@ -264,6 +266,8 @@ class DataLoaderWorker:
             "shares": shares_as_text(position.shares),
             "skip": position.skipped.as_text(),
         }
+        if self.stream.timeline.start is not None:
+            where["epoch"] = list(self.stream.timeline.place(self._first))
         stamped = stamp({**where, "items": run.items_per_step, "digest": run.order_digest})
         return {
             "format": WORKER_FORMAT,

@@ -63,7 +63,7 @@ class Loader(Resumable):
     def __init__(self, run: Run, num_workers: int, *, threads: bool = False, **torch_arguments: Any) -> None:
         _check_arguments(num_workers, threads, torch_arguments)
         self._stream = Stream(run, _choose_steps(run, num_workers, threads, torch_arguments))
-        if run.spec.mix.shares_in == "cost":
+        if run.spec.mix.shares_in != "samples":
             drift = DriftWatch([source.name for source in run.plan.sources], run.mean_costs)
             self._stream.on_step["drift"] = lambda stream: drift.tick(stream.tally)
 
@@ -71,6 +71,10 @@ class Loader(Resumable):
     def stream(self) -> Stream:
         """The stream of this process."""
         return self._stream
+
+    def class_names(self, field: str) -> list[str] | dict[int, str]:
+        """Return the names of the classes of a field that `make` makes by `label`; see `Spec.class_names`."""
+        return self._stream.run.spec.class_names(field)
 
     def __iter__(self) -> Iterator[Any]:
         return self._stream.items(self._stream.start_iteration())
@@ -93,6 +97,8 @@ class Loader(Resumable):
     def log_stats(self, file: str | None = None, *, every: float = 60.0) -> None:
         """Log the `stats` periodically: as lines of JSON to a file, or to the logger `wdspec` (level INFO).
 
+        Call it once for each file and for the logger; a second call for the same one replaces the first.
+
         Args:
             file: a file to append to; None for the logger.
             every: minimum number of seconds between lines. A line is only written when a batch is yielded.
@@ -103,7 +109,7 @@ class Loader(Resumable):
         if not every > 0:
             raise UsageError(f"`every` is a number of seconds above 0, not {every!r}")
         log = StatsLog(every, file)
-        self._stream.on_step["log"] = lambda stream: log.tick(stream.stats)
+        self._stream.on_step[f"log {file}"] = lambda stream: log.tick(stream.stats)
 
     def __enter__(self) -> Loader:
         return self

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
+from wdspec.base.amounts import join_names
 from wdspec.base.errors import UsageError, warn_user
-from wdspec.planning.digest import differences, with_reads
+from wdspec.planning.digest import differences, samples_differences, with_reads
+from wdspec.planning.order import SMALLEST, least_held
 from wdspec.planning.past import Past, past_as_text
 from wdspec.planning.shares import LiveShares, shares_as_text
+from wdspec.planning.timeline import Timeline
 from wdspec.read.source import unpack_slot
 from wdspec.run.received import Received, resume_received
 from wdspec.run.received import encode as encode_amounts
@@ -49,17 +53,20 @@ class Position:
     """Earlier specs by which sections of slots may have begun, in order."""
     received: Received | None = None
     """What was received before that step; None if it follows from the position."""
+    timeline: Timeline | None = None
+    """The timeline from that step on; None for that of the plan."""
 
     def to_state(self, run: Run) -> State:
         """Return the state of a rank, as JSON values."""
+        timeline = self.timeline or run.plan.timeline
         received = {rank: each for rank, each in (self.received or {}).items() if each is not None}
-        state = {
+        state: dict[str, Any] = {
             "format": FORMAT,
             "version": VERSION if run.has_sections or received else PLAIN_VERSION,
             "batch": self.step,
             "given": self.items_given,
             "items": run.items_per_step,
-            "epoch_batches": run.plan.timeline.epoch_steps,
+            "epoch_batches": timeline.epoch_steps,
             "shared": run.plan.batching.shared,
             "digest": run.order_digest,
             "order": run.order_text,
@@ -69,6 +76,11 @@ class Position:
             "skip": self.skipped.as_text(),
             **({"past": past_as_text(self.past)} if self.past else {}),
         }
+        if timeline.start is not None:
+            number, first = timeline.place(self.step)
+            # The next epoch may never be read, so it is not planned to know its length.
+            length = timeline.length(self.step) if self.step > first or not number else 0
+            state.update(epoch=[number, first], epoch_batches=length)
         names = [source.name for source in run.plan.sources]
         # Sources that were received and are not in the spec any more.
         if removed := sorted({name for amounts in received.values() for name in amounts}.difference(names)):
@@ -109,7 +121,7 @@ class Position:
         resume = Resume(state, run, before, now, allow_changed)
         slots = resume.slots(reads)
         received = resume_received(state, run, before, now)
-        return cls(state["batch"], state["given"], slots, shares, skipped_steps(state), resume.past, received)
+        return cls(*resume.place, slots, shares, skipped_steps(state), resume.past, received, resume.timeline)
 
 
 def entries_of(run: Run, table: Mapping[int, bytes], stamped: str) -> dict[str, str]:
@@ -125,6 +137,28 @@ def _topology(elastic: Mapping[str, int]) -> str:
     return f"{elastic['ranks']} ranks × {elastic['workers']} workers"
 
 
+def _name_fewer_held(before: Mapping[str, Any], now: Mapping[str, Any]) -> set[str]:
+    """Return the places of sources that hold fewer samples now only because of the rule of `least_held`."""
+    return {
+        f"sources.{name}.shuffle"
+        for name, new in now["sources"].items()
+        if (old := before["sources"].get(name)) is not None
+        and old["share"] == new["share"]
+        and old["shuffle"] == SMALLEST > new["shuffle"] == least_held(Fraction(new["share"]))
+    }
+
+
+def _describe_fewer_held(places: set[str]) -> list[str]:
+    if not places:
+        return []
+    one = min(places).removeprefix("sources.").removesuffix(".shuffle")
+    return [
+        f"sources with small shares ({len(places):,}, such as `{one}`): an earlier version of wdspec held {SMALLEST} "
+        "samples of each in the shuffle buffer, and this one holds fewer. With allow_changed=True, those that are held "
+        "are yielded as before, and nothing is lost or repeated"
+    ]
+
+
 def _check_fits(
     state: Mapping[str, Any],
     run: Run,
@@ -133,13 +167,17 @@ def _check_fits(
     allow_changed: bool,
 ) -> None:
     """Raise a UsageError unless the run can resume from the state: topology, order, ranks, and position in a step."""
-    changed = list(differences(before, now))
+    fewer = _name_fewer_held(before, now)
+    changed = [
+        *(line for line in differences(before, now, spec=run.spec) if line.partition(": ")[0] not in fewer),
+        *_describe_fewer_held(fewer),
+    ]
     written, elastic = before["elastic"], now["elastic"]
     if written != elastic:
         raise UsageError(
             f"the state has the topology {_topology(written)}, this run has {_topology(elastic)}; write "
-            f"`elastic: {{ranks: {written['ranks']}, workers: {written['workers']}}}` in the spec, and run on any "
-            "topology that divides it"
+            f"`elastic: {{ranks: {written['ranks']}, workers: {written['workers']}}}` in the spec, which keeps the "
+            "order on other topologies (`wdspec simulate` lists them)"
         )
     if changed and not allow_changed:
         raise UsageError(
@@ -148,11 +186,11 @@ def _check_fits(
             + "\nundo the change, or load the state with allow_changed=True to resume as closely as possible"
         )
     if state["samples"] != run.samples_digest:
-        what = "decode, scale, rename, map or tags"
+        whats = list(samples_differences(state["samples"], run.samples_digest, run.spec))
         if before["sources"].keys() != now["sources"].keys():
-            what = f"the sources, or their {what},"
+            whats.insert(0, "the sources")
         same = "" if changed else "the order is the same, but "
-        warn_user(f"{what} have changed since the state was saved: {same}the samples may differ")
+        warn_user(f"since the state was saved, {join_names(whats)} changed: {same}the samples may differ")
     if any(str(rank) not in state["ranks"] for rank in run.canonical_ranks):
         raise UsageError(
             f"the state holds the canonical ranks {ranks_of(state)}, but this rank reads {list(run.canonical_ranks)}; "

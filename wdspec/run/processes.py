@@ -13,6 +13,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -122,7 +123,12 @@ class Processes(Steps):
         try:
             running = self._start_workers()
             finalizer = self._finalizer
-            yield from deal_steps(running, self._tasks, self.tally, note_peak)
+            _expect_deaths(running, True)
+            for step in deal_steps(running, self._tasks, self.tally, note_peak):
+                _expect_deaths(running, False)
+                yield step
+                _expect_deaths(running, True)
+            _expect_deaths(running, False)
         except GeneratorExit:  # at exit, the names below may already be None
             raise
         except WdspecError:
@@ -263,6 +269,21 @@ def warm_forkserver(context: Any) -> None:
         server: Any = forkserver._forkserver  # the only place to read what is preloaded already
         if _PRELOAD not in server._preload_modules:
             server.set_forkserver_preload([*server._preload_modules, _PRELOAD])
+
+
+def _expect_deaths(workers: Any, is_reading: bool) -> None:
+    """Let torch raise an error at the death of a worker only while this process reads, not in the user's code.
+
+    Its error, from the handler of a signal, has no cause and no remedy. When reading continues, it is raised here.
+    """
+    if workers._shutdown or is_reading == workers._worker_pids_set or sys.platform == "win32":
+        return
+    workers._worker_pids_set = is_reading
+    if is_reading:
+        torch._C._set_worker_pids(id(workers), tuple(worker.pid for worker in workers._workers))
+        torch._C._error_if_any_worker_fails()
+    else:
+        torch._C._remove_worker_pids(id(workers))
 
 
 def find_lost(workers: Any, wait: float = 0) -> list[Any]:

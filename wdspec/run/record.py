@@ -22,6 +22,7 @@ from importlib import metadata
 from typing import Any
 
 from wdspec.base.errors import UsageError
+from wdspec.base.files import open_regular
 from wdspec.base.redaction import without_secrets
 from wdspec.read.counts import Amount
 from wdspec.run.received import add_up, received_in, source_names
@@ -90,6 +91,7 @@ def make_record(reading: Resumable, state: Mapping[str, Any] | None = None) -> d
             "epoch": reading.epoch,
             "ranks": len(ranks_of(saved)),
             "of_ranks": describe_ranks(ranks_of(saved), topology.ranks),
+            "canonical_ranks": ranks_of(saved),
             **_describe_received(saved),
             "rank": run.seat.rank,
             "stats": asdict(reading.stream.stats()),
@@ -104,7 +106,7 @@ def read_record(path: str) -> dict[str, Any] | None:
         UsageError: it is a record of a later version, or damaged.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             if not file.read(64).lstrip().startswith(b"{"):
                 return None
             file.seek(0)

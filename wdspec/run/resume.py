@@ -18,8 +18,9 @@ from wdspec.base.errors import warn_user
 from wdspec.planning.digest import reads_alike
 from wdspec.planning.order import Stretch
 from wdspec.planning.past import Past, kinds_of_sections, name_of_section, past_from_text, why_not_finished
-from wdspec.planning.plan import SourcePlan
+from wdspec.planning.plan import CompanionPlan, SourcePlan
 from wdspec.planning.shares import LiveShares, shares_from_text
+from wdspec.planning.timeline import Timeline
 from wdspec.read.sections import tops_of, with_shares
 from wdspec.read.source import StreamState, pack_slot
 from wdspec.read.windows import MAY_REPEAT, PLANNED_WHOLE
@@ -50,9 +51,9 @@ class Resume:
         self._state, self._run, self._before, self._now = state, run, before, now
         self._allow_changed, self._has_changed = allow_changed, before != now
         self._workers = run.plan.topology.workers
-        count = len(before["sources"])
+        count = len(before["sources"]) + len(before.get("companions", ()))
         self._old = {name: number for number, name in enumerate(state["sources"][:count])}
-        """Source of the state -> its number in the states of a slot; the places in its sections follow."""
+        """Source or companions of the state -> the number in the states of a slot; the places in sections follow."""
         self._sections = state["sources"][count:]
         earlier = past_from_text(state["past"]) if "past" in state else ()
         self.past = (*earlier, Past(state["batch"], json.dumps(before))) if self._has_changed else earlier
@@ -67,12 +68,10 @@ class Resume:
         Args:
             reads: whether a slot is read here; the state may lack the others.
         """
-        if "pass" in self._now and self._has_changed:
-            warn_user(
-                "the pass has changed since the state was saved: it continues with global batch "
-                f"{self._state['batch']:,}, and samples may be left out or repeated"
-            )
-            if "pass" not in self._before:
+        if "pass" in self._now:
+            if self._has_changed:
+                warn_user(self._describe_changed_pass())
+            if "pass" not in self._before or self._starts_like_the_first_epoch:
                 return {}
         if "pass" in self._before and "pass" not in self._now:
             warn_user("the state is of a pass, and this is none: all sources start at their first samples")
@@ -88,6 +87,56 @@ class Resume:
                 f"finished as it began, because {reason}: they resume at its start, so samples are repeated"
             )
         return slots
+
+    @property
+    def _starts_like_the_first_epoch(self) -> bool:
+        """Whether an epoch starts here that is the same as all others, also in its companions."""
+        timeline, step = self._run.plan.timeline, self._state["batch"]
+        return timeline.is_pass and not self._state["given"] and timeline.begin(step) == step
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """J of the step to resume with, and the number of its items that were yielded already.
+
+        If a pass that reshuffles has changed, its epoch begins anew: what was read of it does not follow from J.
+        """
+        step, given = self._state["batch"], self._state["given"]
+        if not self._has_changed or not self._now.get("pass", {}).get("reshuffle"):
+            return step, given
+        number, first = self._epoch
+        return first if self.timeline.start else self.timeline.first_step(number), 0
+
+    @property
+    def timeline(self) -> Timeline:
+        """The timeline from there on."""
+        timeline = self._run.plan.timeline
+        return timeline if timeline.start is None else timeline.from_start(*self._epoch)
+
+    @property
+    def _epoch(self) -> tuple[int, int]:
+        """The number of the epoch of a state, by the spec that saved it, and J of its first step."""
+        if "epoch" in self._state:
+            number, first = self._state["epoch"]
+            return number, first
+        length = self._before.get("pass", self._now["pass"])["batches"]
+        number = self._state["batch"] // length
+        return number, number * length
+
+    def _describe_changed_pass(self) -> str:
+        step = self._state["batch"]
+        if not self._now["pass"].get("reshuffle"):
+            return (
+                f"the pass has changed since the state was saved: it continues with global batch {step:,}, and "
+                "samples may be left out or repeated"
+            )
+        epoch, first = self._epoch
+        read = step - first
+        if not read and not self._state["given"]:
+            return f"the pass has changed since the state was saved: it continues with epoch {epoch}"
+        return (
+            f"the pass has changed since the state was saved, so epoch {epoch} begins anew: the samples of its "
+            f"first {read + bool(self._state['given']):,} steps may be repeated"
+        )
 
     def count_open(self) -> Counter[str]:
         """Return the number of slots with an open section, by why it cannot be finished as it began; empty if it can.
@@ -121,16 +170,26 @@ class Resume:
         begun = next((place for place in places if place.ordinal), None)
         reason = self._why_not(slot, places)
         own = [states[self._old[each.name]] if each.name in self._old else StreamState() for each in sources]
+        companions = [self._companions_by_now(each, states) for each in self._run.plan.companions]
         if begun is not None and reason is None:
-            return [*own, *map(self._finish, places)]
+            return [*own, *companions, *map(self._finish, places)]
         if reason is not None:
             self._reasons[reason] += 1
         past = None if begun is None else self._past_of(slot, begun)
         order = self._before if past is None else json.loads(past.order)
         own = [self._by_now(slot, each, state, order) for each, state in zip(sources, own, strict=True)]
+        own += companions
         if kinds_of_sections(self._before) != kinds_of_sections(self._now):
-            return [*own, *(StreamState() for _ in self._run.state_names[len(sources) :])]
+            return [*own, *(StreamState() for _ in self._run.state_names[len(own) :])]
         return [*own, *(StreamState(place.turn) for place in places)]
+
+    def _companions_by_now(self, companion: CompanionPlan, states: Sequence[StreamState]) -> StreamState:
+        """Return the state with which a stream of companions resumes: from its beginning if it is another one now."""
+        name, who = f"{companion.owner}/{companion.field}", {"chance": 0, "count": 0}
+        orders = self._before, self._now
+        before, now = ({**each.get("companions", {}).get(name, {}), **who} for each in orders)
+        is_same = before == now and self._before["seed"] == self._now["seed"]
+        return states[self._old[companion.name]] if is_same else StreamState()
 
     def _by_now(self, slot: int, source: SourcePlan, state: StreamState, old: Description) -> StreamState:
         """Return the state with which a source resumes by the spec of now, after it was read by an old one."""
@@ -202,6 +261,10 @@ class Resume:
                 if place.ordinal
             }
             self.past = tuple(past for past in self.past if past in used)
+        kept = self._now["sources"].keys()  # a spec without any of its sources can finish nothing
+        self.past = tuple(
+            past for past in self.past if not kept.isdisjoint(json.loads(past.order)["sources"])
+        )
 
 
 def live_shares(

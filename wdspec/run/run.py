@@ -47,7 +47,7 @@ class Run:
     samples_digest: str
     """A digest of what changes the samples but not their order."""
     state_names: tuple[str, ...]
-    """The names of the sources in the order of a slot's state; then the stage and the windows."""
+    """The names of the sources in the order of a slot's state; then the companions, the stage and the windows."""
 
     @cached_property
     def items_per_step(self) -> int:
@@ -67,7 +67,7 @@ class Run:
     @cached_property
     def has_sections(self) -> bool:
         """Whether slots have places in sections (`read/sections.py`): in windows, or in the input of a stage."""
-        return len(self.state_names) > len(self.plan.sources)
+        return len(self.state_names) > len(self.plan.sources) + len(self.plan.companions)
 
     @property
     def mean_costs(self) -> tuple[float, ...]:
@@ -75,7 +75,7 @@ class Run:
         costs = {source.name: source.mean_cost for source in self.spec.sources}
         means = [costs[source.name] for source in self.plan.sources]
         mixes = [self.spec.mix, *(mix.mix for source in self.spec.dataset for mix in source.mixes)]
-        in_cost = any(mix.shares_in == "cost" for mix in mixes)
+        in_cost = any(mix.shares_in != "samples" for mix in mixes)
         return (
             tuple(float(mean) for mean in means if mean is not None) if in_cost and None not in means else ()
         )
@@ -94,7 +94,7 @@ class Run:
             slots: slot -> packed state before this step.
         """
         sources, planned = self.plan.sources, self.plan.with_shares(changes.segments).segments
-        if not self.has_sections:
+        if not self.has_sections or self.plan.finite is not None:
             found = [[each for each in planned if each.start <= step][-1].shares]
         else:
             worker, turn = self.plan.slot_of_step(step)
@@ -107,7 +107,7 @@ class Run:
         self, state: bytes, worker: int, turn: int, changes: Changes
     ) -> tuple[Fraction, ...]:
         """Return the shares by which the section is drawn from which a slot gives its next batch."""
-        count, workers = len(self.plan.sources), self.plan.topology.workers
+        count, workers = len(self.plan.sources) + len(self.plan.companions), self.plan.topology.workers
         place = (unpack_slot(state) if state else [StreamState()] * (count + 1))[count]
         begun = (place.last if place.ordinal else turn) * workers + worker
         past = next((past for past in changes.past if begun < past.until), None)
@@ -133,10 +133,10 @@ class Run:
         return self.plan.finite is not None and self._may_lose()
 
     def _may_lose(self) -> bool:
-        """Whether a pass may lose samples, or ends before all sources have been read."""
+        """Whether a pass may lose samples, ends before all sources have been read, or differs from the others."""
         parts = self.parts.values()
         loses = any(each.drops_decoded or each.errors.skip or each.selection is not None for each in parts)
-        return loses or self.spec.limit is not None
+        return loses or self.spec.limit is not None or self.spec.reshuffles
 
     def nothing_of(self, source: str) -> Amount:
         """Return the amount of a source of which nothing was received yet."""
@@ -204,9 +204,8 @@ def make_run(plan: Plan, spec: Spec, shards: Shards, seat: Seat, workers: int = 
     first = ranks.start * shared
     # Hashing long lists of shards takes time: do it now, so that no state has to wait for it.
     order = describe_order(spec, plan, shards.files)
-    sections = [] if spec.stage is None else [f"stage {spec.stage.name}"]
-    if plan.batching.windowed:
-        sections.append(f"windows {digest_windows(order)}")
+    sections = [each.name for each in plan.companions] + ([f"stage {spec.stage.name}"] if spec.stage else [])
+    sections += [f"windows {digest_windows(order)}"] if plan.batching.windowed else []
     return Run(
         spec=spec,
         shards=shards,
@@ -217,6 +216,6 @@ def make_run(plan: Plan, spec: Spec, shards: Shards, seat: Seat, workers: int = 
         own=slice(places.start - first, places.stop - first),
         order_text=json.dumps(order),
         order_digest=digest(order),
-        samples_digest=describe_samples(spec),
+        samples_digest=describe_samples(spec, shards.files),
         state_names=(*(source.name for source in plan.sources), *sections),
     )

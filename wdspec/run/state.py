@@ -330,12 +330,14 @@ def check_undamaged(state: Any) -> None:
         order = _order(state["order"], state["digest"])
     except (ValueError, RecursionError):
         raise damage_error("`order` does not match its `digest`") from None
+    if "epoch" in state and state["epoch"][1] > state["batch"]:
+        raise damage_error(f"step {state['batch']} is before its epoch, which starts at {state['epoch'][1]}")
     if state["given"] and state["given"] >= state["items"]:
         raise damage_error(f"{state['given']} of {state['items']} items of a step were yielded")
     count = len(order["sources"])
     others = state["sources"][count:]
-    # After the sources, a stage and the windows of batches have a place of their own.
-    kinds = [name.partition(" ")[0] for name in others]
+    # After the sources and the streams of companions, a stage and the windows of batches have a place of their own.
+    kinds = [kind for name in others if (kind := name.partition(" ")[0]) != COMPANION]
     if {*state["sources"][:count]} != {*order["sources"]} or kinds not in _SECTIONS:
         raise damage_error(f"`sources` is {state['sources']}, and `order` has others")
     written = stamp(state)
@@ -484,13 +486,16 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "shares": _is_text_of(shares_from_text, shares_as_text),
     "skip": _is_text_of(StepRanges.from_text, StepRanges.as_text),
     "past": _is_text_of(past_from_text, past_as_text),
+    "epoch": lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_count, value)),
     "removed": _are_names,
     "shared": lambda value: _is_count(value) and value > 0,
     "ranks": lambda value: isinstance(value, Mapping) and len(value) > 0,
 }
+COMPANION = "companion"
+"""The first word of the names of companions."""
 _SECTIONS: tuple[list[str], ...] = ([], ["stage"], ["windows"], ["stage", "windows"])
 """The kinds of places after those of the sources."""
-_OPTIONAL = ("skip", "past", "removed")
+_OPTIONAL = ("skip", "past", "removed", "epoch")
 """Keys that older states do not have, or that only some states need."""
 
 
@@ -517,7 +522,7 @@ _MUST_AGREE: tuple[tuple[str, Callable[[Mapping[str, Any]], str], str], ...] = (
     ),
     (
         "the states are of runs whose specs were changed differently",
-        lambda state: digest({"past": state.get("past", "")}),
+        lambda state: digest({"past": state.get("past", ""), "epoch": state.get("epoch")}),
         "save the states of one run",
     ),
 )

@@ -13,22 +13,28 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, astuple, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wdspec.base.errors import log_fields
+from wdspec.base.process import ProcessCounts, process_counts
 from wdspec.planning.order import Delays
 from wdspec.read.budget import PackedCounts, SourceCounts, append_line
+from wdspec.read.left import describe_left
 from wdspec.read.source import StreamState
 from wdspec.run.state import damage_error, decode_numbers, entry_of, ranks_of, read_entry
-from wdspec.stores.retry import retry_count
+from wdspec.spec.spec import Source
 
 log = logging.getLogger("wdspec")
 
 MOST_DRIFT = 0.02
 """Drift of a share of the cost that needs no warning, as a part of the whole cost."""
+FEWEST_OF_RANK = 100
+"""The least number of samples in the part of a rank that says something about the source: with a tenth of the samples
+left, a rank gets none of that many with a probability of 0.003%."""
 Counts = Mapping[int, PackedCounts]
 """Number of the source in the plan -> counts."""
 
@@ -95,6 +101,12 @@ class RunStats:
     """Steps that were requested from workers and that the training loop did not get yet."""
     retries: int = 0
     """Requests to stores that were repeated, by the workers and, since the loader was created, by this process."""
+    cache_evictions: int = 0
+    """Cached copies that the same processes deleted to make room."""
+    cache_bypasses: int = 0
+    """Shards that they read from a store, as no copy could be kept: no room, no permission, or `size: 0`."""
+    cache_used: int | None = None
+    """Bytes of all copies in the cache directories of the spec, also those of other runs; None without a cache."""
     of_ranks: str = ""
     """The canonical ranks that `received` counts, such as `0 to 1 of 4`; the other ranks count theirs."""
 
@@ -107,6 +119,9 @@ class RunStats:
         numbers |= {"ahead": self.ahead, "retries": self.retries}
         if self.waited is not None:
             numbers["waited"] = self.waited
+        if self.cache_used is not None:
+            of_cache = ("cache_used", "cache_evictions", "cache_bypasses")
+            numbers |= {name: getattr(self, name) for name in of_cache}
         for name, source in self.sources.items():
             for key, value in asdict(source).items():
                 if isinstance(value, dict):
@@ -130,18 +145,22 @@ class Tally:
         self._slots = slots
         self._counts: tuple[dict[int, SourceCounts], dict[int, dict[int, PackedCounts]]] = {}, {}
         """The counts of readers that have ended, and those of each other reader; replaced at once."""
-        self._retries = {
-            -1: -retry_count.value.retries
-        }  # by reader; -1: minus what was before in this process
+        self._of_processes = {-1: tuple(-count for count in astuple(process_counts.value))}
+        """`ProcessCounts` by reader; -1: minus those that this process had before."""
         self.batches, self.waited = 0, 0.0
         """Steps that the training loop got, and seconds in which it waited for them."""
         self._start: float | None = None
 
-    def take(self, reader: int, counts: Counts, retries: int = 0) -> None:
+    def take(self, reader: int, counts: Counts, of_process: tuple[int, ...] = ()) -> None:
         """Record the totals of a reader, for sources in which something changed, and those of another process."""
         self._counts[1].setdefault(reader, {}).update(counts)
-        if retries:
-            self._retries[reader] = retries
+        if of_process:
+            self._of_processes[reader] = of_process
+
+    def _count_processes(self) -> ProcessCounts:
+        """Return the counts of all workers, and of this process since this was created."""
+        counts = (astuple(process_counts.value), *self._of_processes.copy().values())
+        return ProcessCounts(*map(sum, zip(*counts, strict=True)))
 
     def begin(self) -> None:
         """Record the time of the first request."""
@@ -160,7 +179,7 @@ class Tally:
             ahead: as in `RunStats`.
             mean_costs: the mean cost of a sample of each source, for `planned_cost_share`.
         """
-        counts = self._totals(len(names))
+        counts = self.totals(len(names))
         costs = _cost_shares([each.cost for each in counts])
         planned = _planned_shares(counts, mean_costs) if mean_costs else [None] * len(names)
         return RunStats(
@@ -174,7 +193,7 @@ class Tally:
                 for name, each, cost_share, planned_share in zip(names, counts, costs, planned, strict=True)
             },
             ahead,
-            sum(self._retries.copy().values()) + retry_count.value.retries,
+            **asdict(self._count_processes()),
         )
 
     def _shown(self, counts: SourceCounts) -> dict[str, Any]:
@@ -190,7 +209,7 @@ class Tally:
         It compares whole windows, as batches have samples of similar cost. What may be chance does not count: less
         than four standard errors of the share.
         """
-        counts = self._totals(len(mean_costs))
+        counts = self.totals(len(mean_costs))
         cost = sum(each.measured_cost for each in counts)
         planned = _planned_shares(counts, mean_costs)
         spreads = [
@@ -207,7 +226,7 @@ class Tally:
                 found.append((number, share, intended))
         return found
 
-    def _totals(self, sources: int) -> list[SourceCounts]:
+    def totals(self, sources: int) -> list[SourceCounts]:
         """Return the totals of each source."""
         total = self._total()
         return [total.get(number, SourceCounts()) for number in range(sources)]
@@ -290,6 +309,25 @@ class DriftWatch:
             100 * MOST_DRIFT,
             ", ".join(shares),
         )
+
+
+def warn_if_nothing_is_left(tally: Tally, sources: Sequence[Source], ranks: str) -> None:
+    """Warn about the sources of a pass that had samples, but of which all were dropped.
+
+    Args:
+        tally: the counts after the pass.
+        sources: the sources in the order of the plan.
+        ranks: the canonical ranks that the tally counts, as in `describe_ranks`; empty if these are all. A part with a
+            few samples says nothing about the others.
+    """
+    basis = f"in what rank {ranks} has read" if ranks else ""
+    for source, counts in zip(sources, tally.totals(len(sources)), strict=True):
+        samples = counts.dropped.total() + counts.skipped.total()
+        if counts.dropped and not counts.delivered and (samples >= FEWEST_OF_RANK or not ranks):
+            left = describe_left(source, samples, 0, counts.dropped, basis)
+            assert left is not None, "nothing is left"
+            message = f"{left.message}; {left.hint}".removesuffix("; ")
+            log.warning("%s", message, extra=log_fields(code="W393", source=source.name))
 
 
 def describe_stats(stats: RunStats) -> str:

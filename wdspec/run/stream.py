@@ -31,6 +31,7 @@ from typing import Any
 
 from wdspec.base.errors import UsageError
 from wdspec.base.process import PerProcess
+from wdspec.cache.index import Index
 from wdspec.planning.past import Changes
 from wdspec.planning.plan import Plan
 from wdspec.planning.shares import LiveShares, checked_shares, current_shares
@@ -41,7 +42,7 @@ from wdspec.run.ranks import check_shares_agree, check_skips_agree
 from wdspec.run.received import Receipts, Received, add_up
 from wdspec.run.run import Run
 from wdspec.run.state import State
-from wdspec.run.stats import RunStats, Tally, describe_ranks
+from wdspec.run.stats import RunStats, Tally, describe_ranks, warn_if_nothing_is_left
 from wdspec.run.steps import Steps, Work
 from wdspec.spec.language.display import Tabular
 from wdspec.spec.language.steps import StepRanges
@@ -78,14 +79,15 @@ class Stream:
         stride: distance from one step to the next; more than 1 where several processes take turns.
     """
 
+    _has_ended = False
+    """Whether an iteration has been read to its end."""
+
     def __init__(self, run: Run, steps: Steps, position: Position = Position(), stride: int = 1) -> None:  # noqa: B008
-        self.run, self.steps = run, steps
-        self.timeline = run.plan.timeline
+        self.run, self.steps, self._stride = run, steps, stride
         self.iterations = 0
         """Number of the newest iteration; loading a state counts too."""
         self.on_step: dict[str, Callable[[Stream], object]] = {}
         """Functions that get this stream at each step of the training loop, by what they are for."""
-        self._stride = stride
         self._counted: int | None = None
         """J of the first sample that is not in the tally yet, while samples are yielded one by one."""
         self._is_restored = False
@@ -103,7 +105,10 @@ class Stream:
         skipped = self.skipped
         if skipped.ranges:  # of later steps only those that the training loop, not the spec, has set
             skipped = skipped.within(0, self.step) | self._to_skip.within(self.step)
-        return Position(self.step, self.items_given, self.slot_states, self.live_shares, skipped, self._past)
+        shares, timeline = self.live_shares, self.timeline
+        return Position(
+            self.step, self.items_given, self.slot_states, shares, skipped, self._past, timeline=timeline
+        )
 
     @property
     def slot_states(self) -> Mapping[int, bytes]:
@@ -124,13 +129,13 @@ class Stream:
     @property
     def first_step(self) -> int:
         """J of the step that the next iteration starts with."""
-        return self.timeline.iteration(self.step, self.skipped)[0]
+        return self.step if self.timeline.start else self.timeline.iteration(self.step, self.skipped)[0]
 
     def _set_position(self, position: Position) -> None:
         self.step, self.items_given = position.step, position.items_given
         # The latter are those after the last step, which are perhaps not among the former yet.
         self._slot_states, self._newest_states = dict(position.slot_states), position.slot_states
-        self._past = position.past
+        self._past, self.timeline = position.past, position.timeline or self.run.plan.timeline
         self._set_live(position.shares)
         skipped, spec = position.skipped, self.run.spec
         self._to_skip = skipped.within(position.step) if skipped.ranges else skipped
@@ -185,13 +190,28 @@ class Stream:
         Raises:
             UsageError: a newer iteration has started, or another process started this one before a fork.
         """
-        iteration, is_restored = self.enter_iteration(iteration), self._is_restored
-        self._is_restored = False
-        if self.timeline.is_pass and not is_restored:
+        iteration = self.enter_iteration(iteration)
+        if self.timeline.is_pass or self.timeline.start is not None:
             self._start_pass()
         yield from self.read(iteration, self.timeline.iteration(self.step, self.skipped)[1])
+        self._end_iteration()
+
+    def _end_iteration(self) -> None:
+        """After the first whole iteration with `epoch: pass`, warn about sources of which nothing is left."""
+        if self.timeline.is_pass and not self._has_ended:
+            self._has_ended = True
+            own, plan = self.run.canonical_ranks, self.run.plan
+            sources = [each for each in self.run.spec.sources_by_name if each.name not in plan.off]
+            ranks = "" if len(own) == plan.topology.ranks else describe_ranks(own, plan.topology.ranks)
+            warn_if_nothing_is_left(self.tally(), sources, ranks)
 
     def _start_pass(self) -> None:
+        if not self.timeline.is_pass:
+            self.find_epoch(self.step)
+            return
+        if self._is_restored:
+            self._is_restored = False
+            return
         start = self.timeline.next(self.step)
         if (start, 0) == (self.step, self.items_given):
             self.move_to(Position(start))
@@ -199,6 +219,10 @@ class Stream:
             received = self.received
             self.move_to(Position(start))
             self._count_from(received)
+
+    def find_epoch(self, step: int) -> None:
+        """Find the epoch of a step, so that what reads it need not."""
+        self.changes = self.changes._replace(epoch=self.timeline.span(step))
 
     def enter_iteration(self, iteration: int | None) -> int:
         """Return the number of an iteration whose first item is requested; None starts a new one.
@@ -293,7 +317,14 @@ class Stream:
             for amount in [unknown if total is None else total[name]]
         }
         ranks, topology = self.run.canonical_ranks, self.run.plan.topology
-        return replace(stats, sources=sources, of_ranks=describe_ranks(ranks, topology.ranks))
+        storages = self.run.shards.storages.values()
+        caches = {each.cache.names.directory for each in storages if each.cache is not None}
+        return replace(
+            stats,
+            sources=sources,
+            of_ranks=describe_ranks(ranks, topology.ranks),
+            cache_used=sum(Index(directory).used for directory in caches) if caches else None,
+        )
 
     def tally(self) -> Tally:
         """Return the tally, up to date."""
@@ -379,12 +410,12 @@ class Resumable(Tabular, ABC):
             UsageError: the next iteration is in another epoch, or the stream is endless.
         """
         timeline, start = self.stream.timeline, self.stream.first_step
-        current, length = timeline.epoch(start), timeline.epoch_steps
+        current = timeline.epoch(start)
         if timeline.is_pass or current == epoch or (timeline.is_over(start) and epoch > current):
             return
-        if length is None:
+        if timeline.epoch_steps is None:
             raise UsageError("this stream is endless and has no epochs; set `epoch:` in the spec")
-        inside = start % length
+        inside = start - timeline.begin(start)
         is_inside = inside or self.stream.items_given
         raise UsageError(
             f"set_epoch({epoch}) checks the epoch and does not seek: the stream is at batch {inside} of epoch "

@@ -18,7 +18,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from torch.utils.data import Dataset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from wdspec.base.errors import WdspecError
-from wdspec.base.process import memory_peak
+from wdspec.base.process import memory_peak, process_counts
 from wdspec.fields.deferred import decode_item
 from wdspec.planning.past import Changes
 from wdspec.read.reader import Reader
@@ -36,7 +36,6 @@ from wdspec.run.run import Run
 from wdspec.run.stats import Counts, Tally
 from wdspec.run.steps import Step, Work
 from wdspec.spec.language.steps import StepRanges
-from wdspec.stores.retry import retry_count
 
 Failure = WdspecError | ExceptionWrapper
 """Why a batch could not be read; exceptions that are not wdspec's with their traceback, as torch raises them."""
@@ -86,8 +85,8 @@ class Delivery:
     """Counts of the reader so far, for the sources read since it last reported them; every `COUNTS_EVERY` seconds."""
     opened_size: int = 0
     """Bytes of the parcels that are already open."""
-    retries: int = 0
-    """Requests to stores that the worker process has repeated so far."""
+    of_process: tuple[int, ...] = ()
+    """The `ProcessCounts` of the worker process so far."""
     has_skipped: bool = False
     """Whether some batches were skipped, so that `seconds` is not typical."""
     lease: Parcel | None = None
@@ -156,7 +155,7 @@ class Tasks:
         """J of the first batch that has not been requested yet."""
         self.changes = Changes()
         """The shares set at run time, for later tasks."""
-        self._slots_per_rank = run.plan.topology.workers
+        self._plan = run.plan
         self._first, self._skipped = 0, StepRanges()
         self._end: int | None = 0
         self._slots: Mapping[int, bytes] = {}
@@ -170,6 +169,9 @@ class Tasks:
     def __iter__(self) -> Iterator[Task]:
         first, end, skipped, slots = self._first, self._end, self._skipped, self._slots
         workers, number = self.workers, first
+        served = self._plan.slot_of_step(first, self.changes.epoch)[
+            0
+        ]  # by the first step; not J mod K in all epochs
         while end is None or number < end:
             # All workers get the same number in a round, so that their turns stay those of single batches.
             steps = self.pace.steps
@@ -181,7 +183,7 @@ class Tasks:
                     own = {
                         slot: state
                         for slot, state in slots.items()
-                        if (slot % self._slots_per_rank - first) % workers == worker
+                        if (slot % self._plan.topology.workers - served) % workers == worker
                     }
                 numbers = range(number + worker, number + worker + steps * workers, workers)
                 self.requested = max(self.requested, numbers[-1] + 1)
@@ -242,7 +244,7 @@ class TaskReader(Dataset[Any]):
             memory_peak(),
             self._number,
             counts,
-            retries=retry_count.value.retries if is_sent else 0,
+            of_process=astuple(process_counts.value) if is_sent else (),
             has_skipped=bool(task.skipped),
             lease=None if bundle is None else bundle.lend(),
         )
@@ -296,7 +298,7 @@ def deal_steps(
             tally.waited += time.perf_counter() - start
             if delivery is None:
                 return
-            tally.take(delivery.reader, delivery.counts, delivery.retries)
+            tally.take(delivery.reader, delivery.counts, delivery.of_process)
             tasks.pace.note(delivery)
             on_delivery(worker, delivery)
             waiting[worker].extend(delivery.parcels)

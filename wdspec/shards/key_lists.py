@@ -12,6 +12,7 @@ import io
 import mmap
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,11 +21,13 @@ from typing import Any, cast
 
 import numpy as np
 
+from wdspec.base.encodings import describe_encoding, name_wide
 from wdspec.base.errors import ShardError, UsageError, WdspecError
 from wdspec.base.files import LockFile, shared_folder
 from wdspec.base.progress import progress
 from wdspec.formats.decompress import decompress
 from wdspec.formats.tokens import read_npy_header
+from wdspec.planning.keys import encode_text
 from wdspec.spec.spec import Source
 from wdspec.storage.storage import Storage
 from wdspec.stores.local import translate_error
@@ -38,6 +41,20 @@ _AT_ONCE = 1 << 16
 """Keys that are put into a table together."""
 
 
+_HARMLESS = "._-/,\"'[]"
+
+
+def show_entry(entry: str, sample: str) -> str:
+    """Show an entry of a list that is the key of no sample, unless the list may be another file, such as passwords.
+
+    Args:
+        entry: of the list.
+        sample: the key of a sample. The other marks of an entry that is shown also occur in it.
+    """
+    marks = {each for each in entry.strip().replace(", ", ",") if not each.isalnum()}
+    return f"{entry!r:.80}" if marks <= {*_HARMLESS, *sample} else f"a text of {len(entry)} characters"
+
+
 @dataclass(frozen=True)
 class KeyTable:
     """A set of keys in a file, of which it reads only the places that it looks at. It pickles by its path."""
@@ -47,7 +64,7 @@ class KeyTable:
 
     def __contains__(self, key: object) -> bool:
         slots = self._map[0] if self._map else self._open()
-        number, place = _hash(cast(str, key).encode("utf-8", "surrogateescape"))
+        number, place = _hash(encode_text(cast(str, key)))
         at = place * (len(slots) - _TAIL) >> 64
         while (found := slots[at]) != number:
             if not found:
@@ -94,6 +111,16 @@ def read_key_lists(source: Source, storage: Storage) -> tuple[KeyLists, dict[str
     return (only, _read_entries("exclude", source.exclude, source, storage, digests)), digests
 
 
+def iter_keys(key: str, source: Source, storage: Storage) -> Iterator[str]:
+    """Yield the keys of `keys` or `exclude` of a source, with repetitions. Raises as `read_key_lists`."""
+    for entry in (source.only_keys if key == "keys" else source.exclude) or ():
+        if entry.startswith("@"):
+            lines = _KeyFile(entry, source, storage).lines()
+            yield from (line.decode("utf-8", "surrogateescape") for line in lines)
+        else:
+            yield entry
+
+
 def _read_entries(
     key: str, entries: Sequence[str] | None, source: Source, storage: Storage, digests: dict[str, str]
 ) -> Container[str] | None:
@@ -117,9 +144,9 @@ def _read_entries(
     if len(short) <= IN_MEMORY:
         return frozenset(short)
     for name in sorted(written):
-        whole.update(name.encode("utf-8", "surrogateescape") + b"\n")
+        whole.update(encode_text(name) + b"\n")
     lines = (line for each in files for line in each.lines())
-    named = (name.encode("utf-8", "surrogateescape") for name in written)
+    named = (encode_text(name) for name in written)
     return _find_table(whole.hexdigest(), total + len(written), [lines, named])
 
 
@@ -146,14 +173,17 @@ class _KeyFile:
                     for key in _read_array(file):
                         has_key = True
                         yield key
-                for number in count(1):  # noqa: B007 - errors have it
+                for number in count(1):
                     line = file.readline(MAX_KEY + 1)
                     if not line:
                         break
                     if len(line) > MAX_KEY or b"\0" in line:
-                        raise ShardError(
+                        seen = (
                             "a line is too long or has a zero byte; write a text file with one key per line"
                         )
+                        raise ShardError(describe_encoding(line) if name_wide(line) else seen)
+                    if number == 1:
+                        line = line.removeprefix(BOM_UTF8)
                     if line := line.rstrip(b"\r\n"):
                         has_key = True
                         yield line
@@ -180,14 +210,15 @@ def _read_array(file: io.BufferedIOBase) -> Iterator[bytes]:
         raise ShardError(f"this is not an array of numpy: {error}") from None
     names = dtype.names or ()
     is_pair = [dtype[name] for name in names] == [np.dtype("u8")] * 2
-    if len(shape) != 1 or not (is_pair or dtype.kind in "SUiu"):
+    is_key = (is_pair or dtype.kind in "SUiu") and 0 < dtype.itemsize <= 4 * MAX_KEY
+    if len(shape) != 1 or shape[0] < 0 or not is_key:
         raise ShardError(
             f"the array has the shape {shape} and the type {dtype}; keys are one-dimensional: texts, integers, or "
             "pairs of `u8`, such as the uids of DataComp"
         )
     left = shape[0]
     while left:
-        many = min(left, _AT_ONCE)
+        many = min(left, max(1, 16 * _AT_ONCE // dtype.itemsize))
         data = file.read(many * dtype.itemsize)
         if len(data) < many * dtype.itemsize:
             raise ShardError(f"truncated: the array should have {left:,} more elements")
@@ -199,7 +230,7 @@ def _read_array(file: io.BufferedIOBase) -> Iterator[bytes]:
         elif dtype.kind == "S":
             yield from filter(None, found.tolist())
         else:
-            yield from (str(each).encode("utf-8", "surrogateescape") for each in found.tolist())
+            yield from (encode_text(str(each)) for each in found.tolist())
 
 
 def _find_table(digest: str, most: int, parts: Sequence[Iterator[bytes]]) -> KeyTable:

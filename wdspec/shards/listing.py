@@ -14,10 +14,12 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import cast
 from urllib.parse import unquote
 
+from wdspec.base.encodings import name_wide
 from wdspec.base.errors import ShardError, UrlError, UsageError, WdspecError, warn_user
 from wdspec.base.redaction import redact
 from wdspec.formats.compression import TAR_SUFFIXES
@@ -136,8 +138,8 @@ def read_list(location: str, storage: Storage) -> Iterator[tuple[int, str]]:
 
 
 def _fault(line: bytes, size: int, first: bool) -> str | None:
-    if first and line.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "this list is UTF-16, not UTF-8"
+    if first and (wide := name_wide(line)):
+        return f"this list is {wide}, not UTF-8"
     if first and line.lstrip().startswith((b"<", b"\xef\xbb\xbf<")):
         return "this list is an HTML or XML page, perhaps an error message or a log-in form"
     if b"\0" in line:
@@ -271,6 +273,8 @@ def _runs_of_list(text: str, base: str, storage: Storage) -> list[urls.ShardRun]
         if text.endswith(("@", "/")):
             raise UrlError("after `@`, write the name of a text file with one URL per line")
         for number, line in read_list(storage.resolve(urls.ShardUrl(text[1:], base)).location, storage):
+            if last_line is None:
+                _refuse_other_file(line, prefix, base, storage)
             last_line = number
             if _PLAIN.fullmatch(line):
                 runs.add((line,), prefix if urls.is_relative(line) else "")
@@ -281,6 +285,24 @@ def _runs_of_list(text: str, base: str, storage: Storage) -> list[urls.ShardRun]
     if last_line is None:
         raise ShardError("no URL in this list; write one per line, without `#` before it", list=text)
     return runs.runs()
+
+
+_SHARD = re.compile(r"(?i)@?pipe:|.*(?:://|/\Z|\.\w{1,9}(?:[?#].*)?\Z|\{[\w.-]*(?:\.\.|,)[\w.,-]*\})")
+"""Matches what is surely a shard, several of them, or a folder."""
+
+
+def _refuse_other_file(line: str, prefix: str, base: str, storage: Storage) -> None:
+    """Refuse a list whose first line is no shard. It is another file, whose lines may be secret, and are not shown."""
+    if _SHARD.match(line):
+        return
+    with suppress(WdspecError):
+        path = urls.local_path(storage.resolve(urls.ShardUrl(prefix + line, base)).location)
+        folder = os.path.dirname(path or "")
+        if path is None or os.path.exists(path) or (os.path.dirname(line) and os.path.isdir(folder)):
+            return
+    raise ShardError(
+        "the first line of this file is not the URL or the path of a shard, such as `data/000.tar`: is this the list?"
+    )
 
 
 def _add_line(line: str, prefix: str, runs: _RunList, storage: Storage) -> None:

@@ -10,13 +10,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any, TypeVar
 
 from wdspec.base.errors import ShardError, UrlError, UsageError
+from wdspec.base.files import open_regular
 from wdspec.base.redaction import redacted_urls
 from wdspec.spec.load import split_names
 from wdspec.spec.measurements import MeasuredShard, Measurements
@@ -31,6 +32,8 @@ T = TypeVar("T")
 
 FORMAT = 1
 SUFFIX = ".lock.json"
+TIME = "mtime "
+"""Start of validators that are the time of a file."""
 _PAIR = re.compile(r'\[\s+(\d+|null),\s+("(?:[^"\\]|\\.)*"|null)\s+\]')
 """Size and validator of a shard, as `json` formats them."""
 
@@ -57,6 +60,13 @@ class LockedSource:
     """The table of each `lookup`."""
     commits: Mapping[str, str] = field(default_factory=dict)
     """Start of locations -> the same at the commit at that time (`Storage.pins`), in stores with commits."""
+    hashes: tuple[str | None, ...] = ()
+    """The SHA-256 of the bytes of each shard, None for those that were not read; empty if none was."""
+
+    @property
+    def known_hashes(self) -> tuple[str | None, ...]:
+        """The SHA-256 of each shard; None if it is not known."""
+        return self.hashes or (None,) * len(self.objects)
 
     @property
     def lists(self) -> tuple[LockedSource, ...]:
@@ -91,6 +101,7 @@ class LockedSource:
             **({"commits": dict(self.commits)} if self.commits else {}),
             "shards": [_run_as_json(run) for run in self.runs],
             "objects": [[each.size, each.validator] for each in self.objects],
+            **({"sha256": list(self.hashes)} if any(self.hashes) else {}),
             **({"joins": [part.as_json() for part in self.joins]} if self.joins else {}),
             **({"tables": [part.as_json() for part in self.tables]} if self.tables else {}),
         }
@@ -108,11 +119,25 @@ class LockedSource:
         )
         if len(objects) != sum(len(run.texts) for run in runs):
             raise ValueError("shards and objects differ in number")
+        hashes = tuple(_optional(str, each) for each in entry.get("sha256", ()))
+        if hashes and len(hashes) != len(objects):
+            raise ValueError("shards and checksums differ in number")
         samples, via = _optional(int, entry.get("samples")), _of_type(str, entry["via"])
         joins, tables = (tuple(map(cls.of_json, entry.get(key, ()))) for key in ("joins", "tables"))
         texts = _texts(entry["asked"])
         commits = {key: _of_type(str, each) for key, each in entry.get("commits", {}).items()}
-        return cls(texts, via, runs, objects, samples, joins=joins, tables=tables, commits=commits, **about)
+        return cls(
+            texts,
+            via,
+            runs,
+            objects,
+            samples,
+            joins=joins,
+            tables=tables,
+            commits=commits,
+            hashes=hashes,
+            **about,
+        )
 
 
 @dataclass(frozen=True)
@@ -133,7 +158,7 @@ class Lock:
         """
         if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
             raise UsageError(f"`lock` is the path of a file that `wdspec lock` wrote, not {path!r}")
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return cls.of_text(file.read(), os.fspath(path))
 
     @classmethod
@@ -172,22 +197,38 @@ class Lock:
 
     @cached_property
     def digest(self) -> str:
-        """A short hash of the shards of all sources, their sizes and ETags; the same wherever copies of them are."""
+        """A short hash of the shards of all sources, their sizes, ETags and checksums.
+
+        It is the same wherever copies of them are, and whatever the spec says about them, such as a license.
+        """
         described = [
             [
                 name,
                 *(_run_as_json(run) for run in part.runs),
                 *(_lasting(each) for each in part.objects),
                 *sorted(part.commits.items()),
+                *filter(None, part.hashes),
             ]
             for name, source in sorted(self.sources.items())
             for part in source.lists
         ]
         return hashlib.blake2b(json.dumps(described).encode(), digest_size=16).hexdigest()
 
+    def with_hashes(self, hashes: Mapping[str, Sequence[Sequence[str | None]]]) -> Lock:
+        """Return the lock with the checksums of each list of each source."""
+        sources = {}
+        for name, source in self.sources.items():
+            own, *parts = (
+                replace(part, hashes=tuple(each))
+                for part, each in zip(source.lists, hashes[name], strict=True)
+            )
+            joins, tables = tuple(parts[: len(source.joins)]), tuple(parts[len(source.joins) :])
+            sources[name] = replace(own, joins=joins, tables=tables)
+        return replace(self, sources=sources)
+
     def misfits(self, spec: Spec) -> Iterator[str]:
         """Yield how the shards of a spec differ from the locked ones."""
-        named = {source.name: source for source in spec.sources}
+        named = {source.name: source for source in spec.collections}
         yield from (f"the source `{name}` is not in it" for name in named if name not in self.sources)
         yield from (
             f"it has a source `{name}`, which the spec does not have"
@@ -217,7 +258,7 @@ class Lock:
             raise UsageError(
                 f"the lock does not fit the spec: {misfit}; `wdspec lock SPEC` writes it again", file=name
             )
-        return {source.name: self.sources[source.name].shards_of(source) for source in spec.sources}
+        return {source.name: self.sources[source.name].shards_of(source) for source in spec.collections}
 
     def freeze(
         self, spec: Spec, storages: Mapping[str, Storage], name: str
@@ -236,7 +277,7 @@ class Lock:
             source.name: {
                 start: pin for part in self.sources[source.name].lists for start, pin in part.commits.items()
             }
-            for source in spec.sources
+            for source in spec.collections
         }
         return lists, {source: replace(storage, pins=pins[source]) for source, storage in storages.items()}
 
@@ -251,8 +292,13 @@ def list_splits(spec: str, split: str | None) -> list[str | None]:
     return [split] if split or "#" in spec else [*split_names(spec)] or [None]
 
 
-def lock_name(spec: str, split: str | None) -> str:
-    """Return the path of a spec's lock: `train.lock.json` next to `train.yaml`, `train.val.lock.json` for a split."""
+def lock_name(spec: str, split: str | None, env: str | None = None) -> str:
+    """Return the path of a spec's lock: `train.lock.json` next to `train.yaml`, `train.val.lock.json` for a split.
+
+    If there is one of its own for the environment, such as `train.val.cluster.lock.json`, it is this one.
+    """
+    if env is not None and os.path.exists(own := beside_spec(spec, split, f".{env}{SUFFIX}")):
+        return own
     return beside_spec(spec, split, SUFFIX)
 
 
@@ -276,7 +322,7 @@ def check_harmless(name: str, runs: Iterable[ShardRun], file: str = "a lock") ->
 
 
 def _lasting(stat: ObjectStat) -> tuple[int | None, str | None]:
-    return stat.size, None if (stat.validator or "").startswith("mtime ") else stat.validator
+    return stat.size, None if (stat.validator or "").startswith(TIME) else stat.validator
 
 
 def _about(holder: Source | LockedSource, stats: str | None) -> tuple[Any, ...]:
@@ -324,6 +370,13 @@ def difference(was: ObjectStat, seen: ObjectStat | None, moved: bool) -> str | N
     if not moved and None not in (was.validator, seen.validator) and was.validator != seen.validator:
         return f"{was.validator} then, {seen.validator} now"
     return None
+
+
+def basis_of(was: ObjectStat, seen: ObjectStat, moved: bool) -> str:
+    """What `difference` compares of a shard that exists: `ETag`, `time`, `size` or `name`."""
+    if not moved and None not in (was.validator, seen.validator):
+        return "time" if (was.validator or "").startswith(TIME) else "ETag"
+    return "size" if None not in (was.size, seen.size) else "name"
 
 
 def is_the_same(was: ObjectStat, seen: ObjectStat, moved: bool) -> bool:

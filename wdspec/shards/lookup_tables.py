@@ -15,23 +15,31 @@ import csv
 import hashlib
 import io
 import json
+import math
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 from zlib import crc32
 
 import numpy as np
 
+from wdspec.base.amounts import show_value
+from wdspec.base.encodings import describe_encoding
 from wdspec.base.errors import ShardError, UsageError, WdspecError
 from wdspec.base.files import LockFile, shared_folder
 from wdspec.base.process import PerProcess
 from wdspec.formats.decompress import decompress
+from wdspec.formats.records import find_repeated
+from wdspec.formats.tokens import read_npy_header
+from wdspec.planning.keys import encode_text
 from wdspec.spec.language.decoders import library
 from wdspec.spec.language.joins import LookupOptions, table_format
 from wdspec.storage.storage import Storage
@@ -102,7 +110,7 @@ def _finder(folder: str, shift: int) -> Callable[[str], int]:
         try:
             data = key.encode()
         except UnicodeEncodeError:
-            data = key.encode("utf-8", "surrogateescape")
+            data = encode_text(key)
         bucket = (crc32(data) * _MIX & 0xFFFFFFFF) >> shift
         row, stop = starts[bucket], starts[bucket + 1]
         while row < stop:
@@ -139,7 +147,7 @@ def _getter(folder: str, number: int, kind: str) -> Callable[[int], Any]:
 
 
 def _to_text(data: memoryview) -> str:
-    return str(data, "utf-8")
+    return str(data, "utf-8", "surrogatepass")
 
 
 def _to_json(data: memoryview) -> Any:
@@ -235,8 +243,8 @@ def _keys_of(found: _Columns) -> tuple[list[bytes], np.ndarray[Any, Any], int]:
         if isinstance(key, np.generic):
             key = key.item()
         if isinstance(key, bool) or not isinstance(key, (str, int)):
-            raise _fault(f"row {number} has the key {key!r:.60}; keys are texts or integers")
-        keys.append(str(key).encode("utf-8", "surrogateescape"))
+            raise _fault(f"row {number} has the key {show_value(key)}; keys are texts or integers")
+        keys.append(encode_text(str(key)))
     shift = 32 - min(32, max(1, (len(keys) - 1).bit_length()))
     sums = np.fromiter(map(crc32, keys), dtype=np.uint64, count=len(keys))
     return keys, ((sums * np.uint64(_MIX)) & np.uint64(0xFFFFFFFF)) >> np.uint64(shift), shift
@@ -258,7 +266,8 @@ def _save_column(folder: str, number: int, column: Any, order: Sequence[int], di
     """Write the values of a column in an order, and return of what kind they are."""
     if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
         ordered = column[np.asarray(order)]
-        is_plain = ordered.ndim == 1 and ordered.dtype.str[1:] != "f2"
+        is_usual = ordered.dtype.kind != "f" or ordered.dtype.itemsize in (4, 8)  # Python has no other floats
+        is_plain = ordered.ndim == 1 and is_usual
         if is_plain:
             ordered = ordered.astype(ordered.dtype.newbyteorder("="))
         _save(folder, str(number), np.ascontiguousarray(ordered), digest)
@@ -299,8 +308,52 @@ def _is_large(value: int | None) -> bool:
     return value is not None and not -(2**63) <= value < 2**63
 
 
-def _fault(message: str, **place: Any) -> ShardError:
-    return ShardError(f"the table of a `lookup` cannot be used: {message}", code="D226", **place)
+class _UnusableTableError(ShardError):
+    """A table cannot be used."""
+
+    columns: tuple[str, ...] = ()
+    """Its columns, if only that with the keys is missing."""
+
+
+def _fault(message: str, **place: Any) -> _UnusableTableError:
+    return _UnusableTableError(f"the table of a `lookup` cannot be used: {message}", code="D226", **place)
+
+
+MOST_SEARCHED = 64 * 1024 * 1024
+"""Bytes of a table that is read again to find the column that has the keys."""
+MOST_COLUMNS = 20
+"""Columns that are tried."""
+
+
+def find_column(options: LookupOptions, storage: Storage, keys: Iterable[str]) -> tuple[str, str]:
+    """Find the column of a table that has keys, for advice.
+
+    Args:
+        keys: of samples; the column with the keys of the table has none of them.
+
+    Returns:
+        The column, and the first key of the table; each is empty if it is not known.
+
+    Raises:
+        ShardError: the table cannot be read.
+    """
+    size = read_stat(options, storage).size
+    if size is None or size > MOST_SEARCHED:
+        return "", ""
+    wanted, example = set(keys), _keys_in(options, storage)
+    columns: tuple[str, ...] = ()
+    try:
+        _read(options.model_copy(update={"key": "\0"}), storage)
+    except _UnusableTableError as error:
+        columns = error.columns
+    for name in columns[:MOST_COLUMNS]:
+        if not wanted.isdisjoint(_keys_in(options.model_copy(update={"key": name}), storage)):
+            return name, example[0]
+    return "", example[0]
+
+
+def _keys_in(options: LookupOptions, storage: Storage) -> list[str]:
+    return [str(key) for key in _read(options.model_copy(update={"fields": ()}), storage).keys]
 
 
 def _format(options: LookupOptions) -> str | None:
@@ -317,7 +370,8 @@ def _read(options: LookupOptions, storage: Storage) -> _Columns:
     try:
         if kind in ("jsonl", "csv"):
             with closing(decompress(storage.open_watched(url))) as raw:
-                lines = io.TextIOWrapper(io.BufferedReader(raw), encoding="utf-8-sig", newline="")  # type: ignore[type-var]
+                text = io.TextIOWrapper(io.BufferedReader(raw), encoding="utf-8-sig", newline="")  # type: ignore[type-var]
+                lines = _lines(text)
                 if kind == "jsonl":
                     return _read_lines(options, lines)
                 return _read_csv(options, lines, "\t" if ".tsv" in url.text.lower() else ",")
@@ -325,6 +379,8 @@ def _read(options: LookupOptions, storage: Storage) -> _Columns:
             return {"parquet": _read_parquet, "sqlite": _read_sqlite, "npz": _read_npz}[kind](options, path)
     except (WdspecError, MemoryError):
         raise
+    except UnicodeDecodeError as cause:
+        raise _fault(describe_encoding(cause.object)) from cause
     except Exception as cause:  # whatever a library raises for a damaged file
         raise _fault(f"it is not {kind}, or damaged ({type(cause).__name__}: {str(cause)[:200]})") from cause
 
@@ -343,21 +399,43 @@ def _as_file(storage: Storage, url: ShardUrl) -> Iterator[str]:
         yield copied
 
 
+_COLUMN = re.compile(r"\w[\w .@-]{0,60}")
+"""What is surely the name of a column, and no part of another file."""
+
+
 def _choose_key(options: LookupOptions, names: Iterable[str]) -> str:
     """Return the name of the column with the keys. Raises ShardError if it, or one of `fields`, is not there."""
     known = list(names)
     last = options.on.rpartition(".")[2]
     candidates = [options.key] if options.key is not None else [options.on, last, "__key__", "key"]
     key = next((name for name in candidates if name in known), None)
-    listed = ", ".join(f"`{name}`" for name in known[:20]) or "none"
+    if len(known) > 1 and all(_COLUMN.fullmatch(name) for name in known[:20]):
+        listed = ", ".join(f"`{name}`" for name in known[:20])
+    else:  # what is in a file that is not a table may be secret
+        listed = "no names of columns at its start: is this the table?"
     if key is None:
-        raise _fault(
+        error = _fault(
             f"it has no column `{candidates[0]}` with keys; it has {listed}. Name the column by `key`"
         )
+        error.columns = tuple(known)
+        raise error
     for name in options.fields:
         if name not in known:
             raise _fault(f"it has no column `{name}`, which `fields` names; it has {listed}")
     return key
+
+
+def _lines(text: io.TextIOBase) -> Iterator[str]:
+    """Yield the lines of a text. Raises ShardError for one that is too long, before it is in memory."""
+    number = 0
+    while line := text.readline(MOST_IN_LINE + 1):
+        number += 1
+        if len(line) > MOST_IN_LINE:
+            raise _fault(
+                f"line {number} has more than {MOST_IN_LINE:,} characters; give each row a line",
+                line=number,
+            )
+        yield line
 
 
 def _read_lines(options: LookupOptions, lines: Iterable[str]) -> _Columns:
@@ -368,9 +446,9 @@ def _read_lines(options: LookupOptions, lines: Iterable[str]) -> _Columns:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=_build_row)
         except ValueError as cause:
-            raise _fault(f"line {number} is not JSON ({cause}): {line[:40]!r}…", line=number) from cause
+            raise _fault(f"line {number} is not JSON ({cause})", line=number) from None
         if not isinstance(row, dict):
             raise _fault(f"line {number} is not a map of column to value", line=number)
         if not keys:
@@ -383,10 +461,21 @@ def _read_lines(options: LookupOptions, lines: Iterable[str]) -> _Columns:
     return _Columns(keys, list(columns))
 
 
+def _build_row(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError(f"the name {find_repeated(name for name, _ in pairs)!r} occurs twice")
+    return row
+
+
 def _read_csv(options: LookupOptions, lines: Iterable[str], delimiter: str) -> _Columns:
     rows = csv.reader(lines, delimiter=delimiter)
     header = next(rows, [])
-    at = header.index(_choose_key(options, header))
+    key = _choose_key(options, header)
+    for name in (key, *options.fields):
+        if header.count(name) > 1:
+            raise _fault(f"its header has two columns `{name}`; rename one")
+    at = header.index(key)
     wanted = [header.index(name) for name in options.fields]
     keys: list[Any] = []
     columns: list[list[str]] = [[] for _ in wanted]
@@ -445,12 +534,16 @@ def _read_sqlite(options: LookupOptions, path: str) -> _Columns:
     with closing(
         sqlite3.connect(f"file:{path.replace('?', '%3f').replace('#', '%23')}?mode=ro", uri=True)
     ) as base:
-        names = [
-            row[0] for row in base.execute("select name from sqlite_master where type in ('table', 'view')")
-        ]
+        kinds = dict(base.execute("select name, type from sqlite_master where type in ('table', 'view')"))
+        names = [each for each, kind in kinds.items() if kind == "table"]
         name = options.table.rpartition("#")[2] if "#" in options.table else ""
         if not name and len(names) == 1:
             name = names[0]
+        if kinds.get(name) == "view":  # whose rows may have no end
+            raise _fault(
+                f"`{name}` is a view, whose rows have to be computed; store them (`create table stored as select * "
+                f"from {_quoted(name)}`), and name `#stored`"
+            )
         if name not in names:
             listed = ", ".join(f"`{each}`" for each in names) or "none"
             raise _fault(
@@ -470,10 +563,29 @@ def _quoted(name: str) -> str:
 
 def _read_npz(options: LookupOptions, path: str) -> _Columns:
     with np.load(path, allow_pickle=False) as arrays:
-        keys = arrays[_choose_key(options, arrays.files)].tolist()
+        key = _choose_key(options, arrays.files)
+        for name in (key, *options.fields):
+            _check_array(arrays.zip, name)
+        keys = arrays[key].tolist()
         columns = [arrays[name] for name in options.fields]
     for name, column in zip(options.fields, columns, strict=True):
         if not column.ndim or len(column) != len(keys):
             raise _fault(f"`{name}` has the shape {column.shape}, but there are {len(keys):,} keys")
     keys = [key.decode("utf-8", "replace") if isinstance(key, bytes) else key for key in keys]
     return _Columns(keys, columns)
+
+
+def _check_array(archive: zipfile.ZipFile, name: str) -> None:
+    """Raise ShardError if an array of an npz file claims more bytes than it has: numpy would allocate them first."""
+    info = archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.NameToInfo else name)
+    with archive.open(info) as file:
+        shape, _, dtype = read_npy_header(cast(BinaryIO, file))
+    size = math.prod(shape) * max(1, dtype.itemsize)
+    if size > min(info.file_size, _DEFLATED * os.fstat(cast(Any, archive.fp).fileno()).st_size):
+        raise _fault(f"the header of `{name}` says {size:,} bytes of values, and the file has fewer")
+
+
+_DEFLATED = 1032
+"""The most bytes that a byte of a zip file unpacks to."""
+MOST_IN_LINE = 1 << 26
+"""The most characters in a line of a table of JSON Lines or CSV."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from wdspec.base.errors import SpecError, UsageError, warn_user
 from wdspec.base.user_code import secure_mode
+from wdspec.planning.companions import with_companions
 from wdspec.planning.passes import SourceCount
 from wdspec.planning.plan import Plan, make_plan
 from wdspec.planning.shares import largest_shares
@@ -20,8 +21,11 @@ from wdspec.shards.key_lists import KeyLists, read_key_lists
 from wdspec.shards.listing import are_local, shards_of, with_tables
 from wdspec.shards.lock import Lock
 from wdspec.spec.language.decoders import import_decoder, require_libraries
-from wdspec.spec.measurements import Measurements
+from wdspec.spec.language.making import MADE_FILES
+from wdspec.spec.measurements import Measurements, find_costs_misfit
+from wdspec.spec.reading import digest_costing, split_costing
 from wdspec.spec.spec import Source, Spec
+from wdspec.steps.files import digest_file
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage, with_surveyed_caches
 from wdspec.urls.urls import UrlSequence
@@ -29,7 +33,7 @@ from wdspec.urls.urls import UrlSequence
 LockLike = str | os.PathLike[str] | None
 """A file that `wdspec lock` wrote, to read exactly its shards without listing any."""
 
-_NAMING = ("where", "subset", "only_keys", "exclude", "join", "lookup")
+_NAMING = ("where", "subset", "only_keys", "exclude", "join", "lookup", "make")
 """Keys of a source that choose samples, or name more than its shards."""
 
 
@@ -65,7 +69,8 @@ def plan_shards(spec: Spec, shards: Shards, ranks: int, workers: int) -> Plan:
     Raises:
         UsageError: shares, batch and epoch do not fit each other or the topology.
     """
-    return make_plan(spec, shards.lists, Topology.of(spec, ranks, workers), shards.counts)
+    plan = make_plan(spec, shards.lists, Topology.of(spec, ranks, workers), shards.counts)
+    return with_companions(spec, plan, shards.lists) if spec.companions else plan
 
 
 def list_readable_shards(spec: Spec, lock: LockLike = None) -> Shards:
@@ -93,20 +98,24 @@ def list_shards(
         UsageError: settings of AIStore are invalid, or the lock does not fit the spec.
         WdspecError: a list, directory or glob is empty, or cannot be read.
     """
-    environment, sources = Environment.read(), spec.sources
+    environment, sources = Environment.read(), (*spec.sources, *spec.companions.values())
     storages = {source.name: storage_of(environment, spec, source) for source in sources}
     if lock is not None:
         frozen, storages = Lock.read(lock).freeze(spec, storages, os.fspath(lock))
     if frozen is None:
+        if spec.stats is not None:
+            _check_costs(spec)
         shares = largest_shares(spec, lambda source: 1)
         lists = {
-            source.name: shards_of(source, storages[source.name]) if shares[source.name] else UrlSequence(())
+            source.name: shards_of(source, storages[source.name])
+            if shares.get(source.name, 1)
+            else UrlSequence(())
             for source in sources
         }
     else:
         lists = {source.name: with_tables(frozen, source, storages[source.name]) for source in sources}
     mixes = (spec.mix, *(each.mix for source in spec.dataset for each in source.mixes))
-    if any(mix.by in ("samples", "bytes") for mix in mixes):
+    if spec.stats and any(mix.by not in ("shards", "equal") for mix in mixes):
         _compare_with_measurements(spec, lists)
     local = frozenset(name for name, listed in lists.items() if are_local(listed, storages[name]))
     shards = Shards(lists, with_surveyed_caches(storages, lists), local, lock=lock and os.path.abspath(lock))
@@ -117,13 +126,70 @@ def list_shards(
 def _read_files(spec: Spec, shards: Shards) -> Shards:
     """Return the shards with the lists of keys of the sources, and digests of what the sources name."""
     key_lists, files = {}, {}
-    for source in spec.sources:
+    for source in spec.collections:
         lists, digests = read_key_lists(source, shards.storages[source.name])
         if source.where or source.subset or any(each is not None for each in lists):
             key_lists[source.name] = lists
-        if digests := {**digests, **shards.lists[source.name].digests}:
+        digests = {**digests, **shards.lists[source.name].digests, **_digest_steps(source)}
+        if digests:
             files[source.name] = digests
+    if spec.stats is not None and spec.needs_costs:
+        _compare_costs(spec, files)
     return replace(shards, key_lists=key_lists, files=files)
+
+
+def _check_costs(spec: Spec) -> None:
+    """Say why sources have no mean costs that `stats` has measured, if the shares need them.
+
+    Raises:
+        UsageError: they were measured in another way.
+    """
+    if not spec.needs_costs or all(each.mean_cost is not None for each in spec.sources):
+        return
+    try:
+        measurements = Measurements.read(str(spec.stats), shards=False)
+    except (OSError, UsageError):
+        return  # the plan says that costs are missing
+    for source in spec.sources:
+        totals = measurements.of(spec, source) if source.mean_cost is None else None
+        if totals is not None and (misfit := find_costs_misfit(totals, spec, source)):
+            raise UsageError(
+                f"shares of the cost and numbers of tokens need the mean cost of every source, and `stats` has "
+                f"{misfit}; run `wdspec stats SPEC` again",
+                source=source.name,
+            )
+
+
+def _compare_costs(spec: Spec, files: Mapping[str, Mapping[str, str]]) -> None:
+    """Warn if shares follow costs that were measured with other files of `make` than those that are read now."""
+    measurements = read_measurements(spec)
+    for source in spec.sources if measurements is not None else ():
+        totals = measurements.of(spec, source) if measurements is not None else None
+        if totals is None or not totals.costing or source.mean_cost != totals.cost:
+            continue
+        now = digest_costing(spec, source, files.get(source.name, {}))
+        if split_costing(now)[1] != split_costing(totals.costing)[1]:
+            warn_user(
+                f"the share of `{source.name}` follows its mean cost, which was measured with other files of `make`; "
+                "`wdspec stats SPEC` measures it again, which changes the order"
+            )
+
+
+def _digest_steps(source: Source) -> dict[str, str]:
+    """Return digests of what is in the files of `make`: `make.ids` for the field `ids`.
+
+    Raises:
+        SpecError: a file cannot be read.
+    """
+    found = {}
+    for name, recipe in source.make.items():
+        try:
+            digests = [digest_file(path, option) for option, path in sorted(recipe.files.items())]
+        except SpecError as error:
+            raise error.at(source=source.name, field=name) from None
+        if digests:
+            found[f"{MADE_FILES}{name}"] = " ".join(digests)
+    return found
 
 
 def check_readable(spec: Spec) -> None:
@@ -133,7 +199,7 @@ def check_readable(spec: Spec) -> None:
         SpecError: WDS_SECURE forbids a function of the spec.
         UsageError: a decoder's library is not installed.
     """
-    for source in spec.sources:
+    for source in (*spec.sources, *spec.companions.values()):
         for name in (*source.decode.names, *source.decode.fields.values()) if source.decode else ():
             require_libraries(name)
             import_decoder(name)

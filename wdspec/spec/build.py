@@ -16,14 +16,24 @@ from typing import Any, NamedTuple
 from pydantic_core import PydanticCustomError
 
 from wdspec.base.errors import UrlError
-from wdspec.spec.files import Library
+from wdspec.spec.companions import draft_companions
+from wdspec.spec.files import Layers, Library
 from wdspec.spec.language.decoders import DEFAULT_IMAGE_DECODER, RAW, split_decoder
 from wdspec.spec.language.effects import Paths, paths_in
 from wdspec.spec.language.joins import JoinOptions
 from wdspec.spec.language.locations import CacheOptions, RewriteRule
+from wdspec.spec.language.making import STEPS, step_of
 from wdspec.spec.language.samples import Decode
-from wdspec.spec.language.values import DEFAULT_SCALE, IMAGE_DECODERS, FilePath, Model, is_size, read_number
-from wdspec.spec.problems import Problems
+from wdspec.spec.language.values import (
+    DEFAULT_SCALE,
+    IMAGE_DECODERS,
+    TOTAL,
+    FilePath,
+    Model,
+    is_size,
+    read_number,
+)
+from wdspec.spec.problems import Problems, list_names
 from wdspec.spec.secrets import remove_secrets
 from wdspec.spec.sources import GROUP_KEYS, TOP_MIX_ONLY, Draft, Expander, draft_sources, every_draft
 from wdspec.spec.spec import Source, Spec
@@ -49,6 +59,10 @@ class Variant(NamedTuple):
     """Whether AIS_ENDPOINT is set."""
     has_schemes: bool = False
     """Whether USE_AIS_FOR is set."""
+    layers: Layers = Layers({}, [])
+    """What its files replace in those that they extend."""
+    defaults: MapEntry | None = None
+    """The `defaults` of the top level, with variables."""
 
 
 @dataclass(eq=False, repr=False)
@@ -109,19 +123,30 @@ class Composition:
     """The top level, merged, without variables."""
     drafts: list[Draft]
     """The sources of the top level."""
+    leaves: list[Draft]
+    """The drafts with shards of the mix."""
     bad: frozenset[str]
     """Keys of the top level whose values are wrong."""
     variant: Variant
+    vars: Node | None
+    """The `vars:` of the spec."""
+    companions: Sequence[Draft] = ()
+    """The sources of companions."""
 
     @cached_property
     def keys(self) -> set[str]:
         """The keys of the top level, of all sources, and of the maps directly below them.
 
-        Also `pass` if an epoch is a pass, however it is written, and `secure` if WDS_SECURE is set.
+        Also `pass` if an epoch is a pass, however it is written, `secure` if WDS_SECURE is set, `environment` if there
+        is one, and `extends` if this replaces what other files say.
         """
         found = {"pass"} if self.spec.is_pass else set()
         if self.variant.secure:
             found.add("secure")
+        if self.variant.environment is not None:
+            found.add("environment")
+        if any(self.variant.layers):
+            found.add("extends")
         for _, node, _ in self.holders:
             found.update(node.entries)
             for entry in node.entries.values():
@@ -130,15 +155,10 @@ class Composition:
         return found
 
     @cached_property
-    def leaves(self) -> list[Draft]:
-        """The drafts with shards."""
-        return [leaf for draft in self.drafts for leaf in draft.leaves]
-
-    @cached_property
     def shard_texts(self) -> list[tuple[Draft, Scalar, Sequence[Part] | UrlError]]:
         """All texts in `shards` that are not empty: the source, the text, and its parts, or why it has none."""
         found = []
-        for leaf in self.leaves:
+        for leaf in (*self.leaves, *self.companions):
             shards = leaf.node.get("shards")
             for item in shards.items if isinstance(shards, ListNode) else (shards,):
                 if isinstance(item, Scalar) and isinstance(item.value, str) and item.value.strip():
@@ -147,13 +167,18 @@ class Composition:
 
     @cached_property
     def models(self) -> list[tuple[Draft, Source]]:
-        """The drafts with shards and their models, except those without a model."""
+        """The drafts with shards and their models, except those without a model; those of companions come last."""
+        return [(leaf, leaf.model) for leaf in (*self.leaves, *self.companions) if leaf.model is not None]
+
+    @cached_property
+    def mixed(self) -> list[tuple[Draft, Source]]:
+        """Those of the mix."""
         return [(leaf, leaf.model) for leaf in self.leaves if leaf.model is not None]
 
     @cached_property
     def holders(self) -> list[Holder]:
-        """The top level, and all sources and nested mixes."""
-        drafts = every_draft(self.drafts)
+        """The top level, all sources and nested mixes, and the sources of companions."""
+        drafts = [*every_draft(self.drafts), *self.companions]
         return [Holder(self.spec, self.top, self.bad), *(Holder(d.model, d.node, d.bad) for d in drafts)]
 
     @cached_property
@@ -206,24 +231,25 @@ def compose(
         chain: absolute paths of the files that led here.
     """
     expanded = expand(top)
-    drafts = draft_sources(expanded, library, expand, chain, problems)
+    vars = entry.value if (entry := top.entries.get("vars")) else None
+    drafts = draft_sources(expanded, library, expand, chain, variant.split, problems, vars)
     _check_defaults(expanded, problems)
-    for draft in drafts:
+    leaves = [leaf for draft in drafts for leaf in draft.leaves]
+    has_companions = any("companions" in node.entries for node in (expanded, *(leaf.node for leaf in leaves)))
+    companions = draft_companions(expanded, leaves, problems) if has_companions else []
+    for draft in (*drafts, *companions):
         _check_draft(draft, variant, problems)
     known = _keep_known(expanded.without("sources"), Spec, "at the top level", problems)
-    extra: dict[str, Any] = {
-        "dataset": (),
-        "split": variant.split,
-        "environment": variant.environment,
-        "file": variant.file,
-        "folder": os.path.dirname(os.path.abspath(variant.file)) if variant.file else "",
-        **_place_paths(known, _PATHS_OF_SPEC, variant),
-    }
-    spec, bad = make_model(known.without("dataset", "defaults", "vars"), Spec, extra, problems)
+    names = {"split": variant.split, "environment": variant.environment, "file": variant.file}
+    folder = os.path.dirname(os.path.abspath(variant.file)) if variant.file else ""
+    extra = {"dataset": (), **names, "folder": folder, **_place_paths(known, _PATHS_OF_SPEC, variant)}
+    spec, bad = make_model(known.without("dataset", "companions", "defaults", "vars"), Spec, extra, problems)
     if spec is None:
         return None
-    leaves = [leaf for draft in drafts for leaf in draft.leaves if leaf.model is not None]
+    if "mix" in bad:
+        _explain_cap(known, drafts, problems)
     _apply_defaults(spec, leaves)
+    spec = _with_companions(spec, companions) if companions else spec
     stats = None
     if "stats" in known.entries and "stats" not in bad and (node := known.get("stats")) is not None:
         from wdspec.spec.measurements import fill_in_measurements  # most specs do not use them
@@ -231,7 +257,42 @@ def compose(
         stats = fill_in_measurements(spec, node, library, leaves, problems)
     dataset = tuple(source for draft in drafts if (source := _finish(draft)) is not None)
     spec = spec.model_copy(update={"dataset": dataset, "stats": stats})
-    return Composition(spec, known, drafts, bad, variant)
+    spec = _with_total(spec, leaves, known, problems) if spec.epoch and spec.epoch.samples == TOTAL else spec
+    return Composition(spec, known, drafts, leaves, bad, variant, vars, companions)
+
+
+def _with_companions(spec: Spec, drafts: Sequence[Draft]) -> Spec:
+    """Return a spec with the sources of companions, which are not read in passes."""
+    _apply_defaults(spec.model_copy(update={"epoch": None}), drafts)
+    models = {draft.name: draft.model for draft in drafts if draft.model is not None}
+    return spec.model_copy(update={"companions": models})
+
+
+def _with_total(spec: Spec, leaves: Sequence[Draft], top: MapNode, problems: Problems) -> Spec:
+    """Return a spec whose epoch has as many samples as all sources together; 0 if this is unknown."""
+    unknown = [leaf.name for leaf in leaves if leaf.model is not None and leaf.model.samples is None]
+    total = 0 if unknown else sum(source.samples or 0 for source in spec.sources)
+    if unknown and top.get("stats") is None:  # otherwise, W108 says what the file lacks
+        message = f"`total` needs the number of samples of each source, but {list_names(unknown, 3)} does not state it"
+        hint = "add `samples: n` there, or `stats: stats.json`, and run `wdspec stats SPEC`"
+        problems.add("E381", top.entries["epoch"].value.value_or_self("samples"), message, hint)
+    return spec.model_copy(update={"epoch": spec.epoch and spec.epoch.model_copy(update={"samples": total})})
+
+
+def _explain_cap(top: MapNode, drafts: Sequence[Draft], problems: Problems) -> None:
+    """Say which `cap` gives the largest source a share, if a share was written in its place."""
+    mix = top.map_at("mix")
+    cap, by = (None, None) if mix is None else (mix.get("cap"), mix.get("by"))
+    if not (isinstance(cap, Scalar) and isinstance(cap.value, float) and 0 < cap.value < 1):
+        return
+    key = by.value if isinstance(by, Scalar) else ""
+    sizes = [getattr(draft.model, key, None) if key in ("samples", "bytes") else None for draft in drafts]
+    known = sorted(size for size in sizes if size is not None)
+    size = round(cap.value * sum(known[:-1]) / (1 - cap.value)) if len(known) == len(sizes) > 1 else 0
+    if size and known[-2] <= size < known[-1]:
+        name = drafts[sizes.index(known[-1])].name
+        hint = f"it is a size, not a share: for a share of {cap.value:g} of `{name}`, write `cap: {size}`"
+        problems.set_hint("E202", cap, hint)
 
 
 def _keep_known(holder: MapNode, model: type[Model], where: str, problems: Problems) -> MapNode:
@@ -300,10 +361,10 @@ def _finish(draft: Draft) -> Source | None:
 def _apply_defaults(spec: Spec, leaves: Iterable[Draft]) -> None:
     """Apply the defaults that depend on other keys to the models of sources with shards.
 
-    If any source of the mix rescales images, images are decoded in all of them. In a pass, sources are read in the
-    order of their lists unless they state another one. Sequential sources are read shard by shard.
+    If any source of the mix rescales images, images are decoded in all of them. In a pass without `reshuffle`, sources
+    are read in the order of their lists unless they state another one. Sequential ones are read shard by shard.
     """
-    is_pass = spec.is_pass
+    is_pass = spec.is_pass and not (spec.epoch and spec.epoch.reshuffle)
     made = [(leaf, leaf.model, _find_scaling(leaf.model)) for leaf in leaves if leaf.model is not None]
     is_scaled = any(effective["scale"] is not None for _, _, effective in made)
     for leaf, model, effective in made:
@@ -346,6 +407,10 @@ def _place_paths(node: MapNode, kinds: Paths, variant: Variant) -> dict[str, Any
             found[key] = _place_inside(value, kind, variant)
         elif kind.keeps_text:
             found |= _start_paths(key, value)
+        elif kind.in_lists:
+            shards = node.get("shards")
+            base = node.origin.directory if shards is None else _start_paths("", shards)["base"]
+            found[key] = _place_lists(value, base)
         else:
             found[key] = _make_absolute(value, kind)
     return found
@@ -380,15 +445,64 @@ def _describe_rule(item: MapNode, variant: Variant) -> dict[str, Any]:
 
 
 def _make_absolute(node: Node, kind: FilePath) -> Any:
+    if kind.in_steps and isinstance(node, MapNode):
+        return {name: _place_step(each.value) for name, each in node.entries.items() if node.get(name)}
+    if kind.in_entries and isinstance(node, MapNode):
+        return {
+            name: _place_key(each.value, kind.in_entries)
+            for name, each in node.entries.items()
+            if node.get(name)
+        }
     if isinstance(node, MapNode):
         return {key: _make_absolute(each.value, kind) for key, each in node.entries.items() if node.get(key)}
-    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+    if not isinstance(node, Scalar) or not isinstance(node.value, str) or kind.in_steps or kind.in_entries:
         return plain(node)
     if kind.is_template:
         base = node.base.replace("\\", r"\\").rstrip("/")
         return f"{base}/{node.value.removeprefix('./')}" if _starts_here(node.value) else node.value
     is_relative_path = node.value.strip() and node.value[0] not in "/~" and "://" not in node.value
     return os.path.normpath(os.path.join(node.base, node.value)) if is_relative_path else node.value
+
+
+def _place_step(node: Node) -> Any:
+    """The plain value of an entry of `make`, with absolute paths."""
+    step = step_of(node.entries) if isinstance(node, MapNode) else None
+    if step is None or not isinstance(node, MapNode):
+        return plain(node)
+    held = [key for key in STEPS[step].paths if node.get(key) is not None]
+    return {**plain(node), **{key: _make_absolute(node.value_or_self(key), FilePath()) for key in held}}
+
+
+def _place_key(node: Node, key: str) -> Any:
+    """The plain value of a map, with an absolute path under a key."""
+    held = node.get(key) if isinstance(node, MapNode) else None
+    if (
+        not isinstance(held, Scalar)
+        or not isinstance(held.value, str)
+        or held.value.startswith("@")
+        or not _starts_here(held.value)
+    ):
+        return plain(node)
+    return {**plain(node), key: _make_absolute(held, FilePath())}
+
+
+def _place_lists(node: Node, base: str) -> list[Any]:
+    """The plain values of a list of keys; paths of files (`@keys.txt`) start at `base`, wherever they are from."""
+    entries = []
+    for item in node.items if isinstance(node, ListNode) else (node,):
+        entry = plain(item)
+        if (
+            isinstance(item, Scalar)
+            and isinstance(entry, str)
+            and entry.startswith("@")
+            and item.base != base
+        ):
+            path = entry[1:]
+            entry = (
+                f"@{os.path.relpath(os.path.join(item.base, path), base)}" if _starts_here(path) else entry
+            )
+        entries.append(entry)
+    return entries
 
 
 def _start_paths(key: str, node: Node) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class Exclusion(NamedTuple):
 
 _COST, _PASS = "batch: {cost: txt.length, max_cost: 9}", "epoch: pass"
 _IN_A_PASS = {
-    "mix": ("mix: {draw: even}", "a pass reads the sources one after the other"),
+    "mix": ("mix: {draw: even}", "a pass reads every sample once, whatever the shares"),
     "stage": (
         "stage: 'lib:stage'",
         "the length of a pass is known before it starts, but how many samples a stage yields only afterwards",

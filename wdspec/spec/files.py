@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from wdspec.base.files import DESCRIPTORS, SPECIAL
 from wdspec.spec.problems import IgnoreComment, Problem, Problems, describe, ignore_comments
 from wdspec.spec.python_values import from_python
-from wdspec.spec.tree import ListNode, MapNode, Node, Origin, Scalar, merge, plain
+from wdspec.spec.spec import Spec
+from wdspec.spec.tree import ListNode, MapNode, Node, Origin, Position, Scalar, merge, plain
+from wdspec.spec.validation import MERGED_TOP, keys_of
 from wdspec.spec.yaml import MAX_BYTES, decode_text, parse
 from wdspec.urls.urls import scheme_of
 
@@ -28,6 +32,8 @@ ReadFile = Callable[[str, bool, int], bytes]
 May raise OSError and ValueError."""
 STANDARD_INPUT = "-"
 STANDARD_INPUT_NAME = "<stdin>"
+_ENTRY = re.compile(rb"""[\w.-]+[ \t]*:(?:\s|$)|["'][ \t]*:|\0""")
+"""Matches a key in YAML or JSON, and binary files, which have messages of their own."""
 _OURS = frozenset({"dataset", "splits", "extends", "defaults", "wdspec"})
 _TELLING = (
     "__module__",
@@ -52,6 +58,15 @@ def hint_for_missing(name: str) -> str:
     return "specs are local files, so download it first" if scheme_of(name) else "check the path"
 
 
+class Layers(NamedTuple):
+    """What `extends` replaces, for warnings."""
+
+    lists: dict[Position, tuple[str, list[str]]]
+    """The place of a `dataset` -> the file whose list of sources it replaces, and their names."""
+    bases: list[tuple[Node, str, str]]
+    """Files that have no effect, as later ones replace all of their values: place, message and hint."""
+
+
 class Library:
     """Reads and parses each file once, however often it is named.
 
@@ -70,8 +85,16 @@ class Library:
         self._parsed: dict[str, MapNode | None] = {}
         self._merged: dict[str, MapNode | None] = {}
         self._data: dict[str, Any] = {}
+        self.layers = Layers({}, [])
+        self.tables: list[Node] = []
+        """The lists of sources that were read."""
         self.ignore_comments: list[IgnoreComment] = []
         """The comments of all files that were read."""
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Absolute paths of the spec files that were read so far, without symbolic links."""
+        return frozenset(self._parsed)
 
     def spec(
         self, path: str, named: str, at: Node | None = None, chain: tuple[str, ...] = ()
@@ -123,7 +146,8 @@ class Library:
             else:
                 self._problems.add("E001", at, message, hint)
         else:
-            self._parsed[real] = self._tree(data, named, os.path.dirname(os.path.abspath(path)))
+            tree = self._tree if at is None else self._tree_of_another
+            self._parsed[real] = tree(data, named, os.path.dirname(os.path.abspath(path)))
         return self._parsed[real]
 
     def standard_input(self) -> MapNode | None:
@@ -139,6 +163,18 @@ class Library:
         tree = parse(text, Origin(named, directory, text), self._problems)
         return None if tree is None else top_map(tree, self._problems)
 
+    def _tree_of_another(self, data: bytes, named: str, directory: str) -> MapNode | None:
+        """Parse a file that a spec names. If it is no spec, its lines are in no message: they may be secret."""
+        if data.strip() and not _ENTRY.search(data):
+            hint = "name a YAML file that is a part of a spec"
+            self._problems.note(Problem("E015", "there is no `key: value` in this file", hint, named, 1, 1))
+            return None
+        tree = self._tree(data, named, directory)
+        if tree is not None and tree.entries.keys().isdisjoint([*keys_of(Spec), *MERGED_TOP]):
+            for entry in tree.entries.values():
+                self._problems.hide(entry.key)
+        return tree
+
     def extended(self, own: MapNode, chain: tuple[str, ...] = ()) -> MapNode:
         """Lay a tree over everything that it extends. A file of another tool is converted, if nothing is lost."""
         if may_be_foreign(own) and (native := natively_read(own)) is not None:
@@ -147,13 +183,44 @@ class Library:
             return own
         parts = {key: own.entries[key] for key in ("vars", "extends") if key in own.entries}
         extends = self._expand(own.with_entries(parts)).entries["extends"].value
-        below: Node | None = None
+        below: MapNode | None = None
+        bases: list[tuple[Node, MapNode]] = []
         for node in extends.items if isinstance(extends, ListNode) else (extends,):
             found = self.find(node, "extends")
             base = found and self.spec(*found, node, chain)
             if base is not None:
-                below = merge(below, base.without("extends"))
+                bases.append((node, base.without("extends")))
+                below = merge(below, bases[-1][1])
+        self._note_replaced(own, below, bases)
         return merge(below, own.without("extends"))
+
+    def _note_replaced(
+        self, own: MapNode, below: MapNode | None, bases: Sequence[tuple[Node, MapNode]]
+    ) -> None:
+        """Note the sources that a file replaces, and the files that it extends in vain."""
+        mine, theirs = own.get("dataset"), below and below.get("dataset")
+        if isinstance(mine, ListNode) and isinstance(theirs, ListNode):
+            names = [item.get("name") for item in theirs.items if isinstance(item, MapNode)]
+            known = [name.value for name in names if isinstance(name, Scalar) and isinstance(name.value, str)]
+            self.layers.lists[mine.position] = theirs.origin.name, known
+        for number, (node, base) in enumerate(bases[:-1]):
+            later = bases[number + 1 :]
+            values = dict(_values_in(base))
+            above = {path: value for _, each in later for path, value in _values_in(each)}
+            if values and len(values) < len(above) and values.keys() <= above.keys() and values != above:
+                if all(values[path] == above[path] for path in values):
+                    continue
+                key = next(path for path in values if values[path] != above[path])
+                ordered = [each for each, _ in (*bases[:number], *later, bases[number])]
+                names_of = [str(plain(each)) for each in ordered]
+                self.layers.bases.append(
+                    (
+                        node,
+                        f"`extends`: `{plain(node)}` has no effect, as later files replace all of its values, such as "
+                        f"`{'.'.join(key)}: {values[key]!s:.40}` by {above[key]!s:.40}",
+                        f"write `extends: [{', '.join(names_of)}]`: each file is laid over those before it",
+                    )
+                )
 
     def find(self, node: Node, key: str) -> tuple[str, str] | None:
         """The absolute path and the name of the file that a value names; None, and a problem, if it names none."""
@@ -187,10 +254,10 @@ class Library:
 
 
 def read_from_disk(path: str, only_regular: bool, most: int = MAX_BYTES) -> bytes:
-    """Read a file from the disk; a `ReadFile`. A spec on the command line may also be a pipe."""
-    kind = os.stat(path).st_mode
-    if only_regular and not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
-        raise OSError(errno.EINVAL, "it is not a regular file", path)
+    """Read a file from the disk; a `ReadFile`. A spec on the command line may also be `<(command)`."""
+    kind = SPECIAL.get(stat.S_IFMT(os.stat(path).st_mode))
+    if kind is not None and (only_regular or not path.startswith(DESCRIPTORS)):
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", path)
     with open(path, "rb") as file:
         return file.read(most + 1)
 
@@ -260,3 +327,12 @@ def _may_be_ours(value: Any) -> bool:
     return set(value) == {"datasets"} and all(
         isinstance(each, dict) and set(each) <= {"name", "shards"} for each in listed
     )
+
+
+def _values_in(node: MapNode, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the values in a tree that a layer above replaces, with their paths."""
+    for name, entry in node.entries.items():
+        if isinstance(entry.value, MapNode):
+            yield from _values_in(entry.value, (*path, name))
+        elif path or name != "wdspec":
+            yield (*path, name), plain(entry.value)

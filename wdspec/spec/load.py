@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
-from typing import Any
+from itertools import chain, product
+from typing import Any, NamedTuple
 
 from wdspec.base.errors import UsageError, warn_user
 from wdspec.base.user_code import secure_mode
@@ -17,9 +17,9 @@ from wdspec.spec.problems import Problem, Problems, error_for, without_effect
 from wdspec.spec.python_values import from_python
 from wdspec.spec.rules import apply_rules, compare_splits
 from wdspec.spec.rules.rule import RULES
-from wdspec.spec.sources import Expander
+from wdspec.spec.sources import KINDS, Expander
 from wdspec.spec.spec import Spec
-from wdspec.spec.tree import MapNode, Node, Origin, Position, Scalar
+from wdspec.spec.tree import MapNode, Node, Origin, Position, Scalar, plain
 from wdspec.spec.variables import Scope, list_used_names
 from wdspec.spec.yaml import parse_scalar
 
@@ -29,6 +29,8 @@ Overrides = Mapping[str, Any] | Sequence[str]
 """`{"batch.size": 32}`, or texts like those on the command line: `["batch.size=32"]`."""
 
 _MOST_VARIANTS = 64
+"""If there are more combinations of splits and environments, each split and each environment is checked once."""
+_MOST_COMBINATIONS = 256
 _MOST_VALUES = 100_000
 """Values checked in all splits and environments of a file; a hundred sources have about one thousand."""
 
@@ -72,10 +74,10 @@ def load(
     if composition is not None:
         apply_rules(composition, reading.problems, warnings=False)
     problems = reading.problems.sorted()
-    errors = [problem for problem in problems if problem.is_error]
+    errors = [problem for problem in problems if problem.is_error or problem.code == "W450"]
     if errors or composition is None:
         raise error_for(errors)
-    codes = {each.about.code for each in RULES if each.warns_at_load}
+    codes = {"W402", "W404", "W451", *(each.about.code for each in RULES if each.warns_at_load)}
     for problem in (each for each in problems if each.code in codes):
         if not any(comment.hides(problem) for comment in reading.library.ignore_comments):
             warn_user(str(problem))
@@ -163,6 +165,71 @@ def split_names(source: SpecSource) -> list[str]:
     return [] if top is None else variants.names_under(top, "splits")
 
 
+def environment_names(source: SpecSource) -> list[str]:
+    """List the names of the environments of a spec, in file order. Nothing else is checked."""
+    top = None if isinstance(source, Spec) else _read(source).top
+    return [] if top is None else variants.names_under(top, "environments")
+
+
+def environment_overrides(source: SpecSource, name: str) -> list[str]:
+    """List what an environment sets as overrides, such as `batch.size=2`; empty if these are more than a few, or no
+    plain values. Nothing else is checked."""
+    top = None if isinstance(source, Spec) else _read(source).top
+    environments = None if top is None else top.map_at("environments")
+    overlay = None if environments is None else environments.map_at(name)
+    return [] if overlay is None else variants.override_texts(overlay)
+
+
+class Outline(NamedTuple):
+    """What a file is, without a check of its contents."""
+
+    own: MapNode | None
+    """The file alone; None if it cannot be read."""
+    bases: frozenset[str]
+    """Absolute paths of the files that it extends, directly or through others."""
+    has_sources: bool
+    """Whether it has a list of sources, in a split or outside, with what it extends."""
+    has_version: bool
+    """Whether it, or a file that it extends, has the key `wdspec`."""
+
+
+def outline(
+    source: str, vars: Mapping[str, Any] | None = None, read: files.ReadFile | None = None
+) -> Outline:
+    """Find out whether a file is a spec, and what it extends. Problems are left to a check."""
+    reading = _read(source, vars=vars, read=read)
+    bases = reading.library.files.difference(reading.chain)
+    if reading.top is None:
+        return Outline(reading.own, bases, False, False)
+    top = plain(reading.top)
+    splits = top.get("splits")
+    holders = [top, *(splits.values() if isinstance(splits, dict) else ())]
+    lists = [each["dataset"] for each in holders if isinstance(each, dict) and "dataset" in each]
+    sources = chain.from_iterable(each for each in lists if isinstance(each, list))
+    has_sources = any(isinstance(each, str) and each.startswith("@") for each in lists)
+    has_sources |= any(isinstance(each, dict) and not each.keys().isdisjoint(KINDS) for each in sources)
+    return Outline(reading.own, bases, has_sources, "wdspec" in top)
+
+
+def list_variants(
+    source: str,
+    split: str | None = None,
+    env: str | None = None,
+    vars: Mapping[str, Any] | None = None,
+    read: files.ReadFile | None = None,
+) -> tuple[list[tuple[str | None, str | None]], int]:
+    """List the splits and environments of a file: the chosen ones, or all, and none if it has none.
+
+    The arguments are those of `load`.
+
+    Returns:
+        The combinations; and how many others there are, which the list leaves out as it would be too long.
+    """
+    reading = _read(source, split, env, vars, read=read)
+    found = reading.variants(_MOST_COMBINATIONS)
+    return found, reading.combinations - len(found)
+
+
 @dataclass
 class _Reading:
     """A spec whose files have been read, with the choices of the user and the problems found so far."""
@@ -185,23 +252,33 @@ class _Reading:
     """The file alone; None, and a problem, if it cannot be read."""
     top: MapNode | None = None
     """The file with everything that it extends."""
+    combinations: int = 1
+    """Of splits and environments, also those that `variants` has left out."""
 
-    def variants(self) -> list[tuple[str | None, str | None]]:
-        """The splits and environments to check: the chosen ones, or all."""
+    @property
+    def dataset(self) -> Node | None:
+        """The list of sources of the chosen split, as it is written."""
+        splits = None if self.top is None else self.top.map_at("splits")
+        split = None if splits is None or self.split is None else splits.map_at(self.split)
+        holder = self.top if split is None else split
+        return None if holder is None else holder.get("dataset")
+
+    def variants(self, most_pairs: int = _MOST_VARIANTS) -> list[tuple[str | None, str | None]]:
+        """The splits and environments to check: the chosen ones; or all, each once if there are too many pairs."""
         if self.top is None:
             return [(self.split, self.env)]
         splits: list[str | None] = [self.split]
         if self.split is None:
             splits = list(variants.names_under(self.top, "splits")) or [None]
-        environments: list[str | None] = [self.env]
-        if self.env is None:
-            environments += variants.names_under(self.top, "environments")
+        others = variants.names_under(self.top, "environments") if self.env is None else ()
+        environments = [self.env, *others]
         pairs = list(product(splits, environments))
-        if len(pairs) > _MOST_VARIANTS:
+        self.combinations = len(pairs)
+        if len(pairs) > most_pairs:
             pairs = [(name, None) for name in splits] + [(splits[0], name) for name in environments[1:]]
-        most = max(1, min(4 * _MOST_VARIANTS, _MOST_VALUES // self.top.size))
+        most = max(1, min(_MOST_COMBINATIONS, _MOST_VALUES // self.top.size))
         if len(pairs) > most:
-            message = f"only {most} of {len(pairs)} combinations of splits and environments were checked"
+            message = f"only {most} of {self.combinations} pairs of splits and environments were checked"
             self.problems.add("W103", self.top, message, "choose with --split and --env")
         return pairs[:most]
 
@@ -230,6 +307,8 @@ class _Reading:
             secure_mode(os.environ),
             bool(os.environ.get("AIS_ENDPOINT", "").strip()),
             bool(os.environ.get("USE_AIS_FOR", "").strip()),
+            self.library.layers,
+            tree.entries.get("defaults"),
         )
         return compose(tree, variant, self.library, self.expand, self.chain, self.problems)
 
@@ -248,7 +327,7 @@ class _Reading:
         vars = self.own.get("vars") if self.own is not None else None
         if not isinstance(vars, MapNode) or self.top is None:
             return
-        used = list_used_names(self.top)
+        used = set[str]().union(*map(list_used_names, (self.top, *self.library.tables)))
         for name, entry in vars.entries.items():
             if name not in used:
                 message = f"the variable `{name[:60]}` is not used"
@@ -285,7 +364,7 @@ def _read(
     if reading.own is not None:
         reading.top = library.extended(reading.own, reading.chain)
     if overrides:
-        reading.overrides = _overrides(overrides, directory, problems)
+        reading.overrides = _overrides(overrides, directory, problems, reading.dataset)
     return reading
 
 
@@ -317,12 +396,16 @@ def _variables(vars: Mapping[str, Any], directory: str, problems: Problems) -> d
     return nodes
 
 
-def _overrides(overrides: Overrides, directory: str, problems: Problems) -> list[MapNode]:
+def _overrides(
+    overrides: Overrides, directory: str, problems: Problems, dataset: Node | None
+) -> list[MapNode]:
     if isinstance(overrides, Mapping):
         made = [
-            variants.override_tree(str(key), value, Origin(f"override {key}", directory, None), problems)
+            variants.override_tree(
+                str(key), value, Origin(f"override {key}", directory, None), problems, dataset
+            )
             for key, value in overrides.items()
         ]
     else:
-        made = [variants.override_text(text, directory, problems) for text in overrides]
+        made = [variants.override_text(text, directory, problems, dataset) for text in overrides]
     return [tree for tree in made if tree is not None]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from wdspec.base.errors import UsageError
 from wdspec.spec.files import MOST_DATA, Library, read_from_disk, reason_of
 from wdspec.spec.problems import Problems, list_names
-from wdspec.spec.reading import changed_keys, digest_costing, digest_shards
+from wdspec.spec.reading import changed_keys, digest_costing, digest_shards, split_costing
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Source, Spec
 from wdspec.spec.tree import Node
@@ -337,13 +337,17 @@ def fill_in_measurements(
         return path
     misfits: dict[str, list[str]] = {}
     for leaf in leaves:
-        assert leaf.model is not None
+        if leaf.model is None:
+            continue
         measured = measurements.sources.get(leaf.name)
         misfit = _find_misfit(measurements, measured, spec, leaf.model)
         if misfit is not None:
             misfits.setdefault(misfit, []).append(leaf.name)
         elif measured is not None:
             leaf.model = _fill_in(measured, spec, leaf.model)
+            if measured.cost is not None and leaf.model.mean_cost is None:
+                misfits.setdefault(find_costs_misfit(measured, spec, leaf.model), []).append(leaf.name)
+    misfits.pop("", None)
     for what, names in misfits.items():
         _warn(node, f"{what}: {list_names(names)}", problems)
     return path
@@ -360,14 +364,22 @@ def _find_misfit(
     if measurements.of(spec, source) is None:
         changed = changed_keys(measured.reading, digest_shards(spec, source))
         if changed != ["`errors: {skip: shard}`"]:  # a run that ends at damage reads no other numbers
-            return f"sources that were measured with another {' and '.join(changed)}"
+            return f"sources that were measured with another {' and '.join(changed) or 'version of wdspec'}"
     return None if measured.is_whole else "sources of which not all shards could be measured"
+
+
+def find_costs_misfit(measured: MeasuredSource, spec: Spec, source: Source) -> str:
+    """Which kind of sources this one is, whose costs were measured in another way; empty if the spec needs none."""
+    if not measured.costing or not (costing := digest_costing(spec, source, {})):
+        return ""
+    changed = changed_keys(split_costing(measured.costing)[0], costing) if "=" in measured.costing else []
+    return f"sources whose costs were measured with another {' and '.join(changed) or 'version of wdspec'}"
 
 
 def _fill_in(measured: MeasuredSource, spec: Spec, source: Source) -> Source:
     """The source with the measured numbers that it does not have."""
     numbers: dict[str, Any] = {"samples": measured.samples, "bytes": measured.bytes}
-    if measured.costing and measured.costing == digest_costing(spec, source, {}):
+    if measured.costing and split_costing(measured.costing)[0] == digest_costing(spec, source, {}):
         numbers["mean_cost"] = measured.cost
     return source.model_copy(
         update={key: each for key, each in numbers.items() if getattr(source, key) is None}

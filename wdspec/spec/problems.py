@@ -111,6 +111,13 @@ class Problems:
         key = (problem.code, problem.file, problem.line, problem.column, message)
         self._found.setdefault(key, problem)
 
+    def set_hint(self, code: str, node: Node, hint: str) -> None:
+        """Give the problem with a code at a node another hint, from more than its value."""
+        place = (node.origin.name, node.line, node.column)
+        for key, problem in self._found.items():
+            if problem.code == code and problem.position == place:
+                self._found[key] = replace(problem, hint=hint)
+
     def saw(self, file: str) -> None:
         """Remember the order in which files are opened: their problems are listed in that order."""
         self._files.setdefault(file, len(self._files))

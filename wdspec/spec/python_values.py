@@ -7,9 +7,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from wdspec.base.errors import UrlError
 from wdspec.spec.problems import Problems
 from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Origin, Scalar
 from wdspec.spec.yaml import MAX_DEPTH, MAX_NODES
+from wdspec.urls.urls import pattern_of_path
 
 
 class _NoTreeError(Exception):
@@ -77,9 +79,22 @@ class _Reader:
                 hint = "remove it: names cannot have one"
                 self.problems.add("E004", Scalar(at, 0, 0, None), "this key has a NUL character", hint)
             else:
+                item = self._with_patterns(item, at) if key == "shards" else item
                 node = self.read(item, at.name, depth + 1)
                 entries[str(key)] = MapEntry(Scalar(at, 0, 0, str(key)), node)
         return MapNode(origin, 0, 0, entries)
+
+    def _with_patterns(self, shards: Any, origin: Origin) -> Any:
+        """Replace each path among shards by a pattern that means this one file."""
+        if isinstance(shards, (list, tuple)):
+            return [self._with_patterns(item, origin) for item in shards]
+        if not isinstance(shards, os.PathLike):
+            return shards
+        try:
+            return pattern_of_path(shards)
+        except UrlError as error:
+            self.problems.add("E213", Scalar(origin, 0, 0, None), error.message)
+            raise _NoTreeError from None
 
     def _without_omegaconf(self, value: Any, here: Scalar) -> Any:
         """Convert a configuration of OmegaConf, as Hydra passes it, to plain values; return anything else as it is."""

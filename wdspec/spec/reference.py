@@ -17,8 +17,10 @@ from typing import Any
 
 from wdspec.spec.exclusions import list_exclusions
 from wdspec.spec.format import documented_keys
-from wdspec.spec.language.decoders import BASIC, FORMAT_OF, IMAGES, MEDIA, DecoderRow
+from wdspec.spec.language.decoders import BASIC, IMAGE_FIELDS, IMAGES, MEDIA, DecoderRow
 from wdspec.spec.language.effects import key_of
+from wdspec.spec.language.fetching import FetchedObject
+from wdspec.spec.language.making import STEPS
 from wdspec.spec.language.values import Model
 from wdspec.spec.rules import all_codes
 from wdspec.spec.schema import Document, SourceEntry, json_schema
@@ -52,6 +54,9 @@ def reference_text() -> str:
     parts += ["\n## A source\n", *_table(SourceEntry, schema, list(documented_keys(SourceEntry)))]
     for name, model in {**dict(_maps(Spec)), **dict(_maps(Source))}.items():
         parts += [f"\n## `{name}`\n", f"{model.__doc__}\n", *_table(model, schema)]
+    parts += ["\n## `fetch`: an object\n", f"{FetchedObject.__doc__}\n", *_table(FetchedObject, schema)]
+    for step, model in STEPS.items():
+        parts += [f"\n## `make`: `{step}`\n", f"{model.__doc__}\n", *_table(model, schema)]
     parts += ["\n## Codes of problems\n", "On the command line, `wdspec rule E302` explains a code.\n"]
     for code, about in all_codes().items():
         parts += [f"\n### {code}: {about.title}\n", f"{about.explanation}"]
@@ -145,7 +150,7 @@ def _list(names: Iterable[str]) -> str:
 _TABLES: dict[str, Callable[[], Iterable[str]]] = {
     "basic": lambda: _rows("extension", BASIC),
     "images": _images,
-    "formats": lambda: [f"Extensions: {_list(sorted(FORMAT_OF))}.\n"],
+    "formats": lambda: [f"Extensions: {_list(sorted(IMAGE_FIELDS))}.\n"],
     "media": lambda: _rows("decoder", MEDIA),
     "exclusions": _exclusions,
 }

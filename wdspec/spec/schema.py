@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, TypeAdapter
 
 from wdspec.spec.language.advice import describe_form, first_sentence
 from wdspec.spec.language.effects import inner_model
+from wdspec.spec.language.fetching import FetchedObject
 from wdspec.spec.language.locations import RewriteRule
-from wdspec.spec.language.values import CALLABLE_FORM, TEXT_FORM, BatchSize, Model, Positive, Texts
+from wdspec.spec.language.making import STEPS
+from wdspec.spec.language.values import CALLABLE_FORM, TEXT_FORM, BatchSize, Boolean, Model, Positive, Texts
 from wdspec.spec.spec import Source, SourceOptions, Spec
 
 PAGE = "https://github.com/wdspec/wdspec/blob/main/docs/spec.md"
@@ -133,6 +135,7 @@ _SHORTHANDS: dict[str, list[dict[str, Any]]] = {
     "output": [TEXT_FORM],
     "join": [{"$ref": "#/$defs/JoinOptions"}, TEXT_FORM],
     "lookup": [{"$ref": "#/$defs/LookupOptions"}],
+    "dataset": [{"type": "string", "pattern": "^@|\\$\\{"}],
 }
 """Shorthands of keys that take a map."""
 
@@ -152,15 +155,32 @@ class SourceEntry(Source):
     defaults: Defaults | None = Field(
         None, description="Keys of all sources of the nested mix that do not set them."
     )
+    each: Literal["folder"] | None = Field(
+        None,
+        description="`folder` makes a source of each folder that `shards: data/*/*.tar` matches, named after it.",
+    )
+
+
+class SourceChange(SourceEntry):
+    """Keys laid over those of a source, or `null` to remove it."""
+
+    if_present: Boolean | None = Field(
+        None, description="Whether specs and splits without a source of this name are left as they are."
+    )
 
 
 class Overlay(Spec):
     """Top-level keys laid over those of the file."""
 
     dataset: tuple[SourceEntry, ...] = Field((), description="The sources.")
+    companions: dict[str, SourceEntry] = Field(  # type: ignore[assignment]  # written as a source is
+        {}, description=Spec.model_fields["companions"].description
+    )
     vars: dict[str, Any] = Field({}, description="Values of variables, `${name}`.")
     defaults: Defaults | None = Field(None, description="Default keys for all sources; maps merge.")
-    changes: dict[str, SourceEntry] = Field({}, alias="sources", description="Changes to sources, by name.")
+    changes: dict[str, SourceChange] = Field(
+        {}, alias="sources", description="Changes to sources, by name; `null` removes a source."
+    )
 
 
 class Document(Overlay):
@@ -181,7 +201,8 @@ def json_schema() -> dict[str, Any]:
     definitions = schema.pop("$defs")
     definitions.pop("Position", None)
     _drop_unlisted(schema, Document)
-    models = {model.__name__: model for model in _models(Document)}
+    listed: tuple[type[Model], ...] = (*_models(Document), FetchedObject, *STEPS.values())
+    models = {model.__name__: model for model in listed}
     for name, definition in definitions.items():
         _drop_unlisted(definition, models[name])
     schema["properties"].pop("sources")
@@ -224,6 +245,8 @@ def _drop_unlisted(definition: dict[str, Any], model: type[Model]) -> None:
     if not issubclass(model, Overlay) and required:
         definition["required"] = required
     for key, value in properties.items():
+        if key == "fetch":  # an object may be its reference alone
+            value["additionalProperties"] = {"anyOf": [value["additionalProperties"], TEXT_FORM]}
         if key in _SHORTHANDS:
             _allow(value, _SHORTHANDS[key])
         if key not in ("vars", "environments", "splits"):  # their names must be in the file

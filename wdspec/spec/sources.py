@@ -27,14 +27,21 @@ SHARE_KEYS = ("probability", "weight", "upsample")
 KINDS = ("shards", "dataset", "spec")
 """A source has one of these keys."""
 
+_IF_PRESENT = "if_present"
+"""The key of a change to a source that need not be there."""
+
 MAX_SOURCES = 20_000
 MAX_VALUES = 1_000_000
 MAX_NESTING = 16
 _BROUGHT = frozenset({"dataset", "mix", "defaults", "vars", "rewrite"})
 """The keys of a child spec that apply."""
+_FOR_SAMPLES = ("errors", "map", "storage", "aistore")
+"""The keys of a child spec that change how its samples are read, and do not apply."""
 _NOT_IN_DEFAULTS = frozenset({*keys_of(Source), *MERGED_SOURCE}.difference(keys_of(SourceOptions)))
 GROUP_KEYS = frozenset({*keys_in_place(Source, "group"), "defaults"})
 """The keys that a nested mix may have."""
+FILTERS = frozenset(keys_in_place(Source, "both"))
+"""The keys of which that of `defaults` and that of a source both apply."""
 TOP_MIX_ONLY = keys_in_place(MixOptions, "top")
 """The keys of `mix` that only the top level may have."""
 
@@ -81,7 +88,13 @@ def every_draft(drafts: Iterable[Draft]) -> list[Draft]:
 
 
 def draft_sources(
-    top: MapNode, library: Library, expand: Expander, chain: tuple[str, ...], problems: Problems
+    top: MapNode,
+    library: Library,
+    expand: Expander,
+    chain: tuple[str, ...],
+    split: str | None,
+    problems: Problems,
+    vars: Node | None = None,
 ) -> list[Draft]:
     """Draft the sources of a top-level tree without variables; none, and a problem, if that is impossible.
 
@@ -89,15 +102,17 @@ def draft_sources(
         library: reads child specs.
         expand: replaces the variables in a file's tree.
         chain: absolute paths of the files that led here, so that a child cannot include its parent.
+        split: the split that was chosen, for messages.
+        vars: the `vars` of the tree, for lists of sources.
     """
-    dataset = _list_in(top, problems)
+    drafter = _Drafter(library, expand, problems, top, vars)
+    dataset = drafter.list_in(top)
     if dataset is None:
         return []
-    drafter = _Drafter(library, expand, problems)
     drafts = drafter.drafts(dataset, chain, 0)
     _give_names(drafts, problems)
     if (patches := top.get("sources")) is not None:
-        drafter.patch(drafts, patches, chain)
+        drafter.patch(drafts, patches, chain, split)
         _give_names(drafts, problems)
     bottom = top.with_entries({"errors": top.entries["errors"]} if "errors" in top.entries else {})
     defaults = _defaults_over(bottom, top.get("defaults"), problems)
@@ -110,38 +125,61 @@ def draft_sources(
     return drafts
 
 
-def _list_in(holder: MapNode, problems: Problems) -> ListNode | None:
-    """The `dataset` of the top level or of a nested mix; None, and a problem, if it is missing or wrong."""
-    dataset = holder.get("dataset")
-    if isinstance(dataset, ListNode) and dataset.items:
-        return dataset
-    if dataset is None:
-        hint = "write `dataset:` with a list of sources: `- shards: data-{000..099}.tar`"
-        if not stands_for("dataset", holder, [*keys_of(Spec), *MERGED_TOP, "sources"]):
-            problems.add("E206", holder.key_or_self("dataset"), "the spec has no `dataset`", hint)
-    elif isinstance(dataset, ListNode):
-        problems.add("E214", dataset, "this list of sources is empty", "write `- shards: …`")
-    else:
-        hint = "write `- shards: data-{000..099}.tar` below it"
-        if isinstance(dataset, MapNode):
-            hint = "put a `-` before the first key of each source: `- shards: …`"
-            if any("\u00a0" in name for name in dataset.entries):
-                hint = "replace the non-breaking space (U+00A0) with a normal one"
-            names = [name for name, entry in dataset.entries.items() if isinstance(entry.value, MapNode)]
-            if names and len(names) == len(dataset.entries):
-                hint = f"write a list, with the names in the sources: `- name: {names[0][:60]}`; `splits` are for "
-                hint += "training and validation"
-        message = f"`dataset` takes a list of sources, but this is {describe(plain(dataset))}"
-        problems.add("E202", dataset, message, hint)
-    return None
-
-
 class _Drafter:
     """Makes drafts from lists of sources."""
 
-    def __init__(self, library: Library, expand: Expander, problems: Problems) -> None:
+    def __init__(
+        self, library: Library, expand: Expander, problems: Problems, top: MapNode, vars: Node | None
+    ) -> None:
         self._library, self._expand, self._problems = library, expand, problems
+        self._top, self._vars = top, vars
         self._count = 0
+
+    def list_in(self, holder: MapNode) -> ListNode | None:
+        """The `dataset` of the top level or of a nested mix; None, and a problem, if it is missing or wrong."""
+        dataset = holder.get("dataset")
+        if isinstance(dataset, ListNode) and dataset.items:
+            return dataset
+        return self._list_from(dataset, holder)
+
+    def _list_from(self, dataset: Node | None, holder: MapNode) -> ListNode | None:
+        """The sources of a table, `dataset: "@sources.csv"`; None, and a problem, for anything else."""
+        if dataset is None:
+            hint = "write `dataset:` with a list of sources: `- shards: data-{000..099}.tar`"
+            if not stands_for("dataset", holder, [*keys_of(Spec), *MERGED_TOP, "sources"]):
+                self._problems.add("E206", holder.key_or_self("dataset"), "the spec has no `dataset`", hint)
+        elif isinstance(dataset, Scalar) and str(dataset.value).startswith("@"):
+            return self._read_list(dataset)
+        elif isinstance(dataset, ListNode):
+            self._problems.add("E214", dataset, "this list of sources is empty", "write `- shards: …`")
+        else:
+            hint = "write `- shards: data-{000..099}.tar` below it"
+            if isinstance(dataset, MapNode):
+                hint = "put a `-` before the first key of each source: `- shards: …`"
+                if any("\u00a0" in name for name in dataset.entries):
+                    hint = "replace the non-breaking space (U+00A0) with a normal one"
+                names = [name for name, entry in dataset.entries.items() if isinstance(entry.value, MapNode)]
+                if names and len(names) == len(dataset.entries):
+                    hint = f"write a list, with the names in the sources: `- name: {names[0][:60]}`; `splits` are for "
+                    hint += "training and validation"
+            elif isinstance(dataset, Scalar) and str(dataset.value).lower().endswith((".csv", ".tsv")):
+                hint = f'to read the sources from this file, write `dataset: "@{str(dataset.value)[:60]}"`'
+            message = f"`dataset` takes a list of sources, but this is {describe(plain(dataset))}"
+            self._problems.add("E202", dataset, message, hint)
+        return None
+
+    def _read_list(self, node: Scalar) -> ListNode | None:
+        """Read `@sources.csv`, with the variables of this spec."""
+        from wdspec.spec.source_lists import read_source_list  # most specs have none
+
+        found = read_source_list(node, self._library, MAX_SOURCES, self._problems)
+        if found is None:
+            return None
+        tree = self._top.with_entries({}).setting("dataset", found)
+        dataset = self._expand(tree if self._vars is None else tree.setting("vars", self._vars)).get(
+            "dataset"
+        )
+        return dataset if isinstance(dataset, ListNode) else None
 
     def drafts(self, dataset: ListNode, chain: tuple[str, ...], depth: int) -> list[Draft]:
         """Draft the sources of a list; entries that are not maps are left out."""
@@ -155,6 +193,11 @@ class _Drafter:
                 if key in (*keys_of(Source), *MERGED_SOURCE):
                     hint = f"put a space after the colon: `{key}: {rest[:60].strip()}`"
                 self._problems.add("E202", entry, message, hint)
+                continue
+            if "each" in entry.entries:
+                from wdspec.spec.source_lists import sources_of_folders  # most specs have none
+
+                made += self.drafts(entry.list_of(sources_of_folders(entry, self._problems)), chain, depth)
                 continue
             self._count += 1
             if depth > MAX_NESTING or self._count > MAX_SOURCES:
@@ -177,7 +220,7 @@ class _Drafter:
         if kinds[:1] != ["dataset"]:
             entry = entry.without("dataset", "spec")
             return Draft(entry, entry, name)
-        dataset = _list_in(entry, self._problems)
+        dataset = self.list_in(entry)
         if dataset is None:
             entry = entry.setting("dataset", entry.list_of(()))
         return Draft(entry, entry, name, self.drafts(dataset, chain, depth + 1) if dataset else [])
@@ -207,12 +250,16 @@ class _Drafter:
         chosen = child and choose_split(child, split, self._problems, node)
         if not found or not chosen:
             return Draft(group, group, name, [])
-        unused = (key for key in chosen.entries if key not in _BROUGHT)
+        unused = [key for key in chosen.entries if key not in _BROUGHT]
+        if not frozenset(_FOR_SAMPLES).isdisjoint(unused):
+            self._note_lost(entry, node, chosen)
         tree = self._expand(chosen.without(*unused))
-        dataset = _list_in(tree, self._problems)
+        outer_vars, self._vars = self._vars, chosen.get("vars")
+        dataset = self.list_in(tree)
+        children = [] if dataset is None else self.drafts(dataset, (*chain, found[0]), depth + 1)
+        self._vars = outer_vars
         if dataset is None:
             return Draft(group, group, name, [])
-        children = self.drafts(dataset, (*chain, found[0]), depth + 1)
         if name:
             _give_names(children, Problems())
             for draft in every_draft(children):
@@ -225,32 +272,79 @@ class _Drafter:
         defaults: Node = tree.with_entries(brought)
         if tree.get("defaults") is not None:
             defaults = merge(defaults, tree.entries["defaults"].value)
-        if entry.get("defaults") is not None:
-            defaults = merge(entry.entries["defaults"].value, defaults)
+        if (outer := entry.get("defaults")) is not None:
+            inner, defaults = defaults, merge(outer, defaults)
+            if isinstance(outer, MapNode) and isinstance(inner, MapNode) and isinstance(defaults, MapNode):
+                defaults = _with_filters(defaults, outer, inner, self._problems)
         group = group.setting("defaults", defaults)
         return Draft(group, group, name, children)
 
-    def patch(self, drafts: list[Draft], patches: Node, chain: tuple[str, ...]) -> None:
+    def _note_lost(self, entry: MapNode, node: Node, child: MapNode) -> None:
+        """Warn about keys of a child spec that change how samples are read, and do not apply."""
+        defaults = entry.map_at("defaults")
+        for key in _FOR_SAMPLES:
+            value = child.get(key)
+            if (
+                value is None
+                or self._top.get(key) is not None
+                or (defaults is not None and defaults.get(key))
+            ):
+                continue
+            name = _read_name(entry)
+            message = (
+                f"`{key}` of this spec does not apply here, in the source{f' `{name[:60]}`' if name else ''}"
+            )
+            form = _in_flow_style(value) if key == "errors" else "…"
+            hint = f"write `defaults: {{{key}: {form}}}` in this source, or `{key}` at the top level"
+            self._problems.add("W409", node, message, hint)
+
+    def patch(self, drafts: list[Draft], patches: Node, chain: tuple[str, ...], split: str | None) -> None:
         """Lay the `sources:` of an overlay over the sources with these names."""
         if not isinstance(patches, MapNode):
             hint = "write `sources: {name: {scale: 1}}`; the list of sources is called `dataset`"
             self._problems.add("E202", patches, "`sources` takes a map from source names to keys", hint)
             return
         names = [draft.name for draft in every_draft(drafts) if draft.name]
+        patches, optional = self._split_off(patches)
         for name, (key, value) in patches.entries.items():
-            if name not in names:
-                hint = (
-                    ""
-                    if self._problems.full
-                    else did_you_mean(name, names) or f"there are {list_names(names)}"
-                )
-                self._problems.add("E105", key, f"there is no source `{name[:60]}`", hint)
+            if name not in names and name not in optional:
+                hint = "" if self._problems.full else did_you_mean(name, names)
+                if not hint:
+                    hint = f"there are {list_names(names)}"
+                    if split is not None:
+                        form = f"`{name[:60]}: {{if_present: true, …}}`"
+                        hint += f"; to change it only in splits that have it, write {form}"
+                where = "" if split is None else f" in the split `{split}`"
+                self._problems.add("E105", key, f"there is no source `{name[:60]}`{where}", hint)
             elif not isinstance(value, MapNode) and not is_null(value):
                 form = f"write `{name[:60]}: {{shuffle: 1000}}`, for example"
                 self._problems.add("E202", value, "expected a map of keys of this source", form)
         self._lay_over(drafts, patches, chain)
 
+    def _split_off(self, patches: MapNode) -> tuple[MapNode, set[str]]:
+        """The changes without `if_present`, and the names of those that have it."""
+        optional: set[str] = set()
+        for name, entry in patches.entries.items():
+            if not isinstance(entry.value, MapNode) or (said := entry.value.get(_IF_PRESENT)) is None:
+                continue
+            value = plain(said)
+            if not isinstance(value, bool):
+                message = f"`{_IF_PRESENT}` takes true or false, but this is {describe(value)}"
+                self._problems.add("E202", said, message, "write `true`")
+            if value is not False:
+                optional.add(name)
+            patches = patches.setting(name, entry.value.without(_IF_PRESENT))
+        return patches, optional
+
     def _lay_over(self, drafts: list[Draft], patches: MapNode, chain: tuple[str, ...]) -> None:
+        kept = [draft for draft in drafts if not is_null(patches.value_or_self(draft.name))]
+        if not kept and drafts:
+            message = (
+                f"`null` removes every source of this list: {list_names([draft.name for draft in drafts])}"
+            )
+            hint = "keep at least one; to remove a nested mix, remove it by its own name"
+            self._problems.add("E214", patches.key(drafts[0].name), message, hint)
+        drafts[:] = kept
         for place, draft in enumerate(drafts):
             patch = patches.map_at(draft.name)
             if patch is not None:
@@ -264,6 +358,17 @@ class _Drafter:
                 drafts[place] = draft
             if draft.children:
                 self._lay_over(draft.children, patches, chain)
+
+
+def _in_flow_style(node: Node) -> str:
+    """A value as it is written in one line."""
+    if isinstance(node, MapNode):
+        return (
+            f"{{{', '.join(f'{key}: {_in_flow_style(each.value)}' for key, each in node.entries.items())}}}"
+        )
+    if isinstance(node, ListNode):
+        return f"[{', '.join(map(_in_flow_style, node.items))}]"
+    return node.written if isinstance(node, Scalar) else "…"
 
 
 def _give_names(drafts: list[Draft], problems: Problems) -> None:
@@ -327,7 +432,15 @@ def _defaults_over(far: MapNode, near: Node | None, problems: Problems) -> MapNo
     for key in near.entries:
         if key in _NOT_IN_DEFAULTS:
             problems.add("E216", near.key(key), f"`{key}` is not allowed in `defaults`", "put it in a source")
-    return merge(far, near.without(*_NOT_IN_DEFAULTS))
+    merged = merge(far, near.without(*_NOT_IN_DEFAULTS))
+    return merged if FILTERS.isdisjoint(far.entries) else _with_filters(merged, far, near, problems)
+
+
+def _with_filters(merged: MapNode, defaults: MapNode, above: MapNode, problems: Problems) -> MapNode:
+    """Let the filters of `defaults` apply as well as those of what was laid over them."""
+    from wdspec.spec.filters import combine_filters  # most specs do not use it
+
+    return combine_filters(defaults, above, merged, problems)
 
 
 def _fill(drafts: list[Draft], defaults: MapNode, tags: Node | None, problems: Problems) -> None:
@@ -340,6 +453,8 @@ def _fill(drafts: list[Draft], defaults: MapNode, tags: Node | None, problems: P
             if tags is not None:
                 below = below.setting("tags", merge(below.get("tags"), tags))
             draft.node = merge(below, own)
+            if not FILTERS.isdisjoint(below.entries):
+                draft.node = _with_filters(draft.node, below, own, problems)
         else:
             inner_tags = merge(tags, own.entries["tags"].value) if own.get("tags") is not None else tags
             inner = _defaults_over(defaults, own.get("defaults"), problems)

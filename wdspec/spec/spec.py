@@ -7,12 +7,14 @@ docstring instead) is filled in by the loader, and left out of dumps if it depen
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SkipValidation
 
 from wdspec.base.redaction import redacted_urls
 from wdspec.spec.language.batch import Batch, ExpressionText, read_batch
+from wdspec.spec.language.companions import Companions
 from wdspec.spec.language.display import Discreet, Tabular, in_a_line
 from wdspec.spec.language.effects import (
     WINDOWED,
@@ -28,6 +30,7 @@ from wdspec.spec.language.effects import (
 )
 from wdspec.spec.language.expect import Expectations
 from wdspec.spec.language.expressions import PathBeforeMap, parse_expression
+from wdspec.spec.language.fetching import SKIPPING, Fetching
 from wdspec.spec.language.joins import Joins, Lookups
 from wdspec.spec.language.locations import (
     AIStoreOrNone,
@@ -38,6 +41,7 @@ from wdspec.spec.language.locations import (
     StorageOrNone,
     read_output,
 )
+from wdspec.spec.language.making import LEAVING_OUT, Making, names_made
 from wdspec.spec.language.options import (
     Allowances,
     Elastic,
@@ -65,12 +69,13 @@ from wdspec.spec.language.selection import Repeat, SubsetOrNone
 from wdspec.spec.language.steps import SkippedSteps, StepRanges
 from wdspec.spec.language.values import (
     SUFFIXES,
-    CallableName,
+    CallableNames,
     Count,
     FieldPatterns,
     Format,
     Fraction,
     Integer,
+    KeysOrFiles,
     Model,
     PathsOrUrls,
     Positive,
@@ -79,13 +84,12 @@ from wdspec.spec.language.values import (
     Share,
     Size,
     Text,
-    Texts,
     share_default,
 )
 from wdspec.spec.tree import Position
 
 _Origin = AffectsNeither[Text | None]
-_NOT_IN_A_PASS = Excludes("/epoch.pass", "remove it; `{key}: null` removes an inherited one", "E312")
+_NOT_IN_A_PASS = Excludes("/epoch.pass", "remove it; `{key}: null`{place} removes an inherited one", "E312")
 
 
 def _suffixes(formats: Iterable[Format]) -> str:
@@ -121,7 +125,8 @@ class SourceOptions(Model):
         Field(
             "error",
             description="What to do with a sample that lacks a field required by `extensions`, `rename`, `fields` or "
-            "`to_tuple`: `error`; `skip` drops and counts it; `none` sets the field to None.",
+            "`to_tuple`: `error`; `skip` drops and counts it; `none` sets the field to None. This is about fields; "
+            "for shards and damaged data, see `errors`.",
         )
     )
     rename: Annotated[dict[str, RenameTargets], Key("fields read choice values whole")] = Field(
@@ -133,6 +138,12 @@ class SourceOptions(Model):
         (),
         description="Tables with additional fields for the samples, by key: `{table: scores.parquet, fields: "
         "[score]}`.",
+    )
+    fetch: Annotated[Fetching, Key("fields values", Drops(SKIPPING))] = Field(
+        {},
+        description="New fields, whose values are objects that samples name: `{image: {url: json.path, root: "
+        "s3://bucket/images/}}`. They are fetched ahead, after samples are selected and before they are decoded. See "
+        "docs/references.md.",
     )
     decode: Annotated[Decoding | None, Key("samples read choice values whole")] = Field(
         None,
@@ -156,23 +167,34 @@ class SourceOptions(Model):
         description="Probability that a sample is rescaled; it is not a share of the mix. Without `scale`, the range "
         "is that of `defaults.scale`, or else [0.5, 2.0]. `0` turns rescaling off.",
     )
-    where: Annotated[ExpressionText | None, Key("order choice", Drops(when_read=True))] = Field(
+    make: Annotated[Making, Key("fields read choice values", Drops(LEAVING_OUT))] = Field(
+        {},
+        description="New fields, made from others by steps: `{ids: {tokenize: text, file: tokenizer.json}}`. "
+        "They are made after decoding, and are like other fields in `where`, `batch`, `select` and `map`. "
+        "docs/steps.md has the steps.",
+    )
+    companions: Annotated[Companions, Key("plan")] = Field(
+        {},
+        description="Samples of other sources beside each sample, by field: `{noise: {source: musan, chance: 0.5}}`. "
+        "Steps of `make` and functions read them: `noise.wav`. docs/companions.md has the rules.",
+    )
+    where: Annotated[ExpressionText | None, Key("order choice both", Drops(when_read=True))] = Field(
         None,
         description="An expression: only samples for which it is true are kept, such as `json.score >= 0.5 and cls "
         "in [1, 3]` or `jpg.width >= 256`. It has the same grammar as `batch.cost`, and is evaluated before images "
         "are decoded.",
     )
-    subset: Annotated[SubsetOrNone, Key("order choice", Drops(when_read=True))] = Field(
+    subset: Annotated[SubsetOrNone, Key("order choice both", Drops(when_read=True))] = Field(
         None,
         description="A part of the samples, by a hash of their keys: `10%`, `[95%, 100%]`, or `{of: json.user, "
         "part: [0%, 95%]}` to keep all samples of a user together.",
     )
-    only_keys: Annotated[Texts | None, Key("order choice", Drops(when_read=True))] = Field(
+    only_keys: Annotated[KeysOrFiles | None, Key("order choice both", Drops(when_read=True))] = Field(
         None,
         alias="keys",  # not the attribute: a mapping has a method of that name
         description="Only samples with these keys are kept: a list of keys, or `@file.txt` with one key per line.",
     )
-    exclude: Annotated[Texts | None, Key("order choice", Drops(when_read=True))] = Field(
+    exclude: Annotated[KeysOrFiles | None, Key("order choice both", Drops(when_read=True))] = Field(
         None,
         description="Samples with these keys are left out: a list of keys, or `@file.txt` with one key per line.",
     )
@@ -181,8 +203,10 @@ class SourceOptions(Model):
         description="What `keys` and `exclude` contain, if not sample keys: a field, or a value within a field, "
         "such as `json.uid`.",
     )
-    select: Annotated[CallableName | None, Key("order values cost whole", Drops())] = Field(
-        None, description="A function, `package.module:function`: only samples for which it is true are kept."
+    select: Annotated[CallableNames | None, Key("order values cost whole both", Drops())] = Field(
+        None,
+        description="A function, `package.module:function`, or a list of functions: only samples for which all are "
+        "true are kept.",
     )
     map: Annotated[Calls, Key("values whole")] = Field(
         (),
@@ -249,7 +273,7 @@ class SourceOptions(Model):
         PositiveNumber | None,
         Key(
             "order",
-            Needs("samples", "add `samples: …`, or `stats: …`", "E322"),
+            Needs("samples /stats", "add `samples: …`, or `stats: …`", "E322"),
             Excludes("/epoch.pass /mix.draw=round_robin"),
         ),
     ] = Field(
@@ -280,7 +304,8 @@ class SourceOptions(Model):
     repeat: Annotated[
         Repeat | None,
         Key(
-            "order again", Needs("/epoch.pass", "write `epoch: pass`, or use `upsample` or `weight`", "E345")
+            "order again",
+            Needs("/epoch.pass", "write `upsample: {value}` or a larger `weight`, or `epoch: pass`", "E345"),
         ),
     ] = Field(
         None,
@@ -384,6 +409,11 @@ class Source(Discreet, SourceOptions):
         return frozenset(key.drops.counted_as for key in keys if key.drops and key.drops_samples(self))
 
     @property
+    def selects(self) -> tuple[str, ...]:
+        """The functions of `select`."""
+        return (self.select,) if isinstance(self.select, str) else self.select or ()
+
+    @property
     def drops_samples(self) -> bool:
         """Whether samples must be read to know which ones remain."""
         return bool(self.drops)
@@ -393,6 +423,11 @@ class Source(Discreet, SourceOptions):
         """Whether samples must be decoded to know which ones remain."""
         keys = [key for key in declared_keys(type(self)) if key.drops and not key.drops.when_read]
         return bool([key for key in keys if key.drops_samples(self)])
+
+    @property
+    def made_names(self) -> tuple[str, ...]:
+        """The fields that `make` makes."""
+        return tuple(name for name, _ in names_made(self.make))
 
     @property
     def selecting_texts(self) -> tuple[str, ...]:
@@ -419,7 +454,7 @@ class Source(Discreet, SourceOptions):
             return frozenset()
         columns = (name for lookup in self.lookup for name in lookup.names)
         olds = (old for each in self.rename.values() for old in each)
-        known = {*self.tags, *self.rename, *columns, *olds}
+        known = {*self.tags, *self.rename, *columns, *olds, *self.made_names}
         spellings = [spelling.lower() for entry in self.extensions for spelling in entry.split(";")]
         names = (name for name in self.selecting_fields(costs) if name == name.lower() and name[:2] != "__")
         return frozenset(
@@ -438,6 +473,11 @@ class Spec(Tabular, Discreet):
     name: AffectsNeither[Text | None] = Field(None, description="Name of the spec.")
     description: AffectsNeither[Text | None] = Field(None, description="What the spec is for.")
     dataset: tuple[Source, ...] = Field(description="The sources.")
+    companions: dict[str, Source] = Field(
+        {},
+        description="Sources that are not in the mix, by name, for the `companions` of sources: `{musan: {shards: "
+        "musan-*.tar}}`.",
+    )
     mix: Annotated[MixOptions, Key("", _NOT_IN_A_PASS)] = Field(
         default_factory=share_default(MixOptions), description="How the sources are mixed."
     )
@@ -455,7 +495,9 @@ class Spec(Tabular, Discreet):
         None, description="Return tuples of these fields instead of dicts: `image;jpg text`, or a list."
     )
     stage: Annotated[StageOrNone, Key("", _NOT_IN_A_PASS, Which("may yield any number of samples"))] = Field(
-        None, description="A function that takes an iterator of samples and returns another one."
+        None,
+        description="A function that takes an iterator of samples and returns another one, such as to filter near "
+        "duplicates. Stages of training, with other shares, are in `mix.schedule`.",
     )
     batch: Annotated[
         Annotated[Batch, BeforeValidator(read_batch)] | None,
@@ -463,7 +505,7 @@ class Spec(Tabular, Discreet):
             "",
             Needs(
                 "batch.size batch.global_size batch.cost batch.group_by batch.pack",
-                "write `batch: 64` or `batch: {{global_size: 512}}`",
+                "write `batch: 64`, `batch: {{global_size: 512}}`, or `pack: {{fields: ids, length: 2048}}` for rows",
                 at_value=True,
             ),
         ),
@@ -477,19 +519,22 @@ class Spec(Tabular, Discreet):
         Key(
             "",
             Needs(
-                "epoch.samples epoch.batches epoch.pass",
+                "epoch.samples epoch.tokens epoch.batches epoch.pass",
                 "write `epoch: 100_000` or `epoch: {{batches: 1000}}`",
+                unless="epoch.reshuffle=true",  # which needs `pass`
                 at_value=True,
             ),
         ),
     ] = Field(
         None,
-        description="Samples per epoch across all ranks, or `{batches: n}` global batches, or `pass` for every "
-        "sample once. By default an epoch is endless.",
+        description="Samples per epoch across all ranks, `{tokens: n}`, `{batches: n}` global batches, or `pass` for "
+        "every sample once. By default an epoch is endless.",
     )
     # Not the order: all other steps are as they would have been.
     skip: Annotated[SkippedSteps, Key("neither", _NOT_IN_A_PASS)] = Field(
-        (), description="Steps to leave out, numbered as in `wdspec batch`: `1200..1260`, or a list."
+        (),
+        description="Training steps to leave out, numbered as in `wdspec batch`: `1200..1260`, or a list. Not samples: "
+        "see `subset`, and `errors` for those that cannot be read.",
     )
     elastic: Elastic | None = Field(
         None, description="The canonical topology; by default that of the first run."
@@ -559,9 +604,27 @@ class Spec(Tabular, Discreet):
         return self.model_copy(update={"dataset": kept, "mix": MixOptions()})
 
     @property
+    def of_companions(self) -> "Spec":
+        """The spec by which companions are read: only their own keys apply, not the steps of samples of the mix."""
+        through = {
+            "map": (),
+            "fields": None,
+            "to_tuple": None,
+            "map_batches": None,
+            "stage": None,
+            "batch": None,
+        }
+        return self.model_copy(update=through)
+
+    @property
     def sources(self) -> tuple[Source, ...]:
         """All sources with shards, depth first, in file order."""
         return tuple(leaf for source in self.dataset for leaf in source.leaves)
+
+    @property
+    def collections(self) -> tuple[Source, ...]:
+        """All sources with shards: those of the mix, then those of companions."""
+        return (*self.sources, *self.companions.values())
 
     @property
     def sources_by_name(self) -> tuple[Source, ...]:
@@ -574,6 +637,30 @@ class Spec(Tabular, Discreet):
         return self.epoch is not None and self.epoch.remainder is not None
 
     @property
+    def reshuffles(self) -> bool:
+        """Whether an epoch is a pass, and each pass has another order."""
+        return self.epoch is not None and self.epoch.reshuffle
+
+    @property
+    def needs_costs(self) -> bool:
+        """Whether the mean cost of samples must be known, for shares or for an epoch in tokens."""
+        mixes = (self.mix, *(each.mix for source in self.dataset for each in source.mixes))
+        return any(mix.needs_costs for mix in mixes) or (
+            self.epoch is not None and self.epoch.tokens is not None
+        )
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether the spec says that what samples cost are tokens."""
+        batch, points = self.batch, [step.at for step in self.mix.schedule or ()]
+        return (
+            (batch is not None and (batch.pack is not None or batch.max_tokens is not None))
+            or (self.epoch is not None and self.epoch.tokens is not None)
+            or self.mix.shares_in == "tokens"
+            or any(at.unit == "tokens" for at in points)
+        )
+
+    @property
     def skipped_steps(self) -> StepRanges:
         """The steps in `skip`."""
         return StepRanges.of((each.first, each.last + 1) for each in self.skip)
@@ -584,21 +671,29 @@ class Spec(Tabular, Discreet):
         collation = None if self.batch is None else self.batch.collate
         decoders = [
             name
-            for source in self.sources
+            for source in self.collections
             if source.decode is not None
             for name in (*source.decode.names, *source.decode.fields.values())
         ]
         return {
             "map": [
-                call.call for calls in (self.map, *(source.map for source in self.sources)) for call in calls
+                call.call
+                for calls in (self.map, *(source.map for source in self.collections))
+                for call in calls
             ],
-            "select": [source.select for source in self.sources if source.select],
+            "select": [name for source in self.collections for name in source.selects],
             "map_batches": [] if self.map_batches is None else [self.map_batches.call],
             "stage": [] if self.stage is None else self.stage.functions,
             "collate": [] if collation is None else collation.functions,
             "cost": [self.batch.cost] if self.batch and self.batch.cost and self.batch.is_by_function else [],
             "decode": [name for name in decoders if ":" in name],
         }
+
+    @property
+    def tuple_of_samples(self) -> tuple[str, ...]:
+        """What `to_tuple` asks of samples; the other fields are added by their batch."""
+        added = () if self.batch is None else self.batch.added
+        return tuple(entry for entry in self.to_tuple or () if entry not in added)
 
     @property
     def measured_fields(self) -> tuple[str, ...]:
@@ -618,6 +713,30 @@ class Spec(Tabular, Discreet):
         paths = (path for text in batch.expressions for path in parse_expression(text, self.costs).paths)
         read = frozenset(str(path[0]) for path in paths if not isinstance(path, PathBeforeMap))
         return read if self.stage is not None else read & fields_set_by(source.map, source.tags, self.map)
+
+    def class_names(self, field: str) -> list[str] | dict[int, str]:
+        """Return the names of the classes of a field that `make` makes by `label`.
+
+        Args:
+            field: the made field, such as `class_id`.
+
+        Returns:
+            The names by number: a list if the numbers are 0, 1, 2, …, or else a dict.
+
+        Raises:
+            UsageError: no source makes such a field, or two sources number the classes in two ways.
+            SpecError: the file of the classes cannot be read.
+
+        Example:
+            >>> import wdspec
+            >>> spec = wdspec.load({
+            ...     "dataset": [{"shards": "a.tar", "make": {"class_id": {"label": "cls", "names": ["cat", "dog"]}}}]
+            ... })
+            >>> spec.class_names("class_id")
+            ['cat', 'dog']
+        """
+        found: list[str] | dict[int, str] = resolve_name("wdspec.steps.label:names_in_spec")(self, field)
+        return found
 
     def etl_of(self, source: Source) -> Etl | None:
         """The ETL of AIStore through which a source is read: its own, or that of the spec unless the source turns it

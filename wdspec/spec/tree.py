@@ -59,6 +59,10 @@ class Origin:
         """The same line with every character of a secret replaced by `*`."""
         return None if self.line(number) is None or not self._lines else masked_line(self._lines, number - 1)
 
+    def echo(self, number: int, text: str) -> str:
+        """A part of a line for a message; `…` if it has a secret."""
+        return text if text in (self.shown(number) or text) else "…"
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Node:
@@ -263,7 +267,7 @@ def locate(node: Node, path: Iterable[str | int]) -> Node:
 
 
 JOINED = frozenset({"rewrite", "allow"})
-_FREE_FORM = frozenset({"vars", "tags", "args", "rename", "decode"})
+_FREE_FORM = frozenset({"vars", "tags", "args", "rename", "decode", "make", "fetch"})
 """Keys with names that the user chooses: a `rewrite` below them is not a list of rules."""
 _ERRORS: Mapping[str, Mapping[str, bool | None]] = {
     "skip": {"skip": True},
@@ -293,8 +297,8 @@ def merge(below: Node | None, above: Node, *, joins: bool = True) -> Node:
             merged[name] = MapEntry(entry.key, _join(entry.value, held.value))
         else:
             far, near = held.value, entry.value
-            if name == "errors" and joins and MapNode in (type(far), type(near)):
-                far, near = _spell_out(far), _spell_out(near)
+            if joins and name in _SHORT_FORMS and MapNode in (type(far), type(near)):
+                far, near = map(_SHORT_FORMS[name], (far, near))
             value = merge(far, near, joins=joins and name not in _FREE_FORM)
             merged[name] = MapEntry(entry.key if value is near else held.key, value)
     return above.with_entries(merged)
@@ -307,6 +311,24 @@ def _spell_out(errors: Node) -> Node:
         return errors
     entries = {key: MapEntry(errors.scalar(key), errors.scalar(value)) for key, value in said.items()}
     return MapNode(errors.origin, errors.line, errors.column, entries)
+
+
+def _spell_out_objects(fetch: Node) -> Node:
+    """A map of objects whose short forms are the maps that they stand for; other values as they are."""
+    if not isinstance(fetch, MapNode):
+        return fetch
+    entries = {}
+    for name, (key, value) in fetch.entries.items():
+        if isinstance(value, Scalar) and isinstance(value.value, str):
+            value = MapNode(
+                value.origin, value.line, value.column, {"url": MapEntry(value.scalar("url"), value)}
+            )
+        entries[name] = MapEntry(key, value)
+    return fetch.with_entries(entries)
+
+
+_SHORT_FORMS = {"errors": _spell_out, "fetch": _spell_out_objects}
+"""Keys whose values have short forms, and what spells them out to be merged."""
 
 
 def _join(near: Node, far: Node) -> Node:

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from wdspec.base.errors import did_you_mean, nearest
 from wdspec.spec.language.advice import KEYS, KEYS_IN, advice_on, first_sentence, remedy
-from wdspec.spec.language.effects import inner_model
+from wdspec.spec.language.effects import OF_SOURCES, inner_model
+from wdspec.spec.language.making import step_meant
 from wdspec.spec.language.options import LoaderOptions
 from wdspec.spec.language.values import Model
 from wdspec.spec.problems import Problems, describe
@@ -25,7 +26,7 @@ M = TypeVar("M", bound=Model)
 
 MERGED_TOP = ("extends", "vars", "environments", "splits", "defaults")
 """Top-level keys that are applied before models are made."""
-MERGED_SOURCE = ("spec", "defaults")
+MERGED_SOURCE = ("spec", "defaults", "each")
 """Keys of sources that are applied before models are made."""
 _MERGED: dict[type[Model], tuple[str, ...]] = {Spec: MERGED_TOP, Source: MERGED_SOURCE}
 
@@ -83,6 +84,7 @@ def _add_problem(detail: Any, node: MapNode, model: type[Model], problems: Probl
         advice = _describe_key(model, path)
     name = _name_of(path, node)
     if _OURS.fullmatch(kind):
+        at = at.key_or_self(context["key"]) if isinstance(at, MapNode) else at
         problems.add(kind, at, context["message"], context["hint"] or advice)
     elif kind == "literal_error":
         choices = re.findall(r"'([^']*)'", context["expected"])
@@ -144,12 +146,12 @@ def keys_of(model: type[Model]) -> tuple[str, ...]:
 
 @cache
 def maps_of(model: type[Model]) -> dict[str, type[Model]]:
-    """The keys of a model whose values are maps with keys, or lists of such maps; except `dataset`."""
+    """The keys of a model whose values are maps with keys, or lists of such maps; except `OF_SOURCES`."""
     fields = ((field.alias or name, inner_model(field)) for name, field in model.model_fields.items())
     return {
         key: inner
         for key, inner in fields
-        if key != "dataset" and inner is not None and issubclass(inner, Model) and keys_of(inner)
+        if key not in OF_SOURCES and inner is not None and issubclass(inner, Model) and keys_of(inner)
     }
 
 
@@ -218,6 +220,8 @@ def _hint(name: str, model: type[Model], known: tuple[str, ...], value: Node) ->
         if name in keys_of(SourceOptions):
             return f"`{name}` belongs in a source, or in `defaults:` for all of them"
         return f"put it in a source, under `dataset:`: `- {name}: …`"
+    if (model is Spec or issubclass(model, SourceOptions)) and (advice := step_meant(folded, plain(value))):
+        return advice
     if advice := advice_on(folded, model.__name__, value.value if isinstance(value, Scalar) else None):
         return advice
     meant = _meaning(name, model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from wdspec.base.errors import did_you_mean
@@ -13,6 +14,7 @@ from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Scalar, is_null,
 from wdspec.spec.yaml import MAX_NODES, parse_scalar
 
 MAX_TEXT = 65_536
+_PREFIXED = re.compile(r"WDS_[A-Za-z_]")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -124,11 +126,21 @@ class Scope:
         return node.with_entries(entries) if changed else node
 
     def _scalar(self, node: Scalar) -> Node:
+        if "${WDS_" in node.value:
+            self._note_prefixes(node)
         before = len(self._problems)
         expanded = self._expand(node)
         if len(self._problems) > before:
             self._problems.hide_problems_at(node)
         return expanded
+
+    def _note_prefixes(self, node: Scalar) -> None:
+        """Warn about names that are written with the prefix of their environment variables, and have no value."""
+        for name in re.findall(r"(?<!\$)\$\{WDS_([A-Za-z_]\w*):-", node.value):
+            if f"WDS_{name}" not in self._known and f"WDS_WDS_{name}" not in self._environ:
+                message = f"`${{WDS_{name}}}` is read from the environment variable `WDS_WDS_{name}`, which is not set"
+                hint = f"write `${{{name}:-…}}`, which is read from `WDS_{name}`"
+                self._problems.add("W404", node, message, hint.replace("…", _default_of(name, node.value)))
 
     def _expand(self, node: Scalar) -> Node:
         text: str = node.value
@@ -216,6 +228,8 @@ class Scope:
                 f"set it with `vars: {{{name}: …}}`, `--var {name}=…` or the environment variable `WDS_{name}`, or add "
                 f"a default: `${{{name}:-…}}`"
             )
+            if _PREFIXED.match(name):
+                hint = f"write `${{{name[4:]}}}`, which is read from the environment variable `{name}`"
             self._problems.add("E107", node, f"the variable `{name}` is not set", hint)
         return value
 
@@ -245,6 +259,15 @@ class Scope:
         if held is None or is_null(held.value):
             return None
         return self.expand(held.value)
+
+
+def _default_of(name: str, text: str) -> str:
+    """The default of a variable in a text."""
+    with suppress(MalformedReferenceError):
+        for each in references(text):
+            if each.name == f"WDS_{name}":
+                return each.default or ""
+    return "…"
 
 
 def list_used_names(node: Node) -> set[str]:

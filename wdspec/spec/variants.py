@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.problems import Problems, list_names
 from wdspec.spec.python_values import from_python
-from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Origin, Position, Scalar, merge
+from wdspec.spec.tree import ListNode, MapEntry, MapNode, Node, Origin, Position, Scalar, merge, plain
 from wdspec.spec.yaml import parse
 
 
@@ -29,7 +31,12 @@ def choose_split(
         problems.add("E202", splits, "`splits` takes a map of names", "write `splits: {train: {dataset: …}}`")
         return None
     if splits is not None and top.get("dataset") is not None:
-        hint = "move the sources into one of the splits"
+        dataset = top.key("dataset")
+        hint = f"move `dataset` ({dataset.position}) into a split: " + (
+            f"`splits: {{{names[0]}: {{dataset: …}}}}`, or remove it"
+            if "train" in names
+            else f"`splits: {{train: {{dataset: …}}, {', '.join(f'{name}: …' for name in names[:3])}}}`"
+        )
         problems.add(
             "E207", top.key("splits"), "`splits` and `dataset` cannot both be at the top level", hint
         )
@@ -61,7 +68,8 @@ def choose_environment(
 ) -> MapNode | None:
     """Lay the overlay of an environment over a file, in which `sources` remains a key.
 
-    The positions of its rewrite rules are added to `overlaid`: they come before all others.
+    The positions of its rewrite rules are added to `overlaid`: they come before all others. So are those of the keys of
+    its `defaults`.
     """
     environments = top.get("environments")
     if environments is not None and not isinstance(environments, MapNode):
@@ -69,9 +77,13 @@ def choose_environment(
             "E202", environments, "`environments` takes a map of names", "write `environments: {laptop: {…}}`"
         )
         return None
-    if name is None:
-        return top.without("environments")
     names = names_under(top, "environments")
+    if name is None:
+        if "default" in names and environments is not None:
+            hint = "move its keys to the top level, which applies without an environment, or choose it: `--env default`"
+            message = "no environment is chosen, so `default` of `environments` is not applied"
+            problems.add("W402", environments.key("default"), message, hint)
+        return top.without("environments")
     if name not in names:
         hint = did_you_mean(name, names) or (
             f"there are {list_names(names)}" if names else "it has no environments"
@@ -93,38 +105,77 @@ def choose_environment(
             problems.add(
                 "E216", overlay.key(key), message, "an overlay changes values of the spec that was chosen"
             )
+    if "epoch" in overlay.entries:
+        _note_lost_pass(top, overlay, name, problems)
     return lay_over(
         top.without("environments"), overlay.without("extends", "environments", "splits"), overlaid
     )
 
 
+def _note_lost_pass(top: MapNode, overlay: MapNode, name: str, problems: Problems) -> None:
+    """Warn about an environment that makes a stream of a pass."""
+    before, after = (
+        plain(top.entries["epoch"].value) if "epoch" in top.entries else None,
+        overlay.get("epoch"),
+    )
+    length = after.get("samples") if isinstance(after, MapNode) else after
+    if not isinstance(before, str) and not (isinstance(before, dict) and before.get("pass")):
+        return
+    if isinstance(length, Scalar) and type(length.value) is int:
+        message = f"the environment `{name}` replaces `epoch: pass`, which reads each sample once, by an endless stream"
+        hint = f"to read at most {length.value:,} samples, write `limit: {length.written}` in the environment"
+        problems.add("W400", overlay.key("epoch"), message, hint)
+
+
 def lay_over(top: MapNode, overlay: MapNode, overlaid: set[Position]) -> MapNode:
-    """Lay an overlay over a tree, and remember its rewrite rules."""
+    """Lay an overlay over a tree, and remember its rewrite rules and the keys of its defaults."""
     overlaid.update(_rules(overlay))
+    if (defaults := overlay.map_at("defaults")) is not None:
+        overlaid.update(entry.key.position for entry in defaults.entries.values())
     return merge(top, overlay)
 
 
-def override_tree(key: str, value: object, origin: Origin, problems: Problems) -> MapNode | None:
-    """Make the map `{a: {b: value}}` of `a.b` and a value."""
+def override_tree(
+    key: str, value: object, origin: Origin, problems: Problems, dataset: Node | None
+) -> MapNode | None:
+    """Make the map `{a: {b: value}}` of `a.b` and a value; `dataset` has the sources, for messages."""
     steps, position = key.split("."), Scalar(origin, 0, 0, None)
-    if not _is_path(steps, key, position, problems):
+    if not _is_path(steps, key, position, problems, dataset):
         return None
     node = from_python(value, origin, problems)
     return None if node is None else _nest(steps, node)
 
 
-def override_text(text: str, directory: str, problems: Problems) -> MapNode | None:
-    """Parse an override of the command line: `a.b=value`, where the value is YAML."""
+def override_text(text: str, directory: str, problems: Problems, dataset: Node | None) -> MapNode | None:
+    """Parse an override of the command line: `a.b=value`, where the value is YAML; `dataset` as for `override_tree`."""
     key, equals, value = text.partition("=")
     origin = Origin(f"--set {key}"[:200], directory, value)
     steps = key.strip().split(".")
-    if not _is_path(steps if equals else [""], text, Scalar(origin, 1, 1, None), problems):
+    if not _is_path(steps if equals else [""], text, Scalar(origin, 1, 1, None), problems, dataset):
         return None
     tree = parse(value, origin, problems)
     return None if tree is None else _nest(steps, tree)
 
 
-def _is_path(steps: list[str], text: str, at: Node, problems: Problems) -> bool:
+_MOST_TEXTS = 4
+
+
+def override_texts(overlay: MapNode) -> list[str]:
+    """The overrides that do the same as an overlay; empty if these are more than a few, or have lists."""
+    found: list[str] = []
+    left: list[tuple[str, Node]] = [("", overlay)]
+    while left:
+        path, node = left.pop(0)
+        if isinstance(node, MapNode):
+            left = [*((f"{path}.{key}".lstrip("."), each.value) for key, each in node.entries.items()), *left]
+        elif isinstance(node, Scalar):
+            found.append(f"{path}={node.written or 'null'}")
+        if len(found) > _MOST_TEXTS or isinstance(node, ListNode):
+            return []
+    return found
+
+
+def _is_path(steps: list[str], text: str, at: Node, problems: Problems, dataset: Node | None) -> bool:
     """Whether these are keys that an override can have; adds a problem if not."""
     outer = steps[0].partition("[")[0]
     message, hint = f"{text!r} is not an override", "write `key=value` or `key.key=value`"
@@ -132,12 +183,27 @@ def _is_path(steps: list[str], text: str, at: Node, problems: Problems) -> bool:
         return True
     if all(steps) and outer == "dataset":
         message = "a source cannot be changed by its place in `dataset`"
-        hint = f"use its name: `sources.NAME.{steps[-1]}`; `wdspec explain` lists the names"
+        hint = _by_name(text, dataset)
+        hint = hint or f"use its name: `sources.NAME.{steps[-1]}`; `wdspec explain` lists the names"
     elif all(steps):
         message = f"`{outer}` cannot be overridden: what it says is chosen before"
         hint = f"{_CHOSEN[outer]}, and override its keys without `{outer}`"
     problems.add("E113", at, message, hint)
     return False
+
+
+_BY_PLACE = re.compile(r"dataset(?:\.|\[)(\d+)\]?\.(.+)", re.DOTALL)
+
+
+def _by_name(text: str, dataset: Node | None) -> str:
+    """How to write an override of the source at a place of `dataset`; empty if it has no name there."""
+    found = _BY_PLACE.fullmatch(text.strip())
+    place = int(found[1][:9]) if found is not None else 0
+    if found is None or not isinstance(dataset, ListNode) or place >= len(dataset.items):
+        return ""
+    source = dataset.items[place]
+    name = source.get("name") if isinstance(source, MapNode) else None
+    return f"write `sources.{name.value}.{found[2]}`" if isinstance(name, Scalar) else ""
 
 
 _CHOSEN = {

@@ -24,18 +24,26 @@ MAX_DEPTH = 64
 MAX_NODES = 100_000
 
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SHARD = re.compile(r"\.(?:tar|tgz|parquet|arrow|feather|cbor|msgpack|npy)(?:\.\w+)?$")
 _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f]")
 _NOT_TEXT = re.compile(rb"\0\0|[\x80-\xff]")
 """Matches in files whose control characters show that they are binary; in UTF-16, every second byte is 0."""
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def decode_text(data: bytes, name: str, problems: Problems) -> str | None:
-    """Decode the bytes of a file; None, and a problem, if they are binary, too many, or not UTF-8."""
+def decode_text(data: bytes, name: str, problems: Problems, kind: str = "spec") -> str | None:
+    """Decode the bytes of a file; None, and a problem, if they are binary, too many, or not UTF-8.
+
+    `kind` is what the file should be, in words.
+    """
     is_large, head = len(data) > MAX_BYTES, data[:512]
     if len(_CONTROL.findall(head)) > 3 and _NOT_TEXT.search(head) and not head.startswith(_UTF16_MARKS):
         hint, code = "name a YAML file; it lists shards under `dataset:`", "E002" if is_large else "E003"
-        problems.note(Problem(code, "this is a binary file, not a spec", hint, name, 1, 1))
+        if kind != "spec":
+            hint = "name a text file"
+        elif _SHARD.search(name):
+            hint = f"name a YAML file with `dataset: [{{shards: {name}}}]`; `wdspec ls {name}` lists a shard"
+        problems.note(Problem(code, f"this is a binary file, not a {kind}", hint, name, 1, 1))
         return None
     if is_large:
         hint = "a spec describes data and does not contain it; put long lists of shards into an `@file`"
@@ -133,9 +141,10 @@ class _Builder:
         if isinstance(event, yaml.AliasEvent):
             return self.alias(event)
         if event.tag is not None and event.tag != "!":
-            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")[:60]
+            tag = self.origin.echo(event.start_mark.line + 1, tag)
             hint = "remove it: a spec has only maps, lists, text, numbers, true, false and null"
-            self.problems.add("E010", self.at(event), f"the tag `{tag[:60]}` is not allowed", hint)
+            self.problems.add("E010", self.at(event), f"the tag `{tag}` is not allowed", hint)
         node = self.scalar(event) if isinstance(event, yaml.ScalarEvent) else self.collection(event)
         if event.anchor is not None:
             self.anchors[event.anchor] = node
@@ -208,7 +217,8 @@ class _Builder:
                 else "refers to no anchor above it"
             )
             hint = "put text that starts with `*` in quotes"
-            self.problems.add("E014", self.at(event), f"the alias `*{event.anchor[:60]}` {why}", hint)
+            name = self.origin.echo(event.start_mark.line + 1, f"*{event.anchor[:60]}")
+            self.problems.add("E014", self.at(event), f"the alias `{name}` {why}", hint)
             target = self.at(event)
         self.count(target.size, event.start_mark)
         return target
@@ -346,14 +356,17 @@ def explain_syntax_error(error: Any, origin: Origin, problems: Problems) -> None
         assigned = _ASSIGNED.fullmatch(origin.line(number) or "")
         if assigned and message == _COMPLAINTS[0][1]:
             line, column = number, len(assigned[1]) + 1
-            message, hint = "this is not `key: value`", f"write `{assigned[2]}: {assigned[3]}`"
+            message, hint = (
+                "this is not `key: value`",
+                f"write `{assigned[2]}: {origin.echo(number, assigned[3])}`",
+            )
             break
         unspaced = _UNSPACED.fullmatch(origin.line(number) or "")
         if unspaced:
             line, column = number, len(unspaced[1]) + 1
             message, hint = (
                 "this is text, not `key: value`",
-                f"put a space after the colon: `{unspaced[2]}: {unspaced[3]}`",
+                f"put a space after the colon: `{unspaced[2]}: {origin.echo(number, unspaced[3])}`",
             )
             break
     if (text or "")[: column - 1].strip(" ").startswith("\t") or (at == "\t"):

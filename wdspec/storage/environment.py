@@ -54,6 +54,8 @@ VARIABLES = {
     "REQUESTS_CA_BUNDLE": "the same as SSL_CERT_FILE, if that is not set",
     "CURL_CA_BUNDLE": "the same, if neither is set",
     "NETRC": "file with logins of hosts",
+    "WDS_CLIENT_CERT": "client certificate for https://",
+    "WDS_CLIENT_KEY": "its key, if it is in another file",
     "RANK": "rank of this process",
     "WORLD_SIZE": "number of processes of the job",
     "SLURM_PROCID": "rank of this process, if RANK is not set",

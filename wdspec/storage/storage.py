@@ -15,11 +15,13 @@ from wdspec.base.files import expand_home
 from wdspec.cache.fill import CopyRules
 from wdspec.cache.names import CacheNames
 from wdspec.cache.shard_cache import Copy, ShardCache, look_for_change
+from wdspec.spec.language.locations import Verify
 from wdspec.spec.language.options import Errors
 from wdspec.spec.spec import Source, Spec
 from wdspec.storage.environment import Environment, Resolution, ResolutionStep
 from wdspec.stores.ais_cluster import AisCluster, AisVariables
 from wdspec.stores.outputs import Output
+from wdspec.stores.rates import RateRules
 from wdspec.stores.retry import RetryPolicy
 from wdspec.stores.settings import ObjectLogin, uses_login
 from wdspec.stores.store import ObjectStat, Store, StoreSettings, unlistable
@@ -37,6 +39,7 @@ class CacheSettings:
     """Absolute."""
     size: int | None = None
     """Maximum number of bytes of wdspec's own files in it."""
+    verify: Verify = "changed"
 
     @classmethod
     def of(
@@ -46,7 +49,7 @@ class CacheSettings:
 
         ``WDS_CACHE`` and ``WDS_CACHE_SIZE`` take precedence over the spec, but `cache: false` always counts.
         """
-        directory, size = None, None
+        directory, size, verify = None, None, cls.verify
         for holder in (spec, source):
             if holder is not None and "cache" in holder.model_fields_set:
                 if holder.cache is None:
@@ -57,6 +60,7 @@ class CacheSettings:
                     same = holder.cache.dir == directory
                     directory = holder.cache.dir
                     size = holder.cache.size if holder.cache.size is not None or not same else size
+                    verify = holder.cache.verify if "verify" in holder.cache.model_fields_set else verify
         if directory == "":
             return None
         directory = environment.cache_dir or directory
@@ -67,7 +71,7 @@ class CacheSettings:
             return None
         directory = os.path.expanduser(expand_home(directory, environment.home))
         directory = os.path.normpath(os.path.join(environment.directory, directory))
-        return cls(directory, size if environment.cache_size is None else environment.cache_size)
+        return cls(directory, size if environment.cache_size is None else environment.cache_size, verify)
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,7 @@ class Storage(StoreSettings):
             retry_policy=RetryPolicy(
                 budget=usual.budget if errors.retry is None else errors.retry,
                 read_timeout=min(usual.read_timeout, timeout),
+                rates=RateRules(errors.slow_rate, errors.slow_after, errors.min_rate),
             ),
             http=environment.http,
             ais=ais,
@@ -307,7 +312,7 @@ def _cache_of(settings: CacheSettings | None, source: Source | None, verbose: bo
         return None
     if "\0" in settings.directory:
         raise UsageError(f"no directory has a name with a NUL character: {settings.directory!r}")
-    rules = CopyRules(settings.size, verbose=verbose)
+    rules = CopyRules(settings.size, verify=settings.verify, verbose=verbose)
     if source is not None:
         rules = replace(
             rules,

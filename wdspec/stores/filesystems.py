@@ -14,11 +14,20 @@ import os
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from wdspec.base.errors import MissingShardError, ShardError, StoreError, install_command
+from wdspec.base.errors import (
+    MissingShardError,
+    RefusedShardError,
+    ShardError,
+    StoreError,
+    UnusableStoreError,
+    find_lack,
+    install_command,
+)
 from wdspec.base.process import KeyedValues, PerProcess
 from wdspec.base.redaction import harmless, redact_answer
 from wdspec.stores.retry import PASSING, TransientError
@@ -42,6 +51,15 @@ _NO_ACCESS = frozenset(
         "NoCredentialProviders",
     }
 )
+_OF_LOGINS = (
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "InvalidToken",
+    "TokenRefreshRequired",
+    "RequestTimeTooSkewed",
+)
+"""Codes of S3 about the login itself, with several statuses."""
 _MISSING = frozenset({"ResourceNotFoundError", "EntryNotFoundError", "RepositoryNotFoundError"})
 _NO_CONTACT = frozenset(
     {
@@ -58,6 +76,9 @@ _NO_CONTACT = frozenset(
 _MISTAKES = (TypeError, ValueError, AttributeError, NotImplementedError, LookupError, ImportError)
 _VALIDATORS = ("ETag", "etag", "generation", "version_id", "VersionId", "md5Hash", "blob_id")
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modify", "created")
+
+RENEWAL = 60.0
+"""Least age in seconds of a file system that is made again, so that refusals for other reasons cost little."""
 
 reached: set[str] = set()
 """Schemes whose stores have answered in this process."""
@@ -109,7 +130,7 @@ def filesystem_of(location: str, login: ObjectLogin | None = None) -> tuple[Any,
     try:
         kind = _plain(get_filesystem_class(scheme))
     except ImportError as error:
-        raise ShardError(f"{_to_install(scheme)} ({error})", location=location) from None
+        raise UnusableStoreError(f"{_to_install(scheme)} ({error})", location=location) from None
     with explaining(location):
         own = {} if login is None else login.arguments(scheme)
         try:
@@ -118,7 +139,7 @@ def filesystem_of(location: str, login: ObjectLogin | None = None) -> tuple[Any,
                 options["use_listings_cache"] = False
             return _instance(kind, options), kind._strip_protocol(location)
         except ImportError as error:
-            raise ShardError(f"{_to_install(scheme)} ({error})", location=location) from None
+            raise UnusableStoreError(f"{_to_install(scheme)} ({error})", location=location) from None
 
 
 def _plain(kind: Any) -> Any:
@@ -135,7 +156,29 @@ def _plain(kind: Any) -> Any:
 def _instance(kind: Any, options: dict[str, Any]) -> Any:
     thread = None if kind.async_impl else threading.get_ident()
     key = (kind, thread, tuple(sorted((name, repr(value)) for name, value in options.items())))
-    return _systems.value.get(key, lambda: kind(**options))
+    system = _systems.value.get(key, lambda: _without_retries(kind(**options)))
+    vars(system).setdefault("_wdspec_made", (key, time.monotonic()))
+    return system
+
+
+def _without_retries(system: Any) -> Any:
+    """Leave retries to `errors.retry`: Azure's library waits 15 s before the first one, and says nothing."""
+    policy = getattr(getattr(getattr(system, "service_client", None), "_config", None), "retry_policy", None)
+    if policy is not None:
+        policy.total_retries = 0
+    return system
+
+
+def renew(location: str, login: ObjectLogin | None) -> bool:
+    """After a refusal, let the next use make the file system again, with the credentials that it finds then.
+
+    Returns whether it does: not for one that is new, which has just read them.
+    """
+    key, made = vars(filesystem_of(location, login)[0])["_wdspec_made"]
+    if time.monotonic() - made < RENEWAL:
+        return False
+    _systems.value.drop(key)
+    return True
 
 
 def _leave_alone(inherited: KeyedValues[Any, Any]) -> None:
@@ -165,8 +208,10 @@ def translate_error(error: BaseException, location: str) -> Exception:
     scheme, name = scheme_of(location), type(error).__name__
     said = f"{name}: {redact_answer(_first_line(error), location)}"
     status = _status(error)
+    if (lack := find_lack(error)) is not None:
+        return UnusableStoreError(f"the store cannot be read ({said}); {lack}", location=location)
     if _is_untrusted(error):
-        return ShardError(
+        return UnusableStoreError(
             f"the certificate of the store is not trusted ({said}); if your own authority issued it, name that "
             "authority's file (AWS_CA_BUNDLE for S3, REQUESTS_CA_BUNDLE or SSL_CERT_FILE elsewhere)",
             location=location,
@@ -176,9 +221,11 @@ def translate_error(error: BaseException, location: str) -> Exception:
             f"no such object; correct the URL, or rewrite it with WDS_REWRITE or, in a spec, `rewrite:` ({said})",
             location=location,
         )
-    if isinstance(error, PermissionError) or name in _NO_ACCESS or status in (401, 403):
+    is_login = status == 401 or name in _NO_ACCESS or any(each in str(error) for each in _OF_LOGINS)
+    if is_login or isinstance(error, PermissionError) or status == 403:
         todo = _advice(scheme) or "ask its owner, or give credentials"
-        return ShardError(f"the store denies access ({said}); {todo}", location=location)
+        kind = UnusableStoreError if is_login else RefusedShardError
+        return kind(f"the store denies access ({said}); {todo}", location=location)
     if isinstance(error, IsADirectoryError):
         return ShardError(
             "a directory, not an object; end its name with `/` to read the shards in it", location=location

@@ -56,13 +56,18 @@ class HttpStore(Store):
 
 
 def _object(location: str, settings: StoreSettings) -> HttpObject:
+    return HttpObject(parse_location(location), settings.http, settings.retry_policy)
+
+
+def parse_location(location: str) -> Url:
+    """Parse a URL with a host. Raises ShardError for an invalid one."""
     try:
         url = parse_url(location)
     except HTTPError as error:
         raise ShardError(f"not a valid URL: {error}", location=location) from None
     if not url.host:
         raise ShardError("this URL names no host", location=location)
-    return HttpObject(url, settings.http, settings.retry_policy)
+    return url
 
 
 class HttpObject:
@@ -71,17 +76,25 @@ class HttpObject:
     Redirects are followed each time: their targets may be signed, and expire.
     """
 
+    of_redirect = "; name that URL itself if it may be trusted"
+    """What to do about a redirect that is refused."""
+
     def __init__(self, url: Url, settings: HttpSettings, retry_policy: RetryPolicy) -> None:
         self._url, self._settings, self._retry_policy = url, settings, retry_policy
         self._timeout = Timeout(connect=retry_policy.connect_timeout, read=retry_policy.read_timeout)
         self._known: Extent | None = None
+        self._login = ""
+        """Where the login of the last request was found; "" without one."""
+        self._is_encoded: bool | None = None
+        """Whether the server compresses the object for the transfer, if it says so and was asked for its start."""
 
     def __call__(self, offset: int) -> RangeResponse:
         """The response with the bytes from an offset on. Raises as a `Fetch`."""
         response, url = self._request(offset)
         try:
             excerpt = "" if response.status in (200, 206, 416) else _excerpt(response, self._url, url)
-            raise_for_status(response.status, response.headers, excerpt)
+            has_certificate = url.scheme != "https" or self._settings.client_cert is not None
+            raise_for_status(response.status, response.headers, excerpt, self._login, has_certificate)
             extent = extent_of(response.status, response.headers, offset)
             explain = partial(
                 http_requests.translate_error, host=url.netloc or "", retry_policy=self._retry_policy
@@ -113,20 +126,23 @@ class HttpObject:
         total = extent.total
         if total is None and extent.start and self._known is not None:
             total = self._known.total  # `bytes 5-9/*`
-        if extent.encoding:
-            body, changed = decode_transfer(body, extent.encoding, self._url.path or "")
-            if changed and extent.start:
+        if extent.encoding and extent.start:
+            if self._is_encoded is None:  # only the start of the object shows that
+                self(0).body.close()
+            if self._is_encoded:
                 raise TransientError("the server compressed a range of bytes for the transfer")
-            if changed:
+        elif extent.encoding:
+            body, self._is_encoded = decode_transfer(body, extent.encoding, self._url.path or "")
+            if self._is_encoded:
                 return RangeResponse(body, validator=extent.validator, ranges=False)
         return RangeResponse(body, extent.start, total, extent.validator, extent.ranges)
 
     def _request(self, offset: int, method: str = "GET") -> tuple[urllib3.BaseHTTPResponse, Url]:
         """The final answer, and its URL."""
         headers = dict(http_requests.HEADERS)
-        if offset:
-            headers["range"] = f"bytes={offset}-"
-            if self._known is not None and self._known.validator and self._known.strong:
+        if (wanted := self._range(offset)) is not None:
+            headers["range"] = wanted
+            if offset and self._known is not None and self._known.validator:
                 headers["if-range"] = self._known.validator
         url = self._url
 
@@ -139,18 +155,25 @@ class HttpObject:
         try:
             response, _, _ = http_requests.follow_redirects(response, url.url, send, MAX_REDIRECTS)
         except http_requests.RedirectError as error:
-            remedy = "; name that URL itself if it may be trusted" if error.is_unsafe else ""
-            raise ShardError(f"{error}{remedy}") from None
+            raise ShardError(f"{error}{self.of_redirect if error.is_unsafe else ''}") from None
         return response, url
+
+    def _range(self, offset: int) -> str | None:
+        """Return the range to request from an offset on; None for the whole object."""
+        return f"bytes={offset}-" if offset else None
+
+    def _has_any_login(self, url: Url, redirected: bool) -> bool:
+        """Whether a login for any host applies: to hosts that the spec names, not to those of redirects."""
+        return not redirected or origin_of(url) == origin_of(self._url)
 
     def _send(
         self, url: Url, headers: dict[str, str], method: str, redirected: bool
     ) -> urllib3.BaseHTTPResponse:
-        # A login for any host applies to hosts that the spec names, but not to those that a server redirects to.
-        anywhere = not redirected or _origin(url) == _origin(self._url)
+        anywhere = self._has_any_login(url, redirected)
         login = http_requests.authorization(url, self._settings, anywhere=anywhere)
         host = url.netloc or ""
         manager = http_requests.manager_for(url, self._settings)
+        plain = headers
         if login:
             headers = {**headers, "authorization": login}
         try:
@@ -166,6 +189,12 @@ class HttpObject:
                 proxy=http_requests.proxy_of(url, self._settings),
             ) from harmless(error)
         _answered.value.add((host, id(manager)))
+        if response.status in (401, 403) and url.auth is None:
+            http_requests.reread_logins()
+            if http_requests.authorization(url, self._settings, anywhere=anywhere) != login:
+                http_requests.drain(response)
+                return self._send(url, plain, method, redirected)
+        self._login = "" if login is None else "user:password@" if url.auth else str(self._settings.netrc)
         return response
 
 
@@ -178,11 +207,14 @@ def _resolve_redirect(url: Url, target: str) -> Url:
     if not parsed.host:
         raise ShardError(f"a redirect to {target}, which names no host")
     return (
-        parsed._replace(auth=url.auth) if parsed.auth is None and _origin(parsed) == _origin(url) else parsed
+        parsed._replace(auth=url.auth)
+        if parsed.auth is None and origin_of(parsed) == origin_of(url)
+        else parsed
     )
 
 
-def _origin(url: Url) -> tuple[str | None, str | None, int]:
+def origin_of(url: Url) -> tuple[str | None, str | None, int]:
+    """Return the scheme, the host and the port of a URL."""
     return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
 
 

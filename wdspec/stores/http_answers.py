@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.client import responses
 
-from wdspec.base.errors import MissingShardError, ShardError
-from wdspec.formats.compression import BY_NAME, LONGEST_MAGIC, compression_of
+from wdspec.base.errors import MissingShardError, RefusedShardError, ShardError, UnusableStoreError
+from wdspec.formats.blocks import BLOCK
+from wdspec.formats.compression import BY_NAME, LONGEST_MAGIC, compression_of, recognize
+from wdspec.formats.tar.headers import begins_tar
 from wdspec.stores.resume import ResponseBody
 from wdspec.stores.retry import PASSING, TransientError
 
+_NO_ENCODINGS = ("identity", "aws-chunked")  # uploads to S3 leave the second one behind
 _NUMBER = "[0-9]{1,19}"
 _RANGE = re.compile(rf"bytes ({_NUMBER})-({_NUMBER})/({_NUMBER}|\*)")
 _NO_RANGE = re.compile(rf"bytes \*/({_NUMBER})")
@@ -31,32 +34,34 @@ _ADVICE = {
 class Extent:
     """The bytes of an object that an answer has.
 
-    ``total`` is None if unknown. ``validator`` is the ETag, else the time of the last change, and ``strong`` says
-    whether equal validators mean equal bytes. ``encoding`` is the `Content-Encoding`, which the server adds for the
-    transfer or which the object always has.
+    ``total`` is None if unknown. ``validator`` is the ETag, unless it is weak, else the time of the last change.
+    ``encoding`` is the `Content-Encoding`, which the server adds for the transfer or which the object always has.
     """
 
     start: int
     length: int | None
     total: int | None
     validator: str | None
-    strong: bool
     ranges: bool
     encoding: str
 
 
-def raise_for_status(status: int, headers: Mapping[str, str], excerpt: str) -> None:
+def raise_for_status(
+    status: int, headers: Mapping[str, str], excerpt: str, login: str = "", has_certificate: bool = True
+) -> None:
     """Raise unless the answer has the requested bytes.
 
     Args:
         status: 200 and 206 are fine; 416 is left to `extent_of`.
         headers: names in any case.
         excerpt: the start of the server's message.
+        login: where the login that was sent is from; "" without one.
+        has_certificate: whether a client certificate was sent, or is of no use.
 
     Raises:
         TransientError: a status that may pass, with the `Retry-After` of the answer.
         MissingShardError: 404 or 410.
-        ShardError: any other.
+        ShardError: any other; UnusableStoreError if the login is refused.
     """
     if status in (200, 206, 416):
         return
@@ -69,7 +74,12 @@ def raise_for_status(status: int, headers: Mapping[str, str], excerpt: str) -> N
             "WDS_REWRITE or, in a spec, `rewrite:`"
         )
     advice = _ADVICE.get(status, "check the URL")
-    raise ShardError(f"the server refuses: {said}; {advice}")
+    if status == 401 and login:
+        advice = f"the login in {login} is not accepted: correct it"
+    if status in (400, 403) and not has_certificate:
+        advice += ", or name a client certificate in WDS_CLIENT_CERT, if the server asks for one"
+    kind = {401: UnusableStoreError, 407: UnusableStoreError, 403: RefusedShardError}.get(status, ShardError)
+    raise kind(f"the server refuses: {said}; {advice}")
 
 
 def extent_of(status: int, headers: Mapping[str, str], start: int) -> Extent:
@@ -81,15 +91,15 @@ def extent_of(status: int, headers: Mapping[str, str], start: int) -> Extent:
     """
     length = _length(headers)
     encoding = (headers.get("content-encoding") or "").strip().lower()
-    encoding = "" if encoding == "identity" else encoding
-    etag = headers.get("etag")
-    validator = etag or headers.get("last-modified")
-    strong = etag is None or not etag.startswith("W/")
+    encoding = "" if encoding in _NO_ENCODINGS else encoding
+    etag = headers.get("etag") or ""
+    # A weak ETag may stay when the bytes change.
+    validator = headers.get("last-modified") if etag.startswith("W/") or not etag else etag
     if status == 416:
-        return _beyond_the_end(headers, start, validator, strong)
+        return _beyond_the_end(headers, start, validator)
     if status == 200:
         ranges = (headers.get("accept-ranges") or "bytes").strip().lower() != "none"
-        return Extent(0, length, length, validator, strong, ranges, encoding)
+        return Extent(0, length, length, validator, ranges, encoding)
     if (headers.get("content-type") or "").lower().startswith("multipart/byteranges"):
         raise ShardError(
             "the server answers a request for one range with several parts; it cannot be read with ranges"
@@ -106,10 +116,10 @@ def extent_of(status: int, headers: Mapping[str, str], start: int) -> Extent:
         raise TransientError(f"the request was for bytes from {start} on, but the Content-Range is `{said}`")
     if length is not None and length != last - first + 1:
         raise TransientError(f"the Content-Range is `{said}`, but the Content-Length {length}")
-    return Extent(first, last - first + 1, total, validator, strong, True, encoding)
+    return Extent(first, last - first + 1, total, validator, True, encoding)
 
 
-def _beyond_the_end(headers: Mapping[str, str], start: int, validator: str | None, strong: bool) -> Extent:
+def _beyond_the_end(headers: Mapping[str, str], start: int, validator: str | None) -> Extent:
     """No bytes, from the end of the object; the length shows whether the object changed."""
     if not start:
         raise TransientError("the server refuses a range of bytes (status 416) for a request without a range")
@@ -119,7 +129,7 @@ def _beyond_the_end(headers: Mapping[str, str], start: int, validator: str | Non
         raise TransientError(
             f"bytes from {start} on are refused with status 416 and the Content-Range `{said}`"
         )
-    return Extent(start, 0, int(match[1]), validator, strong, True, "")
+    return Extent(start, 0, int(match[1]), validator, True, "")
 
 
 def _length(headers: Mapping[str, str]) -> int | None:
@@ -153,31 +163,37 @@ def retry_after(said: str | None) -> float | None:
 ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
 """Values of `Content-Encoding` that can be decoded."""
 
+_TABLES = (b"PAR1", b"ARROW1", b"{")
+"""How Parquet, Arrow and JSON lines start."""
 _INPUT = 64 * 1024
 _GZIP = BY_NAME["gz"]
 
 
 def decode_transfer(body: ResponseBody, encoding: str, path: str) -> tuple[ResponseBody, bool]:
-    """The body without its transfer encoding, and whether it had one.
+    """The body of a whole object without its transfer encoding, and whether it had one.
 
-    Some servers put `Content-Encoding: gzip` on a `.tar.gz` that they send as it is. For such names the body is decoded
-    only if the result is a gzip file.
+    Some servers label files with `Content-Encoding: gzip` that they send as they are: a `.tar.gz`, or even a plain tar.
+    So the bytes decide. For names that end in `.gz`, the body is decoded only if the result is a gzip file.
 
-    Raises TransientError if the body is cut, and ShardError for an unknown encoding.
+    Raises TransientError if the body is cut, and ShardError for an unknown encoding, or bytes that do not have it.
     """
-    if encoding not in ENCODINGS:
-        raise ShardError(
-            f"the server compresses with `{encoding}`, although the request was for plain bytes; switch that off for "
-            "shards in its configuration"
-        )
     start = b""
-    while len(start) < LONGEST_MAGIC and (piece := body.read(_INPUT)):
+    while len(start) < BLOCK and (piece := body.read(_INPUT)):
         start += piece
     if not start:
         return body, False
-    if compression_of(path) is _GZIP and not _GZIP.magic.match(_decode_start(start)):
-        return _RejoinedBody(start, body), False
-    return DecodedBody(_RejoinedBody(start, body)), True
+    found, whole = recognize(start), _RejoinedBody(start, body)
+    inner = _decode_start(start) if found is _GZIP or encoding == "deflate" else None
+    if inner is not None and encoding in ENCODINGS:
+        is_file = compression_of(path) is _GZIP and not _GZIP.magic.match(inner)
+        return (whole, False) if is_file else (DecodedBody(whole), True)
+    if found is None and not (begins_tar(start[:BLOCK]) or start.startswith(_TABLES)):
+        raise ShardError(
+            f"the server says that it compresses with `{encoding}`, which was not requested, but "
+            + (f"the bytes start with {start[:12]!r}" if encoding in ENCODINGS else "wdspec cannot undo that")
+            + "; switch off `Content-Encoding` for shards in its configuration"
+        )
+    return whole, False
 
 
 class _WrappedBody:
@@ -240,8 +256,8 @@ def _decoder() -> zlib._Decompress:
     return zlib.decompressobj(wbits=47)
 
 
-def _decode_start(start: bytes) -> bytes:
+def _decode_start(start: bytes) -> bytes | None:
     try:
         return _decoder().decompress(start, LONGEST_MAGIC)
     except zlib.error:
-        return b""
+        return None

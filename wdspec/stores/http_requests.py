@@ -22,7 +22,7 @@ from urllib3 import exceptions
 from urllib3.exceptions import HTTPError
 from urllib3.util import Timeout, Url
 
-from wdspec.base.errors import ShardError
+from wdspec.base.errors import ShardError, UnusableStoreError, find_lack
 from wdspec.base.process import KeyedValues, PerProcess
 from wdspec.base.redaction import harmless
 from wdspec.stores.retry import RetryPolicy, TransientError, log
@@ -33,6 +33,8 @@ CONNECTIONS = 16
 """Idle connections kept per host."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SMALL = 64 * 1024
+_LARGEST_CHUNK = 1 << 50
+"""No object has that many bytes: what follows in the connection would be taken for data."""
 
 Explain = Callable[[Exception], Exception]
 """Turns an error of urllib3 into one of ours."""
@@ -152,6 +154,9 @@ class WireBody:
             data = self._response.read(size, decode_content=False)
         except (HTTPError, OSError, ValueError) as error:  # ValueError: the size of a chunk is no size
             raise self._explain(error) from harmless(error)
+        left = getattr(getattr(self._response, "_fp", None), "chunk_left", None)
+        if isinstance(left, int) and left > _LARGEST_CHUNK:
+            raise TransientError("the size of a chunk is damaged, so its end is not known")
         if self._may_be_cut and not data:
             raise TransientError(
                 "the connection was closed before a byte arrived, and the headers do not include the length of the "
@@ -203,11 +208,15 @@ def authorization(url: Url, settings: HttpSettings, *, anywhere: bool = True) ->
 
 def _make_manager(settings: HttpSettings, proxy: str | None) -> urllib3.PoolManager:
     arguments: dict[str, Any] = {"maxsize": CONNECTIONS, "ssl_context": _trust(settings)}
+    if proxy is None and settings.allowed is not None:
+        from wdspec.stores.addresses import checked_manager  # most programs need none of it
+
+        return checked_manager(settings.allowed, **arguments)
     if proxy is None:
         return urllib3.PoolManager(**arguments)
     parsed = urllib3.util.parse_url(proxy)
     if parsed.scheme not in ("http", "https"):
-        raise ShardError(
+        raise UnusableStoreError(
             f"the environment sets the proxy {proxy} (HTTP_PROXY, HTTPS_PROXY or ALL_PROXY), but only http and https "
             "proxies are supported; unset it, or name the host in NO_PROXY"
         )
@@ -222,7 +231,7 @@ def _trust(settings: HttpSettings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=settings.ca_file, capath=settings.ca_directory)
     except (OSError, ssl.SSLError) as error:
-        raise ShardError(
+        raise UnusableStoreError(
             f"the certificates in `{settings.ca_file}` cannot be read ({error}); correct SSL_CERT_FILE",
         ) from None
     if settings.ca_file is None and settings.ca_directory is None:
@@ -232,7 +241,25 @@ def _trust(settings: HttpSettings) -> ssl.SSLContext:
             pass
         else:
             context.load_verify_locations(certifi.where())
+    if settings.client_cert is not None:
+        try:
+            context.load_cert_chain(settings.client_cert, settings.client_key, password=_no_password)
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            raise UnusableStoreError(
+                f"the client certificate `{settings.client_cert}` cannot be used ({error}); WDS_CLIENT_CERT must name "
+                "a file in PEM format with a certificate and its key, or WDS_CLIENT_KEY the file with the key"
+            ) from None
     return context
+
+
+def _no_password() -> str:
+    """Without this, OpenSSL would ask for it on the terminal."""
+    raise ValueError("its key has a password; write it without one: `openssl pkey`")
+
+
+def reread_logins() -> None:
+    """Read the netrc file again when it is next used, as it may have a new password."""
+    _netrc.cache_clear()
 
 
 @lru_cache
@@ -258,6 +285,10 @@ _REMEDIES = {
     64: "name the host as the certificate does, not its address",
 }
 """Remedies by OpenSSL's number of the fault of a certificate."""
+_NAME_CERTIFICATE = (
+    "if it asks who the client is, name a client certificate in WDS_CLIENT_CERT, "
+    "and its key in WDS_CLIENT_KEY"
+)
 _E = TypeVar("_E", bound=BaseException)
 _OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|\w+\(host='[^']*', port=[^)]*\): ?")
 
@@ -269,14 +300,22 @@ def translate_error(
 
     `answers` says whether this host has ever answered this process; `proxy` is the URL of its proxy.
     """
+    if (lack := find_lack(error)) is not None:
+        return UnusableStoreError(f"no connection to {host}; {lack}")
     certificate = _cause(error, ssl.SSLCertVerificationError)
     if certificate is not None:
         said = certificate.verify_message or str(certificate)
         remedy = _REMEDIES.get(certificate.verify_code, _REMEDY)
-        return ShardError(f"the certificate of {host} is not trusted: {said}; {remedy}")
+        return UnusableStoreError(f"the certificate of {host} is not trusted: {said}; {remedy}")
     secure = _cause(error, ssl.SSLError)
     if secure is not None and secure.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"):
         return ShardError(f"{host} does not speak TLS; is it `http:` instead of `https:`?")
+    if secure is not None and "ALERT" in (secure.reason or ""):
+        return UnusableStoreError(f"{host} refuses the TLS connection: {secure.reason}; {_NAME_CERTIFICATE}")
+    if isinstance(secure, ssl.SSLEOFError) and not answers:  # its alert came too late to be read
+        return TransientError(
+            f"{host} ends the TLS connection before it answers; {_NAME_CERTIFICATE}", brief=True
+        )
     if isinstance(error, exceptions.ProxyError):
         return TransientError(
             f"the proxy for {host} failed: {_words(error.original_error)}; {_proxy_remedy(proxy)}",

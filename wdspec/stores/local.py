@@ -7,20 +7,31 @@ missing silently.
 from __future__ import annotations
 
 import difflib
+import errno
+import io
 import multiprocessing
 import os
 import re
 import stat
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import islice
 from typing import BinaryIO, cast
 
-from wdspec.base.errors import MissingShardError, ShardError
-from wdspec.base.files import RawStream
+from wdspec.base.errors import (
+    MissingShardError,
+    RefusedShardError,
+    ShardError,
+    UnusableStoreError,
+    find_lack,
+)
+from wdspec.base.files import SPECIAL, RawStream
+from wdspec.base.handles import FEW, ReleasableFile, retry_with_fewer
 from wdspec.formats.compression import is_listed
 from wdspec.stores.outputs import LocalOutput, Output, StreamOutput
-from wdspec.stores.store import ObjectStat, Store, StoreSettings, match_glob
+from wdspec.stores.store import ObjectStat, Store, StoreSettings
+from wdspec.urls.globs import match_glob
 from wdspec.urls.urls import ShardUrl, local_path, tidy_path
 
 _ONE_SLASH = re.compile(r"/([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
@@ -31,12 +42,30 @@ def open_file(path: str) -> BinaryIO:
 
     Raises:
         MissingShardError: it does not exist; the message says which part of its path does.
-        ShardError: it cannot be read.
+        ShardError: it cannot be read, or is a pipe or a device.
     """
     try:
-        return open(path, "rb", buffering=0)
+        if kind := SPECIAL.get(stat.S_IFMT(os.stat(path).st_mode)):
+            raise OSError(errno.EINVAL, f"it is {kind}, not a regular file")
+        return file if (file := open(path, "rb", buffering=0)).fileno() < FEW else _releasable(file, path)
     except (OSError, ValueError) as error:
-        raise translate_error(error, path) from None
+        return _open_with_fewer(path, error)
+
+
+def _open_with_fewer(path: str, error: OSError | ValueError) -> BinaryIO:
+    """Open a file after an error, with fewer descriptors in use if there were too many. Raises as `open_file`."""
+    try:
+        return _releasable(retry_with_fewer(lambda: io.FileIO(path), error), path)
+    except (OSError, ValueError) as last:
+        raise translate_error(last, path) from None
+
+
+def _releasable(file: io.FileIO, path: str) -> BinaryIO:
+    """Return an open file as one whose descriptor may be closed while others are read."""
+    whole = os.path.abspath(path)
+    with file:
+        descriptor = os.dup(file.fileno())
+        return cast(BinaryIO, ReleasableFile(descriptor, path, lambda: os.open(whole, os.O_RDONLY)))
 
 
 def stat_file(path: str) -> os.stat_result:
@@ -52,15 +81,35 @@ def stat_file(path: str) -> os.stat_result:
 
 def translate_error(error: OSError | ValueError, path: str) -> ShardError:
     """Return our error for an error of the operating system: what is wrong with the path, and how to fix it."""
+    if (lack := find_lack(error)) is not None:
+        return UnusableStoreError(f"cannot be opened; {lack}", location=path)
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         return MissingShardError(_missing(path), location=path)
     if isinstance(error, IsADirectoryError):
-        message = "a directory, not a file; end its name with `/` to read the shards in it"
+        message = "a directory, not a file; "
+        message += advise_on_classes(path) or "end its name with `/` to read the shards in it"
     elif isinstance(error, PermissionError):
         message = "no permission to read it; ask its owner, or check which user runs this process"
+        return RefusedShardError(message, location=path)
     else:
         message = f"cannot be opened: {getattr(error, 'strerror', None) or error}"
-    return ShardError(message, location=path)
+        if getattr(error, "errno", None) == errno.EINVAL:
+            message += f"; to read from a pipe or a device, write `pipe:cat {path}`"
+    found = ShardError(message, location=path)
+    found.errno = getattr(error, "errno", None)  # a bad sector and a failing disk have the same one
+    return found
+
+
+def advise_on_classes(path: str) -> str:
+    """Return how to make shards of a directory that has only folders, as those of classes; empty for others."""
+    with suppress(OSError), os.scandir(path) as entries:
+        first = [entry for entry, _ in zip(entries, range(100), strict=False)]
+        if first and all(entry.is_dir() for entry in first):
+            return (
+                f"if its folders are classes, make shards of it: `wdspec create {path} -o 'train-%06d.tar' --classes "
+                "--maxcount 10000 --shuffle 1`"
+            )
+    return ""
 
 
 def _missing(path: str) -> str:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import IO, Any, BinaryIO, cast
 
+from wdspec.base.errors import RefusedShardError, UnusableStoreError
 from wdspec.base.redaction import redact
 from wdspec.stores import filesystems, object_requests
 from wdspec.stores.outputs import GatheredOutput, Output
@@ -165,6 +166,14 @@ class _Fetch:
         self._location, self._retry_policy, self._login = location, settings.retry_policy, settings.login
 
     def __call__(self, offset: int) -> RangeResponse:
+        try:
+            return self._request(offset)
+        except (UnusableStoreError, RefusedShardError):
+            if not filesystems.renew(self._location, self._login):
+                raise
+            return self._request(offset)
+
+    def _request(self, offset: int) -> RangeResponse:
         system, path = filesystems.filesystem_of(self._location, self._login)
         with filesystems.explaining(self._location):
             if (

@@ -207,9 +207,7 @@ class LocalOutput:
         if not stat.S_ISREG(found.st_mode):
             raise UsageError("not a regular file, so it cannot be replaced by one", location=self.path)
         if not self._overwrite:
-            raise UsageError(
-                "a file of this name exists; choose another name, or allow overwriting it", location=self.path
-            )
+            raise name_taken("a file", location=self.path)
         if self._since is not None and found.st_mtime_ns > self._since:
             raise UsageError(
                 "another writer has written this file meanwhile; give each process its own pattern, such as "
@@ -275,9 +273,10 @@ def _sync_folder(folder: str) -> None:
             os.close(descriptor)
 
 
-def name_taken(**place: str) -> UsageError:
-    """The error for an object that exists and may not be overwritten."""
-    return UsageError("an object of this name exists; choose another name, or allow overwriting it", **place)
+def name_taken(what: str = "an object", **place: str) -> UsageError:
+    """The error for a file or object that exists and may not be overwritten."""
+    remedy = "choose another name, or allow overwriting it (`--force`, or in Python `overwrite=True`)"
+    return UsageError(f"{what} of this name exists; {remedy}", **place)
 
 
 class GatheredOutput(ABC):

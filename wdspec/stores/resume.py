@@ -6,11 +6,13 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from time import monotonic
 from typing import Protocol
 
 from wdspec.base.errors import ShardError, UsageError
 from wdspec.base.files import RawStream
 from wdspec.base.process import Owner
+from wdspec.stores.rates import RateWatch
 from wdspec.stores.retry import Retries, RetryPolicy, TransientError
 
 
@@ -122,7 +124,7 @@ class ResumingStream(RawStream):
     def __init__(self, fetch: Fetch, url: str, policy: RetryPolicy) -> None:
         self._fetch, self._url = fetch, url
         self._owner = Owner()
-        self._retries = Retries(policy, url)
+        self._retries, self._rate = Retries(policy, url), RateWatch(policy.rates, url)
         self._response: RangeResponse | None = None
         self._first: RangeResponse | None = None  # its size and validator hold for all later ones,
         self._is_first_used = False  # once it has given bytes, or the end of an empty object
@@ -239,7 +241,9 @@ class ResumingStream(RawStream):
         return self._at <= self._position and (not ranges or self._position <= self._at + NEAR)
 
     def _pull(self, response: RangeResponse, size: int, needed: bool) -> bytes:
+        start = monotonic()
         data = response.body.read(size)
+        self._rate.note(len(data), monotonic() - start)
         reached = self._at + len(data)
         if reached > self._furthest:
             self._retries.note_progress(reached - max(self._at, self._furthest))

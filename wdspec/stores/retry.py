@@ -6,13 +6,14 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import TypeVar
 
-from wdspec.base.errors import ShardError
-from wdspec.base.process import PerProcess
+from wdspec.base.errors import ShardError, log_fields
+from wdspec.base.process import process_counts
 from wdspec.base.redaction import redact
+from wdspec.stores.rates import RateRules
 
 log = logging.getLogger("wdspec")
 
@@ -23,17 +24,6 @@ SUBSTANTIAL = 1024 * 1024
 
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 """HTTP statuses of failures that may be temporary, for any store."""
-
-
-@dataclass
-class RetryCount:
-    """Number of requests that this process has repeated."""
-
-    retries: int = 0
-
-
-retry_count = PerProcess(RetryCount)
-"""The count of this process; its threads may lose one when they count at the same moment."""
 
 
 class TransientError(Exception):
@@ -77,6 +67,8 @@ class RetryPolicy:
     """Seconds to wait for a connection."""
     read_timeout: float = 60.0
     """Seconds to wait for the next bytes."""
+    rates: RateRules = field(default_factory=RateRules)
+    """Which reads are too slow, although bytes arrive."""
 
 
 class Retries:
@@ -119,13 +111,14 @@ class Retries:
                 f"given up after {self._attempts} attempt{'s' if self._attempts > 1 else ''} in {spent:.0f} s: {error}",
                 location=self._url,
             ) from error
-        retry_count.value.retries += 1
+        process_counts.value.retries += 1
         log.warning(
             "attempt %d at %s failed: %s; trying again in %.1f s",
             self._attempts,
             redact(self._url),
             error,
             wait,
+            extra=log_fields(error.otherwise, url=self._url),
         )
         self._pause(wait)
 

@@ -12,13 +12,15 @@ from typing import Any
 from wdspec.base.errors import StoreError
 from wdspec.spec.language.locations import ObjectStoreOptions
 from wdspec.spec.spec import Source, Spec
+from wdspec.urls.references import Allowed
 from wdspec.urls.urls import FSSPEC, ROWS, store_key
 
 _PROXIES = frozenset(
     name for scheme in ("http", "https", "all") for name in (f"{scheme}_proxy", f"{scheme}_PROXY".upper())
 )
 _CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-HTTP_VARIABLES = _PROXIES | {"no_proxy", "NO_PROXY", *_CERTIFICATES, "SSL_CERT_DIR", "NETRC"}
+_OF_CLIENTS = ("WDS_CLIENT_CERT", "WDS_CLIENT_KEY")
+HTTP_VARIABLES = _PROXIES | {"no_proxy", "NO_PROXY", *_CERTIFICATES, "SSL_CERT_DIR", "NETRC", *_OF_CLIENTS}
 """The environment variables that `HttpSettings.read` reads."""
 
 
@@ -36,11 +38,18 @@ class HttpSettings:
     ca_directory: str | None = None
     netrc: str | None = None
     """Path of a netrc file."""
+    client_cert: str | None = None
+    """Path of the certificate that shows servers who the client is (mutual TLS)."""
+    client_key: str | None = None
+    """Path of its key, if it is in another file."""
+    allowed: Allowed | None = field(default=None, repr=False)
+    """The places and addresses that data may choose; None if only the spec chooses what is read."""
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> HttpSettings:
         """Read `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, `SSL_CERT_FILE`, `SSL_CERT_DIR` (or
-        `REQUESTS_CA_BUNDLE`, `CURL_CA_BUNDLE`) and `NETRC`. The lowercase names of the proxies take precedence.
+        `REQUESTS_CA_BUNDLE`, `CURL_CA_BUNDLE`), `NETRC`, `WDS_CLIENT_CERT` and `WDS_CLIENT_KEY`. The lowercase names of
+        the proxies take precedence.
         """
         variables = os.environ if environ is None else environ
 
@@ -62,6 +71,8 @@ class HttpSettings:
             ca_file=value(*_CERTIFICATES),
             ca_directory=value("SSL_CERT_DIR"),
             netrc=value("NETRC") or os.path.expanduser("~/.netrc"),
+            client_cert=value("WDS_CLIENT_CERT"),
+            client_key=value("WDS_CLIENT_KEY"),
         )
 
     def proxy_for(self, scheme: str, host: str, port: int) -> str | None:

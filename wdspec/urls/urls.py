@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -266,6 +267,8 @@ Kind = Literal["url", "list", "glob", "directory"]
 
 _CUT = re.compile(r"\\.|//\[[^\]/]*\]|(::)", re.DOTALL)
 _EMPTY_SEGMENTS = re.compile(r"/(?:\.?/)+")
+_SPECIAL = re.compile(r"[\\{}*?\[]|::")
+"""What has a meaning in a pattern."""
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 MAGIC = re.compile(r"[*?[]")
 """Characters that make a text a glob."""
@@ -452,6 +455,20 @@ def parse_shards(texts: Sequence[str], base: str) -> list[Part]:
     if not texts:
         raise UrlError("an empty list of shards; name at least one shard")
     return [part for text in texts for part in _parts(text, base)]
+
+
+def pattern_of_path(path: os.PathLike[str]) -> str:
+    """Write a `Path` as a pattern of this one file: a path has no braces, globs or `::`.
+
+    Raises:
+        UrlError: it looks like a pattern, and there is no such file.
+    """
+    text = os.fspath(path)
+    if _SPECIAL.search(text) and not os.path.exists(text):
+        message = f"`{type(path).__name__}({text!r})` names one file, and there is no such file"
+        raise UrlError(f"{message}; pass a text, `str(path)`, if it is a pattern", url=text)
+    is_plain = text[:1] in ("/", "~") or (is_relative(text) and text[:1] != "@")
+    return ("" if is_plain else "./") + _SPECIAL.sub(r"\\\g<0>", text)
 
 
 def kind_of(text: str) -> Kind:

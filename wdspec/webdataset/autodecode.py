@@ -12,7 +12,7 @@ from wdspec.base.user_code import secure_mode
 from wdspec.fields.codecs.audio import read_torch_audio
 from wdspec.fields.codecs.video import FilmDecoder
 from wdspec.fields.decode import DecodeRules
-from wdspec.spec.language.decoders import BY_NAME, FORMAT_OF
+from wdspec.spec.language.decoders import BY_NAME, IMAGE_FIELDS
 from wdspec.webdataset.decoding import ForExtensions, SampleDecoder, extension_of
 from wdspec.webdataset.decoding import handle_extension as handle_extension
 
@@ -32,7 +32,7 @@ class Decoder(SampleDecoder):
         return DataPipeline(sample, map(super().__call__))
 
 
-def imagehandler(spec: str, extensions: Sequence[str] = tuple(sorted(FORMAT_OF))) -> ForExtensions:
+def imagehandler(spec: str, extensions: Sequence[str] = tuple(sorted(IMAGE_FIELDS))) -> ForExtensions:
     """Return a handler for images.
 
     Args:

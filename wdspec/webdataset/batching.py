@@ -12,6 +12,7 @@ import torch
 
 from wdspec.base.errors import FieldError, UsageError
 from wdspec.read.batch import collate, stack
+from wdspec.webdataset.items import batches, lists
 from wdspec.webdataset.stage import stage
 
 _NUMBERS = (torch.int64, torch.float64, torch.bool)
@@ -132,7 +133,7 @@ def unbatched(source: Iterator[Any]) -> Iterator[Any]:
     Raises:
         FieldError: columns have different lengths.
     """
-    for batch in source:
+    for batch in batches(source, "unbatched"):
         is_dict = isinstance(batch, dict)
         columns = [_rows(column) for column in (batch.values() if is_dict else batch)]
         lengths = sorted({len(column) for column in columns})
@@ -165,5 +166,5 @@ def listed(source: Iterator[Any], batchsize: int = 20, partial: bool = True) -> 
 @stage
 def unlisted(source: Iterator[Any]) -> Iterator[Any]:
     """Yield the items of lists."""
-    for items in source:
+    for items in lists(source, "unlisted"):
         yield from items

@@ -5,16 +5,19 @@ All of them are pipelines with methods that add stages; see `DataPipeline`.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, ParamSpec, cast
 
 from torch.utils.data import DataLoader
 
 from wdspec.base.errors import UsageError
 from wdspec.base.redaction import redacted_urls
+from wdspec.base.replacements import ARGUMENTS
 from wdspec.planning.topology import find_seat
 from wdspec.spec.files import is_spec_file
 from wdspec.spec.load import load
@@ -33,6 +36,22 @@ from wdspec.webdataset.splitting import single_node_only, split_by_node, split_b
 from wdspec.webdataset.tariterators import Rename, Selection, ShardReader, read_tars
 
 Splitter = Callable[[Iterable[Any]], Iterator[Any]]
+
+
+P = ParamSpec("P")
+
+
+def with_hints(function: Callable[P, None]) -> Callable[P, None]:
+    """Let a function say what replaces an argument that it once had in webdataset."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        for name in kwargs:
+            if name in ARGUMENTS:
+                raise TypeError(f"WebDataset has no argument {name!r}; use {ARGUMENTS[name]}")
+        return function(*args, **kwargs)
+
+    return call
 
 
 class WebDataset(DataPipeline):
@@ -77,6 +96,7 @@ class WebDataset(DataPipeline):
         dtype('uint8')
     """
 
+    @with_hints
     def __init__(
         self,
         urls: Urls | Mapping[str, Any],
@@ -143,8 +163,8 @@ def _log_shards(source: Iterator[Any]) -> Iterator[Any]:
 
 def _check_unset(arguments: Mapping[str, Any]) -> None:
     """Raise UsageError for arguments that have no effect together with a spec."""
-    defaults = {"handler": reraise_exception, **(WebDataset.__init__.__kwdefaults__ or {})}
-    del defaults["length"]
+    defaults = {name: each.default for name, each in inspect.signature(WebDataset).parameters.items()}
+    del defaults["urls"], defaults["length"]
     names = ", ".join(f"`{name}`" for name, usual in defaults.items() if arguments[name] != usual)
     if names:
         raise UsageError(

@@ -16,7 +16,8 @@ from wdspec.fields.extensions import is_reserved
 from wdspec.formats.compression import BY_NAME as COMPRESSIONS
 from wdspec.spec.language.decoders import endings, import_decoder, split_packing
 from wdspec.webdataset.handlers import ErrorHandler, reraise_exception
-from wdspec.webdataset.stage import Stage, each, makes_stages, stage
+from wdspec.webdataset.items import samples
+from wdspec.webdataset.stage import Stage, each, item_stage, makes_stages
 
 FieldHandler = Callable[[str, bytes], Any]
 
@@ -152,7 +153,7 @@ class SampleDecoder:
             error.at(url=sample.get("__url__"), key=sample.get("__key__"), field=name or None)
             raise
         except Exception as cause:
-            message = f"cannot decode as {extension_of(name)}: {one_line(cause)}"
+            message = f"cannot decode as {extension_of(name)}: {one_line(cause, sample[name])}"
             place = {part: sample.get(f"__{part}__") for part in ("source", "url", "key")}
             raise FieldError(message).at(**place, field=name) from cause
         return decoded
@@ -251,7 +252,7 @@ def decode(
     return decode_by(decoder, handler)
 
 
-@stage
+@item_stage
 def decode_by(source: Iterator[Any], decoder: SampleDecoder, handler: ErrorHandler) -> Iterator[Any]:
     """Decode each sample by a decoder that was built before."""
-    return each(source, decoder, handler, FieldError)
+    return each(samples(source, "decode"), decoder, handler, FieldError)

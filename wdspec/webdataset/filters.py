@@ -17,6 +17,7 @@ from wdspec.planning.topology import find_seat
 from wdspec.webdataset.batching import batched, default_collation_fn, listed, unbatched, unlisted
 from wdspec.webdataset.decoding import decode
 from wdspec.webdataset.handlers import reraise_exception
+from wdspec.webdataset.items import samples
 from wdspec.webdataset.mapping import (
     associate,
     extract_keys,
@@ -75,6 +76,7 @@ def log_keys(source: Iterator[Any], logfile: str | os.PathLike[str] | None = Non
     if not logfile:
         yield from source
         return
+    source = samples(source, "log_keys", or_batches=True)
     rank, worker = find_seat().rank, worker_place()[0]
     with open(logfile, "ab", buffering=0) as log:
         for index, sample in enumerate(source):

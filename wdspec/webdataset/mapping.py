@@ -10,10 +10,11 @@ from typing import Any
 from wdspec.base.errors import FieldError, MissingFieldError, UsageError
 from wdspec.fields.extensions import is_reserved, listed_fields
 from wdspec.webdataset.handlers import ErrorHandler, reraise_exception
-from wdspec.webdataset.stage import DROPPED, each, stage
+from wdspec.webdataset.items import samples, tuples
+from wdspec.webdataset.stage import DROPPED, each, item_stage
 
 
-@stage
+@item_stage
 def map(
     source: Iterator[Any], f: Callable[[Any], Any], handler: ErrorHandler = reraise_exception
 ) -> Iterator[Any]:
@@ -37,7 +38,7 @@ def map(
     return each(source, call, handler)
 
 
-@stage
+@item_stage
 def map_dict(
     source: Iterator[Any], /, *, handler: ErrorHandler = reraise_exception, **functions: Callable[[Any], Any]
 ) -> Iterator[Any]:
@@ -57,10 +58,10 @@ def map_dict(
             result[name] = f(sample[name])
         return result
 
-    return each(source, call, handler)
+    return each(samples(source, "map_dict", or_batches=True), call, handler)
 
 
-@stage
+@item_stage
 def map_tuple(
     source: Iterator[Any],
     *functions: Callable[[Any], Any] | None,
@@ -81,10 +82,10 @@ def map_tuple(
                 values[index] = f(values[index])
         return tuple(values)
 
-    return each(source, call, handler)
+    return each(tuples(source, "map_tuple"), call, handler)
 
 
-@stage
+@item_stage
 def select(
     source: Iterator[Any], predicate: Callable[[Any], bool], handler: ErrorHandler = reraise_exception
 ) -> Iterator[Any]:
@@ -92,7 +93,7 @@ def select(
     return each(source, lambda sample: sample if predicate(sample) else DROPPED, handler)
 
 
-@stage
+@item_stage
 def associate(
     source: Iterator[Any],
     extra: Mapping[str, Mapping[str, Any]] | Callable[[str], Mapping[str, Any]],
@@ -105,10 +106,10 @@ def associate(
         extra: `__key__` → fields, as a dict (other keys get no fields) or as a function.
     """
     find = extra if callable(extra) else lambda key: extra.get(key, {})
-    return each(source, lambda sample: {**sample, **find(sample["__key__"])}, handler)
+    return each(samples(source, "associate"), lambda sample: {**sample, **find(sample["__key__"])}, handler)
 
 
-@stage
+@item_stage
 def to_tuple(
     source: Iterator[Any],
     *keys: str,
@@ -143,7 +144,7 @@ def to_tuple(
             raise FieldError(f"the field `{';'.join(names)}` is None, which none_is_error forbids")
         return values
 
-    return each(source, take, handler, FieldError)
+    return each(samples(source, "to_tuple", or_batches=True), take, handler, FieldError)
 
 
 def _first(sample: dict[str, Any], names: tuple[str, ...], missing_is_error: bool) -> Any:
@@ -158,7 +159,7 @@ def _first(sample: dict[str, Any], names: tuple[str, ...], missing_is_error: boo
     )
 
 
-@stage
+@item_stage
 def rename(
     source: Iterator[Any],
     /,
@@ -198,10 +199,10 @@ def rename(
             result[name] = sample[old]
         return result
 
-    return each(source, rename, handler, FieldError)
+    return each(samples(source, "rename", or_batches=True), rename, handler, FieldError)
 
 
-@stage
+@item_stage
 def rename_keys(
     source: Iterator[Any],
     /,
@@ -252,7 +253,7 @@ def rename_keys(
             )
         return result
 
-    return each(source, rename, reraise_exception, FieldError)
+    return each(samples(source, "rename_keys", or_batches=True), rename, reraise_exception, FieldError)
 
 
 StreamDecoder = Callable[[io.BytesIO], Any]
@@ -262,7 +263,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) or fnmatchcase(f".{name}", pattern) for pattern in patterns)
 
 
-@stage
+@item_stage
 def extract_keys(
     source: Iterator[Any],
     *patterns: str | Sequence[str],
@@ -299,10 +300,10 @@ def extract_keys(
                 )
         return tuple(values)
 
-    return each(source, match, handler, FieldError)
+    return each(samples(source, "extract_keys", or_batches=True), match, handler, FieldError)
 
 
-@stage
+@item_stage
 def xdecode(
     source: Iterator[Any],
     /,
@@ -352,7 +353,7 @@ def xdecode(
             raise FieldError(f"cannot decode: {type(cause).__name__}: {cause}", field=name) from cause
         return result
 
-    return each(source, decode_sample, handler)
+    return each(samples(source, "xdecode"), decode_sample, handler)
 
 
 _PLAIN: tuple[tuple[str, StreamDecoder | None], ...] = (

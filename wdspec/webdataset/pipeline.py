@@ -16,6 +16,7 @@ from wdspec.base.replacements import METHODS
 from wdspec.base.workers import WorkerCounters, end_with_parent
 from wdspec.planning.topology import find_seat
 from wdspec.webdataset import batching, decoding, filters, mapping, shuffling
+from wdspec.webdataset.endless import EndlessSource
 from wdspec.webdataset.splitting import worker_place
 from wdspec.webdataset.stage import (
     PassContext,
@@ -278,10 +279,15 @@ def run_stages(stages: tuple[Any, ...], number: int) -> Iterator[Any]:
     if not stages:
         raise UsageError("this pipeline has no stages; start with a source, such as SimpleShardList(urls)")
     items = start_pass(stages[0], number)
+    endless = EndlessSource(items, getattr(stages[0], "size", None)) if _is_endless(stages) else None
+    if endless is not None:
+        items = endless.items
     for place, stage in enumerate(stages[1:], 1):
-        items = (
-            stage.run(items, PassContext(number, place)) if isinstance(stage, Stage) else iter(stage(items))
-        )
+        run = partial(stage.run, context=PassContext(number, place)) if isinstance(stage, Stage) else stage
+        if endless is not None and isinstance(stage, Stage) and stage.maker.collects_nothing:
+            items = endless.watch(run, items, stage.maker.__name__)
+        else:
+            items = iter(run(items))
     return items
 
 

@@ -25,7 +25,7 @@ from wdspec.shards.listing import list_texts
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
 from wdspec.urls.braces import Braces
-from wdspec.urls.urls import ShardUrl, UrlSequence, is_command
+from wdspec.urls.urls import ShardUrl, UrlSequence, is_command, pattern_of_path
 from wdspec.webdataset.shuffling import resampled as resampled
 from wdspec.webdataset.splitting import single_node_only as single_node_only
 from wdspec.webdataset.splitting import split_by_node as split_by_node
@@ -34,13 +34,13 @@ from wdspec.webdataset.splitting import worker_place
 from wdspec.webdataset.stage import pipelinefilter as pipelinefilter
 
 Urls = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-"""One or more URLs, with braces, `::`, globs, directories, `@file`s and `${NAME}`, as in `shards` of a spec."""
+"""Paths, and URLs with braces, `::`, globs, directories, `@file`s and `${NAME}`, as in `shards` of a spec."""
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 def list_urls(urls: Urls) -> UrlSequence:
-    """List the shards of URLs. Braces are not expanded but computed.
+    """List the shards of URLs. Braces are not expanded but computed. A `pathlib.Path` is the path of one file.
 
     Raises:
         UrlError: there is no URL, one is invalid, or the variable `WDS_NAME` of a `${NAME}` is not set.
@@ -48,11 +48,12 @@ def list_urls(urls: Urls) -> UrlSequence:
     """
     if not isinstance(urls, (str, os.PathLike)) and not hasattr(urls, "__iter__"):
         raise UsageError(f"shards are a URL or a list of URLs, not {type(urls).__name__}")
-    texts = [os.fspath(url) for url in ([urls] if isinstance(urls, (str, os.PathLike)) else urls)]
+    texts = [
+        with_variables(url) if isinstance(url, str) else pattern_of_path(url)
+        for url in ([urls] if isinstance(urls, (str, os.PathLike)) else urls)
+    ]
     environment = Environment.read()
-    return list_texts(
-        [with_variables(text) for text in texts], environment.directory, Storage.of(environment)
-    )
+    return list_texts(texts, environment.directory, Storage.of(environment))
 
 
 def with_variables(text: str, environ: Mapping[str, str] = os.environ) -> str:
@@ -205,6 +206,11 @@ class ResampledShards:
         """Whether a pass has no end."""
         return self.nshards == sys.maxsize
 
+    @property
+    def size(self) -> int:
+        """The number of different shards."""
+        return min(len(self.urls), self.max_urls)
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         self.epoch += 1
         return self.iterate(self.epoch)
@@ -214,9 +220,8 @@ class ResampledShards:
         seat, (worker, _) = find_seat(), worker_place()
         place = (seat.rank, worker) if self.worker_seed is None else (int(self.worker_seed()),)
         key = key64(self.seed, "resampled", *place, number)
-        count = min(len(self.urls), self.max_urls)
         for i in range(self.nshards):
-            yield {"url": self.urls.shards[random64(key, i) * count >> 64].text}
+            yield {"url": self.urls.shards[random64(key, i) * self.size >> 64].text}
 
     def __repr__(self) -> str:
         return f"ResampledShards({self.urls!r}, seed={self.seed})"

@@ -71,10 +71,13 @@ class StageMaker(Generic[P]):
     Args:
         function: takes an iterator, a `PassContext` if keyed, and the stage's arguments; returns an iterator.
         keyed: whether it draws random numbers, and so needs the `PassContext` that keys them.
+        collects_nothing: whether it yields or drops what it gets at once, unlike a batch or a buffer.
     """
 
-    def __init__(self, function: Callable[..., Iterator[Any]], keyed: bool) -> None:
-        self.function, self.keyed = function, keyed
+    def __init__(
+        self, function: Callable[..., Iterator[Any]], keyed: bool, collects_nothing: bool = False
+    ) -> None:
+        self.function, self.keyed, self.collects_nothing = function, keyed, collects_nothing
         self.__name__, self.__qualname__ = function.__name__, function.__qualname__
         self.__module__, self.__doc__ = function.__module__, function.__doc__
         signature = inspect.signature(function)
@@ -98,6 +101,11 @@ class StageMaker(Generic[P]):
 def stage(function: Callable[Concatenate[Iterator[Any], P], Iterator[Any]]) -> StageMaker[P]:
     """Decorate a function from an iterator (and further arguments) to an iterator, so that it makes stages."""
     return StageMaker(function, keyed=False)
+
+
+def item_stage(function: Callable[Concatenate[Iterator[Any], P], Iterator[Any]]) -> StageMaker[P]:
+    """Like `stage`, for a function that yields or drops each item before it takes another."""
+    return StageMaker(function, keyed=False, collects_nothing=True)
 
 
 def keyed_stage(

@@ -31,7 +31,7 @@ from wdspec.urls.urls import ShardUrl
 from wdspec.webdataset.gopen import gopen as gopen
 from wdspec.webdataset.handlers import ErrorHandler
 from wdspec.webdataset.handlers import reraise_exception as reraise_exception
-from wdspec.webdataset.stage import Stage, describe_type, makes_stages, stage
+from wdspec.webdataset.stage import Stage, describe_type, item_stage, makes_stages
 from wdspec.webdataset.stage import pipelinefilter as pipelinefilter
 
 T = TypeVar("T")
@@ -201,7 +201,7 @@ def tarfile_to_samples(
     return read_tars(reader, handler, select_files, rename_files)
 
 
-@stage
+@item_stage
 def read_tars(
     source: Iterator[Any],
     reader: ShardReader,
@@ -428,7 +428,7 @@ def jsonl_to_samples(handler: ErrorHandler = reraise_exception, reader: ShardRea
     return read_records(reader or ShardReader.here(), "jsonl", handler)
 
 
-@stage
+@item_stage
 def read_records(
     source: Iterator[Any], reader: ShardReader, format: Format, handler: ErrorHandler = reraise_exception
 ) -> Iterator[Any]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from wdspec.base.errors import FieldError, UsageError
 from wdspec.fields.encode import Encode, EncodeSample, make_encoder
-from wdspec.spec.language.decoders import WRITTEN_BY, library
-from wdspec.write.writer import Packed, SampleWriter, Target, check_fields, list_values
+from wdspec.spec.language.decoders import library
+from wdspec.write.writer import Packed, SampleWriter, Target, check_fields, list_values, size_of, to_plain
 
 GROUP_BYTES = 64 * 1024 * 1024
 """Approximate size of a row group, before compression."""
@@ -24,7 +24,7 @@ class _Row:
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.values = values
-        self._size = sum(map(_size_of, values.values()))
+        self._size = sum(map(size_of, values.values()))
 
     def __len__(self) -> int:
         return self._size
@@ -94,9 +94,7 @@ class ParquetWriter(SampleWriter):
         key, row = values["__key__"], {}
         for field, value in values.items():
             if not isinstance(value, _PLAIN):
-                is_encoded = field.rpartition(".")[2].lower() in WRITTEN_BY
-                numbers = None if is_encoded else _as_numbers(value)
-                value = self._encode({"__key__": key, field: value})[field] if numbers is None else numbers
+                value = to_plain(field, value, self._encode, key)
             if value is not None:
                 row[field] = value
         types = {}
@@ -225,24 +223,5 @@ class _Sink:
         pass
 
 
-def _as_numbers(value: Any) -> Any:
-    """Return an array or tensor as an array, a scalar as a number, and a buffer as bytes; None for other values."""
-    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "numpy"):
-        value = value.numpy()
-    if isinstance(value, (np.generic, np.ndarray)) and value.dtype.kind in "iufb":
-        return value if value.ndim else value.item()
-    return bytes(value) if isinstance(value, (bytearray, memoryview)) else None
-
-
 def _as_listed(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) and value.ndim > 1 else value
-
-
-def _size_of(value: Any) -> int:
-    if isinstance(value, (str, bytes)):
-        return len(value)
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    if isinstance(value, dict):
-        return sum(map(_size_of, value.values()))
-    return sum(map(_size_of, value)) if isinstance(value, (list, tuple)) else 8

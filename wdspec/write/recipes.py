@@ -16,14 +16,20 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from wdspec.base.errors import FieldError, UsageError
+from wdspec.base.files import open_regular
 from wdspec.formats.tar.headers import to_text
 from wdspec.formats.tar.reader import splitter
 from wdspec.spec.language.decoders import IMAGE_FIELDS
 from wdspec.spec.language.samples import KeyRule
+from wdspec.write.coco import rows_of_coco
 from wdspec.write.tar_writer import KeySplit
 
 CLASS_FIELDS = ("cls", "label.txt")
 """The fields for the number and the name of a sample's class."""
+
+
+_OF_SYSTEMS = frozenset({"thumbs.db", "desktop.ini"})
+"""Files that Windows puts into folders."""
 
 
 class Ingredient(NamedTuple):
@@ -54,7 +60,7 @@ def gather(recipe: Recipe) -> dict[str, Any]:
     for field, (kind, content) in recipe.fields.items():
         try:
             if kind == "file":
-                with open(content, "rb") as file:
+                with open_regular(content) as file:
                     sample[field] = file.read()
             elif kind == "pipe":
                 sample[field] = _run(content)
@@ -89,8 +95,8 @@ def size_of(recipe: Recipe) -> int:
 
 
 def recipes_of_folder(folder: str, rule: KeySplit = "first_dot") -> list[Recipe]:
-    """Return a recipe for each key of the files in a folder and its subfolders, sorted by key. Hidden files are
-    ignored.
+    """Return a recipe for each key of the files in a folder and its subfolders, sorted by key. Hidden files and
+    those of Windows are ignored.
 
     Raises:
         UsageError: the folder does not exist or cannot be read, or a file has no extension.
@@ -98,6 +104,32 @@ def recipes_of_folder(folder: str, rule: KeySplit = "first_dot") -> list[Recipe]
     if not os.path.isdir(folder):
         raise UsageError("no such folder", location=folder)
     return sorted(_group(_list_files(folder), rule), key=lambda recipe: recipe.key)
+
+
+def recipes_of_classes(folder: str) -> list[Recipe]:
+    """Return a recipe for each file in a folder of classes, sorted by key.
+
+    The key is the path without the last suffix. Its dots become `_`, since a tar splits names at the first dot.
+
+    Raises:
+        UsageError: as for `recipes_of_folder`, or two files have the same key.
+    """
+    if not os.path.isdir(folder):
+        raise UsageError("no such folder", location=folder)
+    found: dict[str, Recipe] = {}
+    for name, ingredient, where in _list_files(folder):
+        stem, suffix = os.path.splitext(name)
+        if not suffix[1:]:
+            raise UsageError(f"`{name}` ({where}) has no extension to name its field; rename or remove it")
+        place, slash, last = stem.rpartition("/")
+        key = f"{place}{slash}{last.replace('.', '_')}"
+        if key in found:
+            raise UsageError(
+                f"`{found[key].where}` and `{where}` would be the same sample, `{key}`; rename one of them (with "
+                "--classes, each file is a sample)"
+            )
+        found[key] = Recipe(key, {suffix[1:]: ingredient}, where)
+    return sorted(found.values(), key=lambda recipe: recipe.key)
 
 
 def list_classes(recipes: Sequence[Recipe]) -> list[str]:
@@ -202,7 +234,7 @@ def _list_files(folder: str) -> Iterator[Named]:
     for path, folders, files in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
-            if not name.startswith("."):
+            if not name.startswith(".") and name.lower() not in _OF_SYSTEMS:
                 file = os.path.join(path, name)
                 yield os.path.relpath(file, folder), Ingredient("file", file), file
 
@@ -250,7 +282,7 @@ class Columns:
 def recipes_of_manifest(
     lines: Iterable[str], name: str, columns: Columns, base: str = "."
 ) -> Iterator[Recipe]:
-    """Read a manifest: CSV or TSV with a header, or JSON lines.
+    """Read a manifest: CSV or TSV with a header, JSON lines, or JSON: a list of rows, or images of COCO.
 
     If `columns` has neither `values` nor `files`, each column except the keys becomes a field with its values.
 
@@ -268,8 +300,10 @@ def recipes_of_manifest(
         rows = _read_json_lines(lines, name)
     elif form in ("csv", "tsv"):
         rows = _read_table(lines, name, "\t" if form == "tsv" else ",")
+    elif form == "json":
+        rows = _read_json(lines, name)
     else:
-        raise UsageError(f"{name} is not a manifest; use a file with the suffix .csv, .tsv or .jsonl")
+        raise UsageError(f"{name} is not a manifest; use a file with the suffix .csv, .tsv, .jsonl or .json")
     for number, (where, row) in enumerate(rows):
         yield _build_recipe(row, where, number, columns, base, is_text=form in ("csv", "tsv"))
 
@@ -344,6 +378,30 @@ def _read_json_lines(lines: Iterable[str], name: str) -> Iterator[tuple[str, dic
             row = json.loads(line)
         except ValueError as error:
             raise UsageError(f"{where}: this is not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise UsageError(f"{where}: a row must be an object, not {type(row).__name__}")
-        yield where, row
+        yield where, _as_row(row, where)
+
+
+def _as_row(row: Any, where: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise UsageError(f"{where}: a row must be an object, not {type(row).__name__}")
+    return row
+
+
+def _read_json(lines: Iterable[str], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows of one list, of the images of COCO, or of JSON lines, which some tools write with this suffix."""
+    text = "".join(lines)
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return _read_json_lines(text.splitlines(), name)  # it names the line
+    if isinstance(content, dict) and {"images", "annotations"} <= set(content):
+        return rows_of_coco(content, name)
+    if isinstance(content, dict) and "\n" not in text.strip():
+        return _read_json_lines([text], name)  # a single line
+    if not isinstance(content, list):
+        raise UsageError(
+            f"{name}: expected a list of objects, JSON lines, or an object with `images` and `annotations`, as COCO has"
+        )
+    return (
+        (f"{name}: row {number}", _as_row(row, f"{name}: row {number}")) for number, row in enumerate(content)
+    )

@@ -10,7 +10,7 @@ from wdspec.fields.codecs.text import write_json
 from wdspec.fields.encode import Encode, EncodeSample, make_encoder
 from wdspec.spec.language.decoders import library
 from wdspec.spec.language.values import Format
-from wdspec.write.writer import Packed, SampleWriter, Target, check_fields, list_values
+from wdspec.write.writer import Packed, SampleWriter, Target, check_fields, list_values, to_plain
 
 _PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
 
@@ -20,7 +20,8 @@ class RecordWriter(SampleWriter):
 
     Values that the format supports are stored unchanged: None, numbers, text, lists and dicts. CBOR and MessagePack
     also store bytes. Other values (arrays, tensors, images) are encoded by the extension of their field, as in a tar,
-    and the reader decodes them. JSON lines cannot contain bytes: there, bytes are errors, and arrays become lists.
+    and the reader decodes them; arrays and tensors of numbers become lists if the extension has no encoder. JSON lines
+    cannot contain bytes: there, bytes are errors, and all arrays become lists.
 
     The shard appears under its name only when it is closed, complete or not at all. The same samples always produce the
     same bytes.
@@ -70,9 +71,10 @@ class RecordWriter(SampleWriter):
         record = list_values(self._encode(sample) if self._encodes_all else sample, self._keep_meta)
         key = record["__key__"]
         if not self._encodes_all and self._format != "jsonl":
-            others = {field: value for field, value in record.items() if not isinstance(value, self._kept)}
-            if others:
-                record.update(self._encode({"__key__": key, **others}))
+            for field, value in record.items():
+                if not isinstance(value, self._kept):
+                    plain = to_plain(field, value, self._encode, key)
+                    record[field] = plain.tolist() if hasattr(plain, "tolist") else plain
         try:
             return Packed(key, self._dumps(record))
         except Exception as cause:  # each library has its own exceptions

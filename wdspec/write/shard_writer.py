@@ -12,21 +12,30 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, BinaryIO, NamedTuple
 
-from wdspec.base.errors import UsageError
+from wdspec.base.amounts import pluralize
+from wdspec.base.errors import UsageError, WdspecError
 from wdspec.formats.compression import compression_of, format_of
 from wdspec.spec.language.values import SUFFIXES
-from wdspec.stores.outputs import OpenedOutput, is_output
+from wdspec.storage.environment import Environment
+from wdspec.storage.storage import Storage
+from wdspec.stores.outputs import OpenedOutput, Output, is_output
 from wdspec.write.record_writer import RecordWriter
 from wdspec.write.tar_writer import TarWriter
 from wdspec.write.writer import SampleWriter, Target
 
+_OF_FIELDS = ("encoder", "keep_meta", "allow_pickle")
+"""Options about the encoding of fields, which token ids do not need."""
 
-def open_writer(target: Target, *, name: str = "", **options: Any) -> SampleWriter:
+
+def open_writer(
+    target: Target, *, name: str = "", open_output: Callable[[str], Output] | None = None, **options: Any
+) -> SampleWriter:
     """Open the writer for a shard. If that fails and the target is an `Output`, the output is aborted.
 
     Args:
         target: a path, a URL, a file or an `Output`.
         name: the name of the shard, if the target has none.
+        open_output: see `TokenWriter`.
         options: arguments of `TarWriter`, `RecordWriter` or `ParquetWriter`. ``format`` is ``tar``, ``cbor``,
             ``msgpack``, ``jsonl``, ``parquet``, or a tar dialect. By default, the name determines the format.
 
@@ -34,14 +43,16 @@ def open_writer(target: Target, *, name: str = "", **options: Any) -> SampleWrit
         UsageError: the writer does not have one of the options; see also the errors of the writers.
     """
     try:
-        return _create_writer(target, name, options)
+        return _create_writer(target, name, open_output, options)
     except BaseException:
         if is_output(target):
             target.abort()
         raise
 
 
-def _create_writer(target: Target, name: str, options: dict[str, Any]) -> SampleWriter:
+def _create_writer(
+    target: Target, name: str, open_output: Callable[[str], Output] | None, options: dict[str, Any]
+) -> SampleWriter:
     name = name or (os.fspath(target) if isinstance(target, (str, os.PathLike)) else "")
     requested = options.get("format")
     if requested in SUFFIXES:
@@ -60,11 +71,21 @@ def _create_writer(target: Target, name: str, options: dict[str, Any]) -> Sample
             from wdspec.write.parquet_writer import ParquetWriter  # numpy is needed only here
 
             return ParquetWriter(target, **options)
-        if format == "arrow":
-            raise UsageError("wdspec reads Arrow files, but writes Parquet; name the shard `.parquet`")
+        if format == "tokens":
+            from wdspec.write.token_writer import TokenWriter
+
+            plain = {key: value for key, value in options.items() if key not in _OF_FIELDS}
+            return TokenWriter(target, name, open_output=open_output, **plain)
+        check_writable(format)
         return RecordWriter(target, format, **options)
     except TypeError as error:
         raise UsageError(f"a writer of {format} does not accept these options: {error}") from error
+
+
+def check_writable(format: str) -> None:
+    """Raise UsageError for a format that is only read."""
+    if format == "arrow":
+        raise UsageError("wdspec reads Arrow files, but writes Parquet; name the shard `.parquet`")
 
 
 class Written(NamedTuple):
@@ -85,7 +106,7 @@ class ShardWriter:
     Args:
         pattern: a path or URL with one ``%d`` (``%06d``) for the number of the shard. The suffix determines the
             format: ``.parquet``, or ``.tar``, ``.cbors``, ``.msgpack`` or ``.jsonl``, optionally compressed, such as
-            ``.tar.gz`` or ``.jsonl.zst``.
+            ``.tar.gz`` or ``.jsonl.zst``. ``.bin`` and ``.npy`` are token files, of samples with one list of ids.
         maxcount: maximum number of samples in a shard.
         maxsize: maximum number of bytes in a shard, before compression. A larger sample gets its own shard.
         post: function that is called with the name of each complete shard.
@@ -118,6 +139,7 @@ class ShardWriter:
         start_shard: int = 0,
         verbose: int = 1,
         opener: Callable[[str], BinaryIO] | None = None,
+        overwrite: bool | None = None,
         **writer: Any,
     ) -> None:
         if maxcount < 1 or maxsize <= 0:
@@ -133,7 +155,10 @@ class ShardWriter:
         self._post = post
         self._verbose = verbose
         self._opener = opener
-        self._options = writer
+        self._overwrite = overwrite
+        self._options = {"overwrite": overwrite is not False, **writer}
+        self._end_of_earlier = 0
+        """The number after the last shard of an earlier run."""
         self._writer: SampleWriter | None = None
         self._started: int | None = None
         self._closed = False
@@ -215,13 +240,14 @@ class ShardWriter:
         """Finish the current shard. Closing again does nothing.
 
         Raises:
-            UsageError: another writer has replaced one of the shards.
+            UsageError: another writer has replaced one of the shards, or shards of an earlier run are left.
         """
         self._closed = True
         self.next_stream()
         complete, self._complete = self._complete, []
         for writer in complete:
             writer.check_kept()
+        self._remove_earlier()
 
     def abort(self) -> None:
         """Discard the current shard and keep the complete ones."""
@@ -243,10 +269,50 @@ class ShardWriter:
         name = self.fname
         if self._opener is not None:
             return open_writer(OpenedOutput(self._opener(name)), name=name, **self._options)
+        if self._started is None:
+            self._end_of_earlier = _find_end(self.pattern, self._number)
         writer = open_writer(name, since=self._started, **self._options)
         if self._started is None:
             self._started = writer.born
         return writer
+
+    def _remove_earlier(self) -> None:
+        """Delete the shards of a longer earlier run that would stand among the new ones, or raise an error."""
+        earlier = range(self._number, self._end_of_earlier)
+        if not earlier or not self.shards:
+            return
+        if not self._overwrite:
+            raise UsageError(
+                f"this run wrote {self.pattern % (self._number - 1)} as its last shard, but an earlier run has left "
+                f"{pluralize(len(earlier), 'shard')} after it, up to {self.pattern % earlier[-1]}; delete them, or "
+                "pass overwrite=True to delete them automatically"
+            )
+        storage = Storage.of(Environment.read())
+        for number in earlier:
+            storage.delete(self.pattern % number)
+
+
+def _find_end(pattern: str, start: int) -> int:
+    """Return the number after the last of the shards that exist, from a number on without a gap.
+
+    It asks for few names: it doubles the distance until one does not exist, and then halves the interval.
+    """
+    storage = Storage.of(Environment.read())
+
+    def exists(number: int) -> bool:
+        try:
+            return storage.is_written(pattern % number)
+        except (WdspecError, OSError):  # a command, or a store where one may write but not read
+            return False
+
+    step = 1
+    while exists(start + step - 1):
+        step *= 2
+    low, high = start + step // 2, start + step - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if exists(middle) else (low, middle)
+    return low
 
 
 def check_pattern(pattern: str) -> None:

@@ -12,6 +12,7 @@ from weakref import WeakSet
 from wdspec.base.errors import FieldError, UsageError, WdspecError, warn_user
 from wdspec.base.process import Owner
 from wdspec.base.redaction import redact
+from wdspec.fields.encode import EncodeSample, FieldEncoder
 from wdspec.formats.compression import compression_of
 from wdspec.storage.environment import Environment
 from wdspec.storage.storage import Storage
@@ -23,6 +24,10 @@ Target = str | os.PathLike[str] | BinaryIO | Output
 
 OF_THE_READER = frozenset({"__key__", "__url__", "__source__", "__local_path__"})
 """Entries that say where a sample was read. Readers always set them."""
+
+
+class RepeatedKeyError(FieldError):
+    """A shard already has a sample with the key."""
 
 
 class Packed(NamedTuple):
@@ -82,7 +87,7 @@ class SampleWriter(ABC):
     def put(self, packed: Packed) -> int:
         """Write a sample that `pack` has packed; see `write`."""
         if packed.key in self._keys:
-            raise FieldError(
+            raise RepeatedKeyError(
                 "this shard already has a sample with the same key; give each sample its own key, such as a number",
                 key=packed.key,
             )
@@ -217,6 +222,32 @@ def list_values(sample: Mapping[str, Any], keep_meta: bool) -> dict[str, Any]:
         if field[:1] != "_" or (keep_meta and field not in OF_THE_READER):
             values[field] = sample[field]
     return values
+
+
+def to_plain(field: str, value: Any, encode: EncodeSample, key: str) -> Any:
+    """Return a value that its format cannot contain as bytes, by the encoder of its field. Without an encoder, arrays
+    and tensors of numbers become arrays, and scalars numbers.
+
+    Raises:
+        FieldError: it cannot be encoded.
+    """
+    if not (isinstance(encode, FieldEncoder) and encode.has_encoder(field)):
+        if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "numpy"):
+            value = value.numpy()
+        if getattr(getattr(value, "dtype", None), "kind", None) in tuple("iufb"):
+            return value if value.ndim else value.item()
+        if isinstance(value, (bytearray, memoryview)):
+            return bytes(value)
+    return encode({"__key__": key, field: value})[field]
+
+
+def size_of(value: Any) -> int:
+    """The approximate size of a value in memory, in bytes."""
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(size_of, value.values()))
+    return sum(map(size_of, value)) if isinstance(value, (list, tuple)) else getattr(value, "nbytes", 8)
 
 
 def check_fields(sample: Mapping[str, Any]) -> None:

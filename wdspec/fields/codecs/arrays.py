@@ -53,14 +53,16 @@ def _read_npy(data: bytes) -> Array:
     start = _HEADS.get(data[6:8])
     if start is None:
         file = io.BytesIO(data)
+        shape, _, dtype = read_npy_header(file)  # version 3 has other letters, but the same shape
+        _check_claim(shape, math.prod(shape) * dtype.itemsize, len(data) - file.tell())
+        file.seek(0)
         whole: Array = np.lib.format.read_array(file, allow_pickle=False)
         _check_end(len(data) - file.tell())
         return whole
     begin = start + int.from_bytes(data[8:start], "little")
     shape, fortran, dtype, size = _header(data[:begin])
     available = len(data) - begin
-    if size > available:
-        raise ValueError(f"its header says {size:,} bytes of values, but {available:,} follow")
+    _check_claim(shape, size, available)
     _check_end(available - size)
     if not size:
         return np.zeros(shape, dtype)
@@ -75,6 +77,17 @@ def npy_shape(data: bytes) -> tuple[int, ...]:
     if start is None:
         return np.shape(_read_npy(data))
     return _header(data[: start + int.from_bytes(data[8:start], "little")])[0]
+
+
+_MOST_OF_NOTHING = 1 << 20
+"""The most values of no bytes, such as empty texts. numpy allocates some bytes for them, too."""
+
+
+def _check_claim(shape: tuple[int, ...], size: int, available: int) -> None:
+    if size > available:
+        raise ValueError(f"its header says {size:,} bytes of values, but {available:,} follow")
+    if not size and math.prod(shape) > _MOST_OF_NOTHING:
+        raise ValueError(f"its header says {math.prod(shape):,} values of no bytes")
 
 
 def _check_end(left: int) -> None:

@@ -1,6 +1,6 @@
-"""Audio: bytes → (samples, rate), the samples as float32 in -1..1 of shape (channels, samples); and back.
+"""Audio: bytes → `Audio`, the samples as float32 in -1..1 of shape (channels, samples), and their rate; and back.
 
-libsndfile (`wdspec[audio]`) reads most formats, and PyAV (`wdspec[video]`) reads m4a, aac and wma.
+`codecs/recording.py` reads files, and `codecs/sounding.py` has the options of decoders.
 """
 
 from __future__ import annotations
@@ -11,79 +11,72 @@ from typing import Any
 
 import numpy as np
 
-from wdspec.fields.codecs import video
-from wdspec.fields.codecs.video import read_streams, too_long
+from wdspec.fields.codecs.recording import Recording
+from wdspec.fields.scale import Numbers
+from wdspec.fields.values import Audio
 from wdspec.spec.language.decoders import library
 
-Array = np.ndarray[Any, Any]
+
+@dataclass(frozen=True)
+class AudioDecoder:
+    """Reads a recording as `decode` says.
+
+    Args:
+        name: the decoder with its options: ``audio+rate=16000+mono``.
+        is_torch: whether the samples are a tensor.
+        sounding: what the options do; None without options.
+    """
+
+    name: str
+    is_torch: bool
+    sounding: Any = None
+
+    def __call__(self, data: bytes, factor: float | None = None, numbers: Numbers | None = None) -> Audio:
+        """Return the recording. Raises as `Recording`; UsageError if an option needs random numbers and has none."""
+        return self.read(Recording(data), 0, None, numbers)
+
+    def read(self, recording: Recording, first: int, stop: int | None, numbers: Numbers | None) -> Audio:
+        """Return a part of a recording.
+
+        Args:
+            recording: the recording.
+            first, stop: the part, in its samples; None for the end.
+            numbers: the random numbers of the sample.
+        """
+        if self.sounding is None:
+            samples, rate = recording.read(first, stop), recording.rate
+        else:
+            samples, rate = self.sounding.read(recording, first, stop, numbers)
+        if self.is_torch:
+            samples = library("torch", f"the decoder {self.name}").from_numpy(samples)
+        return Audio(samples, rate)
 
 
-def read_audio(data: bytes) -> tuple[Array, int]:
+def audio_decoder(name: str, field: str = "", suffix: str = "") -> AudioDecoder:
+    """Return the reader of a decoder of audio, such as ``torch_audio+rate=16000``."""
+    base, has_options, _ = name.partition("+")
+    sounding = None
+    if has_options:
+        from wdspec.fields.codecs.sounding import Sounding  # most specs have no options
+
+        sounding = Sounding.of(name)
+    return AudioDecoder(name, base == "torch_audio", sounding)
+
+
+def read_audio(data: bytes) -> Audio:
     """Read samples (channels, samples) as a writable float32 array, and the sample rate in Hz, without resampling.
 
     Raises:
-        ValueError: more samples than `MAX_SAMPLES`, or fewer than the file says. (Libraries raise other errors.)
+        ValueError: more samples than `MAX_SAMPLES`, none, or fewer than the file says; or one is NaN. (Libraries raise
+            other errors.)
         UsageError: the library that reads this format is not installed.
     """
-    return _by_ffmpeg(data) if _is_ffmpegs(data) else _by_libsndfile(data)
+    return audio_decoder("audio")(data)
 
 
-def read_seconds(data: bytes) -> float:
-    """Return the length of audio or video, from its header. Raises as `read_audio`."""
-    soundfile = None if _is_ffmpegs(data) else library("soundfile", "measuring audio")
-    if soundfile is None:
-        return video.read_seconds(data)
-    try:
-        with soundfile.SoundFile(_Seekable(data)) as file:
-            return float(file.frames / file.samplerate)
-    except soundfile.LibsndfileError:
-        return video.read_seconds(data)
-
-
-def read_torch_audio(data: bytes) -> tuple[Any, int]:
+def read_torch_audio(data: bytes) -> Audio:
     """Like `read_audio`, with a torch tensor, as `torchaudio.load` returned it."""
-    torch = library("torch", "the decoder torch_audio")
-    samples, rate = read_audio(data)
-    return torch.from_numpy(samples), rate
-
-
-def _is_ffmpegs(data: bytes) -> bool:
-    """Whether the data starts like MP4, ASF or ADTS."""
-    if data[4:8] == b"ftyp" or data.startswith(b"\x30\x26\xb2\x75\x8e\x66\xcf\x11"):
-        return True
-    return len(data) > 1 and data[0] == 0xFF and data[1] & 0xF6 == 0xF0
-
-
-def _by_libsndfile(data: bytes) -> tuple[Array, int]:
-    soundfile = library("soundfile", "reading audio")
-    if not data:
-        raise ValueError("the file is empty")
-    with soundfile.SoundFile(_Seekable(data)) as file:
-        expected = file.frames
-        if expected * file.channels > video.MAX_SAMPLES:
-            raise too_long(expected * file.channels)
-        samples = file.read(dtype="float32", always_2d=True)
-        # For mp3, the number is an estimate.
-        if len(samples) < expected and file.format == "FLAC":
-            raise ValueError(f"it ends after {len(samples):,} of {expected:,} samples")
-        return np.ascontiguousarray(samples.T), int(file.samplerate)
-
-
-class _Seekable(io.BytesIO):
-    """A file in which libsndfile may seek before the start in damaged audio: it would print an exception."""
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        try:
-            return super().seek(offset, whence)
-        except (ValueError, OverflowError):
-            return super().seek(0)
-
-
-def _by_ffmpeg(data: bytes) -> tuple[Array, int]:
-    _, sound, about = read_streams(data, None, frames=False, user="reading m4a, aac or wma")
-    if "audio_fps" not in about:
-        raise ValueError("it contains no audio")
-    return sound, about["audio_fps"]
+    return audio_decoder("torch_audio")(data)
 
 
 @dataclass(frozen=True)
@@ -126,10 +119,19 @@ class AudioEncoder:
         return out.getvalue()
 
 
+def audio_encoder(extension: str) -> AudioEncoder:
+    """Return the writer of a format."""
+    return _WRITERS[extension]
+
+
 # flac keeps 24 bits of a sample; the others, except mp3, keep 32. Neither ogg nor wav and aiff of floats: libsndfile
 # writes random numbers and the time into these, so that the same samples would give different bytes.
-write_wav = AudioEncoder("WAV", "PCM_32")
-write_aiff = AudioEncoder("AIFF", "PCM_32")
-write_au = AudioEncoder("AU", "PCM_32")
-write_flac = AudioEncoder("FLAC", "PCM_24")
-write_mp3 = AudioEncoder("MP3", "MPEG_LAYER_III")
+_AIFF = AudioEncoder("AIFF", "PCM_32")
+_WRITERS = {
+    "wav": AudioEncoder("WAV", "PCM_32"),
+    "aif": _AIFF,
+    "aiff": _AIFF,
+    "au": AudioEncoder("AU", "PCM_32"),
+    "flac": AudioEncoder("FLAC", "PCM_24"),
+    "mp3": AudioEncoder("MP3", "MPEG_LAYER_III"),
+}

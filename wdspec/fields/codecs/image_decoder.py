@@ -32,7 +32,7 @@ from functools import lru_cache, partial
 from typing import Any, cast
 
 import numpy as np
-from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageFile, ImageOps, TiffImagePlugin, UnidentifiedImageError
 
 from wdspec.base.errors import FieldError, UsageError
 from wdspec.fields import memory
@@ -197,14 +197,47 @@ def _open(file: io.BytesIO, data: bytes, extension: str) -> ImageFile.ImageFile:
     try:
         image = Image.open(file, formats=_find_formats(extension))
     except UnidentifiedImageError as cause:
-        what = f"{len(data):,} bytes that start with {data[:8]!r}" if data else "an empty file"
-        raise ValueError(f"{what}: damaged, or not an image of a supported format") from cause
-    width, height = image.size
-    if width * height > MAX_PIXELS:
-        raise ValueError(f"{width}×{height} is more than {MAX_PIXELS:,} pixels; read it as `raw`")
+        raise ValueError(_describe_unknown(data)) from cause
+    if (pixels := image.width * image.height) > MAX_PIXELS:
+        raise ValueError(f"{image.width}×{image.height} is more than {MAX_PIXELS:,} pixels; read it as `raw`")
+    if (
+        image.format == "TIFF"
+        and pixels
+        and len(image.getbands()) < getattr(image, "tag_v2", {}).get(_BANDS, 1) > 4
+    ):
+        raise ValueError(_describe_unknown(data))
     if isinstance(file, _NoMore):
         file.strict = True
     return image
+
+
+_BANDS, _BITS, _KIND = 277, 258, 339
+"""Tags of TIFF."""
+
+
+def _describe_unknown(data: bytes) -> str:
+    """Say what is in a file that cannot be read as an image, and what to do."""
+    if layout := _find_layout(data):
+        return f"a TIFF of {layout} is not supported; decode it with a user function, or as `raw`"
+    what = f"{len(data):,} bytes that start with {data[:8]!r}" if data else "an empty file"
+    return f"{what}: damaged, or not an image of a supported format"
+
+
+def _find_layout(data: bytes) -> str:
+    """Return the pixels of a TIFF that is not usual, such as `5 bands of uint8`; "" for other files."""
+    if data[:4] not in (b"II*\0", b"MM\0*"):
+        return ""
+    try:
+        tags = TiffImagePlugin.ImageFileDirectory_v2(data[:8])
+        file = io.BytesIO(data)
+        file.seek(tags.next)
+        tags.load(file)
+        bands, bits = int(tags.get(_BANDS, 1)), int(tags.get(_BITS, (1,))[0])
+        kind = {1: "uint", 2: "int", 3: "float"}[int(tags.get(_KIND, (1,))[0])]
+    except Exception:  # whatever Pillow raises for damaged tags
+        return ""
+    is_usual = kind == "uint" and bits <= 16 and bands in (1, 3, 4)
+    return "" if is_usual else f"{bands} band{'s' if bands > 1 else ''} of {kind}{bits}"
 
 
 def image_size(data: bytes, extension: str = "") -> tuple[int, int]:
@@ -402,7 +435,8 @@ def bytes_of_8_bits(image: Image.Image, mode: str, fits: Sequence[Fit], nearest:
         return np.array(Image.fromarray(grey).convert(mode))
     if image.mode in ("I", "F"):
         raise ValueError(
-            f"the range of its 32-bit {'integers' if image.mode == 'I' else 'floats'} is not defined; decode it with a "
+            f"the range of its {getattr(image, 'tag_v2', {}).get(_BITS, (32,))[0]}-bit "
+            f"{'integers' if image.mode == 'I' else 'floats'} is not defined; decode it with a "
             "user function, or as `raw`"
         )
     if mode != "RGBA":
@@ -420,7 +454,7 @@ def _resize_deep(values: Array, fits: Sequence[Fit], nearest: bool) -> Array:
 
 
 _WHITE, _WHITE_16 = np.float32(255), np.float32(65535)
-_FLIP = 3
+FLIP = 3
 """The number of a sample that decides whether its images are flipped; others decide its scale, clips and crops."""
 
 
@@ -491,7 +525,7 @@ class ImageDecoder:
                 "`hflip` needs random numbers, which only samples of a spec have; otherwise use a transform of a "
                 "library"
             )
-        return numbers(_FLIP) < self._hflip
+        return numbers(FLIP) < self._hflip
 
     def _defer(self, data: bytes, factor: float | None, numbers: Numbers | None) -> EncodedImage:
         """Return an image that the training process decodes."""

@@ -78,6 +78,7 @@ class Fit:
     def _by_torch(self, values: Array, kernel: str) -> Array | None:
         """Return the result, or None if the kernel cannot place its pixels."""
         (width, height), column, row = self.size, 0, 0
+        wide, high = self.size
         scales: tuple[float | None, float | None] = (None, None)
         if self.part is not None:
             left, top, right, bottom = self.part
@@ -86,6 +87,7 @@ class Fit:
             if across is None or down is None:
                 return None
             values, column, row = values[down.pixels, across.pixels], across.extra, down.extra
+            wide, high = across.total, down.total
             scales = 1 / down.step, 1 / across.step
         resize, from_numpy = _find_kernel(kernel)
         if not (values.flags.c_contiguous and values.flags.writeable):
@@ -93,11 +95,9 @@ class Fit:
         # A batch of one image, whose strides have the channels last: so the result has, too, and takes half the time.
         channels = values.shape[2] if values.ndim == 3 else 1
         pixels = from_numpy(values).view(1, *values.shape[:2], channels).permute(0, 3, 1, 2)
-        resized = (
-            resize(pixels, (row + height, column + width), False, *scales).permute(0, 2, 3, 1)[0].numpy()
-        )
+        resized = resize(pixels, (high, wide), False, *scales).permute(0, 2, 3, 1)[0].numpy()
         result: Array = resized if values.ndim == 3 else resized[:, :, 0]
-        return np.ascontiguousarray(result[row:, column:])
+        return np.ascontiguousarray(result[row : row + height, column : column + width])
 
     def _by_pillow(self, image: Image.Image, nearest: bool) -> Image.Image:
         if nearest or self.antialias:
@@ -160,6 +160,8 @@ class _Grid(NamedTuple):
     """The pixels of the input to use."""
     extra: int
     """The number of pixels to make before those that count."""
+    total: int
+    """The number of pixels to make, with those before and after."""
     step: float
     """The distance of pixels in the input."""
 
@@ -178,5 +180,7 @@ def _align(start: float, end: float, count: int, length: int) -> _Grid | None:
     if not errors or min(errors) > MOST_OFF:
         return None
     extra = extras[errors.index(min(errors))]
-    last = min(length, math.ceil(end + 2 * step) + 1)
-    return _Grid(slice(round(start - extra * step), last), extra, step)
+    first, last = round(start - extra * step), min(length, math.ceil(end + 2 * step) + 1)
+    # The kernel copies a side of as many pixels as it makes, whatever the scale: then it makes one more.
+    is_copied = last - first == extra + count and step != 1
+    return _Grid(slice(first, last), extra, extra + count + is_copied, step)

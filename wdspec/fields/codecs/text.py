@@ -12,11 +12,13 @@ import importlib
 import io
 import json
 import operator
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
+from wdspec.formats.records import as_texts
 from wdspec.spec.language.decoders import library
 
 
@@ -29,7 +31,7 @@ def read_integer(data: bytes) -> int:
     """Read the decimal digits of an integer, with optional blanks around them. Raises ValueError."""
     if b"_" in data:
         raise ValueError(f"{data[:60]!r} is not an integer, which consists of digits")
-    return int(data)
+    return int(data.removeprefix(BOM_UTF8))
 
 
 def write_text(value: Any) -> bytes:
@@ -176,4 +178,5 @@ def _unpackb() -> Callable[..., Any]:
 
 @lru_cache(maxsize=1)
 def _load() -> Callable[..., Any]:
-    return library("cbor2", "reading cbor").load  # type: ignore[no-any-return]  # of an untyped library
+    cbor2 = library("cbor2", "reading cbor")
+    return partial(cbor2.load, **as_texts(cbor2))

@@ -84,7 +84,7 @@ def read_header(block: bytes) -> Header:
         stored = -1
     # Some old programs, such as Sun's tar, summed signed bytes.
     if stored != byte_sum(rest) and stored != sum(struct.unpack("512b", rest)):
-        likeness = look(block) or f"they start with {block[:16]!r}"
+        likeness = look(block) or describe_start(block)
         remedy = "" if _CREATE in likeness else f"; {REFETCH}"
         raise ShardError(
             f"bad checksum: these 512 bytes are not a tar header ({likeness}){remedy}",
@@ -110,6 +110,7 @@ def read_records(body: bytes) -> dict[bytes, bytes]:
     Raises ShardError if their lengths are wrong.
     """
     records: dict[bytes, bytes] = {}
+    pieces: list[bytes] = []
     at = 0
     while at < len(body) and body[at]:
         digits, space, _ = body[at : at + 24].partition(b" ")
@@ -122,12 +123,12 @@ def read_records(body: bytes) -> dict[bytes, bytes]:
                 code="D113",
             )
         if key in _SPARSE_PIECE:
-            key, value = (
-                b"GNU.sparse.map",
-                b",".join((*filter(None, [records.get(b"GNU.sparse.map")]), value)),
-            )
-        records[key] = value[:-1]
+            pieces.append(value[:-1])
+        else:
+            records[key] = value[:-1]
         at = end
+    if pieces:
+        records[b"GNU.sparse.map"] = b",".join(pieces)
     if body[at:].strip(b"\0"):
         raise ShardError(
             f"a pax header has bytes after its records: {body[at : at + 40]!r}; {REFETCH}", code="D113"
@@ -168,3 +169,19 @@ def look(block: bytes) -> str | None:
         if block.startswith(magic):
             return f"they look like {what}"
     return None
+
+
+def describe_start(data: bytes) -> str:
+    """Say what bytes are that are not what they should be. A text may be secret, so it is never shown."""
+    is_text = all(32 <= byte < 127 or byte in b"\t\r\n" for byte in data[:16])
+    return "they are text" if is_text else f"they start with the bytes {data[:4].hex(' ')}"
+
+
+def begins_tar(start: bytes) -> bool:
+    """Whether a block is the header of a tar's first member, or the end marker of an empty tar."""
+    if start == ZERO_BLOCK:
+        return True
+    try:
+        return len(start) == BLOCK and read_header(start) is not None
+    except ShardError:
+        return False

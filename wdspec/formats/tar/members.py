@@ -368,6 +368,8 @@ def _normalize(name: bytes) -> bytes:
 PADDING = 10_240 + BLOCK
 """Maximum number of zero bytes at the end of a tar: tars come in records of 20 blocks, and the two blocks of the marker
 may start in the last block of one."""
+MOST_ZEROS = 64 * 1024 * 1024
+"""The zeros that are read: records of tapes have at most 16 MiB. What follows more is not worth waiting for."""
 
 
 class End(NamedTuple):
@@ -426,7 +428,8 @@ def _empty(zeros: int) -> ShardError:
         code, seen = "D103", f"the shard is empty: 0 bytes; {REFETCH}"
     elif zeros > PADDING:
         code = "D104"
-        seen = f"the shard is {zeros} zero bytes: it was allocated but not written, or has lost its data; {REFETCH}"
+        count = f"{'more than ' * (zeros == MOST_ZEROS)}{zeros} zero bytes"
+        seen = f"the shard is {count}: it was allocated but not written, or has lost its data; {REFETCH}"
     else:
         code, seen = "D105", f"the shard has no members; {REFETCH}, {MAY_BE_EMPTY}"
     return ShardError(seen, code=code, offset=0)
@@ -452,12 +455,11 @@ def _find_flaw(blocks: Blocks, offset: int) -> str | None:
 
 
 def _count_zeros(blocks: Blocks, offset: int) -> tuple[int, ShardError | None]:
-    """Count the zeros from `offset` on, and return the error if they do not end the shard."""
+    """Count the zeros from `offset` on, and return the error if they do not end the shard. Raises for too many."""
     start = offset
-    while True:
+    while offset - start <= MOST_ZEROS:
         at = blocks.find(offset, CHUNK)
-        rest = blocks.buffer[at:]
-        if not rest:
+        if not (rest := blocks.buffer[at:]):
             return offset - start, None
         if rest.count(0) != len(rest):
             offset += len(rest) - len(rest.lstrip(b"\0"))
@@ -469,7 +471,19 @@ def _count_zeros(blocks: Blocks, offset: int) -> tuple[int, ShardError | None]:
                     "`tar --concatenate`, or unpack them and pack them again"
                 )
             else:
-                code = "D112"
-                seen = f"the end marker is followed by bytes other than zeros; {REFETCH}"
+                code, seen = "D112", f"the end marker is followed by bytes other than zeros; {REFETCH}"
             return offset - start, ShardError(seen, code=code, offset=offset)
         offset += len(rest)
+    raise _endless(start)
+
+
+def _endless(offset: int) -> ShardError:
+    """Return the error for more zeros from `offset` on than are read."""
+    if not offset:
+        return _empty(MOST_ZEROS)
+    return ShardError(
+        f"more than {MOST_ZEROS:,} zero bytes follow the end, and the rest is not read; {REFETCH}, or cut them off "
+        f"(`truncate --size={offset + PADDING - BLOCK}`)",
+        code="D110",
+        offset=offset,
+    )

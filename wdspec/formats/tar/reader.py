@@ -20,6 +20,7 @@ from wdspec.formats.samples import RawSamples, Unread, no_field
 from wdspec.formats.tar.headers import (
     BODILESS,
     INDIRECT,
+    NAME,
     PAX,
     ZERO_BLOCK,
     byte_sum,
@@ -160,6 +161,7 @@ class TarSamples(RawSamples):
                     name = head[:100].partition(b"\0")[0] if member is None else member.name
                     parts = split(name) if member is None or member.may_be_sampled else None
                     if parts is None:
+                        check_whole(name, text(buffer[at : at + NAME]), member, extended in (-1, base + at))
                         step = None, node
                     else:
                         new_key, suffix = parts
@@ -409,6 +411,37 @@ def _is_hidden(name: bytes) -> bool:
 
 def _is_meta(name: bytes) -> bool:
     return (name[:2] == b"__" and b"/" not in name and name.endswith(b"__")) or _META.match(name) is not None
+
+
+def check_whole(name: bytes, field: bytes, member: Member | None, is_alone: bool) -> None:
+    """Raise ShardError if the name of a member that belongs to no sample is the start of one that is lost.
+
+    A name that is too long for its field has an extended header. Without it, what is left of the name has no suffix.
+
+    Args:
+        name: the name, also with what another field has of it.
+        field: the contents of its field.
+        member: the member, if it has been read.
+        is_alone: whether no extended header comes before the member's own.
+    """
+    if not is_alone or (member is not None and not member.may_be_sampled):
+        return
+    if field == _OF_TAR_STREAM:
+        seen, unless = "which tar-stream writes in place of a long one", ""
+    elif len(field) >= NAME - 1 and b"." not in name[name.rfind(b"/") + 1 :] and not _is_meta(name):
+        seen = f"which fills the {NAME} bytes of its field, and has no extension"
+        unless = ". If the file belongs to no sample, leave it out of the shard"
+    else:
+        return
+    raise ShardError(
+        f"a member has the name {to_text(field)!r}, {seen}: the extended header with its whole name is lost; "
+        f"{REFETCH}{unless}",
+        code="D113",
+    )
+
+
+_OF_TAR_STREAM = b"PaxHeader"
+"""The name of a member with an extended header, as tar-stream (a package of Node) writes it."""
 
 
 class SuffixNode(dict[bytes, "tuple[str | None, SuffixNode]"]):

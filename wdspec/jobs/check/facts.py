@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +34,12 @@ MOST_SIZES = 5_000
 MOST_CLASSES = 10_000
 """Maximum number of different values to count as classes; a field with more values has no classes."""
 MOST_EXAMPLES = 5
-"""Maximum number of problems of one kind to list for a source."""
+"""Maximum number of problems of one kind to list for a source, unless all are asked for."""
+MOST_LISTED = 100_000
+"""The same if all are asked for."""
+MOST_WALKED = 256
+"""Shards of a source of which the offsets of all samples are kept."""
+T = TypeVar("T")
 _PLACE = ("shard", "member", "key", "field", "offset")
 
 Hashes = npt.NDArray[np.uint64]
@@ -190,6 +196,8 @@ class SampleFacts(BaseModel):
     """Samples yielded by all steps of the source."""
     dropped: int = 0
     """Samples dropped by the spec."""
+    causes: dict[str, int] = Field(default_factory=dict)
+    """Counts of these by what drops them: a key of the spec, or the field that they lack."""
     bytes: int = 0
     """Uncompressed bytes read."""
     layouts: Kinds = Field(default_factory=dict)
@@ -206,6 +214,8 @@ class SampleFacts(BaseModel):
         self.delivered += other.delivered
         self.dropped += other.dropped
         self.bytes += other.bytes
+        for cause, count in other.causes.items():
+            self.causes[cause] = self.causes.get(cause, 0) + count
         merge(self.layouts, other.layouts)
         merge(self.columns, other.columns)
         merge(self.classes, other.classes, MOST_CLASSES)
@@ -231,8 +241,9 @@ class ShardFacts:
     validator: str | None = None
     """A text from the store that changes with the shard, such as an ETag; None if the store has none."""
     keys: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
+    """Hashes of keys; those of samples that the selection leaves out are marked (`mark_keys`)."""
     contents: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
-    """Hashes of the largest field."""
+    """Hashes of the contents (`content_of`); 0 for samples that the selection leaves out."""
     looks: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
     """Hashes of the brightness of images, similar for similar images; only if requested."""
     seconds: float = 0.0
@@ -274,6 +285,8 @@ class CheckedSource:
     awaited: deque[int] = field(default_factory=deque)
     """Numbers of the shards to add next. Adding shards in order gives the same first places in every check."""
     _early: dict[int, SampleFacts | None] = field(default_factory=dict)
+    _offsets: dict[str, array[int]] = field(default_factory=dict)
+    """Offsets of the samples of some shards, by URL."""
 
     def take(self, looked: LookedAt) -> None:
         """Add the findings of a shard."""
@@ -298,8 +311,15 @@ class CheckedSource:
             "read": len(self.read),
             "as_locked": sum(looked.facts.is_unchanged for looked in self.shards),
             **self.facts.counts(),
+            "dropped_by": self.facts.causes,
             "fields": self.facts.fields,
         }
+
+    @property
+    def shares_files(self) -> bool:
+        """Whether several samples may have one file on purpose: the segments of a recording."""
+        made = (recipe.step for recipe in self.source.make.values())
+        return any(join.on is not None for join in self.source.join) or "segment" in made
 
     @property
     def is_read_in_full(self) -> bool:
@@ -318,12 +338,19 @@ class CheckedSource:
             """Errors of the shard were reported when it was read."""
 
         try:
-            offset = 0
-            with closing(self.parts.open.headers(Piece(looked.shard), on_error=ignore)) as headers:
-                for _ in headers:
-                    if headers.next_index > index:
-                        break
-                    offset = headers.next_offset
+            offsets = self._offsets.get(looked.shard.text)
+            if offsets is None:
+                if len(self._offsets) == MOST_WALKED:
+                    self._offsets.clear()
+                offsets = self._offsets[looked.shard.text] = array("q")
+                offset = 0
+                with closing(self.parts.open.headers(Piece(looked.shard), on_error=ignore)) as headers:
+                    for _ in headers:
+                        offsets.extend([offset] * (headers.next_index - len(offsets)))
+                        offset = headers.next_offset
+            if index >= len(offsets):
+                return None
+            offset = offsets[index]
             piece = Piece(looked.shard, offset=offset, index=index)
             with closing(self.parts.open(piece, on_error=ignore)) as samples:
                 sample = next(iter(samples), None)
@@ -341,6 +368,16 @@ class CheckedData:
     """The plan for the topology in the spec, if it needs no counts of samples."""
     sources: list[CheckedSource]
     """The sources of the checked spec, then those of the spec of `--against`."""
+    most: int = MOST_EXAMPLES
+    """Maximum number of problems of one kind to list for a source."""
+    hidden: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Problems that are not listed, by source and code."""
+
+    def first(self, source: CheckedSource, code: str, found: Sequence[T]) -> Sequence[T]:
+        """What is listed of all that was found under a code."""
+        if len(found) > self.most:
+            self.hidden[source.name, code] += len(found) - self.most
+        return found[: self.most]
 
     @property
     def own(self) -> list[CheckedSource]:

@@ -20,7 +20,11 @@ SPREAD = 128
 END = 32
 """Bytes hashed at the end of a field."""
 FEWEST = 64
-"""Shorter fields are not hashed, as many samples have the same label."""
+"""A sample whose fields are all shorter is hashed as a whole."""
+FEWEST_OF_ALL = 16
+"""Samples with fewer bytes in all fields are not hashed, as many have the same label."""
+MOST_ITEMS = 32
+"""Items of a list that are hashed."""
 LONGEST = 128
 """Longer keys are hashed separately first."""
 _WIDTH = 2 * SPREAD + END
@@ -51,16 +55,37 @@ def key_hashes(keys: Sequence[str | None]) -> Hashes:
     return hashes
 
 
+_MARK = np.uint64(1)
+"""The bit of the hash of a key that says that the selection of its source leaves the sample out."""
+
+
+def mark_keys(hashes: Hashes, left_out: Sequence[int]) -> Hashes:
+    """Mark the hashes at some places, and no others."""
+    hashes &= ~_MARK
+    hashes[left_out] |= _MARK
+    return hashes
+
+
+def without_marked(hashes: Hashes) -> Hashes:
+    """The hashes of keys, 0 for those that are marked."""
+    return np.where(hashes & _MARK, np.uint64(0), hashes)
+
+
+def without_marks(hashes: Hashes) -> Hashes:
+    """The hashes of all keys, marked or not."""
+    return hashes & ~_MARK
+
+
 def content_part(data: bytes) -> bytes:
-    """The bytes of a field that are hashed; none of a short field."""
+    """The bytes of a content that are hashed; none of a short one."""
     size = len(data)
     if size < 2 * SPREAD:
-        return data if size >= FEWEST else b""
+        return data if size >= FEWEST_OF_ALL else b""
     return data[:: size // SPREAD] + data[-END:]
 
 
 def content_hashes(parts: Sequence[bytes], sizes: Sequence[int]) -> Hashes:
-    """Hashes of the results of `content_part` for fields of some sizes; 0 for an empty part."""
+    """Hashes of the results of `content_part` for contents of some sizes; 0 for an empty part."""
     rows = np.frombuffer(b"".join([part.ljust(_WIDTH, b"\0") for part in parts]), np.uint32)
     sums = rows.reshape(len(parts), -1).astype(np.uint64) @ _FACTORS[: _WIDTH // 4]
     hashes = _mix(sums + np.array(sizes, np.uint64) * _FACTORS[-1])
@@ -98,14 +123,38 @@ def look_hash(image: Any) -> int:
     return int.from_bytes(bits.tobytes(), "little")
 
 
-def largest(sample: Mapping[str, Any]) -> str | None:
-    """The name of the field with the most bytes; None without fields of bytes."""
-    sizes = {
-        name: len(value)
+def content_of(sample: Mapping[str, Any], most_items: int | None = None) -> bytes:
+    """The content of a raw sample: its longest file or text, or all fields together if all are short.
+
+    Names of fields do not count, so that samples with other names are found too, and numbers do not, since rows of few
+    numbers are equal by chance.
+
+    Args:
+        sample: the raw sample.
+        most_items: how many items of lists count; None for all.
+    """
+    fields = [
+        value if type(value) is bytes else _bytes_of(value, most_items)
         for name, value in sample.items()
-        if type(value) is bytes and not name.startswith("__")
-    }
-    return max(sizes, key=lambda name: sizes[name]) if sizes else None
+        if name[:2] != "__"
+    ]
+    size = max(map(len, fields), default=0)
+    if size >= FEWEST:
+        return max([field for field in fields if len(field) == size])
+    return b"\0".join(sorted(filter(None, fields)))
+
+
+def _bytes_of(value: Any, most_items: int | None) -> bytes:
+    """A value that is not bytes as bytes; none of a number."""
+    if value is None or isinstance(value, (int, float, np.generic)):
+        return b""
+    if type(value) is str:
+        return value.encode("utf-8", "surrogatepass")
+    if isinstance(value, np.ndarray) and value.dtype.kind != "O":
+        return value.tobytes()
+    if isinstance(value, list):
+        value = value[:most_items]
+    return repr(value).encode("utf-8", "surrogatepass")
 
 
 class Pairs(NamedTuple):
@@ -113,6 +162,10 @@ class Pairs(NamedTuple):
 
     first: Positions
     second: Positions
+
+    def of(self, chosen: npt.NDArray[np.bool_]) -> Pairs:
+        """Some of the pairs."""
+        return Pairs(self.first[chosen], self.second[chosen])
 
 
 class HashFile:

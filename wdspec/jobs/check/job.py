@@ -10,8 +10,18 @@ from typing import Any
 
 from wdspec.base.errors import SpecError, WdspecError
 from wdspec.base.user_code import secure_mode
+from wdspec.fields.extensions import NamingWithAsides
 from wdspec.jobs.check import judge_samples, judge_sources
-from wdspec.jobs.check.facts import CheckedData, CheckedSource, DataProblem, Judgement, LookedAt, ShardFacts
+from wdspec.jobs.check.facts import (
+    MOST_EXAMPLES,
+    MOST_LISTED,
+    CheckedData,
+    CheckedSource,
+    DataProblem,
+    Judgement,
+    LookedAt,
+    ShardFacts,
+)
 from wdspec.jobs.check.hashes import HashSpool
 from wdspec.jobs.check.look import ShardLook, look_at
 from wdspec.jobs.check.report_file import LockedShards, ReportFile
@@ -25,17 +35,19 @@ from wdspec.jobs.job import (
     skip_columns,
 )
 from wdspec.read.budget import MIN_SAMPLES
-from wdspec.read.transform import parts_of
+from wdspec.read.transform import SourceParts, parts_of
 from wdspec.shards.lock import check_harmless
 from wdspec.shards.shards import Shards, check_readable, list_shards
 from wdspec.spec.language.values import SkipCause
 from wdspec.spec.reading import digest_content
 from wdspec.spec.spec import Source, Spec
 from wdspec.urls.urls import ShardUrl, spread
+from wdspec.write.recipes import CLASS_FIELDS
 
 JUDGEMENTS: tuple[Judgement, ...] = (
     judge_sources.mixed_fields,
     judge_sources.odd_columns,
+    judge_samples.unknown_keys,
     judge_samples.repeated_keys,
     judge_samples.repeated_contents,
     judge_samples.similar_images,
@@ -46,6 +58,7 @@ JUDGEMENTS: tuple[Judgement, ...] = (
     judge_sources.small_shards,
     judge_sources.few_shards,
     judge_sources.expected_counts,
+    judge_sources.few_left,
     judge_sources.unstackable_values,
 )
 """Judgements on the facts of all shards."""
@@ -70,6 +83,27 @@ class CheckReport:
         problems = [problem for problem in self.problems if problem.code not in codes]
         hidden = {key: count for key, count in self.hidden.items() if key[1] not in codes}
         return CheckReport(self.collection, problems, hidden)
+
+    def shortened(self) -> CheckReport:
+        """The report with the first repeated samples of each source and code; the others are counted as hidden."""
+        problems, hidden, seen = [], Counter(self.hidden), Counter[tuple[str, str]]()
+        for problem in self.problems:
+            place = problem.source, problem.code
+            seen[place] += problem.code in judge_samples.CODES
+            if seen[place] > MOST_EXAMPLES:
+                hidden[place] += 1
+            else:
+                problems.append(problem)
+        return CheckReport(self.collection, problems, hidden)
+
+    @property
+    def duplicates(self) -> dict[str, list[str]]:
+        """The keys of samples that are repeated under another key, or are in another source, by source."""
+        found: dict[str, dict[str, None]] = {}
+        for problem in self.problems:
+            if problem.code in judge_samples.CODES - {"D301"} and problem.key is not None:
+                found.setdefault(problem.source, {})[problem.key] = None
+        return {source: list(keys) for source, keys in found.items()}
 
     @property
     def totals(self) -> Counter[tuple[str, str]]:
@@ -128,6 +162,7 @@ def check_data(
     other: Spec | None = None,
     kept: ReportFile | None = None,
     earlier: ReportFile | LockedShards | None = None,
+    lists_all: bool = False,
 ) -> CheckReport:
     """Check the shards of a spec.
 
@@ -138,6 +173,7 @@ def check_data(
         other: a spec that must not share samples with this one, such as the spec for validation.
         kept: a report to update; shards in it that have not changed are not checked again.
         earlier: another report, which is only read, or a lock.
+        lists_all: whether to list all repeated samples, each of which is read again, and not only the first ones.
 
     Raises:
         UsageError: URLs contain a secret, which `kept` would save.
@@ -156,12 +192,24 @@ def check_data(
         job.run_tasks(look_at, [job.remind(look) for look in job.looks], engine)
         spool.give_back()
         plan = None if shards is None or problems else make_plan_if_possible(listed, shards)
-        collection = CheckedData(spec, plan, list(job.sources.values()))
         hidden: Counter[tuple[str, str]] = Counter()
+        listed_at_most = MOST_LISTED if lists_all else MOST_EXAMPLES
+        collection = CheckedData(spec, plan, list(job.sources.values()), listed_at_most, hidden)
         problems += _problems_of_shards(collection.own, hidden)
         for judgement in JUDGEMENTS:
             problems += judgement(collection)
-        return CheckReport(collection, problems, hidden)
+        return CheckReport(collection, problems, +hidden)
+
+
+def _with_class_names(parts: SourceParts) -> SourceParts:
+    """Also read the names of classes if their numbers are read, so that they can be compared (D313)."""
+    number, name = CLASS_FIELDS
+    naming = parts.open.fields.naming
+    if naming.field_of(number) is None or naming.field_of(name) is not None:
+        return parts
+    fields = parts.open.fields.with_naming(NamingWithAsides.of(naming, frozenset({name})))
+    transform = replace(parts.transform, fields=fields)
+    return replace(parts, open=replace(parts.open, fields=fields), transform=transform)
 
 
 class CheckJob(ShardJob[ShardLook, ShardFacts]):
@@ -198,6 +246,7 @@ class CheckJob(ShardJob[ShardLook, ShardFacts]):
             is_other: whether it is the other spec.
         """
         parts = parts_of(spec, shards)
+        parts = {name: _with_class_names(each) for name, each in parts.items()}
         in_full = {name: frozenset(spread(len(urls), most)) for name, urls in shards.lists.items()}
         thorough = {
             name: replace(each, transform=replace(each.transform, thorough=True))

@@ -1,15 +1,18 @@
-"""Judgements on samples: repeated keys (D301), repeated samples (D302, D304), and samples of another spec (D308)."""
+"""Judgements on samples: repeated keys (D301), repeated samples (D302, D304), samples of another spec (D308), and
+entries of `keys` and `exclude` that no sample has (D331).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from wdspec.advice.unknown_keys import find_unknown
 from wdspec.jobs.check.facts import (
-    MOST_EXAMPLES,
     CheckedData,
     CheckedSource,
     DataProblem,
@@ -17,11 +20,23 @@ from wdspec.jobs.check.facts import (
     LookedAt,
     ShardFacts,
 )
-from wdspec.jobs.check.hashes import HashFile, Pairs, Positions, largest
+from wdspec.jobs.check.hashes import (
+    HashFile,
+    Pairs,
+    Positions,
+    content_of,
+    key_hashes,
+    without_marked,
+    without_marks,
+)
 from wdspec.planning.keys import key64
+from wdspec.shards.key_lists import iter_keys
 
+CODES = frozenset({"D301", "D302", "D304", "D308"})
+"""The codes of repeated samples, of which there can be as many as samples."""
 FEW_BITS = 3
 """Hashes of similar images differ in at most this many of 64 bits; then at least one of four parts is equal."""
+_REMEDY = "`wdspec check --duplicates again.txt` writes the keys for `exclude: '@again.txt'`"
 _PARTS = (0, 16, 32, 48)
 MOST_COMPARED = 64
 """An image is compared with others that have an equal part, unless they are more: then the part is not distinctive."""
@@ -37,6 +52,11 @@ class FoundSample(NamedTuple):
     def read(self) -> tuple[dict[str, Any], int] | None:
         """The raw sample and its byte offset."""
         return self.source.raw(self.looked, self.number)
+
+    @property
+    def content(self) -> int:
+        """The hash of its bytes; 0 for none."""
+        return int(self.looked.facts.contents[self.number])
 
 
 class HashIndex:
@@ -57,6 +77,8 @@ class HashIndex:
         apart: bool = False,
     ) -> None:
         self._starts: list[int] = []
+        urls: dict[str, int] = {}
+        numbers = []
         self._shards: list[tuple[int, CheckedSource, LookedAt]] = []
         for number, source in enumerate(sources):
             salt = np.uint64(key64(source.name) if apart else 0)
@@ -64,10 +86,25 @@ class HashIndex:
                 hashes = hashes_of(looked.facts)
                 self._starts.append(file.add(np.where(hashes == 0, hashes, hashes ^ salt)).start)
                 self._shards.append((number, source, looked))
+                numbers.append(urls.setdefault(looked.shard.text, len(urls)))
+        self._urls = np.array(numbers, np.int64)
 
     def shards(self, positions: Positions) -> Positions:
         """The number of the shard of each position."""
         return np.searchsorted(np.array(self._starts), positions, side="right") - 1
+
+    def urls(self, positions: Positions) -> Positions:
+        """The number of the URL of each position; a shard that is listed twice has one."""
+        found: Positions = self._urls[self.shards(positions)]
+        return found
+
+    def keys(self, positions: Positions) -> Hashes:
+        """The hashes of the keys at some positions."""
+        shards, found = self.shards(positions), np.zeros(len(positions), np.uint64)
+        for shard in np.unique(shards).tolist():
+            here = shards == shard
+            found[here] = self._shards[shard][2].facts.keys[positions[here] - self._starts[shard]]
+        return found
 
     def sources(self, positions: Positions) -> Positions:
         """The number of the source of each position."""
@@ -81,11 +118,9 @@ class HashIndex:
         _, source, looked = self._shards[shard]
         return FoundSample(source, looked, position - self._starts[shard])
 
-    def examples(
-        self, pairs: Pairs, chosen: Positions, counted: int
-    ) -> Iterator[tuple[FoundSample, FoundSample]]:
-        """The first chosen pairs, up to `MOST_EXAMPLES` including those counted before."""
-        for at in chosen[: max(0, MOST_EXAMPLES - counted)].tolist():
+    def examples(self, pairs: Pairs, most: int) -> Iterator[tuple[FoundSample, FoundSample]]:
+        """The first pairs, up to `most`, in the order of the shards."""
+        for at in np.argsort(pairs.second, kind="stable")[: max(0, most)].tolist():
             yield self.sample(int(pairs.first[at])), self.sample(int(pairs.second[at]))
 
 
@@ -100,21 +135,54 @@ def repeated_keys(collection: CheckedData) -> Iterator[DataProblem]:
             )
     with HashFile() as file:
         # Numbered samples of several sources have equal keys by chance, which is no problem.
-        index = HashIndex(file, sources, lambda facts: facts.keys, apart=True)
+        index = HashIndex(file, sources, lambda facts: without_marked(facts.keys), apart=True)
         counts: Counter[int] = Counter()
         for pairs in file.equal_pairs():
-            crossing = index.shards(pairs.first) != index.shards(pairs.second)
-            pairs = Pairs(pairs.first[crossing], pairs.second[crossing])
+            pairs = pairs.of(index.urls(pairs.first) != index.urls(pairs.second))
             owners = index.sources(pairs.first)
             for number in np.unique(owners).tolist():
-                chosen = np.flatnonzero(owners == number)
-                for first, second in index.examples(pairs, chosen, counts[number]):
+                chosen = pairs.of(owners == number)
+                for first, second in index.examples(chosen, collection.most - counts[number]):
                     yield from _judge_key(first, second)
-                counts[number] += len(chosen)
+                counts[number] += len(chosen.first)
         for number, count in counts.items():
-            if count > MOST_EXAMPLES:
-                message = f"{count:,} keys are repeated in another shard; {MOST_EXAMPLES} are listed"
-                yield DataProblem("D301", message, sources[number].name)
+            collection.hidden[sources[number].name, "D301"] += max(0, count - collection.most)
+
+
+def unknown_keys(collection: CheckedData) -> Iterator[DataProblem]:
+    """Entries of `keys` and `exclude` that no sample has, where all samples of the sources with this list are known."""
+    lists: dict[tuple[str, tuple[str, ...]], list[CheckedSource]] = {}
+    for source in collection.own:
+        for key, entries in (("keys", source.source.only_keys), ("exclude", source.source.exclude)):
+            if entries is not None and source.source.keys_of is None:
+                lists.setdefault((key, tuple(entries)), []).append(source)
+    for (key, _), sources in lists.items():
+        damaged = (
+            problem.code.startswith("D1")
+            for each in sources
+            for looked in each.shards
+            for problem in looked.facts.problems
+        )
+        if any(len(each.read) < len(each.shards) for each in sources) or any(damaged):
+            continue
+        known = np.unique(
+            np.concatenate([without_marks(looked.facts.keys) for each in sources for looked in each.read])
+        )
+        first = next((looked for looked in sources[0].read if len(looked.facts.keys)), None)
+        sample = None if first is None else FoundSample(sources[0], first, 0).read()
+        if sample is None:
+            continue
+
+        def are_known(texts: Sequence[str], known: Hashes = known) -> Sequence[bool]:
+            found: Sequence[bool] = np.isin(without_marks(key_hashes(texts)), known).tolist()
+            return found
+
+        listed = iter_keys(key, sources[0].source, sources[0].parts.open.storage)
+        found = find_unknown(key, listed, are_known, sample[0]["__key__"], sources[0].source.base)
+        if found is not None:
+            names = "`, `".join(each.name for each in sources)
+            message = "; ".join(filter(None, (found.describe(names), found.hint)))
+            yield DataProblem("D331", message, sources[0].name)
 
 
 def repeated_contents(collection: CheckedData) -> Iterator[DataProblem]:
@@ -123,20 +191,46 @@ def repeated_contents(collection: CheckedData) -> Iterator[DataProblem]:
     with HashFile() as file:
         index = HashIndex(file, sources, lambda facts: facts.contents)
         counts: Counter[tuple[int, int]] = Counter()
+        others = np.array([source.is_other for source in sources])
         for pairs in file.equal_pairs():
+            pairs = _add_leaks(pairs, others[index.sources(pairs.second)]) if any(others) else pairs
             both = np.stack([index.sources(pairs.first), index.sources(pairs.second)])
             for one, other in np.unique(both, axis=1).T.tolist():
                 if sources[one].is_other and sources[other].is_other:
                     continue
-                chosen = np.flatnonzero((both[0] == one) & (both[1] == other))
-                for first, second in index.examples(pairs, chosen, counts[one, other]):
+                if one == other and sources[one].shares_files:
+                    continue
+                chosen = pairs.of((both[0] == one) & (both[1] == other))
+                if one == other:  # D301 reports equal keys
+                    chosen = chosen.of(index.keys(chosen.first) != index.keys(chosen.second))
+                for first, second in index.examples(chosen, collection.most - counts[one, other]):
                     yield from _judge_content(first, second)
-                counts[one, other] += len(chosen)
+                counts[one, other] += len(chosen.first)
         for (one, other), count in counts.items():
-            if count > MOST_EXAMPLES:
-                code, seen = _describe(sources[one], sources[other])
-                message = f"each of about {count:,} samples {seen}; {MOST_EXAMPLES} are listed"
-                yield DataProblem(code, message, sources[one].name)
+            owner = sources[one if sources[other].is_other else other]  # as `_judge_content` chooses
+            code = _describe(sources[one], sources[other])[0]
+            collection.hidden[owner.name, code] += max(0, count - collection.most)
+
+
+def _add_leaks(pairs: Pairs, is_other: npt.NDArray[np.bool_]) -> Pairs:
+    """Add a pair with the other spec for each sample that is not the last of the samples with its hash before those.
+
+    Args:
+        pairs: neighbours in the order of their hashes; the samples of the other spec are last.
+        is_other: whether the second sample of each pair is of the other spec.
+    """
+    firsts, leaks, leak = [], [], -1
+    for first, second, ends in zip(*(each[::-1].tolist() for each in (*pairs, is_other)), strict=True):
+        if ends:
+            leak, following = second, first
+        elif leak >= 0 and second == following:
+            firsts.append(first)
+            leaks.append(leak)
+            following = first
+        else:
+            leak = -1
+    more = Pairs(np.array(firsts, np.int64), np.array(leaks, np.int64))
+    return Pairs(*(np.concatenate(each) for each in zip(pairs, more, strict=True)))
 
 
 def _judge_key(first: FoundSample, second: FoundSample) -> Iterator[DataProblem]:
@@ -153,7 +247,7 @@ def _judge_key(first: FoundSample, second: FoundSample) -> Iterator[DataProblem]
             f"`{shard}` has {_quote(names)} of this sample, and this shard {_quote(more)}: it is split over two "
             "shards; put all files of a sample into one shard (`wdspec cat`, then `wdspec split`)"
         )
-    elif _content(sample) == _content(again):
+    elif content_of(sample) == content_of(again):
         seen = f"the same sample is in `{shard}`; remove one of them"
     else:
         seen = f"another sample with this key is in `{shard}`; give each sample a unique key"
@@ -164,13 +258,13 @@ def _judge_content(first: FoundSample, second: FoundSample) -> Iterator[DataProb
     if second.source.is_other:  # report the sample of the checked spec
         first, second = second, first
     one, other = first.read(), second.read()
-    if one is None or other is None or _content(one[0]) != _content(other[0]):
+    if one is None or other is None or content_of(one[0]) != content_of(other[0]):
         return
     (sample, _), (again, offset) = one, other
     code, seen = _describe(first.source, second.source)
     if sample["__key__"] == again["__key__"] and code == "D304":
         return  # D301 reports it
-    message = f"the sample {seen}: `{first.looked.shard.text}` has it as `{sample['__key__']}`"
+    message = f"the sample {seen}: `{first.looked.shard.text}` has it as `{sample['__key__']}`; {_REMEDY}"
     yield _problem(code, message, second, again, offset)
 
 
@@ -187,11 +281,6 @@ def _describe(one: CheckedSource, other: CheckedSource) -> tuple[str, str]:
     if one is other:
         return "D304", "has the same bytes as another sample of its source"
     return "D302", f"is also in the source `{one.name}`"
-
-
-def _content(sample: dict[str, Any]) -> Any:
-    name = largest(sample)
-    return None if name is None else sample[name]
 
 
 def _names(sample: dict[str, Any]) -> set[str]:
@@ -211,14 +300,15 @@ def similar_images(collection: CheckedData) -> Iterator[DataProblem]:
         hashes, own = _list_images([source])
         found = 0
         for at, other in _find_similar(hashes, their_hashes):
+            if found >= collection.most:
+                collection.hidden[source.name, "D308"] += own[at].content != theirs[other].content
+                continue
             again, sample = own[at].read(), theirs[other].read()
             if again is None or sample is None or _files(again[0]) == _files(sample[0]):
                 continue  # D308 reports equal bytes
             found += 1
-            if found > MOST_EXAMPLES:
-                break
             shard = theirs[other].looked.shard.text
-            message = f"the image looks like that of `{sample[0]['__key__']}` in `{shard}` of the other spec"
+            message = f"the image looks like that of `{sample[0]['__key__']}` in `{shard}` of the other spec; {_REMEDY}"
             yield _problem("D308", message, own[at], *again)
 
 

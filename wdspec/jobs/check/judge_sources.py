@@ -1,8 +1,9 @@
 """Judgements on shards and fields.
 
-Shards: their number and size (D311, D214, D215, W512), and whether they are sorted (D307). Fields: samples with
-different fields (D303), tables with different columns (D228), images of different modes and sizes (D305, D306),
-outlying classes (D310) and classes with several names (D313), and values that cannot be batched (D210).
+Shards: their number and size (D311, D214, W512), what is left of their samples (D215, D330), and whether they are
+sorted (D307). Fields: samples with different fields (D303), tables with different columns (D228), images of different
+modes and sizes (D305, D306), outlying classes (D310) and classes with several names (D313), and values that cannot be
+batched (D210; D231 and D232 for audio).
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from statistics import median
 from typing import Any
 
 from wdspec.advice.on_plan import split_shards
+from wdspec.base.amounts import join_names, percent, pluralize
 from wdspec.base.errors import FieldError, ShardError, WdspecError
 from wdspec.formats.tables import compare_kinds
 from wdspec.jobs.check.facts import (
     CLASS_NAMES,
-    MOST_EXAMPLES,
     CheckedData,
     CheckedSource,
     DataProblem,
@@ -32,6 +33,7 @@ from wdspec.jobs.check.facts import (
 )
 from wdspec.planning.order import lanes_of, shuffle_size
 from wdspec.read.budget import Budget
+from wdspec.read.left import cause_in_words, describe_left, lost_part
 from wdspec.read.transform import UserFunctions
 from wdspec.spec.language.options import Errors
 from wdspec.write.recipes import CLASS_FIELDS
@@ -76,13 +78,31 @@ def expected_counts(collection: CheckedData) -> Iterator[DataProblem]:
         if expect.samples is not None and is_whole and not expect.samples.hold(facts.samples):
             message = f"the source has {facts.samples:,} samples, but {expect.samples} is expected"
             yield DataProblem("D214", message, source.name)
-        part = facts.dropped / max(1, facts.samples)
-        if expect.dropped is not None and part > expect.dropped:
+        part = lost_part(facts.samples, facts.causes)
+        if expect.dropped is not None and part > expect.dropped and facts.delivered:
             message = (
-                f"{facts.dropped:,} of {facts.samples:,} samples are dropped by `select` or `missing`, "
-                f"{100 * part:.1f}%, but at most {100 * expect.dropped:g}% is expected"
+                f"{percent(part)} of {pluralize(facts.samples, 'sample')} are dropped by "
+                f"{join_names(cause_in_words(cause) for cause in facts.causes)}, but at most "
+                f"{100 * expect.dropped:g}% is expected"
             )
             yield DataProblem("D215", message, source.name)
+
+
+def few_left(collection: CheckedData) -> Iterator[DataProblem]:
+    """Sources of which nothing, or little, is left."""
+    for source in collection.own:
+        facts = source.facts
+        is_off = collection.plan is not None and collection.planned(source.name) is None
+        problems = (problem for looked in source.read for problem in looked.facts.problems)
+        is_damaged = not facts.causes and any(problem.is_error for problem in problems)
+        if is_off or is_damaged or not source.read:
+            continue
+        read, all_shards = len(source.read), len(source.shards)
+        basis = "" if read == all_shards else f"{read:,} of {pluralize(all_shards, 'shard')} read"
+        left = describe_left(source.source, facts.samples, facts.delivered, facts.causes, basis)
+        if left is not None:
+            code = "D215" if left.is_nothing and not basis else "D330"
+            yield DataProblem(code, f"{left.message}; {left.hint}".removesuffix("; "), source.name)
 
 
 def few_shards(collection: CheckedData) -> Iterator[DataProblem]:
@@ -162,10 +182,9 @@ def mixed_fields(collection: CheckedData) -> Iterator[DataProblem]:
         if len({frozenset(names.split()) for names, _ in layouts}) < 2:
             continue
         most = layouts[0][0].split()
-        for names, seen in layouts[1 : 1 + MOST_EXAMPLES]:
+        others = [each for each in layouts[1:] if {*each[0].split()} != {*most}]
+        for names, seen in collection.first(source, "D303", others):
             these = names.split()
-            if set(these) == set(most):
-                continue
             lacking = [name for name in most if name not in these]
             more = [name for name in these if name not in most]
             differs = " and ".join(
@@ -203,7 +222,7 @@ def odd_images(collection: CheckedData) -> Iterator[DataProblem]:
         if facts.modes:
             (most, _), *others = sorted(facts.modes.items(), key=lambda item: -item[1].times)
             count = sum(seen.times for seen in facts.modes.values())
-            for mode, seen in others[:MOST_EXAMPLES]:
+            for mode, seen in collection.first(source, "D305", others):
                 message = (
                     f"{seen.times:,} of {count:,} images are {mode}, but most are {most}; let a decoder convert them, "
                     "or drop them with `select`"
@@ -248,7 +267,7 @@ def lone_classes(collection: CheckedData) -> Iterator[DataProblem]:
         if len(numbers) < len(facts.classes):
             continue
         count = sum(seen.times for seen in numbers.values())
-        for number, seen, others in _find_lone(numbers, count):
+        for number, seen, others in collection.first(source, "D310", _find_lone(numbers, count)):
             message = (
                 f"the class {number} is an outlier: {seen.times:,} of {count:,} samples have it, and all other classes "
                 f"are at most {others}; fix the label, or drop the samples with `select`"
@@ -256,14 +275,12 @@ def lone_classes(collection: CheckedData) -> Iterator[DataProblem]:
             yield DataProblem.at("D310", message, source.name, seen.first, name)
 
 
-def _find_lone(numbers: dict[int, Seen], count: int) -> Iterator[tuple[int, Seen, int]]:
+def _find_lone(numbers: dict[int, Seen], count: int) -> list[tuple[int, Seen, int]]:
     common = [number for number, seen in numbers.items() if seen.times > max(FEW, RARE * count)]
     if not common:
-        return
+        return []
     highest = max(common)
-    lone = [number for number in sorted(numbers) if number > 2 * highest + 10]
-    for number in lone[:MOST_EXAMPLES]:
-        yield number, numbers[number], highest
+    return [(number, numbers[number], highest) for number in sorted(numbers) if number > 2 * highest + 10]
 
 
 def renamed_classes(collection: CheckedData) -> Iterator[DataProblem]:
@@ -277,7 +294,9 @@ def renamed_classes(collection: CheckedData) -> Iterator[DataProblem]:
         if other == pair or source.is_other:
             continue
         found[source.name] += 1
-        if found[source.name] <= MOST_EXAMPLES:
+        if found[source.name] > collection.most:
+            collection.hidden[source.name, "D313"] += 1
+        else:
             message = (
                 f"the class is `{pair}` in {seen.times:,} of {source.facts.samples:,} samples, but `{other}` in "
                 f"`{owner.name}`{' of the other spec' * owner.is_other}; give the classes of both the same numbers "
@@ -289,10 +308,10 @@ def renamed_classes(collection: CheckedData) -> Iterator[DataProblem]:
 def unstackable_values(collection: CheckedData) -> Iterator[DataProblem]:
     """Try to batch samples whose values differ in shape or type, as the spec does; needs torch.
 
-    With `mix: {unit: batch}` each source is tried separately.
+    With `mix: {unit: batch}` each source is tried separately. Samples that are packed need no shape in common.
     """
     spec = collection.spec
-    if spec.batch is None or importlib.util.find_spec("torch") is None:
+    if spec.batch is None or spec.batch.pack is not None or importlib.util.find_spec("torch") is None:
         return
     sources = collection.own
     groups = [[source] for source in sources] if spec.mix.unit == "batch" else [sources]
@@ -316,7 +335,8 @@ def _try_batch(collection: CheckedData, sources: list[CheckedSource]) -> Iterato
     except FieldError as error:
         names = ", ".join(dict.fromkeys(source.name for source in places.values()))
         problem = DataProblem.of(error, "batch", source=names)
-        yield DataProblem.at("D210", problem.message, problem.source, next(iter(places)), problem.field)
+        code = error.code if error.code in ("D231", "D232") else "D210"
+        yield DataProblem.at(code, problem.message, problem.source, next(iter(places)), problem.field)
     except Exception as error:
         message = f"a function of `batch: {{collate: …}}` failed: {type(error).__name__}: {error}"
         yield DataProblem("D203", message, sources[0].name)

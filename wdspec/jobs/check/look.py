@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from wdspec.base.errors import ShardError, WdspecError
+from wdspec.base.errors import ShardError, WdspecError, find_lack
 from wdspec.formats.blocks import BLOCK, Blocks
 from wdspec.formats.compression import Compression, compression_of, format_of
 from wdspec.formats.decompress import decompress
+from wdspec.formats.records import find_repeated
 from wdspec.formats.samples import RawSamples
 from wdspec.formats.tar.headers import read_header, to_text
 from wdspec.formats.tar.members import member_at
 from wdspec.formats.tar.reader import splitter
 from wdspec.jobs.check.facts import DataProblem, SampleFacts, SamplePlace, Seen, ShardFacts
+from wdspec.jobs.check.token_widths import TokenWidths
 from wdspec.jobs.check.values import SampleWatch
 from wdspec.jobs.job import ReadTask
 from wdspec.read.budget import Budget, code_of, is_mistake
@@ -59,6 +63,8 @@ def look_at(look: ShardLook) -> ShardFacts:
             warnings.simplefilter("ignore")  # warnings about data that the spec allows
             reading.run()
     except Exception as error:
+        if find_lack(error) is not None:  # not a fact about the shard, which is looked at again
+            raise
         reading.note(error, "shard")
     reading.facts.seconds = time.monotonic() - started
     return reading.facts
@@ -86,7 +92,11 @@ class _Reading:
         self.facts = ShardFacts()
         self._at: tuple[str, int] | None = None
         """Key and offset of the sample being decoded."""
+        self._lacking: Counter[str] = Counter()
+        """Samples that `missing: skip` drops, by what they lack."""
+        self._errors = 0
         self._members: Blocks | None = None
+        self._widths: TokenWidths | None = None
         self._lent: AbstractContextManager[object] = nullcontext()
 
     def run(self) -> None:
@@ -114,12 +124,16 @@ class _Reading:
             facts.samples = watch.finish()
             facts.keys, facts.contents, facts.looks = watch.hashes()
             facts.samples.samples = len(facts.keys)
-            facts.samples.dropped = sum(budget.all_dropped.values())
+            dropped = budget.all_dropped
+            facts.samples.dropped = dropped.total()
+            dropped["missing"] -= self._lacking.total()
+            facts.samples.causes = dict(+dropped + self._lacking)
             if self._members is not None:
                 self._members.file.close()
 
     def note(self, error: Exception, cause: str, **place: Any) -> None:
         """Add an error of reading, with its member and offset if they can be found."""
+        self._errors += 1
         problem = DataProblem.of(error, cause, **{"source": self.look.source, "url": self.url, **place})
         if cause != "shard" and self._at is not None:
             key, offset = self._at
@@ -141,11 +155,12 @@ class _Reading:
 
     def _compare_name(self, found: Compression | None) -> None:
         """Compare the compression of the shard with its name."""
-        if is_command(self.url) or found is compression_of(self.url.split("?", 1)[0]):
+        format = format_of(self.url, self.look.parts.open.format)
+        named = compression_of(self.url.split("?", 1)[0])
+        if is_command(self.url) or format == "tokens" or found is named:  # tokens are read as they are
             return
-        is_tar = format_of(self.url, self.look.parts.open.format) == "tar"
         seen = f"compressed with {found.title}" if found else "not compressed"
-        name = f"name it `.tar{found.suffixes[0]}`" if found and is_tar else "rename it"
+        name = f"name it `.tar{found.suffixes[0]}`" if found and format == "tar" else "rename it"
         message = (
             f"the shard is {seen}, but its name says otherwise; wdspec uses its first bytes, other readers the name: "
             f"{name}"
@@ -156,6 +171,7 @@ class _Reading:
         """Read the shard to its end; after damage, resume at the next header."""
         look, open = self.look, self.look.parts.open
         process: Process | None = None
+        self._widths = TokenWidths.of(open.tokens, partial(self._add_at, "D365"))
         try:
             process, self._lent = look.build_process(budget)
         except Exception as error:
@@ -166,7 +182,7 @@ class _Reading:
             with closing(opened):
                 if not resumed:
                     self._compare_name(opened.compression)
-                process = self._read(opened, watch, process, torn)
+                process = self._read(opened, watch, process, torn, budget)
             watch.facts.bytes = opened.next_offset
             with suppress(ShardError):  # was reported above
                 if (kinds := opened.kinds()) is not None and not resumed:
@@ -187,31 +203,51 @@ class _Reading:
             piece, torn = Piece(look.shard, offset=at, index=opened.next_index), broken.code != "D111"
 
     def _read(
-        self, opened: RawSamples, watch: SampleWatch, process: Process | None, torn: bool
+        self, opened: RawSamples, watch: SampleWatch, process: Process | None, torn: bool, budget: Budget
     ) -> Process | None:
-        following = opened.next_offset
+        following, dropped, missing = opened.next_offset, budget.dropped.total(), budget.dropped["missing"]
         for raw in opened:
             index, offset, following = opened.next_index - 1, following, opened.next_offset
             watch.raw(raw, index, offset)
+            if self._widths is not None:
+                self._widths.look(raw, watch.place(index, offset, raw["__key__"]))
             if torn:
                 torn = False
                 continue
-            if not all(raw.values()):
-                self._find_empty(raw, watch.place(index, offset, raw["__key__"]))
+            for name, value in raw.items():
+                if type(value) is not bytes:
+                    continue
+                place = watch.place(index, offset, raw["__key__"])
+                if not value:
+                    self._add_at("D312", "the file has 0 bytes", place, name)
+                elif name.rpartition(".")[2] == "json" and (twice := _find_repeated(value)):
+                    message = (
+                        f"a map has two values named {twice!r}, and only the last one is read; remove one"
+                    )
+                    self._add_at("D320", message, place, name)
             if process is None:
                 continue
-            self._at = raw["__key__"], offset
+            self._at, errors = (raw["__key__"], offset), self._errors
             try:
                 with self._lent:
                     sample = process(raw, index)
             except WdspecError as error:  # a mistake in the spec or its code: no sample can be read
+                if find_lack(error) is not None:
+                    raise
                 self._add_mistake(error)
                 process = None
             except Exception as error:
+                if find_lack(error) is not None:
+                    raise
                 self.note(error, "map")
             else:
                 if sample is not None:
                     watch.decoded(sample, raw, index, offset)
+                elif budget.dropped["missing"] > missing:
+                    self._lacking[self.look.parts.transform.fields.naming.describe_lack(raw)] += 1
+                elif budget.dropped.total() == dropped and self._errors == errors:
+                    watch.leave_out()
+                dropped, missing = budget.dropped.total(), budget.dropped["missing"]
         self._at = None
         return process
 
@@ -219,11 +255,6 @@ class _Reading:
         cause = error.message if isinstance(error, WdspecError) else f"{type(error).__name__}: {error}"
         message = f"{cause}; no sample of the source can be read"
         self._add(DataProblem("D211", message, self.look.source, self.url))
-
-    def _find_empty(self, raw: Mapping[str, Any], place: SamplePlace) -> None:
-        for name, value in raw.items():
-            if type(value) is bytes and not value:
-                self._add_at("D312", "the file has 0 bytes", place, name)
 
     def _next_header(self, broken: ShardError, offset: int) -> int | None:
         blocks = self._blocks()
@@ -301,3 +332,17 @@ def next_header(blocks: Blocks, offset: int) -> int | None:
                     return at
             at += BLOCK
     return None
+
+
+def _find_repeated(data: bytes) -> str:
+    """Return a name that a map in a JSON text has twice; "" if there is none, or the text is not JSON."""
+    found: list[str] = []
+
+    def build(pairs: list[tuple[str, Any]]) -> None:
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names):
+            found.append(find_repeated(names))
+
+    with suppress(ValueError, RecursionError):  # is reported when the field is decoded
+        json.loads(data, object_pairs_hook=build)
+    return found[0] if found else ""

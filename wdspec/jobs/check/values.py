@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from wdspec.fields.values import describe, describe_shape, is_array, is_image
+from wdspec.fields.values import Audio, describe, describe_shape, is_array, is_image
 from wdspec.formats.tar.headers import to_text
 from wdspec.jobs.check.facts import (
     CLASS_NAMES,
@@ -32,7 +32,15 @@ from wdspec.jobs.check.facts import (
     Seen,
     merge,
 )
-from wdspec.jobs.check.hashes import content_hashes, content_part, key_hashes, largest, look_hash
+from wdspec.jobs.check.hashes import (
+    MOST_ITEMS,
+    content_hashes,
+    content_of,
+    content_part,
+    key_hashes,
+    look_hash,
+    mark_keys,
+)
 from wdspec.spec.language.decoders import IMAGE_FIELDS
 from wdspec.write.recipes import CLASS_FIELDS
 
@@ -107,7 +115,7 @@ class Brief(NamedTuple):
 
 def is_large(value: Any) -> bool:
     """Whether a value is replaced by its `Brief`."""
-    return is_array(value) or is_image(value)
+    return is_array(value) or is_image(value) or type(value) is Audio
 
 
 def brief(value: Any, file: Any) -> Any:
@@ -117,6 +125,9 @@ def brief(value: Any, file: Any) -> Any:
         value: as its source yields it.
         file: the image file that it was decoded from, if any.
     """
+    if type(value) is Audio and is_array(value.samples):  # NaN is an error when it is decoded
+        channels = "x".join(map(str, value.samples.shape[:-1]))
+        return Brief(f"audio at {value.rate} Hz, channels: {channels}", None, None, True)
     head = image_head(file) if type(file) is bytes else None
     if type(value) is bytes:
         return value if head is None else Brief("bytes", len(value), head, True)
@@ -354,12 +365,12 @@ class SampleWatch:
         self._shard, self._report, self._wants_looks = shard, report, looks
         self._keys: list[str | None] = []
         self._parts: list[bytes] = []
-        """Parts of the largest fields of samples that are not hashed yet."""
+        """Parts of the contents of samples that are not hashed yet."""
         self._sizes: list[int] = []
-        """The sizes of these fields."""
+        """The sizes of these contents."""
         self._contents: list[Hashes] = []
+        self._left_out: list[int] = []
         self._looks: dict[int, int] = {}
-        self._largest: dict[tuple[str, ...], str | None] = {}
         self._watches: dict[str, FieldWatch] = {}
         self._large: dict[tuple[str, ...], list[tuple[str, bool]]] = {}
         """By layout: the fields with large values, and whether they are images."""
@@ -376,22 +387,20 @@ class SampleWatch:
             merge(
                 self.facts.classes, {pair: Seen(1, self.place(index, offset, raw["__key__"]))}, MOST_CLASSES
             )
-        names = tuple(raw)
-        if names not in self._largest:
-            self._largest[names] = largest(raw)
         while len(self._keys) < index:  # lost samples
             self._keys.append(None)
             self._parts.append(b"")
             self._sizes.append(0)
         self._keys.append(raw["__key__"])
-        name = self._largest[names]
-        data = raw[name] if name is not None else b""
-        if type(data) is not bytes:
-            data = b""
+        data = content_of(raw, MOST_ITEMS)
         self._parts.append(content_part(data))
         self._sizes.append(len(data))
         if len(self._parts) >= MOST_ROWS:
             self._hash_parts()
+
+    def leave_out(self) -> None:
+        """Note that the selection of the source leaves out the last raw sample."""
+        self._left_out.append(len(self._keys) - 1)
 
     def place(self, index: int, offset: int, key: str) -> SamplePlace:
         """The place of a sample of the shard."""
@@ -455,7 +464,8 @@ class SampleWatch:
         looks = np.zeros(len(keys) if self._looks else 0, np.uint64)
         for index, look in self._looks.items():
             looks[index] = look
-        return keys, contents, looks
+        contents[self._left_out] = 0
+        return mark_keys(keys, self._left_out), contents, looks
 
     def _hash_parts(self) -> None:
         if self._parts:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wdspec.spec.language.values import is_callable_name
+
 
 def _by_word(table: Mapping[str, str]) -> dict[str, str]:
     """Make a table by single words, from one whose keys are several words."""
@@ -17,7 +19,7 @@ KEYS = _by_word(
         "url urls path paths files": "shards",
         "datasets sources": "dataset",
         "prob p": "probability",
-        "ratio share": "weight",
+        "ratio share fraction": "weight",
         "batch_size batchsize": "batch",
         "num_workers workers": "loader.workers",
         "pin_memory": "loader.pin_memory",
@@ -25,7 +27,7 @@ KEYS = _by_word(
         "persistent_workers": "loader.persistent",
         "transform transforms preprocess": "map",
         "decoder decoders": "decode",
-        "filter": "select",
+        "filter query condition predicate": "where",
         "variables": "vars",
         "envs": "environments",
         "resampled": "order: resampled",
@@ -54,10 +56,9 @@ KEYS_IN = {
         {
             "batch_size batchsize n samples": "size",
             "padding pad": "collate",
-            "max_tokens max_duration batch_duration max_length budget": "max_cost",
+            "max_duration batch_duration budget": "max_cost",
             "max_cuts": "max_size",
             "multiple batch_size_multiple required_batch_size_multiple": "size_multiple",
-            "packing sample_packing packed": "pack",
             "buffer buffer_size packing_buffer_size window_size pool": "window",
             "group bucket bucket_by batch_group_criterion": "group_by",
             "align": "balance",
@@ -66,7 +67,7 @@ KEYS_IN = {
     ),
     "Packing": _by_word(
         {
-            "to max_length seq_length sequence_length": "length",
+            "to max_length seq_length sequence_length seq_len max_seq_length": "length",
             "strategy how packing_strategy": "method",
             "multiple align": "pad_to_multiple_of",
             "positions": "position_ids",
@@ -74,6 +75,8 @@ KEYS_IN = {
             "segments doc_ids sequence_ids": "segment_ids",
         }
     ),
+    "ScheduleStep": {"weights": "shares", "probabilities": "shares", "ratios": "shares", "mix": "shares"},
+    "JoinOptions": {"by": "on", "key": "on", "left_on": "on", "name": "on"},
     "CacheOptions": {"path": "dir", "cache_size": "size"},
     "Epoch": {"steps": "batches", "length": "samples"},
 }
@@ -99,14 +102,52 @@ ADVICE = _by_word(
             "a transform is a function in `map`: `decode: torchrgb` and `map: {image: [{call: "
             '"torchvision.transforms.v2:RandomHorizontalFlip"}]}`; docs/transforms.md'
         ),
-        "tokenizer tokenize tokenizers processor": (
-            "a tokenizer or processor is a function in `map`: `map: {txt: package.module:function}`; docs/transforms.md"
+        "processor": (
+            "a processor is a function in `map`: `map: {txt: package.module:function}`; a tokenizer is in "
+            "`make`: `make: {ids: {tokenize: txt, file: tokenizer.json}}`; docs/steps.md"
+        ),
+        "resample sample_rate sampling_rate samplerate target_sr target_rate sr": (
+            "audio is resampled when it is decoded: `decode: {wav: audio+rate=16000+mono}`; docs/decoders.md"
+        ),
+        "channels num_channels n_channels to_mono downmix": "write `decode: {wav: audio+mono}`; docs/decoders.md",
+        "tempo speed_perturb speed_perturbation": "write `decode: {wav: audio+speed=0.9..1.1}`; docs/decoders.md",
+        "volume gain_db volume_perturb": "write `decode: {wav: audio+gain=-6..6}`; docs/decoders.md",
+        "offset duration segments": (
+            "a step of `make` reads segments: `make: {audio: {segment: wav, offset: json.offset, duration: "
+            "json.duration}}`; docs/steps.md"
+        ),
+        "noise musan snr background_noise": (
+            "a step of `make` adds noise: `make: {audio: {add_noise: wav, noise: noise, snr: 5..20}}`; docs/steps.md"
+        ),
+        "rir reverb room_impulse": (
+            "a step of `make` adds a room: `make: {audio: {convolve: wav, impulse: impulse}}`; docs/steps.md"
         ),
         "cache_size": "write `cache: {dir: /data/cache, size: 500GB}`",
-        "epochs num_epochs max_epochs": _TRAINING_LOOP,
+        "epochs num_epochs": _TRAINING_LOOP,
+        "max_samples max_examples num_samples take head n_samples": (
+            "for a part of the samples, write `subset: 10%` in a source; for the first ones of a run, `limit: 1000` "
+            "at the top level"
+        ),
+        "temperature": "it belongs in `mix`: `mix: {by: samples, temperature: 2}` makes shares more equal",
+        "balance": (
+            "`mix: {by: equal}` gives sources equal shares; for equal classes, make each class a source, "
+            "docs/cookbook/classes.md; `batch: {balance: …}` gives all ranks similar sums of an expression"
+        ),
+        "enabled disabled active": "`weight: 0` turns a source off",
+        "group_by_length length_grouped bucket_by_length": (
+            "for batches of similar lengths, write `batch: {cost: ids.length, max_cost: 16384}`; docs/batches.md"
+        ),
+        "max_epochs max_repeats repeats": (
+            "`max_passes: 4` in a source limits how often it is read; the training loop decides how many epochs there "
+            "are"
+        ),
+        "seq_len seq_length max_seq_length sequence_length block_size": (
+            "for rows of this length, write `batch: {pack: {fields: ids, length: 2048}}`; docs/batches.md"
+        ),
         "steps steps_per_epoch": "write `epoch: {batches: 1000}`",
         "drop_last": (
-            "batches are always whole; `epoch: {pass: drop}` is a pass that leaves out an incomplete last batch"
+            "batches of an endless stream are always whole; `epoch: {pass: drop, reshuffle: true}` reads every sample "
+            "once and leaves out an incomplete last batch"
         ),
         "collate collate_fn": "it belongs in `batch`: `batch: {size: 8, collate: pad}`; docs/batches.md",
         "nodesplitter workersplitter": _OF_A_RANK,
@@ -117,6 +158,14 @@ ADVICE = _by_word(
     }
 )
 """Keys that have no equivalent here, and what to write instead."""
+
+EACH_ONCE = (
+    "to read every sample once, write `epoch: {pass: drop, reshuffle: true}` for training, which has a new order each "
+    "time, and `epoch: pass` for evaluation"
+)
+_ONCE = "all complete each entire epoch epochs everything exact full full_pass once one passes single whole"
+ONCE = frozenset(_ONCE.split())
+"""Words for an epoch that has every sample once."""
 
 _CHOSEN = {
     "env": "choose an environment with `--env {0}` or WDSPEC_ENV; `environments` defines them",
@@ -137,6 +186,23 @@ def advice_on(key: str, model: str, value: object) -> str:
         return "`batch` belongs at the top level: `batch: 32`"
     if model == "MixOptions" and isinstance(value, (int, float)):
         return "write the share of a source in the source: `weight: 0.5`, or `probability`"
+    if key in ("share", "ratio", "fraction") and (meant := number_meant(value)) and str(value).endswith("%"):
+        return f"write `probability: {meant}`, or relative shares: `weight: {str(value).strip(' %')}`"
+    if key == "filter" and isinstance(value, str) and is_callable_name(value):
+        return "did you mean `select`?"
+    if key == "cost" and model == "Spec":
+        return "it belongs in `batch`: `batch: {cost: …, max_cost: …}`; `costs` names expressions"
+    if model == "Batch" and key in ("packing", "sample_packing", "packed"):
+        return "write `pack: {fields: ids, length: 2048}`, with the field of tokens and the length of a row"
+    if model == "Batch" and key == "max_length":
+        return "write `pack: {fields: ids, length: 2048}` for packed rows, or `cost` and `max_cost` for padded ones"
+    if key == "drop_last" and value is False:
+        return (
+            "batches of an endless stream are always whole; `epoch: {pass: pad, reshuffle: true}` reads every sample "
+            "once and fills the last batch with copies, for which `__mask__` is false"
+        )
+    if model == "Epoch" and key in ONCE:
+        return f"the training loop decides how many epochs there are; {EACH_ONCE}"
     if key in _CHOSEN and model == "Spec":
         return _CHOSEN[key].format(value if isinstance(value, str) else "NAME")
     return ADVICE.get(key, "")
@@ -191,9 +257,12 @@ _FORMS = {
     "upsample": _SHARE,
     "probability": _AS_PART,
     "scaleprob": _AS_PART,
+    "hflip": _AS_PART,
+    "truncate": "write the most tokens of a document, such as `512`; leave it out for all tokens",
     "max_rate": _AS_PART,
     "samples": "write a number of samples, such as `100_000`, or leave it out",
     "epoch.samples": "write the samples of one epoch, such as `100_000`, or `pass`; leave it out for an endless stream",
+    "epoch.tokens": "write the tokens of one epoch across all ranks, such as `10e9`",
     "epoch.batches": "write a number of batches, such as `1000`",
     "seed": "write a number such as `17`; for a new one in each run use `--set seed=$RANDOM`",
     "limit": "write a number of samples, such as `1000`",
@@ -222,7 +291,8 @@ _FORMS = {
     "elastic.workers": "write a number of workers for each rank, such as `4`",
     "skip": "write steps, such as `1200..1260`",
     "errors.skip": "write `true`, or some of `shard`, `decode` and `map`",
-    "at": "write the number of the first sample with these shares, counted over all ranks, such as `1_000_000`",
+    "at": "write the number of the first sample with these shares, counted over all ranks, such as `1_000_000`, or "
+    "`{tokens: 10e9}`",
     "schedule": "write steps: `schedule: [{at: 0, shares: {a: 1}}, {at: 1_000_000, shares: {b: 1}}]`",
     "select": "write the name of a function: `select: package.module:function`",
     "shards": "write a list: `- first` and `- second`; for training and validation use `splits`",

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, WithJsonSchema, model_serializer
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language import values
@@ -16,7 +16,8 @@ _FORMS = (
     "write `stack`, `list`, `pad`, `nested`, `{pad: {side: left, value: 0, multiple: 8}}`, or a function of the list "
     "of values, `package.module:function`"
 )
-_PAD_KEYS = ("side", "value", "axis", "multiple", "limit", "length")
+_NAMED = ("mask", "lengths")
+_PAD_KEYS = ("side", "value", "axis", "multiple", "limit", "length", *_NAMED)
 
 
 class Padding(values.Model):
@@ -33,7 +34,21 @@ class Padding(values.Model):
     limit: int | None = None
     """Cut longer values to this length."""
     length: int | None = None
-    """Pad and cut all values to this length."""
+    """Pad all values to this length. Longer ones are cut, with a warning."""
+    mask: str | None = None
+    """A field to add: 1 for values, 0 for padding. All padded fields of the batch are then plain tensors."""
+    lengths: str | None = None
+    """A field to add: the length of each value. All padded fields of the batch are then plain tensors."""
+
+    @model_serializer(mode="wrap")
+    def _leave_out_names(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out names that are not set, so that the digests of specs without them stay as they were."""
+        return {key: value for key, value in dump(self).items() if value is not None or key not in _NAMED}
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The names of the fields to add."""
+        return tuple(name for name in (self.mask, self.lengths) if name is not None)
 
 
 class FieldCollation(values.Model):
@@ -53,6 +68,11 @@ class Collation(values.Model):
     """A function from the list of samples to the batch."""
     fields: dict[str, FieldCollation] = Field({})
     """By field; all others are stacked."""
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The names of the fields that padding adds to a batch."""
+        return tuple(name for how in self.fields.values() if how.padding for name in how.padding.added)
 
     @property
     def functions(self) -> list[str]:
@@ -113,7 +133,18 @@ def _read_padding(value: Any) -> Any:
         )
     for key in value:
         if key not in _PAD_KEYS:
-            hint = did_you_mean(str(key), _PAD_KEYS) or f"the keys here are {', '.join(_PAD_KEYS)}"
+            is_fill = str(key) in (
+                "pad_token_id",
+                "pad_id",
+                "padding_value",
+                "fill",
+                "fill_value",
+                "ignore_index",
+            )
+            hint = (
+                "write `pad: {value: 0}`, with the number" if is_fill else did_you_mean(str(key), _PAD_KEYS)
+            )
+            hint = hint or f"the keys here are {', '.join(_PAD_KEYS)}"
             values.refuse("E201", f"unknown key {quote(str(key))} in `pad`", hint)
     said = {key: each for key, each in value.items() if each is not None}
     if said.get("side", "right") not in ("left", "right"):
@@ -122,6 +153,9 @@ def _read_padding(value: Any) -> Any:
         said["value"] = values.read_number(said["value"])
     if "axis" in said:
         said["axis"] = tuple(values.read_integer(each) for each in values.read_list(said["axis"]))
+    for key in _NAMED:
+        if key in said:
+            values.read_text(said[key])
     for key in ("multiple", "limit", "length"):
         if key in said and (not isinstance(values.read_integer(said[key]), int) or int(said[key]) < 1):
             values.refuse("E204", f"`{key}` of `pad` must be at least 1, but this is {describe(said[key])}")
@@ -179,6 +213,8 @@ _PADDING = {
         "multiple": _WHOLE,
         "limit": _WHOLE,
         "length": _WHOLE,
+        "mask": values.TEXT_FORM,
+        "lengths": values.TEXT_FORM,
     },
     "additionalProperties": False,
 }
@@ -269,6 +305,12 @@ class Packing(values.Model):
 
 def read_packing(value: Any) -> Any:
     """Read the map, or only its fields."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        values.refuse(
+            "E202",
+            "expected the fields to pack, but this is a number",
+            f"write `pack: {{fields: ids, length: {value}}}`",
+        )
     return value if isinstance(value, (dict, Packing)) else {"fields": value}
 
 
@@ -294,7 +336,7 @@ class Batch(values.Model):
         values.Positive | None,
         Key(
             "plan",
-            Excludes("size", "keep one; `size: null` removes an inherited one"),
+            Excludes("size", "keep one; `size: null`{place} removes an inherited one"),
             Excludes("cost group_by pack"),
         ),
     ] = Field(None, description="Samples across all ranks.")
@@ -312,7 +354,8 @@ class Batch(values.Model):
         None,
         description="How to combine the values of each field: `{tokens: pad}`. Possible are `stack`; `list`; `pad`, "
         "which returns (values, mask, lengths) and has options, `{pad: {side: left, value: 0, axis: 0, multiple: 8, "
-        "limit: 2048}}` or `length: 2048`; `nested` for a nested tensor of torch; and a function of the list of "
+        "limit: 2048}}` or `length: 2048`, and `{pad: {mask: attention_mask, lengths: n}}` for tensors of their own; "
+        "`nested` for a nested tensor of torch; and a function of the list of "
         "values, `package.module:function`. If you set a function instead of a map, it builds the batch from the "
         "list of samples.",
     )
@@ -320,7 +363,7 @@ class Batch(values.Model):
         ExpressionText | None,
         Key(
             "order cost",
-            Needs("max_cost max_size size pack.length", "add `max_cost: …`"),
+            Needs("max_cost max_tokens max_size size pack.length", "add `max_cost: …`"),
             Which("makes batches of different sizes"),
         ),
     ] = Field(
@@ -331,6 +374,14 @@ class Batch(values.Model):
     )
     max_cost: Annotated[values.PositiveNumber | None, Key("order packing", Needs("cost pack"))] = Field(
         None, description="The maximum cost of one batch of a rank."
+    )
+    max_tokens: Annotated[
+        values.Positive | None,
+        Key("order packing", Needs("cost pack"), Excludes("max_cost", "keep one")),
+    ] = Field(
+        None,
+        description="The same as `max_cost` for a cost that counts tokens; it is an error if it counts the characters "
+        "of a text.",
     )
     padded: Annotated[values.Boolean, Key("order", Needs("cost"))] = Field(
         True,
@@ -385,14 +436,15 @@ class Batch(values.Model):
         Key("order packing", Needs("cost pack"), Which("orders batches by their sums")),
     ] = Field(
         None,
-        description="An expression. At each step, all ranks take batches with similar sums of it from their windows, "
+        description="Balances ranks, not sources or classes: an expression, such as the number of image patches. At "
+        "each step, all ranks take batches with similar sums of it from their windows, "
         "without communication.",
     )
     group_by: Annotated[
         values.Text | None,
         Key(
             "order packing",
-            Needs("size", "add `size: …`", unless="cost max_cost max_size"),
+            Needs("size", "add `size: …`", unless="cost max_cost max_tokens max_size"),
             Excludes("pack balance"),
             Which("makes batches of different sizes"),
         ),
@@ -409,13 +461,22 @@ class Batch(values.Model):
         Annotated[Packing, BeforeValidator(read_packing)] | None,
         Key(
             "",
-            Needs("max_cost pack.length", "add `length: …` to `pack`, or `max_cost: …`", unless="cost"),
+            Needs(
+                "max_cost max_tokens pack.length",
+                "add `length: …` to `pack`, or `max_cost: …`",
+                unless="cost",
+            ),
             Excludes("collate ragged padded"),
             Which("fills rows up to `max_cost`"),
         ),
     ] = Field(
         None, description="Concatenate the samples of a batch into one row, instead of padding each sample."
     )
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The names of the fields that a batch has besides those of its samples."""
+        return (*(self.pack.added if self.pack else ()), *(self.collate.added if self.collate else ()))
 
     @property
     def has_windows(self) -> bool:

@@ -68,6 +68,34 @@ def _seconds(text: str) -> float:
     return number if 0 < number < 1e6 else _bad(text, "a length such as `2s`")
 
 
+def _hertz(text: str) -> int:
+    wanted = "a sample rate in Hz, such as `16000`"
+    return int(text) if re.fullmatch(r"[1-9][0-9]{2,6}", text) else _bad(text, wanted)
+
+
+def read_span(text: str, wanted: str) -> tuple[float, float]:
+    """Read `-6..6`, or `3` for 3 to 3. Raises ValueError with what is wanted."""
+    number = r"-?[0-9]+(?:\.[0-9]+)?"
+    found = re.fullmatch(rf"({number})(?:\.\.({number}))?", text)
+    if not found:
+        _bad(text, wanted)
+    low = float(found[1])
+    high = low if found[2] is None else float(found[2])
+    return (low, high) if low <= high else _bad(text, f"{wanted}; the smaller number comes first")
+
+
+def _speed(text: str) -> tuple[float, float]:
+    wanted = "a range of factors from 0.1 to 10, such as `0.9..1.1`, or one"
+    low, high = read_span(text, wanted)
+    return (low, high) if low >= 0.1 and high <= 10 else _bad(text, wanted)
+
+
+def _decibels(text: str) -> tuple[float, float]:
+    wanted = "a range of decibels from -100 to 100, such as `-6..6`, or one"
+    low, high = read_span(text, wanted)
+    return (low, high) if low >= -100 and high <= 100 else _bad(text, wanted)
+
+
 def _interpolation(text: str) -> str:
     return text if text in INTERPOLATIONS else _bad(text, f"one of {', '.join(INTERPOLATIONS)}")
 
@@ -159,9 +187,15 @@ FINISHING: Mapping[str, Callable[[str], Any]] = {
 """What happens to images after they are resized."""
 CLIPPING: Mapping[str, Callable[[str], Any]] = {"frames": _count, "fps": _rate, "clip": _seconds}
 """Which frames of a video are taken."""
-VALUED = {**FRAMING, **REDUCING, **FINISHING, **CLIPPING}
+SOUNDING: Mapping[str, Callable[[str], Any]] = {"rate": _hertz, "speed": _speed, "gain": _decibels}
+"""What happens to audio, besides `mono` and `clip`."""
+VALUED = {**FRAMING, **REDUCING, **FINISHING, **CLIPPING, **SOUNDING}
 """Options that need a value; all others have none."""
-DRAWING = frozenset({"random_resized_crop", "hflip", *COLORING, "clip"})
+GEOMETRY = frozenset(
+    {"resize", "center_crop", "random_resized_crop", "scale", "ratio", "bucket", "step", "hflip", "upright"}
+)
+"""Options that move the pixels of an image, or set where to."""
+DRAWING = frozenset({"random_resized_crop", "hflip", *COLORING, "clip", "speed", "gain"})
 """Options with random numbers, which depend on the sample's place in the order."""
 
 
@@ -226,6 +260,9 @@ _EXAMPLES = {
     "frames": "8",
     "fps": "2",
     "clip": "2s",
+    "rate": "16000",
+    "speed": "0.9..1.1",
+    "gain": "-6..6",
 }
 
 

@@ -14,7 +14,7 @@ from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from wdspec.base.errors import UsageError, install_command
-from wdspec.spec.language.decoder_options import CLIPPING, DRAWING, FINISHING, FRAMING, REDUCING
+from wdspec.spec.language.decoder_options import CLIPPING, DRAWING, FINISHING, FRAMING, REDUCING, SOUNDING
 
 
 class ImageSpec(NamedTuple):
@@ -145,10 +145,10 @@ IMAGE_FORMATS = (
 )
 
 FORMAT_OF = {extension: format for format in IMAGE_FORMATS for extension in format.extensions}
-"""The format of each extension that image decoders read."""
+"""The format that each extension names."""
 
 IMAGE_FIELDS = frozenset({*FORMAT_OF, "img", "image"})
-"""Last parts of names of fields that are images; `img` and `image` are written as JPEG."""
+"""Last parts of names of fields that are images; `img` and `image` are written as JPEG, and name no format."""
 IMAGE_MEASURES = ("width", "height", "pixels", "aspect")
 """What an expression can read of an image from its header."""
 _NOT_WRITTEN = {name for format in IMAGE_FORMATS if not format.written for name in format.extensions}
@@ -259,7 +259,7 @@ def _images() -> Iterator[DecoderRow]:
                     spec.gives,
                     read=_codec("image_decoder:image_decoder"),
                     write=_codec("image_encoder:image_encoder"),
-                    extensions=tuple(sorted(FORMAT_OF)),
+                    extensions=tuple(sorted(IMAGE_FIELDS)),
                     column="image",
                     writes=tuple(name for name in sorted(IMAGE_FIELDS) if name not in _NOT_WRITTEN),
                     needs=needs,
@@ -276,22 +276,17 @@ def _images() -> Iterator[DecoderRow]:
 
 IMAGES = tuple(_images())
 
-_SOUND = {
-    "wav": "write_wav",
-    "aif aiff": "write_aiff",
-    "au": "write_au",
-    "flac": "write_flac",
-    "mp3": "write_mp3",
-    "ogg oga opus": "",
-}
-"""Extensions that libsndfile reads, and the functions that write them; the codec says why ogg is not written."""
+_SOUND = {"wav": True, "aif aiff": True, "au": True, "flac": True, "mp3": True, "ogg oga opus": False}
+"""Extensions that libsndfile reads, and whether they are written; the codec says why ogg is not."""
 _FFMPEG_SOUND = "m4a aac wma"
 _FILM = "mp4 m4v mov avi mkv webm ogv mpg mpeg mjpeg h264 wmv"
 
 
 def _audio(names: str, gives: str, **more: Any) -> DecoderRow:
-    facts = {"read": _codec("audio:read_audio"), "needs": {"soundfile": "audio"}, **more}
-    return DecoderRow(tuple(names.split()), gives, **facts)
+    facts = {"read": _codec("audio:audio_decoder"), "needs": {"soundfile": "audio"}, "made": True, **more}
+    resampling = {"soxr": "audio", **facts["needs"]}
+    options = {"clip": {}, "gain": {}, "mono": {}, "rate": resampling, "speed": resampling}
+    return DecoderRow(tuple(names.split()), gives, options=options, **facts)
 
 
 def _video(names: str, gives: str, extensions: str = "", **torch: str) -> DecoderRow:
@@ -322,12 +317,14 @@ MEDIA = (
     _audio(
         "torch_audio",
         "as `audio`, with a torch tensor",
-        read=_codec("audio:read_torch_audio"),
         extensions=_ALL_SOUND,
         column="audio",
         needs={"soundfile": "audio", "torch": "torch"},
     ),
-    *(_audio(names, "as `audio`", write=_codec(f"audio:{by}") if by else "") for names, by in _SOUND.items()),
+    *(
+        _audio(names, "as `audio`", write=_codec("audio:audio_encoder") if is_written else "")
+        for names, is_written in _SOUND.items()
+    ),
     _audio(_FFMPEG_SOUND, "as `audio`", needs={"av": "video"}),
     _video(
         "video",
@@ -379,9 +376,23 @@ def split_decoder(name: str) -> tuple[str, frozenset[str]]:
     return base, frozenset(option.partition("=")[0] for option in options)
 
 
+def drawing_options(name: str) -> list[str]:
+    """The options of a decoder that draw random numbers, sorted. `gain=-3` draws none."""
+    if ":" in name:
+        return []
+    pairs = (option.partition("=") for option in name.split("+")[1:])
+    return sorted(
+        {
+            option
+            for option, _, value in pairs
+            if option in DRAWING and (option not in SOUNDING or ".." in value)
+        }
+    )
+
+
 def draws(name: str) -> bool:
     """Whether a decoder draws random numbers."""
-    return bool(DRAWING & split_decoder(name)[1])
+    return bool(DRAWING & split_decoder(name)[1]) and bool(drawing_options(name))
 
 
 def key_for(fields: Iterable[str], name: str, suffix: str) -> str | None:
@@ -439,7 +450,7 @@ def is_in_header(suffix: str, rest: Sequence[str | int]) -> bool:
         return False
     if rest[0] == "seconds":
         return any(ending in BY_NAME[kind].extensions for kind in ("audio", "video"))
-    return (ending in FORMAT_OF and rest[0] in IMAGE_MEASURES) or (ending == "npy" and rest[0] == "length")
+    return (ending in IMAGE_FIELDS and rest[0] in IMAGE_MEASURES) or (ending == "npy" and rest[0] == "length")
 
 
 def measures_of(suffix: str, decoder: str | None) -> tuple[str, ...] | None:
@@ -451,7 +462,7 @@ def measures_of(suffix: str, decoder: str | None) -> tuple[str, ...] | None:
     """
     row = None if decoder is None or ":" in decoder else BY_NAME[split_decoder(decoder)[0]]
     ending = suffix.lower().rpartition(".")[2]
-    if ending in FORMAT_OF and (decoder is None or (row is not None and row.image is not None)):
+    if ending in IMAGE_FIELDS and (decoder is None or (row is not None and row.image is not None)):
         return (*IMAGE_MEASURES, "bucket", "length")
     if row is BY_NAME["txt"]:
         return ("length",)
@@ -463,12 +474,14 @@ def reads_header(suffix: str, part: str) -> bool:
     ending = suffix.lower().rpartition(".")[2]
     if part == "seconds":
         return any(ending in BY_NAME[kind].extensions for kind in ("audio", "video"))
-    return ending in FORMAT_OF and part in (*IMAGE_MEASURES, "bucket")
+    return ending in IMAGE_FIELDS and part in (*IMAGE_MEASURES, "bucket")
 
 
 EXTRAS = {
     "backports.zstd": "zstd",
     "pyarrow": "parquet",
+    "tokenizers": "text",
+    "jinja2": "text",
     **{
         library: extra
         for row in ROWS
@@ -505,7 +518,7 @@ def require_libraries(name: str) -> None:
     """
     base, options = split_decoder(name)
     for module in BY_NAME[base].libraries(options) if base in BY_NAME else ():
-        if not _is_installed(module):
+        if not is_installed(module):
             raise absent(module, f"`decode: {name}`")
 
 
@@ -516,7 +529,8 @@ def import_decoder(name: str) -> None:
         resolve_name(row.read)
 
 
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Whether a library is installed, without importing it."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # of the package that it is in

@@ -7,12 +7,12 @@ the digests that it declares may move.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from decimal import Decimal
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Discriminator
 from pydantic.fields import FieldInfo
 
 from wdspec.spec.language.values import FilePath, Model
@@ -50,6 +50,7 @@ class Affects(NamedTuple):
         return f"{self.what}, only with {self.only}" if self.only else self.what
 
 
+_PLACES = frozenset({"group", "top", "both"})
 _EFFECTS = {
     "order": Affects("order"),
     "plan": Affects("order", in_plan=True),
@@ -71,7 +72,7 @@ FOR_DIGEST = {"for": "digest"}
 class Drops(NamedTuple):
     """That a key drops samples because of their content."""
 
-    values: tuple[Any, ...] = ()
+    values: Container[Any] = ()
     """The values that do so; empty: all except the default and empty ones."""
     counted_as: Literal["dropped", "skipped"] = "dropped"
     """How reports count these samples: as left out by the spec, or as errors that are skipped."""
@@ -94,7 +95,7 @@ class Needs(NamedTuple):
 
     others: str
     hint: str = "add {others}, or remove it"
-    """The remedy, with `{key}`, `{value}` and `{others}`."""
+    """The remedy, with `{key}`, `{value}`, `{others}`, and the split that was chosen, as `{place}`."""
     code: str = "E206"
     value: Any = None
     """The value, or the tuple of values, that needs them; None for all."""
@@ -139,7 +140,8 @@ class Key:
         words: what it affects: `order`, or `plan` if the description of an order has its effect on the plan;
             `samples`, or `fields` if it asks for fields; or `neither`. `read` if expressions depend on it. Then the
             steps of reading that depend on it (`STEPS`). And `whole` if descriptions have its value even if that is
-            the default. In a source, `group` if a nested mix may have the key; in `mix`, `top` if no nested mix may.
+            the default. In a source, `group` if a nested mix may have the key, and `both` if it is a filter: that of
+            `defaults` applies as well. In `mix`, `top` if no nested mix may have the key.
         marks: what else is to be known about it.
     """
 
@@ -149,13 +151,13 @@ class Key:
         said = frozenset(words.split())
         effect = said & _EFFECTS.keys()
         assert len(effect) < 2, words
-        assert said <= _EFFECTS.keys() | STEPS | {"read", "whole", "group", "top"}, words
+        assert said <= _EFFECTS.keys() | STEPS | {"read", "whole"} | _PLACES, words
         only = next((mark.other for mark in marks if isinstance(mark, Only)), "")
         is_read = "read" in said
         self.affects = _EFFECTS[min(effect)]._replace(only=only, order_if_read=is_read) if effect else None
         self.steps = said & STEPS
         self.is_whole = "whole" in said
-        self.place = said & {"group", "top"}
+        self.place = said & _PLACES
         self.marks = marks
 
 
@@ -207,10 +209,15 @@ def declared_keys(model: type[Model]) -> tuple[DeclaredKey, ...]:
     return tuple(_declaration(model))
 
 
+OF_SOURCES = frozenset({"dataset", "companions"})
+"""Keys whose maps are sources, which declare their keys themselves, or the companions of sources."""
+
+
 def inner_model(field: FieldInfo) -> type[Model] | None:
     """The model of the map that a key takes, or of the maps in its list; None for other values."""
     kind = _kind_in(field.annotation)
-    return None if isinstance(kind, FilePath) else kind
+    is_named = any(isinstance(mark, FilePath) and mark.in_entries for mark in field.metadata)
+    return None if isinstance(kind, FilePath) or is_named else kind
 
 
 Paths = dict[str, FilePath | type[Model]]
@@ -223,13 +230,13 @@ def paths_in(model: type[BaseModel]) -> Paths:
     for name, field in model.model_fields.items():
         marks = [mark for mark in field.metadata if isinstance(mark, FilePath)]
         kind = marks[0] if marks else _kind_in(field.annotation)
-        if isinstance(kind, FilePath) or (kind is not None and name != "dataset" and paths_in(kind)):
+        if isinstance(kind, FilePath) or (kind is not None and name not in OF_SOURCES and paths_in(kind)):
             found[field.alias or name] = kind
     return found
 
 
 def keys_in_place(model: type[BaseModel], place: str) -> tuple[str, ...]:
-    """The keys of a model that are declared with a word for where they may stand: `group` or `top`."""
+    """The keys of a model that are declared with a word for where they may stand or apply: `group`, `top` or `both`."""
     fields = model.model_fields.items()
     return tuple(field.alias or name for name, field in fields if place in key_of(field).place)
 
@@ -265,7 +272,7 @@ def rows_of(model: type[BaseModel]) -> tuple[Row, ...]:
         found += [
             Row((key,), (name,), each) for each in key_of(field).marks if isinstance(each, (Needs, Excludes))
         ]
-        for keys, attributes, mark in rows_of(inner) if inner is not None and name != "dataset" else ():
+        for keys, attributes, mark in rows_of(inner) if inner is not None and name not in OF_SOURCES else ():
             found.append(Row((key, *keys), (name, *attributes), mark))
     return tuple(found)
 
@@ -273,7 +280,7 @@ def rows_of(model: type[BaseModel]) -> tuple[Row, ...]:
 def _declaration(model: type[Model]) -> Iterator[DeclaredKey]:
     for attribute, field in model.model_fields.items():
         key = key_of(field)
-        if attribute == "dataset" or (key.affects is None and not field.description):
+        if key.affects is None and (attribute in OF_SOURCES or not field.description):
             continue
         name, inner = field.alias or attribute, inner_model(field)
         if inner is None or key.affects is not None:
@@ -296,6 +303,8 @@ def _kind_in(annotation: Any) -> type[Model] | FilePath | None:
     if isinstance(annotation, FilePath):
         return annotation
     inner = get_args(annotation)  # asked first: Python 3.10 takes `tuple[int, ...]` for a class
+    if any(isinstance(each, Discriminator) for each in inner):
+        return None  # models of several kinds
     if inner:
         return next((kind for each in inner if (kind := _kind_in(each)) is not None), None)
     return annotation if isinstance(annotation, type) and issubclass(annotation, Model) else None

@@ -192,5 +192,6 @@ class Expectations(Model):
     )
     dropped: AffectsNeither[Fraction | None] = Field(
         None,
-        description="Largest fraction of the samples that `select` and `missing` may drop; checked by `wdspec check`.",
+        description="Largest fraction of the samples that may be dropped (`where`, `exclude`, `select`, `missing`), "
+        "without those that `keys` and `subset` leave out; checked by `wdspec check`.",
     )

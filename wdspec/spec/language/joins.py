@@ -30,6 +30,20 @@ def read_new_names(value: Any) -> Any:
 NewNames = Annotated[dict[str, values.FieldPattern], BeforeValidator(read_new_names)]
 
 
+def read_path(value: Any) -> Any:
+    """Read `__key__`, or the path of a value: `json.id`."""
+    text = values.read_text(value)
+    if text != "__key__":
+        hint = "write `__key__`, or the path of a value, such as `json.id`"
+        try:
+            found = parse_expression(text, {})
+        except ExpressionError as error:
+            values.refuse("E203", f"{quote(text)} is not a path: {error}", hint)
+        if len(found.paths) != 1 or any(sign in text for sign in "()+*/ "):
+            values.refuse("E203", f"{quote(text)} is not the path of one value", hint)
+    return text
+
+
 class JoinOptions(values.Model):
     """Additional shards with other files of the same samples."""
 
@@ -45,6 +59,11 @@ class JoinOptions(values.Model):
         description="What to do with a sample that these shards lack: `error`; `skip` drops and counts it; `none` "
         "sets `fields`, or else the fields in `rename`, to None.",
     )
+    on: AffectsOrder[Annotated[values.Text, BeforeValidator(read_path)] | None] = Field(
+        None,
+        description="The value that names the sample of these shards, such as `audio_filepath`: keys may then have "
+        "any order, and several samples may name one. By default, both have the same key.",
+    )
     fields: AffectsOrder[values.FieldPatterns | None] = Field(
         None,
         description="Which files to use, such as `txt`. A sample without one of them counts as missing. By default, "
@@ -59,6 +78,11 @@ class JoinOptions(values.Model):
     )
     base: str = Field("", exclude=True)
     """Absolute directory where relative paths in `shards` start."""
+
+    @property
+    def asks_for(self) -> tuple[str, ...]:
+        """The files that `on` reads."""
+        return () if self.on in (None, "__key__") else parse_expression(str(self.on), {}).fields
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -101,20 +125,6 @@ def read_joins(value: Any) -> Any:
 
 
 Joins = Annotated[tuple[JoinOptions, ...], BeforeValidator(read_joins)]
-
-
-def read_path(value: Any) -> Any:
-    """Read `__key__`, or the path of a value: `json.id`."""
-    text = values.read_text(value)
-    if text != "__key__":
-        hint = "write `__key__`, or the path of a value, such as `json.id`"
-        try:
-            found = parse_expression(text, {})
-        except ExpressionError as error:
-            values.refuse("E203", f"{quote(text)} is not a path: {error}", hint)
-        if len(found.paths) != 1 or any(sign in text for sign in "()+*/ "):
-            values.refuse("E203", f"{quote(text)} is not the path of one value", hint)
-    return text
 
 
 TableFormat = Literal["auto", "parquet", "jsonl", "csv", "sqlite", "npz"]

@@ -112,6 +112,9 @@ def _local(directory: str) -> str:
     return directory
 
 
+Verify = Literal["changed", "once", "always", "never"]
+
+
 class CacheOptions(values.Model):
     """A local directory with copies of remote shards."""
 
@@ -124,6 +127,11 @@ class CacheOptions(values.Model):
         None,
         description="Maximum total size of the copies that wdspec makes: a number of bytes, or text such as "
         "`500GB`. With 0, wdspec makes no copies.",
+    )
+    verify: AffectsNeither[Verify] = Field(
+        "changed",
+        description="When to compare a copy with the checksum that was computed while it was fetched: if its file was "
+        "`changed` since, `once` in each process, `always` when it is opened, or `never`.",
     )
 
 

@@ -1,11 +1,12 @@
 """Options of a run: mixing, epochs, topology, errors, loading."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from wdspec.base.errors import did_you_mean
 from wdspec.spec.language import values
+from wdspec.spec.language.advice import EACH_ONCE, ONCE, number_meant
 from wdspec.spec.language.effects import (
     WINDOWED,
     AffectsNeither,
@@ -21,12 +22,74 @@ from wdspec.spec.problems import describe, quote
 _NOT_SCHEDULED = Excludes("schedule", "remove it", "W102")
 
 
+Unit = Literal["samples", "batches", "tokens"]
+
+
+class StreamPoint(NamedTuple):
+    """A point of the stream, in one unit."""
+
+    unit: Unit
+    """What is counted, across all ranks; `batches` are global batches."""
+    number: int
+    """How many there are before it."""
+
+
+_UNITS: tuple[Unit, ...] = get_args(Unit)
+_POINT_FORM = {
+    "anyOf": [
+        values.COUNT_FORM,
+        {
+            "type": "object",
+            "properties": dict.fromkeys(_UNITS, values.COUNT_FORM),
+            "minProperties": 1,
+            "maxProperties": 1,
+            "additionalProperties": False,
+        },
+    ]
+}
+
+
+def read_point(value: Any) -> Any:
+    """Read a number of samples, or `{tokens: 10e9}`."""
+    if isinstance(value, StreamPoint):
+        return value
+    unit: Unit = "samples"
+    number = value
+    if isinstance(value, dict):
+        for key in value:
+            if key not in _UNITS:
+                hint = did_you_mean(str(key), _UNITS) or f"write one of {', '.join(_UNITS)}"
+                values.refuse("E201", f"unknown unit {quote(str(key))}", hint)
+        if len(value) != 1:
+            hint = "write `at: {tokens: 10e9}`"
+            values.refuse("E206", f"a point has one unit, and this has {len(value)}", hint)
+        ((unit, number),) = value.items()
+    meant = None if isinstance(number, bool) else number_meant(number)
+    if meant is not None and "." not in meant:
+        hint = f"write `{meant}`"
+        if unit == "samples":
+            hint = f"is it `{meant}` samples, or `at: {{tokens: {meant}}}`?"
+        values.refuse("E202", f"expected a whole number, but this is {describe(number)}", hint)
+    count = values.read_integer(number)
+    if not 0 <= count < 2**63:
+        values.refuse("E204", f"`at` must be at least 0, but this is {describe(number)}")
+    return StreamPoint(unit, count)
+
+
 class ScheduleStep(values.Model):
     """Shares that apply from a given point of the stream."""
 
-    at: AffectsPlan[values.Count] = Field(
-        description="Number of the global sample from which these shares apply, rounded up to a whole batch; 0 in the "
-        "first step."
+    at: AffectsPlan[
+        Annotated[
+            StreamPoint,
+            BeforeValidator(read_point),
+            PlainSerializer(lambda at: at.number if at.unit == "samples" else {at.unit: at.number}),
+            WithJsonSchema(_POINT_FORM),
+        ]
+    ] = Field(
+        description="Where these shares begin to apply, rounded up to a whole batch: a number of global samples, "
+        "`{batches: 1000}`, or `{tokens: 10e9}`, which follow from the `mean_cost` of the sources (or the `length` in "
+        "token files). 0 in the first step."
     )
     shares: AffectsPlan[dict[str, values.Share]] = Field(
         description="Relative shares of sources and nested mixes of the top level, by name; by default 0."
@@ -77,25 +140,34 @@ class MixOptions(values.Model):
         None,
         description="Shares of the top level that change with the number of samples read so far.",
     )
-    by: Annotated[Literal["shards", "samples", "bytes", "equal"], Key("plan", _NOT_SCHEDULED)] = Field(
-        "shards",
+    by: Annotated[Literal["shards", "samples", "bytes", "equal"] | None, Key("plan", _NOT_SCHEDULED)] = Field(
+        None,
         description="How to measure the size of sources without `weight` and `probability`; their shares are "
-        "proportional to it. Samples and bytes are the numbers that sources declare, or those in `stats`.",
+        "proportional to it. Samples and bytes are the numbers that sources declare, or those in `stats`. By default "
+        "`samples` if they are known of all sources of the list, otherwise `shards`.",
     )
     cap: Annotated[values.Positive | None, Key("plan", _NOT_SCHEDULED)] = Field(
         None, description="Sizes above this number count as this number."
     )
-    shares_in: AffectsPlan[Literal["samples", "cost"]] = Field(
+    shares_in: AffectsPlan[Literal["samples", "cost", "tokens"]] = Field(
         "samples",
-        description="What shares are fractions of: `samples`, or with `cost` the sum of `batch.cost`, such as tokens. "
-        "Samples are then drawn in proportion to share / `mean_cost`.",
+        description="What shares are fractions of: `samples`, or with `cost` the sum of `batch.cost`. Samples are then "
+        "drawn in proportion to share / `mean_cost`. `tokens` is the cost if it counts tokens; it is an error if it "
+        "counts the characters of a text.",
     )
     temperature: Annotated[values.PositiveNumber | None, Key("plan", _NOT_SCHEDULED)] = Field(
-        None, description="T: shares are proportional to size^(1/T)."
+        None,
+        description="T makes shares by size more equal. They are proportional to size^(1/T): with 1, to the sizes; "
+        "with large numbers, they are equal.",
     )
 
+    @property
+    def needs_costs(self) -> bool:
+        """Whether the mean cost of samples must be known."""
+        return self.shares_in != "samples" or any(step.at.unit == "tokens" for step in self.schedule or ())
 
-_KEEP_ONE = "keep one; `{key}: null` removes an inherited one"
+
+_KEEP_ONE = "keep one; `{key}: null`{place} removes an inherited one"
 
 
 class Epoch(values.Model):
@@ -103,20 +175,36 @@ class Epoch(values.Model):
 
     # Not the order: an epoch is a cut of one stream.
     samples: Annotated[
-        values.Positive | None,
+        values.PositiveOrTotal | None,
         Key(
             "neither",
             Excludes("pass", _KEEP_ONE),
             Excludes(WINDOWED, "write `epoch: {{batches: …}}`", "E331", unless="batches pass", at_value=True),
             Which("counts samples", shown="epoch: {samples: …}"),
         ),
-    ] = Field(None, description="Samples across all ranks.")
+    ] = Field(
+        None,
+        description="Samples across all ranks. `total` is as many as all sources have together, by their `samples` or "
+        "by `stats`.",
+    )
+    tokens: Annotated[
+        values.Positive | None,
+        Key(
+            "neither",
+            Excludes("pass samples batches", _KEEP_ONE),
+            Which("counts tokens", shown="epoch: {tokens: …}"),
+        ),
+    ] = Field(
+        None,
+        description="About so many tokens across all ranks, by the `mean_cost` of the sources (or the `length` in "
+        "token files).",
+    )
     batches: Annotated[
         values.Positive | None,
         Key(
             "neither",
             Excludes("pass", _KEEP_ONE),
-            Excludes("samples", "keep one; `samples: null` removes an inherited one", unless="pass"),
+            Excludes("samples", "keep one; `samples: null`{place} removes an inherited one", unless="pass"),
             Needs("/batch", "add `batch:`, or state the epoch in samples", "E306", unless="samples pass"),
             Which("counts batches", shown="epoch: {batches: …}"),
         ),
@@ -126,27 +214,45 @@ class Epoch(values.Model):
     ] = Field(
         None,
         alias="pass",
-        description="One finite pass that reads every sample once, in the same order each time, for evaluation. "
-        "`pad` (also `epoch: pass`) fills the last global batch with repeated samples, `drop` leaves it out. "
-        "Sources are read one after another, by name; shares and `mix` are not allowed. The defaults are `order: "
-        "sequential` and `shuffle: 0`. Each sample gets a field `__mask__`: true for samples, false for padding and "
-        "in the positions of dropped samples.",
+        description="One finite pass that reads every sample once, in the same order each time, for evaluation (for "
+        "training, see `reshuffle`). `pad` (also `epoch: pass`) fills the last global batch with repeated samples, "
+        "`drop` leaves it out. Sources are read one after another, by name; shares and `mix` are not allowed. The "
+        "defaults are `order: sequential` and `shuffle: 0`. Each sample gets a field `__mask__`: true for samples, "
+        "false for padding and in the positions of dropped samples.",
+    )
+    reshuffle: Annotated[
+        values.Boolean,
+        Key("plan", Needs("pass", "add `pass: drop`", value="true")),
+    ] = Field(
+        False,
+        description="For training: each pass has another order and other random numbers and, with `drop`, leaves out "
+        "other samples. Sources are mixed in proportion to their samples, and `order`, `shuffle` and `interleave` have "
+        "the defaults of an endless mix.",
     )
 
 
 def read_epoch(value: Any) -> Any:
-    """`100_000`, `{samples: …}`, `{batches: …}`, `pass` or `{pass: …}`."""
+    """`100_000`, `{samples: …}`, `{tokens: …}`, `{batches: …}`, `pass` or `{pass: …}`."""
     if isinstance(value, (dict, Epoch)):
-        return value
+        return {"samples": values.TOTAL} if value == {"samples": "total"} else value
     if isinstance(value, str) and not any(c.isdigit() for c in value):
         if value == "pass":
             return {"pass": "pad"}
         hint = (
-            did_you_mean(value, ["pass"])
+            _meant_by(value)
+            or did_you_mean(value, ["pass"])
             or "write a number of samples, `{batches: n}` or `pass`; leave it out for an endless epoch"
         )
         values.refuse("E203", f"{describe(value)} is not the length of an epoch", hint)
     return {"samples": value}
+
+
+def _meant_by(text: str) -> str:
+    """What to write for a word that stands for the length of an epoch elsewhere."""
+    word = text.strip().lower().replace(" ", "_").replace("-", "_")
+    if word == "total":
+        return "write `epoch: {samples: total}`"
+    return EACH_ONCE if word in ONCE else ""
 
 
 class Elastic(values.Model):
@@ -227,6 +333,18 @@ class Errors(values.Model):
         description="How long a read may take before an error is raised, which names the source and the URL. By "
         "default `10m`.",
     )
+    slow_rate: AffectsNeither[values.Size] = Field(
+        1_000_000,
+        description="A warning is logged, at most once a minute, if fewer bytes per second arrive from a store; 0 logs "
+        "nothing.",
+    )
+    slow_after: AffectsNeither[values.Duration] = Field(
+        30.0, description="How long a read has to be below `slow_rate` or `min_rate`."
+    )
+    min_rate: AffectsNeither[values.Size] = Field(
+        0,
+        description="An error is raised if fewer bytes per second arrive from a store. It is never skipped.",
+    )
 
     def skips(self, cause: values.SkipCause) -> bool:
         """Whether errors of a cause are skipped; `true` means those in the data."""
@@ -293,6 +411,11 @@ class LoaderOptions(values.Model):
     ] = Field(None, description="Keep workers alive between epochs.")
     timeout: AffectsNeither[values.Duration | None] = Field(
         None, description="How long to wait for a batch: seconds, or text such as `5m`."
+    )
+    fetch_memory: AffectsNeither[Annotated[values.Size, Field(gt=0)]] = Field(
+        64_000_000,
+        description="Bytes of objects of `fetch` that each worker process reads and holds ahead, and of the largest "
+        "object that it reads.",
     )
 
 

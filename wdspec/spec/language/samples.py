@@ -27,12 +27,16 @@ from wdspec.spec.language.advice import DECODERS as FOREIGN_DECODERS
 from wdspec.spec.language.decoder_options import option_values, show_option
 from wdspec.spec.language.decoders import BY_NAME, DEFAULT_IMAGE_DECODER, split_decoder
 from wdspec.spec.language.effects import FOR_DIGEST, AffectsNeither, AffectsOrder, AffectsPlan, Key
+from wdspec.spec.language.making import STEPS, hint_of, step_of
 from wdspec.spec.problems import describe, quote
 from wdspec.urls.rewrite import NESTED, REMEDY, nested_repeat
 
 _AROUND_PLUS = re.compile(r"\s*\+\s*")
 AUTO = "auto"
 """As a decoder: decode by extension, as without `decode`."""
+
+
+_INNER_CAPITAL = re.compile("(?<=[a-z])(?=[A-Z])")
 
 
 def read_decoder(value: Any) -> Any:
@@ -56,7 +60,8 @@ def read_decoder(value: Any) -> Any:
         )
         if base.partition("=")[0] in BY_NAME[DEFAULT_IMAGE_DECODER].options:
             hint = f"it is an option of a decoder: `{DEFAULT_IMAGE_DECODER}+{value}`"
-        hint = hint or "see docs/decoders.md for the list of decoders"
+        snake = _INNER_CAPITAL.sub("_", base.partition("(")[0]).lower()  # `RandomResizedCrop(224)`
+        hint = hint or ADVICE.get(snake) or "see docs/decoders.md for the list of decoders"
         values.refuse("E209", f"unknown decoder {quote(base)}", hint)
     known = sorted(BY_NAME[base].options)
     for option in sorted(options - set(known)):
@@ -364,7 +369,9 @@ def _read_entry(entry: Any) -> Iterator[Any]:
             if isinstance(calls, dict) and not Call.takes(calls):
                 seen = _without_call(calls)
                 values.refuse(
-                    "E202", f"expected a function of `{str(field)[:60]}`, but this is {seen}", _hint(calls)
+                    "E202",
+                    f"expected a function of `{str(field)[:60]}`, but this is {seen}",
+                    _hint(calls, field),
                 )
             for each in _entries(calls):
                 if isinstance(each, dict) and "field" in each:
@@ -404,7 +411,10 @@ def _without_call(entry: Any) -> str:
     return describe(entry) if first is None else f"a map with {quote(str(first))}, but without `call`"
 
 
-def _hint(entry: Any) -> str:
+def _hint(entry: Any, field: object = None) -> str:
+    if field in STEPS or (isinstance(entry, dict) and step_of(entry)):
+        written, name = ({field: entry}, None) if field in STEPS else (entry, field)
+        return f"steps are in `make`, not in `map`: {hint_of(written, name)}"
     return did_you_mean(next(iter(entry), None), _KEYS) or _FORMS if isinstance(entry, dict) else _FORMS
 
 

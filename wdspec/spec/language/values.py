@@ -43,9 +43,9 @@ MOST_SAMPLES = 10**6
 """The most samples in a batch of one rank."""
 
 
-def refuse(code: str, message: str, hint: str = "") -> NoReturn:
-    """Raise an error that becomes a problem with this code, at the position of the value that is being read."""
-    raise PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
+def refuse(code: str, message: str, hint: str = "", key: str = "") -> NoReturn:
+    """Raise an error that becomes a problem with this code, at the value that is being read, or at a key in it."""
+    raise PydanticCustomError(code, "{message}", {"message": message, "hint": hint, "key": key})
 
 
 def read_variable(name: str, reader: Callable[[str], T], text: str) -> T:
@@ -169,6 +169,12 @@ def read_duration(value: Any) -> Any:
     return read_number(value)
 
 
+def read_callables(value: Any) -> Any:
+    """Read the name of a function, or a list of names that is not empty."""
+    names = tuple(map(read_callable, value if isinstance(value, (list, tuple)) and value else [value]))
+    return names if len(names) > 1 else names[0]
+
+
 def read_list(value: Any) -> Any:
     """Read one value or a list."""
     if isinstance(value, (list, tuple)):
@@ -246,11 +252,20 @@ _NUMBER = BeforeValidator(read_number)
 
 Integer = Annotated[int, _INTEGER, _whole()]
 Seed = Annotated[int, Field(ge=0, lt=2**64), _INTEGER, _whole(minimum=0, maximum=2**64 - 1)]
+COUNT_FORM = _whole(minimum=0).json_schema or {}
 Count = Annotated[int, Field(ge=0, lt=2**63), _INTEGER, _whole(minimum=0)]
 Workers = Annotated[int, Field(ge=0, le=MOST_WORKERS), _INTEGER, _whole(minimum=0, maximum=MOST_WORKERS)]
 Prefetched = Annotated[int, Field(ge=0, le=10_000), _INTEGER, _whole(minimum=0, maximum=10_000)]
 BatchSize = Annotated[int, Field(ge=1, le=MOST_SAMPLES), _INTEGER, _whole(minimum=1, maximum=MOST_SAMPLES)]
 Positive = Annotated[int, Field(ge=1, lt=2**63), _INTEGER, _whole(minimum=1)]
+TOTAL = 2**63 - 1
+"""Stands for `total`, as many as all sources have, until this number is known."""
+PositiveOrTotal = Annotated[
+    int,
+    Field(ge=1, lt=2**63),
+    _INTEGER,
+    _or_text({"type": "integer", "minimum": 1, "maximum": TOTAL}, "[+]?0*[1-9][0-9]*(_[0-9]+)*|total"),
+]
 Share = Annotated[float, Field(ge=0, le=1e15), _NUMBER, _real(minimum=0, maximum=1e15)]
 PositiveNumber = Annotated[float, Field(gt=0, le=1e15), _NUMBER, _real(exclusiveMinimum=0, maximum=1e15)]
 Fraction = Annotated[float, Field(ge=0, le=1), _NUMBER, _real(minimum=0, maximum=1)]
@@ -269,8 +284,14 @@ class FilePath(NamedTuple):
 
     keeps_text: bool = False
     """Whether the value stays as it is written, next to the directory where it starts: the `base` of its model."""
+    in_lists: bool = False
+    """Whether the values are keys, and those that begin with `@` are files with more of them."""
     is_template: bool = False
     """Whether the value is what a regex inserts: `\\1` at its start depends on the match."""
+    in_steps: bool = False
+    """Whether the value is a map of steps, of which some options are paths: `make`."""
+    in_entries: str = ""
+    """The key that is a path in each map of the value, which is a map of maps: `fetch`."""
 
 
 def _refuse_url(text: str) -> str:
@@ -283,6 +304,8 @@ LocalPath = Annotated[Text, AfterValidator(_refuse_url), FilePath()]
 """A local file."""
 PathOrUrl = Annotated[Text, FilePath(keeps_text=True)]
 CallableName = Annotated[str, BeforeValidator(read_callable), WithJsonSchema(CALLABLE_FORM)]
+CallableNames = Annotated[str | tuple[str, ...], BeforeValidator(read_callables), one_or_more(CALLABLE_FORM)]
+"""One name as text, several as a tuple."""
 FieldPattern = Annotated[str, BeforeValidator(read_field_pattern), WithJsonSchema(FIELD_FORM)]
 Size = Annotated[
     int,
@@ -314,6 +337,7 @@ Duration = Annotated[
 ]
 
 Texts = Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(read_list), one_or_more(TEXT_FORM)]
+KeysOrFiles = Annotated[Texts, FilePath(in_lists=True)]
 PathsOrUrls = Annotated[Texts, FilePath(keeps_text=True)]
 FieldPatterns = Annotated[
     tuple[FieldPattern, ...],

@@ -15,10 +15,14 @@ from wdspec.spec.build import Composition
 from wdspec.spec.problems import Problems
 from wdspec.spec.rules import (
     batches,
+    companions,
     costs,
+    fetching,
     fields,
     joins,
     keys,
+    left_in,
+    making,
     presence,
     rewrites,
     safety,
@@ -26,15 +30,20 @@ from wdspec.spec.rules import (
     shares,
     sources,
     stacking,
+    units,
 )
 from wdspec.spec.rules.rule import RULES, Code, general_codes
 
 TOPICS = (
     batches,
+    companions,
     costs,
+    fetching,
     fields,
     joins,
     keys,
+    making,
+    left_in,
     presence,
     rewrites,
     safety,
@@ -42,6 +51,7 @@ TOPICS = (
     shares,
     sources,
     stacking,
+    units,
 )
 """All modules with rules. Importing a module adds its rules to `RULES`."""
 

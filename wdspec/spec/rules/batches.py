@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from wdspec.base.amounts import pluralize
+from wdspec.base.amounts import size as show_size
 from wdspec.spec.build import Composition, SourceList
 from wdspec.spec.language.batch import MEASURING, Batch
 from wdspec.spec.language.decoders import reads_header
 from wdspec.spec.language.expressions import (
     ExpressionError,
+    Path,
     PathBeforeMap,
     describe_held_media,
     describe_lost_header,
@@ -27,17 +29,19 @@ from wdspec.spec.rules.fields import (
     is_media,
     known_fields,
     right_sources,
+    visible_fields,
 )
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shards import parts_of
 from wdspec.spec.sources import Draft
 from wdspec.spec.spec import Spec
-from wdspec.spec.tree import ListNode, Node, Scalar, locate
+from wdspec.spec.tree import ListNode, Node, Scalar, locate, plain
 
 FEW_SAMPLES = 1_000
 FEW_BATCHES = 4
 MANY_EPOCHS = 20
-"""An epoch of few samples is probably meant as a number of epochs if there are this many times as many samples."""
+"""An epoch of few samples is probably meant as a number of epochs if there are this many times as many samples, or any
+more if it has at most `_MOST_EPOCHS`."""
 
 
 @rule(
@@ -57,8 +61,20 @@ def short_epochs(composition: Composition) -> Findings:
     node = composition.top.entries["epoch"].value
     if epoch.samples and least and epoch.samples < least:
         message = f"an epoch of {epoch.samples:,} samples is shorter than one global batch of {least:,}"
-        hint = f"use at least {least} samples, or a smaller batch"
-        yield Finding(node.value_or_self("samples"), message, hint)
+        yield Finding(node.value_or_self("samples"), message, _describe_long_epoch(composition.spec, least))
+
+
+def _describe_long_epoch(spec: Spec, least: int) -> str:
+    """How to make an epoch as long as a batch: by its length, or with a `size` that was meant for all ranks."""
+    hint, ranks = (
+        f"use at least {least} samples, or a smaller batch",
+        spec.elastic.ranks if spec.elastic else 1,
+    )
+    size = spec.batch.size if spec.batch is not None else None
+    if size and ranks > 1 and size % ranks == 0:
+        hint += f"; {size:,} samples are for each of {ranks} ranks: if they are for all ranks, write "
+        hint += f"`batch: {{global_size: {size}}}`"
+    return hint
 
 
 @rule(
@@ -81,6 +97,10 @@ def indivisible_batches(composition: Composition) -> Findings:
         yield Finding(at, message, f"write `global_size: {near}`")
 
 
+_MOST_EPOCHS = 300
+"""Numbers up to this may be meant as epochs."""
+
+
 @rule(
     "W351",
     "an epoch that is rounded",
@@ -100,8 +120,15 @@ def rounded_epochs(composition: Composition) -> Findings:
         kept = epoch.samples - over
         batches = f"{kept // each:,} batches" if kept > each else "one batch"
         message = f"an epoch of {epoch.samples:,} samples is {batches} of {each:,}, and {over:,} left over"
-        hint = f"write `{kept}`, or `{{batches: {kept // each}}}`"
+        hint = f"write `{kept}`, or `{{batches: {kept // each}}}`{_ask_for_epochs(epoch.samples)}"
         yield Finding(composition.top.entries["epoch"].value.value_or_self("samples"), message, hint)
+
+
+def _ask_for_epochs(samples: int) -> str:
+    """What to write if a small number of samples is meant as one of epochs."""
+    from wdspec.spec.language.advice import EACH_ONCE  # most specs do not need it
+
+    return f"; this is no number of epochs: {EACH_ONCE}" if samples <= _MOST_EPOCHS else ""
 
 
 @rule(
@@ -130,11 +157,15 @@ def tiny_epochs(composition: Composition) -> Findings:
 
 def describe_short_epoch(spec: Spec, samples: float) -> Iterator[tuple[str, str]]:
     """Describe an `epoch` that looks like a number of epochs: message and hint. `samples`: those of all sources."""
+    from wdspec.spec.language.advice import EACH_ONCE  # most specs do not need it
+
     epoch = spec.epoch.samples if spec.epoch is not None else None
-    if epoch and spec.limit is None and epoch <= FEW_SAMPLES and epoch * MANY_EPOCHS <= samples:
+    if not epoch or spec.limit is not None or epoch > FEW_SAMPLES:
+        return
+    if epoch < samples if epoch <= _MOST_EPOCHS else epoch * MANY_EPOCHS <= samples:
         count = pluralize(epoch, "sample")
         message = f"`epoch: {epoch}` means {count}, but the sources have about {samples:,.0f}"
-        yield message, "the number of epochs is set in the training loop"
+        yield message, f"the number of epochs is set in the training loop; {EACH_ONCE}"
 
 
 @rule(
@@ -148,7 +179,7 @@ def describe_short_epoch(spec: Spec, samples: float) -> Iterator[tuple[str, str]
 def epochs_of_epochs(composition: Composition) -> Findings:
     """Epochs that are a small part of the samples that the spec, or its `stats`, states for all sources."""
     off = {draft.name for draft, share in known_shares(composition) if not share}
-    sizes = [source.samples for leaf, source in composition.models if leaf.name not in off]
+    sizes = [source.samples for leaf, source in composition.mixed if leaf.name not in off]
     known = [size for size in sizes if size is not None]
     if len(known) == len(composition.leaves) - len(off):
         for text in describe_short_epoch(composition.spec, sum(known)):
@@ -187,14 +218,26 @@ def small_shuffles(composition: Composition) -> Findings:
     """Written values of `shuffle` above 0 and below the batch of a rank."""
     batch = composition.spec.batch
     size = batch.size or 0 if batch is not None else 0
-    for leaf, source in composition.models:
-        if "shuffle" in leaf.node.entries and 0 < source.shuffle < size:
+    for leaf, source in composition.mixed:
+        if "shuffle" in leaf.node.entries and 1 < source.shuffle < size:
             message = f"a shuffle of {source.shuffle} samples mixes less than one batch of {size}"
             hint = "use several times the batch, or 0 to read in order"
             yield Finding(leaf.node.entries["shuffle"].value, message, hint)
 
 
+@rule("W354", keys="shuffle", warns_at_load=True)
+def switched_shuffles(composition: Composition) -> Findings:
+    """`shuffle: 1`, which is probably meant as a switch: a buffer of one sample keeps the order."""
+    for leaf, source in composition.mixed:
+        if leaf.node.get("shuffle") is not None and source.shuffle == 1:
+            message = "`shuffle: 1` shuffles in a buffer of one sample, which keeps the order of a shard"
+            hint = "write `shuffle: 1000`, which is the default, or `shuffle: 0` to read in order"
+            yield Finding(leaf.node.entries["shuffle"].value, message, hint)
+
+
 MOST_SHUFFLED = 10_000_000
+MOST_HELD = 8_000_000_000
+"""Bytes of the samples that one slot shuffles, from which there is a warning."""
 
 
 @rule(
@@ -202,18 +245,28 @@ MOST_SHUFFLED = 10_000_000
     "a shuffle of very many samples",
     "A slot holds that many samples in memory, and needs as many numbers to order them, before the first batch. Each "
     "pass reads the shards in a different order, so a few thousand samples are enough to mix those that are near each "
-    "other; `interleave` mixes the samples of more shards.",
+    "other; `interleave` mixes the samples of more shards. There is no warning up to ten million samples, and 8 GB if "
+    "the spec states `samples` and `bytes`.",
     keys="shuffle",
     bad="dataset:\n  - {shards: 'a-{000..999}.tar', shuffle: 1_000_000_000}\n",
     good="dataset:\n  - {shards: 'a-{000..999}.tar', shuffle: 10_000, interleave: 16}\n",
 )
 def large_shuffles(composition: Composition) -> Findings:
-    """Values of `shuffle` above ten million."""
-    for leaf, source in composition.models:
-        if source.shuffle > MOST_SHUFFLED:
+    """Values of `shuffle` above ten million, or whose samples have more than 8 GB."""
+    for leaf, source in composition.mixed:
+        size = source.bytes / source.samples if source.bytes and source.samples else 0
+        held = size * min(source.shuffle, source.samples or 0)
+        if source.shuffle > MOST_SHUFFLED or held > MOST_HELD:
             message = f"a shuffle of {source.shuffle:,} samples fills the memory, and delays the first batch"
-            hint = "use some thousands, and a larger `interleave`; `wdspec explain` shows the memory"
-            yield Finding(leaf.node.value_or_self("shuffle"), message, hint)
+            if held > MOST_HELD:
+                message += f": each worker holds about {show_size(held)}"
+            few = min(10_000, max(100, 2_000_000_000 / max(1, size)))
+            hint = (
+                f"write `shuffle: {float(f'{few:.0e}'):.0f}` and `interleave: 16`, which mixes more shards; "
+            )
+            yield Finding(
+                leaf.node.value_or_self("shuffle"), message, f"{hint}`wdspec explain` shows the memory"
+            )
 
 
 @rule(
@@ -238,6 +291,26 @@ def repeated_skips(composition: Composition) -> Findings:
             yield Finding(items[max(number, before)], message, "join the two ranges, or remove one")
         if last > end:
             end, before = last, number
+
+
+@rule(
+    "W444",
+    "a single step to skip",
+    "`skip` leaves out training steps, by their numbers: `skip: 100` is step 100 alone, and neither the first 100 "
+    "steps nor 100 samples. As a list, `[100]`, it is clear.",
+    keys="skip",
+    bad="skip: 100\nbatch: 4\ndataset:\n  - shards: a.tar\n",
+    good="skip: [100]\nbatch: 4\ndataset:\n  - shards: a.tar\n",
+)
+def single_steps(composition: Composition) -> Findings:
+    """A number in place of steps."""
+    node = composition.top.get("skip")
+    if "skip" in composition.bad or composition.spec.is_pass:
+        return
+    if isinstance(node, Scalar) and isinstance(node.value, int) and node.value > 0:
+        step = node.value
+        hint = f"write `0..{step - 1:_}` for the first {step:,} steps, or `[{step}]` for this one"
+        yield Finding(node, f"`skip: {step}` leaves out step {step:,} alone", hint)
 
 
 @rule(
@@ -390,7 +463,7 @@ def unreadable_expressions(composition: Composition) -> Findings:
         yield from find_unreadable(at, text, named)
 
 
-def _list_measures(composition: Composition) -> Iterator[tuple[Node, str]]:
+def list_measures(composition: Composition) -> Iterator[tuple[Node, str]]:
     """The expressions by which `batch` measures samples, with the default cost of `pack`, and where they are.
 
     There are none if one cannot be read.
@@ -423,12 +496,13 @@ def measured_fields(composition: Composition) -> Findings:
     wholes = [call for call in spec.map if call.field is None]
     adder = next((call for call in wholes if not call.sets), None)
 
-    def find(at: Node, name: str, is_before: bool = False) -> Findings:
+    def find(at: Node, path: Path) -> Findings:
+        name, is_before = str(path[0]), isinstance(path, PathBeforeMap)
         sets = {} if is_before else {source: name in fields for source, fields in set_by.items()}
         here = {source: fields for source, fields in known.items() if not sets.get(source)}
         elsewhere = [(leaf, source) for leaf, source in others if not sets.get(leaf.name)]
         helper = None if is_before else adder
-        yield from find_unknown(at, [name], here, elsewhere, before_map=True, adder=helper)
+        yield from find_unknown(at, [name], here, elsewhere, before_map=path, adder=helper)
         if any(sets.values()) and spec.fields and not composition.bad & {"fields"}:
             kept = [entry.split(";")[0] for entry in spec.fields]
             if name not in kept:
@@ -437,11 +511,8 @@ def measured_fields(composition: Composition) -> Findings:
 
     for at, text in _list_expressions(composition):
         expression = parse_expression(text, spec.costs)
-        needed = [path for path in expression.paths if path not in expression.optional]
-        for name, is_before in dict.fromkeys(
-            (str(path[0]), isinstance(path, PathBeforeMap)) for path in needed
-        ):
-            yield from find(at, name, is_before)
+        for path in expression.needed:
+            yield from find(at, path)
         yield from find_unmeasurable(at, expression, sources, set_by)
     if batch.pack is not None:
         at = locate(composition.top.entries["batch"].value, ("pack",))
@@ -449,7 +520,7 @@ def measured_fields(composition: Composition) -> Findings:
         if wholes:  # they may add packed fields, but the cost has to be known
             packed = packed[:1] if batch.cost is None else ()
         for name in packed:
-            yield from find(at, name)
+            yield from find(at, (name,))
 
 
 @rule(
@@ -467,7 +538,7 @@ def measured_fields(composition: Composition) -> Findings:
 def held_media(composition: Composition) -> Findings:
     """Decoded images, sound and videos in samples that are measured after `map`, and headers that are read then."""
     spec, bad = composition.spec, composition.bad
-    measures = list(_list_measures(composition))
+    measures = list(list_measures(composition))
     if not measures or bad & {"map", "fields", "stage"}:
         return
     kept = None if spec.fields is None else {entry.split(";")[0] for entry in spec.fields}
@@ -509,7 +580,7 @@ def scaled_measures(composition: Composition) -> Findings:
     if composition.spec.stage is not None or any(True for _ in held_media(composition)):
         return
     set_by = set().union(*_fields_set(composition).values())
-    for at, text in _list_measures(composition):
+    for at, text in list_measures(composition):
         for scaled in find_scaled(text, composition.spec.costs):
             name = next((field for field in scaled.fields if field in set_by), None)
             if name is not None:
@@ -527,16 +598,63 @@ def shares_of_unknown_cost(composition: Composition) -> Findings:
         return
     for sources in composition.lists:
         shares_in = None if sources.mix is None else sources.mix.get("shares_in")
-        if not isinstance(shares_in, Scalar) or shares_in.value != "cost":
+        if not _is_cost(shares_in) or shares_in is None:
             continue
+        said = f"`shares_in: {plain(shares_in)}`"
         if spec.batch is None or not spec.batch.has_windows:
             hint = "add `batch: {cost: …, max_cost: …}`"
-            yield Finding(shares_in, "`shares_in: cost` needs a cost of samples", hint)
+            yield Finding(shares_in, f"{said} needs a cost of samples", hint)
             return
         for leaf in sources.leaves if top.get("stats") is None else ():
             if leaf.model is not None and leaf.model.mean_cost is None:
                 hint = "add `stats: FILE` and run `wdspec stats SPEC`, or add `mean_cost: …`"
-                yield Finding(leaf.node, "`shares_in: cost` needs the mean cost of each source", hint)
+                yield Finding(leaf.node, f"{said} needs the mean cost of each source", hint)
+
+
+@rule(
+    "E362",
+    "an epoch of an unknown number of tokens",
+    "`epoch: {tokens: n}` has as many batches as have about n tokens. That follows from the mean number of tokens of a "
+    "sample: the `mean_cost` of each source, which `wdspec stats` measures if the batch has a cost, or the `length` of "
+    "the samples of token files.",
+    keys="tokens",
+    bad="epoch: {tokens: 1e9}\nbatch: 8\ndataset:\n  - {shards: a.tar}\n",
+    good="epoch: {tokens: 1e9}\nbatch: 8\ndataset:\n  - {shards: a.tar, mean_cost: 812.5}\n",
+)
+def epochs_of_unknown_tokens(composition: Composition) -> Findings:
+    """Epochs in tokens, if those of a source are unknown."""
+    spec, top = composition.spec, composition.top
+    if spec.epoch is None or spec.epoch.tokens is None or composition.bad & {"epoch", "batch"}:
+        return
+    is_measured = spec.batch is not None and (spec.batch.cost is not None or spec.batch.pack is not None)
+    if is_measured and top.get("stats") is not None:
+        return
+    hint = "add `mean_cost: …`, or a cost that counts tokens, `batch: {cost: ids.length, max_tokens: 8192}`"
+    if is_measured:
+        hint = "add `stats: stats.json` and run `wdspec stats SPEC`, or add `mean_cost: …`"
+    for leaf, source in composition.models:
+        if source.mean_cost is None and not (source.tokens and source.tokens.length):
+            message = "`epoch: {tokens: …}` needs the mean number of tokens of a sample of each source"
+            yield Finding(leaf.own, message, hint)
+
+
+@rule("W102", keys="mean_cost")
+def unused_costs(composition: Composition) -> Findings:
+    """The first `mean_cost` in a spec whose shares are of samples."""
+    stated = [leaf for leaf in composition.leaves if leaf.node.get("mean_cost") is not None]
+    mixes = [holder.map_at("mix") for _, holder, _ in composition.holders]
+    asked = [mix.get("shares_in") for mix in mixes if mix is not None]
+    in_tokens = composition.spec.needs_costs
+    if stated and not composition.bad & {"mix", "epoch"} and not in_tokens and not any(map(_is_cost, asked)):
+        leaf = stated[0]
+        shares = f"`{leaf.stated_shares[0]}`" if leaf.stated_shares else "a share"
+        message = f"`mean_cost` has no effect: {shares} counts samples, not what they cost"
+        hint = "write `mix: {shares_in: cost}` for shares of the cost, or remove it"
+        yield Finding(leaf.node.key("mean_cost"), message, hint)
+
+
+def _is_cost(node: Node | None) -> bool:
+    return isinstance(node, Scalar) and node.value in ("cost", "tokens")
 
 
 def _is_set(batch: Batch, key: str) -> bool:
@@ -569,15 +687,14 @@ def batches_of_two_kinds(composition: Composition) -> Findings:
     if (
         pack is not None
         and pack.length is not None
-        and batch.max_cost is not None
-        and batch.max_cost > pack.length
+        and (most := batch.max_cost or batch.max_tokens) is not None
+        and most > pack.length
     ):
         cost_is_length = batch.cost is None or batch.cost == f"{pack.fields[0]}.length"
         if cost_is_length:
-            message = f"rows of up to {batch.max_cost:g} do not fit into `length: {pack.length}`"
-            yield Finding(
-                node.value_or_self("max_cost"), message, f"write `max_cost: {pack.length}`, or leave it out"
-            )
+            key = "max_cost" if batch.max_cost else "max_tokens"
+            message = f"rows of up to {most:g} do not fit into `length: {pack.length}`"
+            yield Finding(node.value_or_self(key), message, f"write `{key}: {pack.length}`, or leave it out")
 
 
 @rule("E206", keys="pack")
@@ -595,37 +712,61 @@ def padding_of_other_fields(composition: Composition) -> Findings:
 
 @rule(
     "E356",
-    "a packed batch with two fields of one name",
-    "`position_ids`, `cu_seqlens`, `max_seqlen` and `segment_ids` are names of fields that `pack` adds to a batch. "
-    "Each needs a name of its own, which no packed field has. Names like `__size__` are reserved for wdspec.",
-    keys="pack",
+    "a batch with two fields of one name",
+    "`position_ids`, `cu_seqlens`, `max_seqlen` and `segment_ids` of `pack`, and `mask` and `lengths` of `pad`, are "
+    "names of fields that a batch has besides those of its samples. Each needs a name of its own, or a field would be "
+    "lost. Names like `__size__` are reserved for wdspec.",
+    keys="pack collate",
     bad="batch:\n  pack: {fields: [input_ids], length: 4096, position_ids: input_ids}\ndataset:\n  - shards: a.tar\n",
     good="batch:\n  pack: {fields: [input_ids], length: 4096, position_ids: position_ids}\ndataset:\n"
     "  - shards: a.tar\n",
 )
 def added_fields(composition: Composition) -> Findings:
-    """Fields that `pack` adds under the name of another one, and a field that is packed twice."""
+    """Fields that a batch adds under the name of another one, and a field that is packed twice."""
     batch = _read_batch(composition)
-    pack = None if batch is None else batch.pack
-    if pack is None:
+    if batch is None:
         return
-    node = locate(composition.top.entries["batch"].value, ("pack",))
-    used = dict.fromkeys(pack.fields, "a packed field")
-    twice = next((name for name in used if pack.fields.count(name) > 1), None)
-    if twice is not None:
-        yield Finding(node.value_or_self("fields"), f"`{twice[:60]}` is packed twice", "name each field once")
-    for key in ("position_ids", "cu_seqlens", "max_seqlen", "segment_ids"):
-        name = getattr(pack, key)
-        if name is None:
-            continue
+    node = locate(composition.top.entries["batch"].value, ())
+    used: dict[str, str] = {}
+    if batch.pack is not None:
+        used = dict.fromkeys(batch.pack.fields, "a packed field")
+        if (twice := next((name for name in used if batch.pack.fields.count(name) > 1), None)) is not None:
+            at = locate(node, ("pack", "fields"))
+            yield Finding(at, f"`{twice[:60]}` is packed twice", "name each field once")
+    used = {**_known_fields(composition), **used}
+    for path, name in _list_added(batch):
         if name.startswith("__") and name.endswith("__"):
             message = f"`{name[:60]}` is reserved for fields of wdspec"
         elif name in used:
             message = f"`{name[:60]}` is also the name of {used[name]}"
         else:
-            used[name] = f"the field that `{key}` adds"
+            used[name] = f"the field that `{path[-1]}` adds"
             continue
-        yield Finding(node.value_or_self(key), message, f"choose another name, such as `{key}`")
+        yield Finding(locate(node, path), message, f"choose another name, such as `{path[-1]}`")
+
+
+def _list_added(batch: Batch) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Where the fields that a batch adds are named, and their names."""
+    for key in ("position_ids", "cu_seqlens", "max_seqlen", "segment_ids") if batch.pack else ():
+        if (name := getattr(batch.pack, key)) is not None:
+            yield ("pack", key), name
+    for field, how in batch.collate.fields.items() if batch.collate else ():
+        for key in ("mask", "lengths"):
+            if how.padding is not None and (name := getattr(how.padding, key)) is not None:
+                yield ("collate", field, "pad", key), name
+
+
+def _known_fields(composition: Composition) -> dict[str, str]:
+    """The fields of samples that are certainly in a batch, and whose they are."""
+    spec = composition.spec
+    if composition.bad & {"map", "fields", "stage"} or spec.map or spec.stage is not None:
+        return {}
+    if spec.fields is not None:
+        return {entry.split(";")[0]: "a field in `fields`" for entry in spec.fields}
+    sources = right_sources(composition, "extensions", "rename", "map", "tags")
+    return {
+        name: f"a field of `{leaf.name}`" for leaf, source in sources for name in visible_fields(source) or ()
+    }
 
 
 @rule(
@@ -675,10 +816,42 @@ def counted_samples(composition: Composition) -> Findings:
         )
         found.append(("stage", "a `stage` that decodes what they measure by its header", hint))
     measured_paths = (
-        path for _, text in _list_measures(composition) for path in parse_expression(text, spec.costs).paths
+        path for _, text in list_measures(composition) for path in parse_expression(text, spec.costs).paths
     )
     if spec.stage is not None and any(isinstance(path, PathBeforeMap) for path in measured_paths):
         found.append(("stage", "a `stage` if they read values before `map`", "remove `before_map(…)`"))
     for key, what, hint in found:
         if key not in composition.bad:
             yield Finding(top.entries[key].value, f"batches by cost cannot have {what}", hint)
+    for number, step in enumerate(spec.mix.schedule or () if "mix" not in composition.bad else ()):
+        if step.at.unit == "batches" and step.at.number and composition.schedule is not None:
+            at = locate(composition.schedule, (number, "at"))
+            hint = "write `at: {tokens: …}`, or a number of samples"
+            yield Finding(at, "batches by cost cannot have a schedule that counts batches", hint)
+
+
+@rule(
+    "W416",
+    "groups of equal lengths",
+    "`group_by` puts samples with exactly the same value into a batch. Lengths and durations hardly ever are the same, "
+    "so batches are much smaller than `size`. `cost` makes batches of similar lengths; rounded values make groups.",
+    keys="group_by",
+    bad="batch: {size: 8, group_by: json.text.length}\ndataset:\n  - {shards: a.tar, extensions: json}\n",
+    good="batch: {size: 8, group_by: ceil(json.text.length / 64)}\ndataset:\n  - {shards: a.tar, extensions: json}\n",
+)
+def groups_of_equal_lengths(composition: Composition) -> Findings:
+    """A length or a duration that is not rounded."""
+    spec = composition.spec
+    text = spec.batch.group_by if spec.batch is not None and "batch" not in composition.bad else None
+    try:
+        found = None if text is None else parse_expression(text, spec.costs)
+    except ExpressionError:
+        return
+    if found is None or found.source != "v0" or found.paths[0][-1] not in ("length", "seconds"):
+        return
+    path = describe_path(found.paths[0])
+    at = locate(composition.top.entries["batch"].value, ("group_by",))
+    hint = (
+        f"for similar values, write `cost: {path}` and `max_cost: …`, or groups such as `ceil({path} / 64)`"
+    )
+    yield Finding(at, f"`group_by: {path}` puts only exactly equal values into a batch", hint)

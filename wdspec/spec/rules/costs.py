@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 
 from wdspec.spec.build import Composition
+from wdspec.spec.language.options import Elastic
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.rules.shards import parts_of
 from wdspec.urls.urls import is_command, scheme_of
+
+MANY_WORKERS = 32
+"""Workers of one rank that are probably meant for all ranks, if there are fewer shards than slots."""
 
 
 @rule(
@@ -36,11 +40,24 @@ def fewer_shards_than_slots(composition: Composition) -> Findings:
             message = (
                 f"{count} shards for {slots} slots: each shard is read by up to {-(-slots // count)} of them"
             )
-            yield Finding(
-                leaf.node.key_or_self("shards"),
-                message,
-                "make more shards (`wdspec split`), or use fewer slots",
-            )
+            hint = "make more shards (`wdspec split`), or use fewer slots"
+            yield Finding(leaf.node.key_or_self("shards"), message, _describe_workers(elastic) + hint)
+
+
+def _describe_workers(elastic: Elastic | None) -> str:
+    """What to write if `workers` are probably those of all ranks together; empty if there are not that many."""
+    if (
+        elastic is None
+        or elastic.ranks < 2
+        or elastic.workers < MANY_WORKERS
+        or elastic.workers % elastic.ranks
+    ):
+        return ""
+    each = elastic.workers // elastic.ranks
+    return (
+        f"`workers: {elastic.workers}` is for each of {elastic.ranks} ranks; if it is for all of them, write "
+        f"`workers: {each}`; otherwise "
+    )
 
 
 @rule(

@@ -13,9 +13,9 @@ from wdspec.spec.build import Composition
 from wdspec.spec.language.decoders import (
     BY_NAME,
     DEFAULT_IMAGE_DECODER,
-    FORMAT_OF,
     IMAGE_FIELDS,
     RAW,
+    DecoderRow,
     ImageSpec,
     choose_decoder,
     first_taking,
@@ -28,10 +28,13 @@ from wdspec.spec.language.decoders import (
 from wdspec.spec.language.expressions import (
     Expression,
     ExpressionError,
+    Path,
     PathBeforeMap,
     describe_path,
     parse_expression,
+    suggest_path,
 )
+from wdspec.spec.language.making import behind, names_in
 from wdspec.spec.language.samples import Call, Decode
 from wdspec.spec.language.values import MASK
 from wdspec.spec.problems import list_names
@@ -51,7 +54,7 @@ Known = dict[str, Sequence[str]]
 
 def right_sources(composition: Composition, *keys: str) -> list[tuple[Draft, Source]]:
     """The sources in which none of these keys has a wrong value."""
-    return [(leaf, source) for leaf, source in composition.models if not leaf.bad.intersection(keys)]
+    return [(leaf, source) for leaf, source in composition.mixed if not leaf.bad.intersection(keys)]
 
 
 def visible_fields(source: Source) -> tuple[str, ...] | None:
@@ -69,8 +72,8 @@ def visible_fields(source: Source) -> tuple[str, ...] | None:
         for old in olds:
             fields.pop(old, None)
         fields.setdefault(new)
-    columns = [name for lookup in source.lookup for name in lookup.names]
-    return tuple(dict.fromkeys((*fields, *columns, *source.tags)))
+    columns = [*source.fetch, *(name for lookup in source.lookup for name in lookup.names)]
+    return tuple(dict.fromkeys((*fields, *columns, *(source.make and source.made_names), *source.tags)))
 
 
 def _columns(source: Source) -> Iterator[str]:
@@ -113,7 +116,7 @@ def find_unknown(
     known: Known,
     sources: Iterable[tuple[Draft, Source]],
     *,
-    before_map: bool = False,
+    before_map: Path | None = None,
     adder: Call | None = None,
 ) -> Findings:
     """Find fields that samples do not have.
@@ -123,12 +126,16 @@ def find_unknown(
         names: the fields.
         known: the sources whose fields are known; those of "" are what `fields` or `to_tuple` keeps.
         sources: the sources that may have other fields, of which only `rename` is known.
-        before_map: whether the fields are read before `map`.
+        before_map: the path that is read before `map`, if the only field is read there.
         adder: a function of `map` that may set a field without saying so, for the hint.
     """
-    listed = list(names)
-    yield from find_absent(at, listed, known, adder) if before_map else _find_absent_here(at, listed, known)
-    yield from _find_renamed(at, listed, list(sources))
+    listed, others = list(names), list(sources)
+    if before_map is not None:
+        renames = {leaf.name: source.rename for leaf, source in others}
+        yield from find_absent(at, [before_map], known, renames, adder)
+    else:
+        yield from _find_absent_here(at, listed, known)
+    yield from _find_renamed(at, listed, others)
 
 
 def _find_absent_here(at: Node, names: Iterable[str], known: Known) -> Findings:
@@ -170,17 +177,27 @@ def _find_new_name(source: Source, name: str) -> str | None:
     return next((new for new, olds in source.rename.items() if name in olds), None)
 
 
-def find_absent(at: Node, names: Iterable[str], known: Known, adder: Call | None = None) -> Findings:
+def find_absent(
+    at: Node,
+    paths: Iterable[Path],
+    known: Known,
+    renames: Mapping[str, Mapping[str, Sequence[str]]],
+    adder: Call | None = None,
+) -> Findings:
     """Find fields that the samples of a source do not have before `map`.
 
     Args:
-        at, names, known, adder: as for `find_unknown`.
+        at, known, adder: as for `find_unknown`.
+        paths: what is read, one path of each field.
+        renames: the `rename` of each source, by the source's name.
     """
-    for name in names:
+    for path in paths:
+        name = str(path[0])
         for source, fields in known.items():
             if name not in fields and not name.startswith("__"):
                 has = f"samples of `{source}` have {list_names(fields, 8)}"
-                hint = did_you_mean(name, fields) or f"name one of these, or write `default({name}, 0)`"
+                hint = suggest_path(path, fields, renames.get(source, {}))
+                hint = hint or f"name one of these, or write `default({describe_path(path)}, 0)`"
                 if adder is not None:
                     hint = f"if `{adder.call}` adds it, write `map: [{{call: '{adder.call}', sets: {name}}}]`"
                 yield Finding(at, f"there is no field `{name[:60]}` before `map`: {has}", hint)
@@ -204,7 +221,8 @@ def find_unmeasurable(
     paths = dict.fromkeys((path[:2], isinstance(path, PathBeforeMap)) for path in expression.paths)
     for (name, part), is_before in ((ends, before) for ends, before in paths if len(ends) > 1):
         for leaf, source in sources:
-            if name in source.tags or (not is_before and name in set_by.get(leaf.name, ())):
+            others = (*source.tags, *source.made_names, *(() if is_before else set_by.get(leaf.name, ())))
+            if name in others:
                 continue
             found = [measures_of(*file) for file in files_of(source, str(name))]
             measures = dict.fromkeys(each for known in found for each in known or ())
@@ -222,7 +240,7 @@ def find_unmeasurable(
 def is_media(source: Source, suffix: str, decoder: str | None) -> bool:
     """Whether a file of a source is decoded to pixels, frames or sound."""
     ending = split_packing(suffix.lower())[0].rpartition(".")[2]
-    return makes_media(decoder) or (source.scale is not None and ending in FORMAT_OF)
+    return makes_media(decoder) or (source.scale is not None and ending in IMAGE_FIELDS)
 
 
 def is_image(field: str) -> bool:
@@ -328,8 +346,13 @@ def dropped_fields(composition: Composition) -> Findings:
 
 
 def _find_wanted(composition: Composition, *keys: str) -> Iterator[tuple[Node, str]]:
+    """Yield the fields that keys ask samples for; a tuple may also have those that a batch adds."""
+    batch = composition.spec.batch
+    added = () if batch is None or "batch" in composition.bad else batch.added
     for key in keys:
         for index, entry in enumerate(getattr(composition.spec, key) or ()):
+            if key == "to_tuple" and entry in added:
+                continue
             yield locate(composition.top.entries[key].value, (index,)), entry
 
 
@@ -523,9 +546,10 @@ def selecting_fields(composition: Composition) -> Findings:
         fields = visible_fields(source.model_copy(update={"map": ()}))
         if fields is not None:
             asides = source.asides(each.named)
-            needed = [str(path[0]) for path in expression.paths if path not in expression.optional]
-            needed = [name for name in needed if name not in asides]
-            yield from find_absent(each.at, dict.fromkeys(needed), {each.draft.name: fields})
+            needed = [path for path in expression.needed if path[0] not in asides]
+            yield from find_absent(
+                each.at, needed, {each.draft.name: fields}, {each.draft.name: source.rename}
+            )
         yield from find_unmeasurable(each.at, expression, [(each.draft, source)])
 
 
@@ -533,7 +557,8 @@ def selecting_fields(composition: Composition) -> Findings:
     "W392",
     "a field of where that looks like another one",
     "`where` and `subset` may read a file that `extensions` does not ask for; it is read for them alone. If its name "
-    "is nearly that of a field, it is probably misspelled, and the run would end with its first sample.",
+    "is nearly that of a field, it is probably misspelled; if it is compared with a value, it is probably a text "
+    "without its quotes. The run would end with its first sample.",
     keys="where subset keys_of",
     bad="dataset:\n  - {shards: a.tar, extensions: jpg json, where: josn.score > 1}\n",
     good="dataset:\n  - {shards: a.tar, extensions: jpg, where: json.score > 1}\n",
@@ -545,9 +570,12 @@ def misspelt_asides(composition: Composition) -> Findings:
         if expression is None or fields is None:
             continue
         asides = each.source.asides(each.named)
-        for name in dict.fromkeys(name for name in expression.fields if name in asides):
+        for path in expression.paths:
+            name = str(path[0])
             is_known = name in BY_NAME or any(name in row.extensions for row in BY_NAME.values())
-            if not is_known and (hint := did_you_mean(name, fields)) is not None:
+            if name not in asides or is_known:
+                continue
+            if hint := suggest_path(path, fields, each.source.rename):
                 message = f"`{name[:60]}` is not among the fields of `{each.draft.name}`"
                 yield Finding(each.at, message, hint)
 
@@ -748,7 +776,8 @@ def sizes_as_scales(composition: Composition) -> Findings:
 @rule(
     "W375",
     "a field that is named twice",
-    "The second name has no effect; perhaps another field was meant.",
+    "The second name has no effect; perhaps another field was meant. Letter case is ignored in the suffixes of files: "
+    "`jpg` also takes `JPG`, but not `jpeg`.",
     keys="fields extensions rename",
     bad="fields: jpg jpg\ndataset:\n  - shards: a.tar\n",
     good="fields: jpg cls\ndataset:\n  - shards: a.tar\n",
@@ -762,7 +791,10 @@ def repeated_fields(composition: Composition) -> Findings:
         twice = [entry for entry, count in Counter(named).items() if count > 1 or entry.endswith(";")]
         if twice and key in node.entries:
             seen = twice[0].rstrip(";").split(";")
-            yield Finding(node.entries[key].value, f"`{key}` names `{seen[-1]}` twice", "name it once")
+            again = next((name for n, name in enumerate(seen) if _repeats(seen[: n + 1])), seen[0])
+            kept = ";".join(name for n, name in enumerate(seen) if not n or not _repeats(seen[: n + 1]))
+            hint = "name it once" if len(seen) == 1 else f"write `{kept}`, as letter case is ignored"
+            yield Finding(node.entries[key].value, f"`{key}` names `{again}` twice", hint)
     for leaf, source in composition.models:
         for new, olds in source.rename.items():
             if _repeats(olds) and "rename" in leaf.node.entries:
@@ -771,7 +803,7 @@ def repeated_fields(composition: Composition) -> Findings:
 
 
 def _repeats(names: Sequence[str]) -> bool:
-    return len(set(names)) < len(names)
+    return len({name.lower() for name in names}) < len(names)
 
 
 @rule(
@@ -818,9 +850,80 @@ def unused_fields(composition: Composition) -> Findings:
         fields = visible_fields(source)
         if fields is None or "dropped" in source.drops:
             continue
-        dropped = [name for name in fields if name not in taken and name not in source.tags]
+        used = taken.union(*(names_in(source.make[name]) for name in behind(source.make, taken)))
+        dropped = [name for name in fields if name not in (*used, *source.tags, *source.made_names)]
         if dropped:
             message = (
                 f"{list_names(dropped)} of `{leaf.name}` is read, but `fields` or `to_tuple` leaves it out"
             )
             yield Finding(leaf.node.value_or_self("extensions"), message, "remove it from `extensions`")
+
+
+_LIKE_LABELS = re.compile(r"label|mask|segm|panoptic|semantic|trimap|class_?map|id_?map")
+"""In the name of a lossless image: its values are probably classes."""
+_NEAREST = frozenset({"seg", "mask"})
+"""Parts of names of which the images are resized by nearest neighbour."""
+_RESIZING = frozenset({"resize", "random_resized_crop", "bucket"})
+_LOSSY = frozenset({"jpg", "jpeg", "jpe", "jfif", "webp", "jp2", "avif"})
+
+
+def describe_interpolated(source: Source) -> Iterator[tuple[str, str, str]]:
+    """Yield the key of `decode`, what is seen and what to do for images of labels that are resized by interpolation."""
+    for field in field_names(source) or ():
+        for suffix, decoder in files_of(source, field):
+            options = split_decoder(decoder or "")[1]
+            if image_of(decoder) is None or not options & _RESIZING or "interpolation" in options:
+                continue
+            names = f"{field}.{suffix}".lower()
+            is_nearest = bool(_NEAREST & {*field.lower().split("."), *suffix.lower().split(".")})
+            if is_nearest or not _LIKE_LABELS.search(names) or suffix.rpartition(".")[2].lower() in _LOSSY:
+                continue
+            seen = (
+                f"`{field}` of `{source.name}` is resized by bilinear interpolation, which mixes neighbouring values: "
+                "if they are classes, the results are other classes"
+            )
+            hint = (
+                f"write `{field}: {decoder}+interpolation=nearest` in `decode`, or `interpolation=bilinear` if they "
+                "are no classes"
+            )
+            yield field, seen, hint
+
+
+@rule("W520", keys="decode")
+def interpolated_labels(composition: Composition) -> Findings:
+    """Images that have the name of labels, and are resized by interpolation."""
+    for leaf, source in right_sources(composition, "extensions", "rename", "decode"):
+        for field, message, hint in describe_interpolated(source):
+            yield Finding(locate(leaf.node.value_or_self("decode"), (field,)), message, hint)
+
+
+@rule(
+    "W340",
+    "a decoder for none of the fields",
+    "A decoder without the name of a field decodes the fields whose name ends with a suffix that it takes, such as "
+    "`jpg` or `image`. If a source has none, its fields stay bytes.",
+    keys="decode",
+    bad="dataset:\n  - {shards: a.parquet, extensions: photo label, decode: rgb8}\n",
+    good="dataset:\n  - {shards: a.parquet, extensions: photo label, decode: {photo: rgb8}}\n",
+    warns_at_load=True,
+)
+def decoders_of_no_field(composition: Composition) -> Findings:
+    """Decoders of images, sound and videos in a source that have no field to decode."""
+    for leaf, source in right_sources(composition, "extensions", "rename", "decode"):
+        fields = field_names(source)
+        if fields is None or source.decode is None or "decode" not in leaf.own.entries:
+            continue
+        suffixes = [suffix for field in fields for suffix, _ in files_of(source, field)]
+        for name in source.decode.names:
+            base = split_decoder(name)[0]
+            row = BY_NAME.get(base)
+            if row is None or not makes_media(name) or any(_takes(row, base, each) for each in suffixes):
+                continue
+            free = [field for field in fields if choose_decoder((), {}, field, field) is None] or [*fields]
+            message = f"`decode: {name}` decodes no field of `{leaf.name}`, which has {list_names(fields, 8)}"
+            hint = f"name the field, such as `decode: {{{free[0]}: {name}}}`"
+            yield Finding(leaf.node.value_or_self("decode"), message, hint)
+
+
+def _takes(row: DecoderRow, name: str, suffix: str) -> bool:
+    return row.takes(name, split_packing(suffix.lower())[0].rpartition(".")[2])

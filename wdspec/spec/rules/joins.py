@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from wdspec.base.errors import UrlError
 from wdspec.spec.build import Composition
+from wdspec.spec.language.expressions import describe_path, parse_expression
 from wdspec.spec.language.joins import JoinOptions, LookupOptions, table_format
 from wdspec.spec.problems import list_names
 from wdspec.spec.rules.rule import Finding, Findings, rule
@@ -106,6 +107,31 @@ def fields_of_two_parts(composition: Composition) -> Findings:
                         node.key_or_self("fields"), message, f"add `rename: {{other_{name}: {name}}}`"
                     )
                 names[name] = f"another `{kind}`"
+
+
+@rule(
+    "W443",
+    "a value to look up by a name that its file does not have",
+    "`lookup` adds fields to raw samples. So `on` names files and columns as the shards do, before `rename`, `tags` "
+    "and `make`. No sample has a value by another name: all are errors, or with `missing`, dropped or None.",
+    keys="lookup",
+    bad="dataset:\n  - {shards: a.tar, rename: {m: json}, lookup: {table: a.csv, on: m.id, fields: score}}\n",
+    good="dataset:\n  - {shards: a.tar, rename: {m: json}, lookup: {table: a.csv, on: json.id, fields: score}}\n",
+)
+def later_names(composition: Composition) -> Findings:
+    """Names in `on` that samples get later."""
+    for _, source, node, lookup in _lookups(composition):
+        if lookup.on == "__key__":
+            continue
+        name, *rest = parse_expression(lookup.on, {}).paths[0]
+        olds = source.rename.get(str(name), ())
+        if olds and name not in olds:
+            hint = f"write `on: {describe_path((olds[0], *rest))}`, the name in the shards"
+            yield Finding(node.value_or_self("on"), f"`rename` makes `{name}` after the lookup", hint)
+        elif name in source.made_names or name in source.tags:
+            key = "make" if name in source.made_names else "tags"
+            hint = "look up a field that the shards have"
+            yield Finding(node.value_or_self("on"), f"`{key}` makes `{name}` after the lookup", hint)
 
 
 @rule(

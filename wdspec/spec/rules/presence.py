@@ -13,7 +13,7 @@ from wdspec.spec.language.values import Model
 from wdspec.spec.rules.rule import Finding, Findings, rule
 from wdspec.spec.sources import TOP_MIX_ONLY
 from wdspec.spec.spec import Source, Spec
-from wdspec.spec.tree import locate, plain
+from wdspec.spec.tree import MapNode, Node, Scalar, locate, plain
 
 
 class _Term(NamedTuple):
@@ -46,10 +46,17 @@ class _Row(NamedTuple):
 def find_misfits(code: str, composition: Composition) -> Findings:
     """Keys without another one that they need, or next to one that they exclude, as they declare."""
     top = composition.holders[0]
+    companions = {id(draft.model) for draft in composition.companions}
     for holder in composition.holders:
+        above = _outside_epochs(top) if id(holder.model) in companions else top
         for row in _ROWS.get((code, type(holder.model)), ()):
-            if _holds(row.key, holder, top):
-                yield from _apply(row, holder, top)
+            if _holds(row.key, holder, above):
+                yield from _apply(row, holder, above)
+
+
+def _outside_epochs(top: Holder) -> Holder:
+    """The top level as companions see it, which are read as often as samples need them, and never in passes."""
+    return top if top.model is None else top._replace(model=top.model.model_copy(update={"epoch": None}))
 
 
 def _apply(row: _Row, holder: Holder, top: Holder) -> Findings:
@@ -60,6 +67,7 @@ def _apply(row: _Row, holder: Holder, top: Holder) -> Findings:
     if row.only and not any(_holds(term, holder, top) for term in row.only):
         return
     held = [_holds(term, holder, top) for term in row.others]
+    other = None
     if isinstance(mark, Needs):
         names = [term.shown for term in row.others]
         verb, others = "needs", " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
@@ -67,16 +75,41 @@ def _apply(row: _Row, holder: Holder, top: Holder) -> Findings:
             return
     else:
         verb = "has no effect with" if mark.code.startswith("W") else "cannot go with"
-        others = next((term.which for term, is_held in zip(row.others, held, strict=True) if is_held), "")
-        if not others:
+        other = next((term for term, is_held in zip(row.others, held, strict=True) if is_held), None)
+        if other is None:
             return
+        others = other.which
     node = locate(holder.node, row.key.keys[:-1])
     written = node.value_or_self(key)
     value = plain(written)
-    shown = row.key.shown if mark.value is None else f"{row.key.shown}: {value}"
+    shown = row.key.shown if mark.value is None else f"{row.key.shown}: {str(value).lower()}"
     at = written if mark.at_value else node.key_or_self(key)
-    hint = mark.hint.format(key=key, value=value, others=others)
+    inherited = ""
+    if other is not None and not other.is_top and other.keys[:-1] == row.key.keys[:-1]:
+        inherited = _describe_inherited(node, key, other.keys[-1])
+    split = getattr(top.model, "split", None)
+    place = f" in the split `{split}`" if split else ""
+    hint = inherited or mark.hint.format(key=key, value=value, others=others, place=place)
     yield Finding(at, f"`{shown}` {verb} {others}", hint)
+
+
+def _describe_inherited(node: Node, *keys: str) -> str:
+    """How to remove one of two keys of a map, if the other one was laid over it; empty if neither was."""
+    if not isinstance(node, MapNode):
+        return ""
+    start = (node.line, node.column)
+    below = [
+        at
+        for at in map(node.key_or_self, keys)
+        if at.origin is not node.origin or (at.line, at.column) < start
+    ]
+    if len(below) != 1 or not isinstance(below[0], Scalar):
+        return ""
+    [other] = (key for key in keys if key != below[0].value)
+    return (
+        f"`{below[0].value}` is inherited from {below[0].position}: to remove it, write `{below[0].value}: null` next "
+        f"to `{other}`"
+    )
 
 
 def _holds(term: _Term, holder: Holder, top: Holder) -> bool | None:

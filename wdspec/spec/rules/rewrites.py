@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from wdspec.base.errors import UrlError
@@ -21,7 +22,7 @@ from wdspec.urls.urls import is_command, scheme_of, spread
 @rule("E212", keys="rewrite output")
 def rewrite_templates(composition: Composition) -> Findings:
     """Replacements of `rewrite:` and `output:` that do not fit their regex."""
-    for holder in (composition.top, *(leaf.node for leaf in composition.leaves)):
+    for holder in (composition.top, *(leaf.node for leaf in (*composition.leaves, *composition.companions))):
         rewrite = holder.get("rewrite")
         for item in (*(rewrite.items if isinstance(rewrite, ListNode) else ()), holder.get("output")):
             if isinstance(item, MapNode):
@@ -66,19 +67,9 @@ def rewrite_effects(composition: Composition) -> Iterator[Effect]:
     None are returned if shards are listed in files. In an environment, only rules of its overlay are returned: other
     rules are for other places.
     """
-    top = _rules(composition.top, composition.spec.rewrite)
-    own = {leaf.name: _rules(leaf.node, source.rewrite) for leaf, source in composition.models}
-    if not top and not any(own.values()):
+    top, own, texts, is_whole = _place_rules(composition)
+    if not is_whole:
         return
-    texts: dict[str, list[str]] = {}
-    for leaf, _, parts in parts_of(composition):
-        for part in parts:
-            if part.text.startswith(("@", "{")) and part.listed:
-                return
-            tried = (
-                [part.text] if part.listed else [part.braces[i] for i in spread(len(part.braces), MOST_TRIED)]
-            )
-            texts.setdefault(leaf.name, []).extend(tried)
     effects = [*_try_rules(top, [(own.get(name, []), urls) for name, urls in texts.items()])]
     for name, rules in own.items():
         effects += _try_rules(rules, [([], texts.get(name, []))])
@@ -89,6 +80,51 @@ def rewrite_effects(composition: Composition) -> Iterator[Effect]:
 
 
 _Placed = list[tuple[MapNode, Rule]]
+
+
+def _place_rules(composition: Composition) -> tuple[_Placed, dict[str, _Placed], dict[str, list[str]], bool]:
+    """The rules of the top level and of each source, the shards that they are tried on, and whether these are all that
+    the sources name: not if some are listed in files."""
+    top = _rules(composition.top, composition.spec.rewrite)
+    own = {leaf.name: _rules(leaf.node, source.rewrite) for leaf, source in composition.models}
+    texts: dict[str, list[str]] = {}
+    is_whole = bool(top or any(own.values()))
+    for leaf, _, parts in parts_of(composition) if is_whole else ():
+        for part in parts:
+            if part.text.startswith(("@", "{")) and part.listed:
+                is_whole = False
+                continue
+            tried = (
+                [part.text] if part.listed else [part.braces[i] for i in spread(len(part.braces), MOST_TRIED)]
+            )
+            texts.setdefault(leaf.name, []).extend(tried)
+    return top, own, texts, is_whole
+
+
+class Rewritten(NamedTuple):
+    """The shards that a rewrite rule is the first to change."""
+
+    at: MapNode
+    rule: Rule
+    urls: dict[str, str]
+    """Each shard, and what becomes of it."""
+
+
+def rewritten_shards(composition: Composition) -> Iterator[Rewritten]:
+    """What each rule changes; in an environment, only what those of its overlay change."""
+    top, own, texts, _ = _place_rules(composition)
+    changed: dict[int, Rewritten] = {}
+    for name, urls in texts.items():
+        for url in urls:
+            for at, each in (*own.get(name, []), *top):
+                if _changes(each, url):
+                    with suppress(UrlError):
+                        changed.setdefault(id(at), Rewritten(at, each, {})).urls[url] = each.apply(url)
+                    break
+    variant = composition.variant
+    for found in changed.values():
+        if variant.environment is None or found.at.position in variant.overlaid:
+            yield found
 
 
 def _rules(holder: MapNode, rules: tuple[RewriteRule, ...]) -> _Placed:
@@ -202,6 +238,76 @@ def _word_with(name: str, command: str) -> str | None:
 
 
 _DOLLAR = re.compile(r"\$(\d)")
+
+
+@rule(
+    "W395",
+    "a rewrite rule that ends inside a name",
+    "A rule replaces the start of a URL, wherever that ends: `s3://corp` also changes `s3://corp-private`. End it "
+    "with a `/`. There is no warning if the regex ends with `/`, `-`, `_` or `.`, or if it ends in the middle of the "
+    "names of all shards that it matches and leaves the bucket or host whole.",
+    keys="rewrite",
+    bad="rewrite:\n  - {from: s3://corp, to: /mnt/corp}\ndataset:\n  - {name: a, shards: s3://corp/a.tar}\n"
+    "  - {name: b, shards: s3://corp-private/b.tar}\n",
+    good="rewrite:\n  - {from: s3://corp/, to: /mnt/corp/}\ndataset:\n  - {name: a, shards: s3://corp/a.tar}\n"
+    "  - {name: b, shards: s3://corp-private/b.tar}\n",
+)
+def rewrites_inside_names(composition: Composition) -> Findings:
+    """Rules whose match ends between two characters of a name."""
+    for at, each, urls in rewritten_shards(composition):
+        ends = {url: found.end() for url in urls if (found := each.regex.match(url))}
+        is_mixed = any(url[end : end + 1] == "/" for url, end in ends.items())
+        for url, end in ends.items():
+            is_inside = url[end - 1 : end].isalnum() and url[end : end + 1] not in ("", "/")
+            if is_inside and (is_mixed or "/" not in url[:end].partition("://")[2]):
+                message = (
+                    f"this rule also changes {quote(url)}: it ends inside a name, after {quote(url[:end])}"
+                )
+                hint = f"end `from` and `to` with a `/`: `from: {each.pattern}/`"
+                yield Finding(at.value_or_self("from"), message, hint)
+                break
+
+
+@rule(
+    "W401",
+    "a rewrite rule that joins two names",
+    "The match is replaced as it is. If `from` ends with a `/` and `to` does not, the names before and after it become "
+    "one: `s3://data/web/a.tar` with `{from: s3://data/, to: mirror}` is `mirrorweb/a.tar`. Loading a spec gives this "
+    "warning, too.",
+    keys="rewrite",
+    bad="rewrite:\n  - {from: s3://data/, to: mirror}\ndataset:\n  - shards: s3://data/web/a.tar\n",
+    good="rewrite:\n  - {from: s3://data/, to: mirror/}\ndataset:\n  - shards: s3://data/web/a.tar\n",
+    warns_at_load=True,
+)
+def rewrites_that_join_names(composition: Composition) -> Findings:
+    """Rules that match a `/` at the end, and put a letter or digit in its place."""
+    for at, each, urls in rewritten_shards(composition):
+        for url, result in urls.items():
+            found = each.regex.match(url)
+            rest = "" if found is None else url[found.end() :]
+            head = result.removesuffix(rest)
+            written = at.get("to")
+            if found is None or not (found[0].endswith("/") and rest[:1].isalnum() and head[-1:].isalnum()):
+                continue
+            if isinstance(written, Scalar) and result.endswith(rest) and not is_command(each.replacement):
+                name = head.rpartition("/")[2]
+                message = f"this rewrite joins two names: {quote(url)} becomes {quote(name + rest)}"
+                yield Finding(written, message, f"write `to: {written.written}/`")
+                break
+
+
+@rule("W508", keys="rewrite")
+def rewrites_to_one_file(composition: Composition) -> Findings:
+    """Rules that make one file of several shards."""
+    for at, _, urls in rewritten_shards(composition):
+        first: dict[str, str] = {}
+        for url, result in urls.items():
+            if first.setdefault(result, url) != url:
+                message = f"this rule makes one file of several shards: {quote(first[result])} and {quote(url)} become "
+                message += quote(result)
+                hint = "keep the part in which they differ: put it into a group, `(.*)`, and write `\\1`"
+                yield Finding(at.value_or_self("to"), message, hint)
+                break
 
 
 @rule(

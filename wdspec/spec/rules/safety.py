@@ -27,7 +27,7 @@ def user_functions(composition: Composition) -> Iterator[tuple[Node, str]]:
     """Where a spec names user functions, and by which key."""
     stage = composition.spec.stage
     keys = ("map", "map_batches", "select", *(["stage"] if stage is None or stage.functions else []))
-    for holder in (composition.top, *(leaf.node for leaf in composition.leaves)):
+    for holder in (composition.top, *(leaf.node for leaf in (*composition.leaves, *composition.companions))):
         for key in keys:
             if holder.get(key) is not None:
                 yield holder.key(key), f"`{key}`"
@@ -38,7 +38,7 @@ def user_functions(composition: Composition) -> Iterator[tuple[Node, str]]:
     cost = batch.get("cost") if isinstance(batch, MapNode) else None
     if isinstance(cost, Scalar) and isinstance(cost.value, str) and is_callable_name(cost.value):
         yield cost, "the function of `cost`"
-    for leaf in composition.leaves:
+    for leaf in (*composition.leaves, *composition.companions):
         for at, name in decoder_names(leaf):
             if ":" in name:
                 yield at, f"the decoder `{name}`"
@@ -67,7 +67,7 @@ def secure_mode_refusals(composition: Composition) -> Findings:
     """User functions, programs and `allow`, wherever they are in the spec."""
     if not composition.variant.secure:
         return
-    for holder in (composition.top, *(leaf.node for leaf in composition.leaves)):
+    for holder in (composition.top, *(leaf.node for leaf in (*composition.leaves, *composition.companions))):
         if holder.get("allow") is not None:
             yield _refuse(holder.key("allow"), "`allow`")
         rewrite = holder.get("rewrite")
@@ -78,7 +78,7 @@ def secure_mode_refusals(composition: Composition) -> Findings:
     output = composition.top.get("output")
     for place in (output.get("dir"), output.get("to")) if isinstance(output, MapNode) else (output,):
         yield from _programs(place)
-    for leaf in composition.leaves:
+    for leaf in (*composition.leaves, *composition.companions):
         for at, name in decoder_names(leaf):
             if name in SECURE_REFUSES:
                 yield _refuse(at, f"the decoder `{name}`")
@@ -110,7 +110,7 @@ def pickle_consent(composition: Composition) -> Findings:
     """Decoders of pickles in a spec that does not allow them."""
     if "pickle" in composition.spec.allow or "allow" in composition.bad:
         return
-    for leaf in composition.leaves:
+    for leaf in (*composition.leaves, *composition.companions):
         for at, name in decoder_names(leaf):
             if name in PICKLE_DECODERS:
                 hint = "add `allow: [pickle]` at the top level if you trust the authors of the data"
@@ -163,6 +163,25 @@ def url_secrets(composition: Composition) -> Findings:
         if isinstance(text.value, str) and len(text.spans) == 1 and redact(text.value) != text.value:
             hint = "use the environment, netrc or the login of the store"
             yield Finding(text, "this text has a password, token or signature", hint)
+    if isinstance(composition.vars, MapNode):
+        yield from _secrets_in_variables(composition, composition.vars)
+
+
+_LEAST_SECRET = 4
+
+
+def _secrets_in_variables(composition: Composition, vars: MapNode) -> Findings:
+    """Values of `vars` that would be masked in a text that uses them."""
+    texts = {str(each.value) for each in scalars(composition.top) if len(each.spans) > 1}
+    masked = [(text, hidden) for text in texts if (hidden := redact(text)) != text]
+    for name, (_, value) in vars.entries.items():
+        said = value.value if isinstance(value, Scalar) else None
+        if not isinstance(said, str) or len(said) < _LEAST_SECRET:
+            continue
+        if any(said in text and said not in hidden for text, hidden in masked):
+            message = f"the variable `{name[:60]}` has a password, token or signature of a URL"
+            hint = f"remove it from `vars`, and set the environment variable `WDS_{name[:60]}`"
+            yield Finding(value, message, hint)
 
 
 MOST = 0.5
@@ -188,5 +207,12 @@ def unlimited_skips(composition: Composition) -> Findings:
         limited = errors.max_count is not None or (errors.max_rate is not None and errors.max_rate < MOST)
         if not limited:
             seen.add(id(node))
-            hint = "write a budget such as `errors: {max_rate: 0.001}`"
-            yield Finding(node, "any number of samples may be skipped", hint)
+            message, hint = (
+                "any number of samples may be skipped",
+                "write a budget such as `errors: {max_rate: 0.001}`",
+            )
+            if errors.max_count is None and errors.max_rate is not None:
+                said = f"{errors.max_rate:g}"
+                message = f"`max_rate: {said}` allows that {errors.max_rate:.0%} of the samples are skipped"
+                hint = f"it is a fraction: for {said}%, write `max_rate: {errors.max_rate / 100:g}`"
+            yield Finding(node.value_or_self("max_rate"), message, hint)

@@ -32,6 +32,10 @@ def _list_texts(composition: Composition) -> list[tuple[Scalar, str]]:
     return [(text, str(text.value)) for text in texts.values()]
 
 
+_FOLDERS = re.compile(r"[*?\[][^\\]*/$")
+"""Matches a glob that ends with `/`."""
+
+
 @rule(
     "E213",
     "wrong braces or `::` in shards",
@@ -43,10 +47,13 @@ def _list_texts(composition: Composition) -> list[tuple[Scalar, str]]:
 )
 def brace_syntax(composition: Composition) -> Findings:
     """Texts that cannot be parsed, at the character where parsing fails."""
-    for _, text, error in composition.shard_texts:
-        if isinstance(error, UrlError):
-            column = None if error.column is None else text.column_at(error.column)
-            yield Finding(text, error.message, column=column)
+    for _, text, parts in composition.shard_texts:
+        if isinstance(parts, UrlError):
+            column = None if parts.column is None else text.column_at(parts.column)
+            yield Finding(text, parts.message, column=column)
+        elif _FOLDERS.search(text.value) and row_of(text.value).globs:
+            message = "this pattern ends with `/`, so it matches folders and no shards"
+            yield Finding(text, message, f"write the shards in them: `{text.value.rstrip('/')[:60]}/*.tar`")
 
 
 _BETWEEN = r"\s*(?:\.{3,}|\.|-|–|:|;|~|to|\.\s+\.|,\s*\.+\s*,)\s*"
@@ -79,14 +86,15 @@ def mistyped_ranges(composition: Composition) -> Findings:
                 yield Finding(text, message, "write `{000..123}`", text.column_at(braces.start()))
 
 
-_PLACEHOLDER = re.compile(r"%0?(\d{1,2})?d|\{\w*:0?(\d{1,2})?d\}|\{(?:i|idx|index|n|shard|num)?\}|##+")
+_PLACEHOLDER = re.compile(r"%0?(\d{1,2})?d|\{\w*:0?(\d{1,2})?d\}|\{(?:[A-Za-z_]\w*)?\}|##+")
+_IS_NUMBER = re.compile(r"\{(?:i|idx|index|n|shard|num)?\}")
 
 
 @rule(
     "W312",
     "a placeholder of another language",
-    "`%03d`, `{:03d}` and `{i}` are not replaced: wdspec looks for shards with exactly this name. Write a range: "
-    "`{000..123}`.",
+    "`%03d`, `{:03d}`, `{i}` and `{folder}` are not replaced: wdspec looks for shards with exactly this name. "
+    "Write a range: `{000..123}`.",
     keys="shards",
     bad="dataset:\n  - shards: a-%06d.tar\n",
     good="dataset:\n  - shards: 'a-{000000..000123}.tar'\n",
@@ -98,6 +106,10 @@ def format_placeholders(composition: Composition) -> Findings:
             message = f"`{found[0]}` is not replaced, but literal text"
             width = int(found[1] or found[2] or (len(found[0]) if found[0].startswith("#") else 6))
             hint = f"write the range of numbers, such as `{{{0:0{width}d}..{123:0{width}d}}}`"
+            if found[0][1:2].isidentifier() and not _IS_NUMBER.fullmatch(found[0]) and ":" not in found[0]:
+                hint = (
+                    "write the names, `{train,extra}`, or `*`; `each: folder` makes a source of each folder"
+                )
             yield Finding(text, message, hint, text.column_at(found.start()))
 
 
@@ -170,11 +182,14 @@ _ONE = "\\"
 _BACKSLASH = re.compile(r"\\(?![{},*?\[\]\\:@$])")
 
 
+_LOST = re.compile(rf"\\\\|{_BACKSLASH.pattern}")
+
+
 @rule(
     "W314",
-    "a path with backslashes",
+    "a path or command with backslashes",
     "A backslash makes the next character literal, so `C:\\data\\a.tar` is read without its backslashes. Write paths "
-    "with `/`.",
+    "with `/`. In the command of `pipe:`, write each backslash twice.",
     keys="shards",
     bad="dataset:\n  - shards: 'data\\train\\a.tar'\n",
     good="dataset:\n  - shards: data/train/a.tar\n",
@@ -182,12 +197,21 @@ _BACKSLASH = re.compile(r"\\(?![{},*?\[\]\\:@$])")
 def backslashes(composition: Composition) -> Findings:
     """Backslashes before characters that do not need them."""
     for text, written in _list_texts(composition):
-        found = _BACKSLASH.search(written)
-        if found is not None and not is_command(written) and not _REGEX.search(written):  # W320
-            message = "the backslash is not part of the path; it makes the next character literal"
-            yield Finding(
-                text, message, f"write `{written.replace(_ONE, '/')}`", text.column_at(found.start())
-            )
+        found = _BACKSLASH.search(written.replace(_ONE * 2, "  ") if is_command(written) else written)
+        if found is not None and (is_command(written) or not _REGEX.search(written)):  # W320
+            yield Finding(text, *_explain_backslash(written), text.column_at(found.start()))
+
+
+def _explain_backslash(written: str) -> tuple[str, str]:
+    """The message about a backslash, and the hint."""
+    if is_command(written):
+        what, correct = "command", _LOST.sub(lambda _: _ONE * 2, written)
+    else:
+        what, correct = "path", written.replace(_ONE, "/")
+    return (
+        f"the backslash is not part of the {what}; it makes the next character literal",
+        f"write `{correct}`",
+    )
 
 
 _PLAIN_RANGE = re.compile(r"\{(\d+)\.\.(\d+)(?:\.\.\d+)?\}")
@@ -230,15 +254,22 @@ _UNSUITED = re.compile(
     good="dataset:\n  - shards: 'train-{000..009}.tar'\n",
 )
 def unsuited_files(composition: Composition) -> Findings:
-    """Suffixes of tables, archives, images, audio and video."""
+    """Suffixes of tables, archives, images, audio and video, without a `format` that says what they are."""
     for text, written in _list_texts(composition):
         found = _UNSUITED.search(written)
         if found is not None and not written.startswith("@") and row_of(written).globs:
-            message = f"`.{found[1].lower()}` files are not shards"
-            hint = "make shards from them with `wdspec create`"
-            if found[1].lower() == "txt":
-                hint = f"for a list of shards, one per line, write `'@{written}'`"
-            yield Finding(text, message, hint, text.column_at(found.start()))
+            yield from _find_unsuited(composition, text, found)
+
+
+def _find_unsuited(composition: Composition, text: Scalar, found: re.Match[str]) -> Findings:
+    """The finding for a suffix, unless `format` says what the shards are."""
+    if any(each is text and draft.node.get("format") for draft, each, _ in composition.shard_texts):
+        return
+    message = f"`.{found[1].lower()}` files are not shards"
+    hint = "make shards from them with `wdspec create`"
+    if found[1].lower() == "txt":
+        hint = f"for a list of shards, one per line, write `'@{text.value}'`"
+    yield Finding(text, message, hint, text.column_at(found.start()))
 
 
 _FILE = re.compile(r"[.*?\[{}\d%$]")

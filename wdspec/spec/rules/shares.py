@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wdspec.base.errors import did_you_mean
-from wdspec.spec.build import Composition
+from wdspec.spec.build import Composition, SourceList
 from wdspec.spec.problems import list_names
-from wdspec.spec.rules.batches import epoch_samples, known_shares
+from wdspec.spec.rules.batches import epoch_samples, known_shares, least_global_batch
 from wdspec.spec.rules.rule import Finding, Findings, rule
-from wdspec.spec.tree import MapNode, Scalar
+from wdspec.spec.tree import ListNode, MapNode, Scalar, plain
 
 TOLERANCE = 1e-6
 MOST_PASSES = 20
@@ -32,7 +32,8 @@ def share_kinds(composition: Composition) -> Findings:
             if kind != kinds[0]:
                 first, other = (f"a `{each}`" if each else "no share" for each in (kinds[0], kind))
                 hint = (
-                    "use the same key in the whole list: `probability` or `weight` for all sources, or none"
+                    "use the same key in the whole list: `probability` or `weight` for all sources, or none; to read "
+                    "one of them more often than by its size, `upsample: 3`"
                 )
                 message = f"the first source states {first}, this one {other}"
                 yield Finding(draft.node.key_or_self(kind or "shards"), message, hint)
@@ -61,7 +62,27 @@ def probability_sums(composition: Composition) -> Findings:
         more = ", …" if len(sources.drafts) > 20 else ""
         hint = f"normalized, they are {shares}{more}; or write `weight` instead of `probability`"
         at = sources.drafts[0].node.entries["probability"].value
+        hint = _describe_overridden(sources, numbers) or hint
         yield Finding(at, f"the probabilities of this list sum to {total:.9g}, not to 1", hint)
+
+
+def _describe_overridden(sources: SourceList, numbers: list[float]) -> str:
+    """How to set the other probabilities if overrides (`--set`) have set some, but not all; else empty."""
+    nodes = [draft.node.entries["probability"].value for draft in sources.drafts]
+    places = [each.origin.name.partition(" sources.") for each in nodes]
+    is_set = [head in ("--set", "override") for head, *_ in places]
+    left = 1 - sum(number for number, is_new in zip(numbers, is_set, strict=True) if is_new)
+    drafts = [draft for draft, is_new in zip(sources.drafts, is_set, strict=True) if not is_new]
+    old = [number for number, is_new in zip(numbers, is_set, strict=True) if not is_new]
+    whole = sum(old)
+    if len(old) == len(nodes) or left < 0 or not whole or len(old) > 20:
+        return ""
+    option = "--set " if ("--set", " sources.") in [place[:2] for place in places] else ""
+    texts = [
+        f"`{option}sources.{draft.name}.probability={number / whole * left:.9g}`"
+        for draft, number in zip(drafts, old, strict=True)
+    ]
+    return f"also set the others: {' '.join(texts)}"
 
 
 @rule(
@@ -115,13 +136,18 @@ def empty_schedule(composition: Composition) -> Findings:
 )
 def step_order(composition: Composition) -> Findings:
     """Steps that are not after the previous one, and a first step that is not at 0 or has a ramp."""
-    before: int | None = None
+    before: float | None = None
+    unit = ""
     for item in composition.schedule.items if composition.schedule else ():
         if not isinstance(item, MapNode):
             return
-        node = item.get("at")
-        if not isinstance(node, Scalar) or not isinstance(node.value, int):
+        node, was = item.get("at"), unit
+        unit = next(iter(node.entries), "samples") if isinstance(node, MapNode) else "samples"
+        node = node.get(unit) if isinstance(node, MapNode) else node
+        if not isinstance(node, Scalar) or not isinstance(node.value, (int, float)):
             return  # already a problem
+        if unit != was and before:
+            before = -1  # only planning can compare them
         ramp = item.get("ramp")
         if before is None and isinstance(ramp, Scalar) and ramp.value == "linear":
             hint = "remove `ramp`, or move it to the step whose shares are to be reached"
@@ -130,7 +156,9 @@ def step_order(composition: Composition) -> Findings:
             hint = "write `at: 0`: the first shares apply from the start"
             yield Finding(node, f"a schedule starts at 0, but this one starts at {node.value:,}", hint)
         elif before is not None and node.value <= before:
-            message = f"the steps of a schedule must be in order, but {node.value:,} comes after {before:,}"
+            message = (
+                f"the steps of a schedule must be in order, but {node.value:,.15g} comes after {before:,.15g}"
+            )
             yield Finding(node, message, "put the steps in order")
         before = node.value
 
@@ -170,6 +198,36 @@ def positive_names(shares: MapNode) -> set[str]:
 
 
 @rule(
+    "W407",
+    "a source that a step leaves out",
+    "A source that a step of a schedule does not name is not read from this step on. Where a step changes the share of "
+    "one source, and repeats that of another, the rest was probably meant to stay. Name every source; `0` ends one. "
+    "Loading a spec gives this warning, too.",
+    keys="schedule",
+    bad="mix: {schedule: [{at: 0, shares: {a: 6, b: 3, c: 1}}, {at: 500, shares: {a: 6, c: 4}}]}\ndataset:\n"
+    "  - {name: a, shards: a.tar}\n  - {name: b, shards: b.tar}\n  - {name: c, shards: c.tar}\n",
+    good="mix: {schedule: [{at: 0, shares: {a: 6, b: 3, c: 1}}, {at: 500, shares: {a: 6, b: 3, c: 4}}]}\ndataset:\n"
+    "  - {name: a, shards: a.tar}\n  - {name: b, shards: b.tar}\n  - {name: c, shards: c.tar}\n",
+    warns_at_load=True,
+)
+def sources_left_out(composition: Composition) -> Findings:
+    """Steps that repeat the share of one source, change that of another, and do not name a third."""
+    before: dict[str, object] = {}
+    for shares in steps_with_shares(composition):
+        now = {name: plain(value) for name, (_, value) in shares.entries.items()}
+        kept = [name for name, share in now.items() if share and before.get(name)]
+        gone = [name for name, share in before.items() if share and name not in now]
+        if gone and len({now[name] == before[name] for name in kept}) == 2:
+            names = ", ".join(f"{name}: {before[name]}" for name in gone[:10])
+            zeros = ", ".join(f"{name}: 0" for name in gone[:10])
+            message = (
+                f"this step of the schedule leaves out {list_names(gone)}, which is not read from here on"
+            )
+            yield Finding(shares, message, f"add `{names}` to keep the share, or `{zeros}` if this is meant")
+        before = now
+
+
+@rule(
     "W344",
     "a share of the only source",
     "A list with one source always reads that source, whatever its share is. Perhaps other sources are missing.",
@@ -180,7 +238,10 @@ def positive_names(shares: MapNode) -> set[str]:
 def lone_shares(composition: Composition) -> Findings:
     """The `weight` or `upsample` of an only source, other than 1."""
     for sources in composition.lists:
-        if len(sources.drafts) == 1 and not sources.scheduled:
+        if sources.node.position in composition.variant.layers.lists:
+            continue  # `replaced_lists` reports it
+        was_one = isinstance(sources.node, ListNode) and len(sources.node.items) == 1  # others may be removed
+        if len(sources.drafts) == 1 and was_one and not sources.scheduled:
             (draft,) = sources.drafts
             for key in draft.stated_shares[:1]:
                 numbers = sources.numbers(key)
@@ -221,14 +282,23 @@ def unreached_sources(composition: Composition) -> Findings:
 )
 def many_passes(composition: Composition) -> Findings:
     """Sources that an epoch reads more than twenty times."""
-    epoch = epoch_samples(composition)
+    length, size = composition.spec.epoch, least_global_batch(composition)
+    batches = length.batches if length is not None and not composition.spec.is_pass else None
+    epoch = epoch_samples(composition) or (batches or 0) * (size or 0)
     for draft, share in known_shares(composition) if epoch else ():
         held = draft.model.samples if draft.model is not None else None
-        if held and share * (epoch or 0) > MOST_PASSES * held:
-            passes = share * (epoch or 0) / held
+        if held and share * epoch > MOST_PASSES * held:
+            passes = share * epoch / held
             message = f"an epoch takes {passes:,.0f} passes over the {held:,} samples of `{draft.name}`"
-            hint = "give it a smaller share, or correct `samples`"
-            yield Finding(draft.node.value_or_self("samples"), message, hint)
+            hint = "give it a smaller share, or correct `samples`" if share < 1 else "correct `samples`"
+            one = (
+                f"{{batches: {max(1, round(held / share / size))}}}"
+                if batches and size
+                else round(held / share)
+            )
+            yield Finding(
+                draft.node.value_or_self("samples"), message, f"{hint}; for one pass, write `epoch: {one}`"
+            )
 
 
 @rule(
@@ -243,7 +313,7 @@ def many_passes(composition: Composition) -> Findings:
 )
 def uncounted_passes(composition: Composition) -> Findings:
     """Sources with `max_passes` whose number of samples is not known."""
-    for leaf, source in composition.models:
+    for leaf, source in composition.mixed:
         if source.max_passes is None or leaf.bad.intersection(("max_passes", "samples")):
             continue
         at = leaf.node.key_or_self("max_passes")

@@ -11,8 +11,11 @@ from itertools import combinations_with_replacement, islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from wdspec.spec.build import Composition
-from wdspec.spec.problems import quote
+from wdspec.spec.language.decoders import drawing_options
+from wdspec.spec.language.selection import describe_fraction
+from wdspec.spec.problems import list_names, quote
 from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.rules.safety import decoder_names
 from wdspec.spec.rules.shards import parts_of
 from wdspec.spec.sources import Draft, every_draft
 from wdspec.spec.tree import ListNode, Scalar
@@ -42,11 +45,17 @@ class _Range(NamedTuple, Generic[Owner]):
         return first if first <= min(self.high, high) else None
 
 
+MOST_RANGES_COMPARED = 1_000_000
+"""Ranges of numbers that are compared with each other and with texts; equal ones are always found."""
+
+
 class ShardSets(Generic[Owner]):
     """Remembers shards and their owners. Long ranges are never expanded."""
 
     def __init__(self) -> None:
+        self._left = MOST_RANGES_COMPARED
         self._texts: dict[str, Owner] = {}
+        self._equal: dict[tuple[object, ...], Owner] = {}
         self._ranges: dict[tuple[str, str], list[_Range[Owner]]] = {}
 
     def add(self, part: Part, owner: Owner) -> tuple[str, Owner] | None:
@@ -71,6 +80,13 @@ class ShardSets(Generic[Owner]):
         before, after = key
         known = self._ranges.setdefault(key, [])
         low, high, width, owner = added
+        first_owner = self._equal.get((key, low, high, width))
+        if first_owner is not None:
+            return None if first_owner == owner else (f"{before}{low:0{width}d}{after}", first_owner)
+        self._equal[key, low, high, width] = owner
+        self._left -= len(known) + len(self._texts)
+        if self._left < 0:
+            return None
         for other in known:
             number = other.shared_with(low, high, width)
             if number is not None and other.owner != owner:
@@ -188,6 +204,103 @@ def shards_of_two_splits(splits: Sequence[Composition]) -> Findings:
     yield from _find_shared(written, "split", "use different shards in each split")
 
 
+_EVALUATING = re.compile(
+    r"(?:val|valid|validation|eval|evaluation|test|testing|dev|holdout)(?![a-z])", re.IGNORECASE
+)
+
+
+@rule(
+    "W403",
+    "random images in an evaluation",
+    "A split that evaluates has the random crops, flips or colors of the training, so that its results depend on them. "
+    "Resize the images, and crop the center. There is no warning if the split has its own `decode`, if its samples are "
+    "read several times (`repeat`), or if its name does not begin with val, eval, test, dev or holdout.",
+    needs="splits",
+    bad="defaults: {decode: rgb8+random_resized_crop=224}\nsplits:\n  train: {dataset: [{shards: a.tar}]}\n"
+    "  val: {dataset: [{shards: b.tar}]}\n",
+    good="defaults: {decode: rgb8+random_resized_crop=224}\nsplits:\n  train: {dataset: [{shards: a.tar}]}\n"
+    "  val:\n    defaults: {decode: rgb8+resize=256+center_crop=224}\n    dataset: [{shards: b.tar}]\n",
+)
+def random_evaluations(splits: Sequence[Composition]) -> Findings:
+    """Decoders of splits for evaluation that draw random numbers, and are also those of another split."""
+    trained = {
+        at.position
+        for each in splits
+        if not _EVALUATING.match(each.variant.split or "")
+        for leaf in each.leaves
+        for at, _ in decoder_names(leaf)
+    }
+    for each in splits:
+        split = each.variant.split or ""
+        for leaf in each.leaves if _EVALUATING.match(split) else ():
+            is_repeated = leaf.model is not None and (leaf.model.repeat or 1) > 1
+            for at, name in decoder_names(leaf):
+                drawing = _drawing_options(name)
+                if drawing and at.position in trained and not is_repeated:
+                    message = f"the split `{split}` decodes with {list_names(drawing)} as in training"
+                    fields = leaf.node.map_at("decode")
+                    keys = (
+                        [key for key, entry in fields.entries.items() if entry.value is at] if fields else []
+                    )
+                    form = f"{{{keys[0]}: {_without_chance(name)}}}" if keys else _without_chance(name)
+                    hint = f"write `defaults: {{decode: {form}}}` in the split `{split}`"
+                    yield Finding(at, message, hint)
+
+
+@rule(
+    "W412",
+    "random numbers in a pass that is always the same",
+    "`epoch: pass` has the same order, and the same random crops, flips and colors, in each epoch. That is right for "
+    "evaluation and wrong for training. For training, write `epoch: {pass: drop, reshuffle: true}`, which has new ones "
+    "in each epoch. For evaluation, remove what is random. There is no warning about the decoders of splits whose name "
+    "begins with val, eval, test, dev or holdout (see W403), and of sources that are read several times (`repeat`).",
+    keys="pass",
+    bad="epoch: pass\ndefaults: {decode: rgb8+random_resized_crop=224}\ndataset:\n  - {shards: a.tar}\n",
+    good="epoch: {pass: drop, reshuffle: true}\ndefaults: {decode: rgb8+random_resized_crop=224}\ndataset:\n"
+    "  - {shards: a.tar}\n",
+)
+def random_passes(composition: Composition) -> Findings:
+    """What is random in a pass that does not reshuffle."""
+    spec, is_evaluated = composition.spec, _EVALUATING.match(composition.variant.split or "")
+    for leaf, source in composition.mixed if spec.is_pass and not spec.reshuffles else ():
+        found = [
+            (leaf.node.key_or_self(key), f"{key}: {getattr(source, key)}")
+            for key in ("order", "shuffle")
+            if getattr(source, key) not in ("sequential", "resampled", 0, 1)
+        ]
+        found += [] if source.scale is None else [(leaf.node.key_or_self("scale"), "scale")]
+        for at, name in () if is_evaluated or (source.repeat or 1) > 1 else decoder_names(leaf):
+            found += [(at, each) for each in _drawing_options(name)]
+        if found:
+            names = list_names([name for _, name in found], 4)
+            message = f"this pass is the same in each epoch, although it has {names}"
+            hint = "write `epoch: {pass: drop, reshuffle: true}` for training; remove it for evaluation"
+            yield Finding(found[0][0], message, hint)
+
+
+def _drawing_options(name: str) -> list[str]:
+    """The options of a decoder that draw random numbers, without a clip, which evaluation needs too."""
+    return [each for each in drawing_options(name) if each != "clip"]
+
+
+_SPARE = 8 / 7
+"""How much larger an image is than the crop of its center: 256 for 224."""
+
+
+def _without_chance(name: str) -> str:
+    """A decoder that draws no random numbers: with a crop of the center."""
+    base, *options = name.split("+")
+    found = [base]
+    for option in options:
+        key, _, value = option.partition("=")
+        if key == "random_resized_crop":
+            sides = [int(side) for side in re.findall(r"\d+", value)] or [224]
+            found += [f"resize={round(max(sides) * _SPARE)}", f"center_crop={value}"]
+        elif key not in (*_drawing_options(name), "scale", "ratio"):
+            found.append(option)
+    return "+".join(found)
+
+
 def _find_shared(
     written: Sequence[tuple[str, str, Draft, Scalar, Sequence[Part]]], kind: str, hint: str
 ) -> Findings:
@@ -217,7 +330,8 @@ def _find_shared(
                 found = stores[store].add(part, owner)
                 if found is not None and found[1] != owner:
                     message = f"{quote(found[0])} is also a shard of the {kind} `{found[1]}`"
-                    shared.setdefault(id(text), Finding(text, message, hint))
+                    advice = _separate_parts(leaves[pair[0]], leaves[pair[1]]) or hint
+                    shared.setdefault(id(text), Finding(text, message, advice))
                     break
         for of_store in shards.values():
             if any(part.listed for *_, part in of_store):
@@ -237,6 +351,20 @@ def _read_selection(leaf: Draft) -> tuple[Any, ...]:
     return source.where, source.subset, source.only_keys, source.exclude
 
 
+def _separate_parts(one: Draft, other: Draft) -> str:
+    """How to choose parts of the same shards that have no sample in common; empty without two parts."""
+    parts = [None if leaf.model is None else leaf.model.subset for leaf in (one, other)]
+    if parts[0] is None or parts[1] is None:
+        return ""
+    if (parts[0].of, parts[0].seed) != (parts[1].of, parts[1].seed):
+        return "parts with another `seed` or `of` overlap: give both the same, and ranges that do not overlap"
+    small, large = sorted((parts[0].part, parts[1].part), key=lambda part: part[1] - part[0])
+    if small[0] == large[0] and small[1] < large[1]:
+        less, more = map(describe_fraction, (small[1], large[1]))
+        return f"all of {less} is in {more}: write `subset: [{less}, {more}]` in place of {more}"
+    return "choose ranges of `subset` that do not overlap"
+
+
 def _are_disjoint(one: Draft, other: Draft) -> bool:
     """Whether two sources surely, or by two different `where`, keep different samples of the same shards."""
     if not (ours := _read_selection(one)) or not (theirs := _read_selection(other)) or ours == theirs:
@@ -254,6 +382,39 @@ def _are_disjoint(one: Draft, other: Draft) -> bool:
         return False
     bounds = sorted((subset.part, their_subset.part))
     return bool(bounds[0][1] <= bounds[1][0])
+
+
+_LISTS = re.compile(
+    r"[^@].*\.(txt|csv|tsv|json|jsonl|ndjson|npy|lst|list)(\.(gz|bz2|xz|zst))?", re.IGNORECASE
+)
+
+
+@rule(
+    "W394",
+    "an entry of keys or exclude that is no key",
+    "`keys` and `exclude` list keys of samples, and `@file.txt` reads them from a file; without the `@`, the name of "
+    "the file itself is the key, which no sample has. `check`, `explain` and `stats` also find other entries that "
+    "occur in no sample, if they know all samples.",
+    keys="keys exclude",
+    bad="dataset:\n  - {shards: a.tar, exclude: bad.txt}\n",
+    good="dataset:\n  - {shards: a.tar, exclude: '@bad.txt'}\n",
+)
+def files_as_keys(composition: Composition) -> Findings:
+    """Entries that end like a file of keys."""
+    for leaf in composition.leaves:
+        for key in ("keys", "exclude"):
+            value = leaf.node.get(key) if leaf.node.get("keys_of") is None else None
+            for text in value.items if isinstance(value, ListNode) else (value,):
+                if isinstance(text, Scalar) and isinstance(text.value, str) and _LISTS.fullmatch(text.value):
+                    name = text.value
+                    message = f"`{name}` in `{key}` is the key of a sample, and not the name of a file"
+                    yield Finding(text, message, name_file(name))
+                    break
+
+
+def name_file(entry: str) -> str:
+    """What to do about an entry of `keys` or `exclude` that is meant as a file."""
+    return f"write `'@{entry}'` for the keys in the file"
 
 
 @rule(

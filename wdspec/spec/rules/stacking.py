@@ -196,7 +196,7 @@ class _Form(NamedTuple):
 def unlike_images(composition: Composition) -> Findings:
     """The first source whose images have another type, shape or device, if batches may have samples of all sources."""
     spec, batch = composition.spec, composition.spec.batch
-    is_mixed = not spec.is_pass and spec.mix.unit != "batch" and not spec.mix.schedule
+    is_mixed = (not spec.is_pass or spec.reshuffles) and spec.mix.unit != "batch" and not spec.mix.schedule
     if batch is None or batch.size == 1 or spec.stage or not is_mixed or not _stacks(spec):
         return
     off = {
@@ -297,7 +297,7 @@ def functions_before_device(composition: Composition) -> Findings:
             for each in (*source.map, *spec.map)
             if each.field is None or _is_on_device(source, each.field)
         ]
-        functions = [source.select] * bool(source.select) + [call.call for call in calls]
+        functions = [*source.selects, *(call.call for call in calls)]
         expected = () if source.expect is None else source.expect.fields
         if functions or any(_is_on_device(source, name) for name in expected):
             who = f"`{functions[0]}` gets" if functions else "`expect` checks"

@@ -1,0 +1,162 @@
+"""One entry of `make`: how a field is made of the values of a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pkgutil import resolve_name
+from typing import Any
+
+from wdspec.base.errors import FieldError, LeftOutError, WdspecError, warn_user
+from wdspec.fields.decode import one_line
+from wdspec.fields.scale import Numbers
+from wdspec.spec.language.decoders import library
+from wdspec.spec.language.expressions import MISSING, Path, describe_path
+from wdspec.spec.language.making import Recipe
+from wdspec.steps.files import identify_file
+
+Step = Callable[..., Any]
+NumbersOf = Callable[[str, Mapping[str, Any]], Numbers]
+"""(the name of a made field, a raw sample) → the random numbers for it."""
+
+_NOTHING = ("", "[]", "null", b"", b"[]", b"null")
+"""Texts of JSON that have nothing."""
+_steps: dict[str, Step] = {}
+"""The steps of this process, by their options. Files are read once, and forked workers share what they have."""
+
+
+def build_step(recipe: Recipe) -> Step:
+    """Return the function of a step. It is built once in a process, and in those that are forked from it.
+
+    Raises:
+        SpecError: a file of it cannot be used.
+        UsageError: a library is not installed.
+    """
+    states = [identify_file(path, option) for option, path in recipe.files.items()]
+    key = f"{recipe.step} {recipe.model_dump_json()} {states}"
+    if key not in _steps:
+        for module in recipe.needs:
+            library(module, f"`{recipe.step}`")
+        _steps[key] = resolve_name(recipe.factory)(**recipe.options)
+    return _steps[key]
+
+
+class MadeField:
+    """One entry of `make`: a field, and perhaps further results of its step. It pickles without what files have.
+
+    Args:
+        name: the field.
+        recipe: how it is made.
+        missing: the `missing` of the source, for samples without what the field is made from.
+        numbers_of: the random numbers of a field of a sample, if the step draws.
+    """
+
+    def __init__(self, name: str, recipe: Recipe, missing: str, numbers_of: NumbersOf | None) -> None:
+        self.name, self.recipe, self._missing = name, recipe, missing
+        self._numbers_of = numbers_of if recipe.draws else None
+        self.origins, self._optional = recipe.origins, recipe.optional
+        self.fields = (name, *recipe.results)
+        self._unread = recipe.unread
+        self._step: Step | None = None
+
+    def make(self, found: Sequence[Any], raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields that the step makes.
+
+        Args:
+            found: the values of `origins`; None or MISSING where the sample has none.
+            raw: the sample, whose key says what is drawn.
+
+        Raises:
+            LeftOutError: the sample is to be left out.
+            FieldError: the step cannot use a value.
+        """
+        values = [None if each is MISSING else each for each in found]
+        lacks_all = all(value is None for value in values)
+        for path, value in zip(self.origins, values, strict=True) if not self.recipe.fills else ():
+            if value is None and (lacks_all or path not in self._optional):
+                if self._missing == "none":
+                    return dict.fromkeys(self.fields)
+                raise self._lacking(path)
+        if self._unread:
+            self._warn_of_unread(raw)
+        numbers = None if self._numbers_of is None else self._numbers_of(self.name, raw)
+        try:
+            made = self.recipe.call(self._step or self.load(), values, numbers)
+        except WdspecError as error:
+            error.at(field=self.name)
+            raise
+        except Exception as cause:
+            message = f"`{self.recipe.step}` failed: {type(cause).__name__}: {one_line(cause)}"
+            raise FieldError(message, field=self.name) from cause
+        return dict(zip(self.fields, made, strict=True))
+
+    def measure(self, rest: Path) -> Callable[[Sequence[Any]], Any] | None:
+        """Return what reads a value of the field from the values of `origins`, without making it; None if it is made.
+
+        Args:
+            rest: the path of the value in the field.
+        """
+        found = self.recipe.measure(rest)
+        if found is None:
+            return None
+        name, *arguments = found
+        function = getattr(self._step or self.load(), name)
+
+        def measure(values: Sequence[Any]) -> Any:
+            data, *others = (None if each is MISSING else each for each in values)
+            try:
+                return function(data, **dict(zip(arguments, others, strict=True)))
+            except WdspecError as error:
+                error.at(field=self.name)
+                raise
+
+        return measure
+
+    def load(self) -> Step:
+        """Read the files of the step, unless this process has done so."""
+        self._step = build_step(self.recipe)
+        return self._step
+
+    def _warn_of_unread(self, raw: Mapping[str, Any]) -> None:
+        """Warn once of a field that the step does not read, though the sample has it."""
+        for field, why in self._unread.items():
+            value = raw.get(field)
+            if isinstance(value, (str, bytes)) and value in _NOTHING:
+                continue
+            if value is not None and (not hasattr(value, "__len__") or len(value)):
+                self._unread = {}
+                what = f"`{self.recipe.step}` does not read the field `{field}` of sample `{raw['__key__']}`"
+                warn_user(f"{what}, {why}; write `{field}: {field}` in `make: {self.name}`")
+
+    def _lacking(self, path: Path) -> FieldError:
+        if self._missing == "skip":
+            return LeftOutError("", cause="missing")
+        written = describe_path(path)
+        return FieldError(
+            f"`make: {self.name}` needs `{written}`, which the sample lacks or which is null; set `missing: skip` to "
+            "leave out such samples, or `missing: none`",
+            code="D201",
+            field=self.name,
+        )
+
+    def refuse_taken(self, names: Collection[str]) -> None:
+        """Raise FieldError if one of its names is that of another field.
+
+        Args:
+            names: the fields that the sample has.
+        """
+        for field in self.fields:
+            if field in names:
+                raise FieldError(
+                    f"`make` makes the field `{field}`, but the sample already has one of this name; choose another "
+                    "name in `make`, or give the other one a new name by `rename`",
+                    code="D206",
+                    field=field,
+                )
+
+    def deliver(self, value: Any) -> Any:
+        """Return a value in the type in which it is delivered."""
+        kind = self.recipe.delivers
+        return value.astype(kind) if kind and hasattr(value, "astype") else value
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_step": None}

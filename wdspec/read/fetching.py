@@ -1,0 +1,586 @@
+"""`fetch`: objects that samples name are read ahead, in the order in which samples are decoded.
+
+`Objects.before` puts the objects of a raw sample into it, before it is decoded: this alone decides what samples are.
+Where it is known which samples come next, a `LookAhead` has their objects read meanwhile. It has no effect on samples,
+and where there is none this costs only time.
+
+All of a process share one `Fetcher`: its threads, and its budget of bytes for the objects that are being read or
+wait for their sample. The object that a sample waits for is always read, so nothing can wait for itself. A reader takes
+it over if no thread has begun it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from wdspec.base.errors import FieldError, LeftOutError, ShardError, UrlError
+from wdspec.base.process import KeyedValues, PerProcess
+from wdspec.fields.extensions import Naming, NamingWithAsides
+from wdspec.fields.measures import Measures
+from wdspec.fields.samples import SampleFields
+from wdspec.read.budget import Budget
+from wdspec.spec.language.expressions import MISSING, describe_path
+from wdspec.spec.language.fetching import FetchedObject
+from wdspec.spec.spec import Source, Spec
+from wdspec.storage.objects import MissingObject, ObjectReader, Reference
+from wdspec.storage.storage import Storage
+
+Sample = dict[str, Any]
+Process = Callable[[Sample, int], "Sample | None"]
+T = TypeVar("T")
+REQUESTS = 32
+"""Objects that a process requests at a time."""
+EXPECTED = 256 * 1024
+"""Bytes that an object is expected to have before one was read."""
+FETCHING = "__fetching__"
+"""The entry of a raw sample that has the objects which are being read for it."""
+_RECENT = 16
+"""How many objects the expected size of the next one depends on."""
+
+
+class Fetcher:
+    """Reads objects in threads, as many as fit into a budget of bytes.
+
+    Args:
+        memory: the budget.
+    """
+
+    def __init__(self, memory: int) -> None:
+        self.memory = memory
+        self._lock = threading.Condition()
+        self._held = 0
+        """Bytes of the objects that are being read or wait for their samples, as far as they are known."""
+        self._running = self._threads = self.streams = 0
+        """Objects that are requested; threads; and how many read ahead."""
+        self._mean = float(min(EXPECTED, memory))
+        self._queue: SimpleQueue[Fetch] = SimpleQueue()
+        self._fetches: dict[tuple[ObjectReader, Reference], Fetch] = {}
+        """The objects that are being read or wait for their samples."""
+
+    def has_room(self, started: int) -> bool:
+        """Whether another object may be read ahead, by one that has so many already: all have equal parts."""
+        return (
+            self._running < REQUESTS
+            and self._held + self._mean <= self.memory
+            and started * self._mean * self.streams <= self.memory
+        )
+
+    @property
+    def expected(self) -> int:
+        """The number of bytes that an object probably has."""
+        return int(self._mean)
+
+    def start(self, reader: ObjectReader, reference: Reference, *, now: bool = False) -> Fetch:
+        """Start to read an object, unless it is there; the caller `take`s or `drop`s the result.
+
+        Args:
+            reader: reads it.
+            reference: what to read.
+            now: whether the caller takes it at once.
+        """
+        key = reader, reference
+        with self._lock:
+            fetch = self._fetches.get(key)
+            if fetch is not None:
+                fetch.takers += 1
+                return fetch
+            size = 0 if now else int(self._mean)
+            fetch = self._fetches[key] = Fetch(self, reader, reference, size)
+            self._held += size
+            if now:
+                return fetch
+            self._running += 1
+            if self._threads < min(self._running, REQUESTS):
+                self._threads += 1
+                name = f"wdspec-fetch-{self._threads}"
+                threading.Thread(target=self._serve, name=name, daemon=True).start()
+        self._queue.put(fetch)
+        return fetch
+
+    def _serve(self) -> None:
+        while True:
+            fetch = self._queue.get()
+            fetch.run()
+            with self._lock:
+                self._running -= 1
+            del fetch
+
+    def reserve(self, fetch: Fetch, size: int) -> None:
+        """Wait until an object of this size fits, or its sample waits for it."""
+        with self._lock:
+            more = size - fetch.size
+            if more <= 0:
+                return
+            while self._held + more > self.memory and not fetch.is_awaited and fetch.takers:
+                self._lock.wait()
+            fetch.size = size
+            self._held += more
+
+    def settle(self, fetch: Fetch, size: int) -> None:
+        """Note the size of an object that was read."""
+        with self._lock:
+            size = size if fetch.takers else 0
+            if size:
+                self._mean += (size - self._mean) / _RECENT
+            self._held += size - fetch.size
+            fetch.size = size
+            self._lock.notify_all()
+
+    def claim(self, fetch: Fetch) -> bool:
+        """Return whether the caller has to read an object, since nobody has begun."""
+        with self._lock:
+            is_first, fetch.is_begun = not fetch.is_begun, True
+            return is_first
+
+    def expect(self, fetch: Fetch) -> None:
+        """Note that a sample waits for an object."""
+        with self._lock:
+            fetch.is_awaited = True
+            self._lock.notify_all()
+
+    def release(self, fetch: Fetch) -> None:
+        """Forget an object that no other sample takes."""
+        with self._lock:
+            fetch.takers -= 1
+            if fetch.takers:
+                return
+            self._fetches.pop((fetch.reader, fetch.reference), None)
+            self._held -= fetch.size
+            fetch.size, fetch.data = 0, b""
+            self._lock.notify_all()
+
+
+class Fetch:
+    """An object that is read for one or several samples."""
+
+    __slots__ = (
+        "_done",
+        "_error",
+        "_fetcher",
+        "_stream",
+        "data",
+        "is_awaited",
+        "is_begun",
+        "reader",
+        "reference",
+        "size",
+        "takers",
+    )
+
+    def __init__(self, fetcher: Fetcher, reader: ObjectReader, reference: Reference, size: int) -> None:
+        self._fetcher, self.reader, self.reference = fetcher, reader, reference
+        self.size, self.takers = size, 1
+        self.is_begun = self.is_awaited = False
+        self.data = b""
+        self._error: BaseException | None = None
+        self._stream: Any = None
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        """Read the object, unless that was begun or is no longer needed."""
+        if not self._fetcher.claim(self):
+            return
+        try:
+            if self.takers:
+                fetcher = self._fetcher
+                self.data = self.reader.read(self.reference, fetcher.memory, fetcher.expected, self)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._stream = None
+            self._fetcher.settle(self, len(self.data))
+            self._done.set()
+
+    def reserve(self, size: int) -> None:
+        """Wait until so many bytes fit into the budget."""
+        self._fetcher.reserve(self, size)
+
+    def note_open(self, stream: Any) -> None:
+        """Note the stream of the object."""
+        self._stream = stream
+        self._end_unneeded()
+
+    def _end_unneeded(self) -> None:
+        """End the reading of an object that no sample takes any more: its store may be retried for minutes."""
+        stream = self._stream
+        if not self.takers and hasattr(stream, "abort"):
+            stream.abort(ShardError("the object is no longer needed"))
+
+    def take(self) -> bytes:
+        """Wait for the object and return it. Raises what reading it raises."""
+        try:
+            self._fetcher.expect(self)
+            self.run()
+            self._done.wait()
+            if self._error is not None:
+                raise self._error
+            return self.data
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        """Do without the object."""
+        self._fetcher.release(self)
+        if not self._done.is_set():
+            self._end_unneeded()
+
+
+_fetchers: PerProcess[KeyedValues[int, Fetcher]] = PerProcess(KeyedValues)
+
+
+@dataclass(frozen=True)
+class FetchedField:
+    """How the objects of a field are found and read. It can be pickled."""
+
+    name: str
+    entry: FetchedObject
+    reader: ObjectReader
+    missing: str
+    """What to do with samples without an object."""
+
+    def reference_of(self, values: list[Any]) -> Reference | None:
+        """Return what a sample names; None if it names nothing.
+
+        Args:
+            values: the values of the entry's `origins`.
+
+        Raises:
+            FieldError: it is not a reference, or not an allowed one.
+        """
+        url, *rest = [None if each is MISSING else each for each in values]
+        if url is None or (isinstance(url, (str, bytes)) and not url.strip()):
+            return None
+        try:
+            text = url.decode() if isinstance(url, bytes) else url
+        except UnicodeDecodeError:
+            text = None
+        if not isinstance(text, str):
+            kind = "bytes that are not text" if isinstance(url, bytes) else f"a {type(url).__name__}"
+            raise self._error(
+                f"`{self.entry.url}` is {kind}, not a reference; write the path of a text", "D261"
+            )
+        span = digest = None
+        if self.entry.span is not None:
+            span, rest = self._span(rest[:2]), rest[2:]
+        if self.entry.sha256 is not None:
+            digest = self._digest(rest[0])
+        try:
+            located = self.reader.allowed.locate(text)
+        except UrlError as error:
+            raise self._error(error.message, "D261") from None
+        return Reference(located, span, digest)
+
+    def _span(self, ends: list[Any]) -> tuple[int, int]:
+        start, stop = (each.item() if hasattr(each, "item") else each for each in ends)
+        if type(start) is not int or type(stop) is not int or not 0 <= start < stop:
+            written = " and ".join(f"`{describe_path(path)}`" for path in self.entry.origins[1:3])
+            raise self._error(
+                f"{written} are {str(start)[:30]} and {str(stop)[:30]}, not a range: write the first byte, and "
+                "the one after the last",
+                "D264",
+            )
+        return start, stop
+
+    def _digest(self, value: Any) -> str:
+        text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
+        digest = text.strip().lower().removeprefix("sha256:") if isinstance(text, str) else ""
+        if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+            raise self._error(
+                f"`{self.entry.sha256}` is {str(value)[:30]!r}, not a SHA-256 digest in 64 hexadecimal digits",
+                "D264",
+            )
+        return digest
+
+    def lacking(self, why: str) -> FieldError:
+        """Return the error for a sample without an object."""
+        if self.missing == "skip":
+            return LeftOutError("", cause="missing")
+        hint = "set `missing: skip` to leave out such samples, or `missing: none`"
+        return self._error(f"{why}; {hint}", "D262")
+
+    def _error(self, message: str, code: str) -> FieldError:
+        return FieldError(f"`fetch: {self.name}`: {message}", code=code, field=self.name)
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The objects that the samples of a source name. It can be pickled."""
+
+    fetched: tuple[FetchedField, ...]
+    fields: SampleFields
+    """What reads references."""
+    tags: Mapping[str, Any]
+    memory: int
+    """The budget of bytes of a process."""
+    keeps_decoded: bool = True
+    """Whether fields that are decoded to read references need not be decoded again."""
+
+    @property
+    def fetcher(self) -> Fetcher:
+        """What reads objects in this process."""
+        return _fetchers.value.get(self.memory, lambda: Fetcher(self.memory))
+
+    def measures(self) -> Measures:
+        """Return what reads references from raw samples."""
+        paths = [path for each in self.fetched for path in each.entry.origins]
+        return Measures(self.fields, paths, paths, self.tags, self.keeps_decoded)
+
+    def before(self, process: Process, budget: Budget) -> Process:
+        """Return the function that puts the objects into a raw sample, and then calls `process`."""
+        measure = self.measures()
+
+        def fetch_and_process(raw: Sample, ordinal: int) -> Sample | None:
+            whole = dict(raw)
+            waiting = whole.pop(FETCHING, None)
+            try:
+                started = waiting.popleft() if waiting else self.start(measure, raw, now=True)
+                whole.update(started.take(raw))
+            except LeftOutError as error:
+                budget.dropped[error.cause] += 1
+                return None
+            except Exception as error:
+                budget(error, "decode", url=raw["__url__"], key=raw["__key__"])
+                return None
+            return process(whole, ordinal)
+
+        return fetch_and_process
+
+    def added_to(self, stored: Sample, raw: Sample) -> Sample:
+        """Return a sample that was read again from its store, with the objects of the first one."""
+        return {**stored, **{each.name: raw[each.name] for each in self.fetched}}
+
+    def look_ahead(
+        self, items: Iterator[T], fetching: Callable[[T], Iterable[tuple[Sample, Objects]]]
+    ) -> Iterator[T]:
+        """Yield items and read ahead; see `LookAhead`."""
+        return iter(LookAhead(items, fetching, self.fetcher))
+
+    def start(self, measure: Measures, raw: Sample, *, now: bool = False) -> StartedSample:
+        """Start to read the objects of a raw sample. Errors are raised when they are taken."""
+        started = StartedSample()
+        try:
+            values = measure(raw)
+            if values is None:
+                raise LeftOutError("", cause="missing")
+            for each in self.fetched:
+                count = len(each.entry.origins)
+                reference, values = each.reference_of(values[:count]), values[count:]
+                fetch = None
+                if reference is not None:
+                    fetch = self.fetcher.start(each.reader, reference, now=now)
+                started.fetches.append((each, fetch))
+        except Exception as error:
+            started.error = error
+        return started
+
+
+class LookAhead(Generic[T]):
+    """Yields some items, and meanwhile reads the objects of the samples in the items that follow.
+
+    Args:
+        items: may be read before they are needed; an error is raised when its item is. If one is `STOP`, which is not
+            yielded, nothing after it is read before all others are used.
+        fetching: the raw samples of an item, in the order in which they are processed, each with its objects.
+        fetcher: reads the objects.
+    """
+
+    def __init__(
+        self,
+        items: Iterator[T],
+        fetching: Callable[[T], Iterable[tuple[Sample, Objects]]],
+        fetcher: Fetcher,
+    ) -> None:
+        self._items, self._fetching, self._fetcher = items, fetching, fetcher
+        self._following = deque[tuple[T, list[tuple[Sample, Objects]]]]()
+        self._pending = deque[tuple[T, Sample, Objects]]()
+        """The samples of which no object is requested yet."""
+        self._measures: dict[int, Measures] = {}
+        self._failure: Exception | None = None
+        self._is_open = True
+        self.started = 0
+        """The number of samples whose objects are requested and not taken yet."""
+
+    def __iter__(self) -> Iterator[T]:
+        self._fetcher.streams += 1
+        last: list[tuple[Sample, Objects]] = []
+        try:
+            while True:
+                if not self._following and self._is_open:
+                    self._pull()
+                if not self._following:
+                    break
+                self.fill()
+                item, last = self._following.popleft()
+                if item is STOP:
+                    self._is_open = self._failure is None
+                    continue
+                while self._pending and self._pending[0][0] is item:
+                    self._pending.popleft()  # its objects are read when it is processed
+                yield item
+                _forget(last)
+            if self._failure is not None:
+                raise self._failure
+        finally:
+            self._fetcher.streams -= 1
+            for raws in (last, *(raws for _, raws in self._following)):
+                _forget(raws)
+
+    def fill(self) -> None:
+        """Request objects, as many as there is room for."""
+        while self.started < MOST_AHEAD and len(self._following) < MOST_AHEAD:
+            if not self._fetcher.has_room(self.started):
+                return
+            if self._pending:
+                _, raw, objects = self._pending.popleft()
+                measure = self._measures.get(id(objects))
+                if measure is None:
+                    measure = self._measures[id(objects)] = objects.measures()
+                started = objects.start(measure, raw)
+                started.ahead = self
+                self.started += 1
+                raw.setdefault(FETCHING, deque()).append(started)
+            elif self._is_open:
+                self._pull()
+            else:
+                return
+
+    def _pull(self) -> None:
+        try:
+            item = next(self._items)
+        except StopIteration:
+            self._is_open = False
+        except Exception as error:
+            self._failure, self._is_open = error, False
+        else:
+            self._is_open = item is not STOP
+            raws = list(self._fetching(item)) if self._is_open else []
+            self._following.append((item, raws))
+            self._pending.extend((item, *each) for each in raws)
+
+
+def _forget(raws: Iterable[tuple[Sample, Objects]]) -> None:
+    """Drop the objects of samples that were not processed."""
+    for raw, _ in raws:
+        for started in raw.pop(FETCHING, ()):
+            started.drop()
+
+
+STOP: Any = object()
+MOST_AHEAD = 128
+"""Samples whose objects are requested ahead at most."""
+
+
+class StartedSample:
+    """The objects of a sample, which are being read."""
+
+    __slots__ = ("ahead", "error", "fetches", "is_taken")
+
+    def __init__(self) -> None:
+        self.fetches: list[tuple[FetchedField, Fetch | None]] = []
+        self.error: Exception | None = None
+        self.ahead: LookAhead[Any] | None = None
+        """What requested them ahead."""
+        self.is_taken = False
+
+    def take(self, raw: Sample) -> dict[str, Any]:
+        """Wait for the objects, and return them by field.
+
+        Raises:
+            LeftOutError: the sample is to be left out.
+            FieldError: an object is missing, or cannot be read.
+        """
+        if self.error is not None:
+            self.drop()
+            raise self.error
+        found: dict[str, Any] = {}
+        try:
+            while self.fetches:
+                field, fetch = self.fetches.pop(0)
+                if field.name in raw:
+                    if fetch is not None:
+                        fetch.drop()
+                    raise FieldError(
+                        f"`fetch` makes the field `{field.name}`, but the sample already has one of this name; choose "
+                        "another name in `fetch`",
+                        code="D206",
+                        field=field.name,
+                    )
+                found[field.name] = _take(field, fetch)
+        finally:
+            self.drop()
+        if self.ahead is not None:
+            self.ahead.fill()
+        return found
+
+    def drop(self) -> None:
+        """Do without the objects that were not taken."""
+        for _, fetch in self.fetches:
+            if fetch is not None:
+                fetch.drop()
+        self.fetches.clear()
+        if self.ahead is not None and not self.is_taken:
+            self.is_taken = True
+            self.ahead.started -= 1
+
+
+def _take(field: FetchedField, fetch: Fetch | None) -> bytes | None:
+    """Return the object of a field; None if there is none and `missing` allows it."""
+    why = f"`{field.entry.url}` is null or empty, or the sample lacks it"
+    if fetch is not None:
+        try:
+            return fetch.take()
+        except MissingObject as error:
+            why = error.message
+        except FieldError as error:
+            raise FieldError(
+                f"`fetch: {field.name}`: {error.message}", code=error.code, field=field.name, **error.place
+            ) from error.__cause__
+    if field.missing == "none":
+        return None
+    raise field.lacking(why)
+
+
+@dataclass(frozen=True)
+class NamingWithObjects(NamingWithAsides):
+    """The rules of a source with `fetch`: its fields count as present before they are fetched."""
+
+    objects: tuple[str, ...] = ()
+
+    def arrange(self, stored: Any) -> dict[str, str | None] | None:
+        return super().arrange([*stored, *(name for name in self.objects if name not in stored)])
+
+    @classmethod
+    def over(cls, naming: Naming, fetch: Mapping[str, FetchedObject]) -> NamingWithObjects:
+        """Add the fields of `fetch` to the rules of a source, and read what they are found by."""
+        given = {each.name: getattr(naming, each.name) for each in dataclasses.fields(naming)}
+        names = [str(path[0]) for entry in fetch.values() for path in entry.origins]
+        olds = (old for name in names for old in naming.rename.get(name, (name,)))
+        asides = frozenset(old.lower() for old in olds if naming.field_of(old) is None)
+        given |= {
+            "asides": asides | given.get("asides", frozenset()),
+            "columns": naming.columns | fetch.keys(),
+        }
+        return cls(**given, objects=tuple(fetch))
+
+
+def find_objects(
+    fields: SampleFields, spec: Spec, source: Source, storage: Storage, tags: Mapping[str, Any]
+) -> tuple[SampleFields, Objects]:
+    """Return the fields of a source with those of `fetch`, and what fetches them."""
+    fields = fields.with_naming(NamingWithObjects.over(fields.naming, source.fetch))
+    fetched = tuple(
+        FetchedField(name, entry, ObjectReader.of(storage, entry, name), entry.missing or source.missing)
+        for name, entry in source.fetch.items()
+    )
+    return fields, Objects(fetched, for_references(fields), tags, spec.loader.fetch_memory)
+
+
+def for_references(fields: SampleFields) -> SampleFields:
+    """Return the fields of a source by which references are found: also those that are not delivered."""
+    return fields.with_naming(dataclasses.replace(fields.naming.of_selection, only=None))

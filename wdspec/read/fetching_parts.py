@@ -1,0 +1,141 @@
+"""The parts of a slot that know which samples come next, and have their objects fetched (`read/fetching.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any
+
+from wdspec.planning.passes import WindowPlace
+from wdspec.read.fetching import STOP, Fetcher, LookAhead, Objects
+from wdspec.read.source import SourceStream, StreamState
+from wdspec.read.transform import LiveSource, Sample
+from wdspec.read.windows import PlannedBatch, Windows
+
+
+class FetchingStream(SourceStream):
+    """The samples of one source in the order of one slot; their objects are fetched in this order.
+
+    A state is the same as without: it says which samples were yielded, not which ones were read.
+    """
+
+    _place: StreamState | None = None
+    """The state after the last sample in the order of reading."""
+
+    @property
+    def state(self) -> StreamState:
+        """The state after the last sample yielded or dropped."""
+        return self._place if self._place is not None and self._is_ordered else super().state
+
+    def close(self) -> None:
+        """Close the open shards, and give up the objects that are read ahead."""
+        super().close()
+        if isinstance(samples := self.__dict__.get("_samples"), Generator):
+            samples.close()
+
+    def _iterate_ordered(self) -> Iterator[Sample]:
+        if not self._source.looks_ahead:
+            yield from super()._iterate_ordered()
+        watch = self._watch
+        for raw, ordinal, place in self._source.ahead(self._in_order(), _raw_of):
+            self._place = place
+            sample = self._process(raw, ordinal)
+            if sample is not None:
+                watch.has_sample = True
+                yield sample
+            elif not watch.has_sample:
+                watch.check(ordinal)
+
+    def _in_order(self) -> Iterator[tuple[Sample, int, StreamState]]:
+        """Yield the samples as they are read, each with its number and the state after it."""
+        lanes = self._lanes
+        while True:
+            while (run := lanes.run()) is not None:
+                for raw in run:
+                    self._read += 1
+                    yield raw, self._read, super().state
+                self._note_run()
+                lanes.end_run()
+            lanes.begin_pass(self._plan.interleave)
+
+    def _note_ended(self, turn: int, was_empty: bool) -> None:
+        if not self._source.looks_ahead or not self._is_ordered:
+            super()._note_ended(turn, was_empty)
+        else:  # its last samples may be waiting
+            self._watch.note_ended(turn, self._lanes.next_turn, None if was_empty else self._read)
+
+    def _iterate_shuffled(self) -> Iterator[Sample]:
+        if not self._source.looks_ahead:
+            yield from super()._iterate_shuffled()
+        buffer, watch = self._buffer, self._watch
+        for raw, ordinal, ended in self._source.ahead(self._due(), _raw_of):
+            self._last = ordinal
+            del buffer[ordinal]
+            sample = self._process(raw, ordinal + 1)
+            if sample is not None:
+                watch.has_sample = True
+                if ended and not buffer:
+                    self._end_pass()
+                yield sample
+        yield from self._iterate_ordered()
+
+    def _due(self) -> Iterator[Any]:
+        """Yield the samples as they are due, with their ordinals and whether the pass is read to its end."""
+        for ordinals, ended in self._read_runs():
+            for ordinal in ordinals:
+                yield self._buffer[ordinal], ordinal, ended
+            if ended:  # the next pass begins when all samples of this one were yielded
+                yield STOP
+
+
+def _raw_of(item: tuple[Sample, int, Any]) -> Sample:
+    return item[0]
+
+
+class FetchingWindows(Windows):
+    """Batches that are planned from windows; the objects of their samples are fetched in the order of the batches."""
+
+    objects: dict[str, Objects]
+    """By source, of those whose samples are measured before they are decoded."""
+
+    def _pass_given(self) -> bool:
+        is_same = super()._pass_given()
+        if is_same:
+            self._batches = self._ahead(self._batches)
+        return is_same
+
+    def _read_planned(self, place: WindowPlace) -> Iterator[PlannedBatch]:
+        return self._ahead(super()._read_planned(place))
+
+    def close(self) -> None:
+        """Close all open shards, and give up the objects that are read ahead."""
+        super().close()
+        self._batches = iter(())
+
+    def _ahead(self, batches: Iterator[PlannedBatch]) -> Iterator[PlannedBatch]:
+        return iter(LookAhead(batches, self._fetching, self._fetcher))
+
+    @property
+    def _fetcher(self) -> Fetcher:
+        return next(iter(self.objects.values())).fetcher
+
+    def _fetching(self, batch: PlannedBatch) -> Iterable[tuple[Sample, Objects]]:
+        for _, _, _, _, raw, finish, _, _ in batch:
+            objects = self.objects.get(finish.budget.source)
+            if objects is not None:
+                yield raw, objects
+
+
+def windows_of(sources: Sequence[LiveSource]) -> Callable[..., Windows]:
+    """Return what makes the windows of a slot."""
+    # The objects of samples that are decoded before they are measured are there already.
+    found = ((each.plan.name, each.parts.transform.objects) for each in sources if not each.looks_ahead)
+    objects = {name: each for name, each in found if each is not None}
+    if not objects:
+        return Windows
+
+    def make(*arguments: Any) -> Windows:
+        windows = FetchingWindows(*arguments)
+        windows.objects = objects
+        return windows
+
+    return make

@@ -1,0 +1,197 @@
+"""`fetch`: fields whose values are objects elsewhere, which the samples name (docs/references.md)."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+)
+
+from wdspec.base.errors import UrlError, did_you_mean
+from wdspec.spec.language import values
+from wdspec.spec.language.effects import FOR_DIGEST
+from wdspec.spec.language.expressions import Path
+from wdspec.spec.language.making import Origin, path_of, read_origin
+from wdspec.spec.problems import describe, quote
+from wdspec.urls.references import parse_place, split_web
+from wdspec.urls.urls import is_command, scheme_of
+
+EXAMPLE = "fetch: {image: {url: json.path, root: s3://bucket/images/}}"
+"""What to write, for hints."""
+_PATTERN = re.compile(r"[{}*?\[\]#]|::|(^|/)\.\.(/|$)")
+_OF_PLACES = frozenset({"root", "hosts"})
+_ROOT_HINT = "write the URL or the path of one directory: `root: s3://bucket/images/`"
+_HOSTS_HINT = (
+    "write the host of the URLs, such as `hosts: [cdn.example.org]`; docs/references.md has all forms"
+)
+
+
+_HINTS = {
+    "seconds": "give a range of bytes: `bytes: [start, stop]`; the decoder chooses a part of a video: `video+clip=2s`",
+    "from": "the field with the reference is `url`",
+    "path": "the field with the reference is `url`",
+    "prefix": "the directory where references start is `root`",
+    "base": "the directory where references start is `root`",
+    "host": "write `hosts: [cdn.example.org]`",
+    "range": "write `bytes: [start, stop]`",
+    "hash": "write `sha256: hash`",
+    "decode": "write `decode` next to `fetch`: `decode: {image: rgb8}`",
+}
+
+
+def read_root(value: Any) -> Any:
+    """Read the directory where references start. It ends with `/` afterwards."""
+    text = values.read_text(value)
+    if is_command(text) or text.startswith(("@", "-", "data:")):
+        values.refuse("E203", f"{quote(text)} is not a directory", _ROOT_HINT)
+    scheme = scheme_of(text)
+    pattern = _PATTERN.search(text)
+    if pattern is not None and not (pattern[0] in "[]" and scheme in ("http", "https")):
+        values.refuse(
+            "E203", f"{quote(text)} has `{pattern[0].strip('/')}`, but a root is one directory", _ROOT_HINT
+        )
+    if any(ord(each) < 32 for each in text):
+        values.refuse("E203", f"{quote(text)} has a control character", "remove it")
+    if scheme and not text.partition("://")[2].strip("/"):
+        values.refuse("E203", f"{quote(text)} names no bucket or host", _ROOT_HINT)
+    if scheme in ("http", "https"):
+        netloc = text.partition("://")[2].partition("/")[0].rpartition("@")[2]
+        try:
+            split_web(f"{scheme}://{netloc}", text)
+        except UrlError as error:
+            values.refuse("E203", error.message.partition(";")[0].replace("the reference ", ""), _ROOT_HINT)
+    return text if text.endswith("/") else f"{text}/"
+
+
+def read_host(value: Any) -> Any:
+    """Read an entry of `hosts`."""
+    text = values.read_text(value)
+    try:
+        parse_place(text)
+    except UrlError as error:
+        values.refuse("E203", f"{quote(text)} {error.message}", _HOSTS_HINT)
+    return text
+
+
+def _read_hosts(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _read_range(value: Any) -> Any:
+    hint = "write two fields: `bytes: [start, stop]`"
+    if not isinstance(value, (list, tuple)):
+        values.refuse("E202", f"expected a list of two fields, but this is {describe(value)}", hint)
+    if len(value) != 2:
+        values.refuse("E210", f"a range has two ends, but this list has {len(value)} items", hint)
+    return tuple(map(read_origin, value))
+
+
+class FetchedObject(values.Model):
+    """An object that each sample names."""
+
+    url: Origin = Field(
+        description="The reference: a field, or a value in one, such as `path` or `json.url`."
+    )
+    root: Annotated[str, BeforeValidator(read_root), WithJsonSchema(values.TEXT_FORM)] | None = Field(
+        None,
+        description="The directory where references start: a URL such as `s3://bucket/images/`, or a path relative to "
+        "the spec.",
+    )
+    hosts: Annotated[
+        tuple[Annotated[str, AfterValidator(read_host)], ...],
+        BeforeValidator(_read_hosts),
+        values.one_or_more(values.TEXT_FORM),
+    ] = Field(
+        (),
+        description="The places that references without `root`, and redirects, may name: hosts such as "
+        "`cdn.example.org`, which means `https`; `http://host`; `*.example.org`; `s3://bucket`; and addresses of "
+        "private networks.",
+    )
+    missing: Literal["error", "skip", "none"] | None = Field(
+        None,
+        description="What to do with a sample whose reference is null or empty, or whose object does not exist; by "
+        "default `missing` of the source.",
+    )
+    span: (
+        Annotated[
+            tuple[Origin, Origin],
+            BeforeValidator(_read_range),
+            WithJsonSchema({"type": "array", "items": values.TEXT_FORM, "minItems": 2, "maxItems": 2}),
+        ]
+        | None
+    ) = Field(
+        None,
+        alias="bytes",
+        description="A range of the object, as two values of the sample: the first byte, and the one after the last.",
+    )
+    sha256: Origin | None = Field(
+        None,
+        description="A value of the sample with the SHA-256 digest of what is fetched, in hexadecimal. Other bytes are "
+        "an error.",
+    )
+
+    @property
+    def origins(self) -> tuple[Path, ...]:
+        """What it reads of a sample: the reference, then the range, then the digest."""
+        texts = (self.url, *(self.span or ()), *([] if self.sha256 is None else [self.sha256]))
+        return tuple(map(path_of, texts))
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        # Digests do not count where the bytes are.
+        unset = _OF_PLACES if info.context == FOR_DIGEST else frozenset[str]()
+        return {key: value for key, value in dump(self).items() if value and key not in unset}
+
+
+def read_fetching(value: Any) -> Any:
+    """Read `{image: json.url}` or `{image: {url: json.url, root: …}}`."""
+    if not isinstance(value, dict):
+        values.refuse(
+            "E202", f"expected a map of new fields, but this is {describe(value)}", f"write `{EXAMPLE}`"
+        )
+    for name, entry in value.items():
+        if name in FetchedObject.model_fields and isinstance(entry, str):
+            values.refuse(
+                "E202", f"`{name}` stands where the name of a new field is expected", f"write `{EXAMPLE}`"
+            )
+        values.read_field_pattern(name)
+        if ";" in name or name.startswith("__"):
+            values.refuse("E215", f"{quote(name)} cannot be the name of a new field", "choose another name")
+    return value
+
+
+def _read_entry(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"url": value}
+    if not isinstance(value, (dict, FetchedObject)):
+        hint = f"write the field with the reference, or a map: `{EXAMPLE}`"
+        values.refuse("E202", f"expected a field or a map with `url`, but this is {describe(value)}", hint)
+    known = [field.alias or name for name, field in FetchedObject.model_fields.items()]
+    for key in value if isinstance(value, dict) else ():
+        if key not in known:
+            hint = _HINTS.get(key) or did_you_mean(key, known) or f"the keys here are {', '.join(known)}"
+            values.refuse("E201", f"unknown key {quote(str(key))} of an object", hint, str(key))
+    return value
+
+
+class _Skipping:
+    """The values of `fetch` with which samples may be dropped."""
+
+    def __contains__(self, fetching: object) -> bool:
+        return isinstance(fetching, dict) and any(each.missing == "skip" for each in fetching.values())
+
+
+SKIPPING = _Skipping()
+Fetching = Annotated[
+    dict[str, Annotated[FetchedObject, BeforeValidator(_read_entry)]],
+    BeforeValidator(read_fetching),
+    values.FilePath(in_entries="root"),
+]

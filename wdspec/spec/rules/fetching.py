@@ -1,0 +1,174 @@
+"""Rules for `fetch`: what data may name, and what cannot be known of an object before it is fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from wdspec.spec.build import Composition
+from wdspec.spec.language.expressions import ExpressionError, PathBeforeMap, describe_path, parse_expression
+from wdspec.spec.language.making import behind, names_in
+from wdspec.spec.language.samples import fields_set_by
+from wdspec.spec.rules.batches import EXPRESSIONS, list_measures
+from wdspec.spec.rules.fields import right_sources
+from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.sources import Draft
+from wdspec.spec.spec import Source
+from wdspec.spec.tree import MapNode, Node, locate
+from wdspec.urls.references import parse_place
+
+_ROOTED = "dataset:\n  - {shards: a.tar, fetch: {image: {url: json.path, root: s3://bucket/images/}}}\n"
+
+
+def _fetching(composition: Composition, *keys: str) -> Iterator[tuple[Draft, Source, MapNode]]:
+    """The sources with a right `fetch`, and the map."""
+    for leaf, source in right_sources(composition, "fetch", *keys):
+        node = leaf.node.map_at("fetch") if source.fetch else None
+        if node is not None:
+            yield leaf, source, node
+
+
+@rule(
+    "E365",
+    "data that choose what is read",
+    "A reference comes from the data. Without `root` and `hosts`, a row could name a file of this machine, or a "
+    "service in its network. `root` is the directory where references start; `hosts` lists what complete URLs may "
+    "name.",
+    keys="fetch",
+    bad="dataset:\n  - {shards: a.tar, fetch: {image: json.url}}\n",
+    good=_ROOTED,
+)
+def unbounded_references(composition: Composition) -> Findings:
+    """Objects without a root and hosts."""
+    for _, source, node in _fetching(composition):
+        for name, entry in source.fetch.items():
+            if entry.root is None and not any(map(_is_place, entry.hosts)):
+                written = f"{name}: {{url: {entry.url}, "
+                hint = (
+                    f"write `{written}root: s3://bucket/images/}}`, or `{written}hosts: [cdn.example.org]}}`"
+                )
+                message = f"`{name}` names neither `root` nor a host in `hosts`, so the data would choose what is read"
+                yield Finding(node.value_or_self(name), message, hint)
+
+
+def _is_place(entry: str) -> bool:
+    """Whether an entry of `hosts` is a host or a bucket, and not a network."""
+    return bool(parse_place(entry).scheme)
+
+
+@rule("E310", keys="secure")
+def references_without_root(composition: Composition) -> Findings:
+    """Objects without a root, with WDS_SECURE."""
+    if not composition.variant.secure:
+        return
+    for _, source, node in _fetching(composition):
+        for name, entry in source.fetch.items():
+            if entry.root is None:
+                message = (
+                    f"`fetch: {name}` has no `root`, so the data choose a host, which WDS_SECURE=1 forbids"
+                )
+                hint = "write a `root`, or unset WDS_SECURE if you trust this spec and its data"
+                yield Finding(node.key_or_self(name), message, hint)
+
+
+@rule(
+    "E366",
+    "a fetched field with a name that is taken",
+    "Each entry of `fetch` makes a new field. Files of the shards, columns of tables, other fields that are made and "
+    "tags must have other names.",
+    keys="fetch",
+    bad="dataset:\n  - {shards: a.tar, extensions: jpg json, fetch: {jpg: {url: json.path, root: s3://b/}}}\n",
+    good="dataset:\n  - {shards: a.tar, extensions: json, fetch: {jpg: {url: json.path, root: s3://b/}}}\n",
+)
+def taken_by_objects(composition: Composition) -> Findings:
+    """Names of `fetch` that other keys use."""
+    for _, source, node in _fetching(composition, "extensions", "rename", "lookup", "make", "tags", "join"):
+        files = {each.lower() for entry in source.extensions or () for each in entry.split(";")}
+        columns = {name for each in source.lookup for name in each.names}
+        columns |= {name for each in source.join for name in each.names}
+        for name in source.fetch:
+            key = next(
+                (
+                    key
+                    for key, names in {
+                        "extensions": files,
+                        "rename": {*source.rename},
+                        "lookup` or `join": columns,
+                        "make": {*source.made_names},
+                        "tags": {*source.tags},
+                    }.items()
+                    if (name.lower() if key == "extensions" else name) in names
+                ),
+                None,
+            )
+            if key is not None:
+                hint = "choose another name for one of them"
+                if key == "extensions":
+                    hint = "remove it from `extensions`, which lists the files in the shards"
+                yield Finding(node.key_or_self(name), f"`{key}` has the field `{name}`, too", hint)
+
+
+@rule(
+    "E367",
+    "an object that is needed before it is fetched",
+    "Samples are selected and measured first, and then wdspec fetches the objects of those that are needed. So "
+    "`where`, `subset`, `keys_of`, `lookup` and the expressions of `batch` cannot read a field of `fetch`. Use a "
+    "column that has the value, such as the width of an image.",
+    keys="fetch",
+    bad=_ROOTED.replace("shards: a.tar,", "shards: a.tar, where: image.width > 256,"),
+    good=_ROOTED.replace("shards: a.tar,", "shards: a.tar, where: json.width > 256,"),
+)
+def objects_in_expressions(composition: Composition) -> Findings:
+    """Expressions that read a fetched field, or one that is made of it."""
+    spec = composition.spec
+    later = () if "map" in composition.bad else spec.map
+    measures = list(list_measures(composition)) if composition.keys & {*EXPRESSIONS.split(), "pack"} else []
+    for leaf, source, node in _fetching(
+        composition, "where", "subset", "keys_of", "lookup", "make", "rename", "map"
+    ):
+        late = {new for new, olds in source.rename.items() if not source.fetch.keys().isdisjoint(olds)}
+        late |= source.fetch.keys()
+        late |= {
+            made
+            for made in source.made_names
+            if any(not late.isdisjoint(names_in(source.make[each])) for each in behind(source.make, [made]))
+        }
+        set_by = fields_set_by(source.map, source.tags, later)
+        of = None if source.subset is None else source.subset.of
+        early = [("where", source.where), ("keys_of", source.keys_of), ("subset", of)]
+        texts: list[tuple[Node, str, frozenset[str]]] = [
+            (leaf.node.value_or_self(key), text, frozenset()) for key, text in early if text
+        ]
+        on = (each.on for each in source.lookup if each.on != "__key__")
+        texts += [(leaf.node.value_or_self("lookup"), text, frozenset()) for text in on]
+        texts += [(locate(node, (name,)), text, frozenset()) for name, text in _texts_of(source)]
+        texts += [(at, text, set_by) for at, text in measures]
+        for at, text, from_map in texts:
+            yield from _find_late(at, text, late, from_map, source, spec.costs)
+
+
+def _texts_of(source: Source) -> Iterator[tuple[str, str]]:
+    """What the entries of `fetch` read."""
+    for name, entry in source.fetch.items():
+        yield from ((name, describe_path(path)) for path in entry.origins)
+
+
+def _find_late(
+    at: Node, text: str, late: Iterable[str], from_map: frozenset[str], source: Source, named: dict[str, str]
+) -> Findings:
+    try:
+        paths = parse_expression(text, named).paths
+    except ExpressionError:  # E330
+        return
+    for path in paths:
+        name = str(path[0])
+        if name not in late or (name in from_map and not isinstance(path, PathBeforeMap)):
+            continue
+        if ":" in text:
+            return
+        url = next(
+            (each.url for key, each in source.fetch.items() if name in (key, *source.rename)), "json.path"
+        )
+        holder = url.partition(".")[0] if "." in url else ""
+        column = ".".join(filter(None, (holder, *map(str, path[1:]))))
+        hint = "use a value that the samples have instead" + (f", such as `{column}`" if path[1:] else "")
+        yield Finding(at, f"`{describe_path(path)}` is known only when the object is fetched", hint)

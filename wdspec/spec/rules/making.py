@@ -1,0 +1,647 @@
+"""Rules for `make`: fields that cannot be made, and what would silently replace them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from wdspec.base.errors import install_command
+from wdspec.spec.build import Composition
+from wdspec.spec.language.decoder_options import GEOMETRY
+from wdspec.spec.language.decoders import EXTRAS, RAW, is_installed, reads_header, split_decoder
+from wdspec.spec.language.expressions import (
+    ExpressionError,
+    Path,
+    PathBeforeMap,
+    describe_path,
+    parse_expression,
+    suggest_path,
+)
+from wdspec.spec.language.making import (
+    Crop,
+    Segment,
+    Tokenize,
+    behind,
+    hint_of,
+    in_order,
+    names_in,
+    names_made,
+)
+from wdspec.spec.language.samples import Call, fields_set_by
+from wdspec.spec.problems import list_names
+from wdspec.spec.rules.batches import EXPRESSIONS, list_measures
+from wdspec.spec.rules.fields import decoders_of, files_of, right_sources, visible_fields
+from wdspec.spec.rules.rule import Finding, Findings, rule
+from wdspec.spec.sources import Draft
+from wdspec.spec.spec import Source
+from wdspec.spec.tree import MapNode, Node, locate
+
+_KEYS = ("make", "extensions", "rename", "tags", "lookup", "map")
+
+
+def _making(composition: Composition) -> Iterator[tuple[Draft, Source, MapNode]]:
+    """The sources with a right `make`, and the map."""
+    for leaf, source in right_sources(composition, *_KEYS):
+        node = leaf.node.map_at("make") if source.make else None
+        if node is not None:
+            yield leaf, source, node
+
+
+@rule(
+    "E370",
+    "a field that cannot be made",
+    "Each entry of `make` makes a new field from one that samples have, or from one that another entry makes, but not "
+    "in a circle. The new name must not be that of another field: `text.length` would be the number of characters in "
+    "one place and of tokens in another.",
+    keys="make",
+    bad="dataset:\n  - {shards: a.tar, make: {cls: {label: cls, names: [cat, dog]}}}\n",
+    good="dataset:\n  - {shards: a.tar, make: {class_id: {label: cls, names: [cat, dog]}}}\n",
+)
+def unmakeable_fields(composition: Composition) -> Findings:
+    """Names that are taken, circles, and fields that no sample has."""
+    for leaf, source, node in _making(composition):
+        known = visible_fields(source.model_copy(update={"make": {}, "tags": {}, "map": ()}))
+        columns = [name for lookup in source.lookup for name in lookup.names]
+        taken = {*(known or ()), *source.rename, *columns, *source.tags}
+        made, ordered = Counter(source.made_names), in_order(source.make)
+        for name, recipe in source.make.items():
+            at = node.value_or_self(name)
+            for new in (name, *recipe.results):
+                where, hint = (node.key_or_self(name) if new == name else at), "choose another name"
+                if new in names_in(recipe):
+                    yield Finding(
+                        where, f"`{new}` would be made from itself, and its origin keeps its name", hint
+                    )
+                elif new in taken:
+                    place = "`tags`" if new in source.tags else f"samples of `{leaf.name}`"
+                    yield Finding(where, f"there is another field `{new}` in {place}", hint)
+                elif made[new] > 1:
+                    yield Finding(where, f"`{new}` is made twice", f"{hint} for one of them")
+            if name not in ordered and name in behind(source.make, names_in(recipe) - {name}):
+                others = sorted(behind(source.make, [name]) - {name})
+                hint = "make one of them from a field of the samples"
+                yield Finding(at, f"`{name}` is made from itself, through {list_names(others)}", hint)
+            for path in recipe.origins:
+                is_known = path[0] in made or path[0] in source.companions or str(path[0]).startswith("__")
+                if not is_known and path not in recipe.optional:
+                    yield from _find_no_origin(at, path, (leaf, source), known, name)
+
+
+def _find_no_origin(
+    at: Node, path: Path, of: tuple[Draft, Source], known: Sequence[str] | None, made: str
+) -> Findings:
+    """What a field is made from, if samples surely do not have it."""
+    origin, (leaf, source) = str(path[0]), of
+    name, recipe = leaf.name, source.make[made]
+    renamed = next((new for new, olds in source.rename.items() if origin in olds), None)
+    if origin in source.rename or (origin not in source.tags and renamed is None and known is None):
+        return
+    mine = (made, *recipe.results)
+    fields = [*(known or ()), *(each for each in source.made_names if each not in mine)]
+    if origin in source.tags:
+        what, hint = "`tags` are added later", "make it from a field of the samples"
+    elif renamed is not None:
+        what = f"`rename` of `{name}` makes it `{renamed}`"
+        hint = f"write `{recipe.step}: {describe_path((renamed, *path[1:]))}`"
+    elif known is not None and origin not in known:
+        what = f"samples of `{name}` have {list_names(fields, 8)}"
+        hint = suggest_path(path, fields, source.rename) or "use the name of an existing field"
+    else:
+        return
+    yield Finding(at, f"there is no field `{origin[:60]}` to make it from: {what}", hint)
+
+
+@rule(
+    "W440",
+    "a file of a step that is not here",
+    "A step of `make` names a file or a folder on this machine that does not exist: a tokenizer, a chat template or "
+    "the names of classes. Paths are relative to the spec. Reading raises an error. If the spec is only read "
+    "elsewhere, ignore this warning. Only whether the file exists is checked; `wdspec explain` reads it.",
+    keys="make",
+    bad="dataset:\n  - {shards: a.jsonl, make: {ids: {tokenize: text, file: missing/tokenizer.json}}}\n",
+    good="dataset:\n  - {shards: a.jsonl, make: {class_id: {label: topic, names: [news, science]}}}\n",
+)
+def absent_files(composition: Composition) -> Findings:
+    """Local files of steps that do not exist, each once."""
+    seen = set[str]()
+    for _, source, node in _making(composition):
+        for name, recipe in source.make.items():
+            for option, path in recipe.files.items():
+                if path in seen or "://" in path:
+                    continue
+                seen.add(path)
+                local, key = os.path.expanduser(path), "file" if option == "folder" else option
+                at = node.value_or_self(name)
+                at = at.value_or_self(key) if isinstance(at, MapNode) else at
+                what, hint = "does not exist", "correct the path, which is relative to the spec"
+                if os.path.isdir(local) and key == "file" and recipe.step != "label":
+                    what = "has no tokenizer.json"
+                    hint = f"write it: `AutoTokenizer.from_pretrained({path!r}).save_pretrained({path!r})`"
+                    local = os.path.join(local, "tokenizer.json")
+                if not os.path.lexists(local):
+                    yield Finding(at, f"`{path}` of `{recipe.step}` {what}", hint)
+
+
+@rule(
+    "E378",
+    "labels padded with a token",
+    "Labels have -100 where there is no loss. Packed rows and `pad` are filled with 0 by default, so the model would "
+    "learn to write token 0 after each row.",
+    keys="make",
+    bad="dataset:\n"
+    "  - {shards: a.jsonl, make: {ids: {chat: messages, file: model, labels: labels}}}\n"
+    "batch: {pack: {fields: [ids, labels], length: 512}}\n",
+    good="dataset:\n"
+    "  - {shards: a.jsonl, make: {ids: {chat: messages, file: model, labels: labels}}}\n"
+    "batch: {pack: {fields: [ids, labels], length: 512, pad: {labels: -100}}}\n",
+)
+def padded_labels(composition: Composition) -> Findings:
+    """Labels of steps that are packed or padded without a value for what is filled."""
+    batch = composition.spec.batch
+    recipes = [recipe for _, source, _ in _making(composition) for recipe in source.make.values()]
+    labels = {name for recipe in recipes if (name := getattr(recipe, "labels", None))}
+    if batch is None or not labels or "batch" not in composition.top.entries:
+        return
+    node = composition.top.entries["batch"].value
+    for name in sorted(labels):
+        if batch.pack is not None and name in batch.pack.fields and name not in batch.pack.pad:
+            hint = f"write `pad: {{{name}: -100}}` in `pack`"
+            yield Finding(locate(node, ("pack",)), f"`{name}` has labels, and rows are filled with 0", hint)
+        way = batch.collate.fields.get(name) if batch.collate is not None else None
+        if way is not None and way.padding is not None and "value" not in way.padding.model_fields_set:
+            hint = f"write `{name}: {{pad: {{value: -100}}}}`"
+            yield Finding(locate(node, ("collate", name)), f"`{name}` has labels, and is filled with 0", hint)
+
+
+_PLACES = ("side", "length", "limit", "multiple")
+"""The options of `pad` that decide at which place of a row a value is."""
+
+
+@rule(
+    "E390",
+    "ids and labels at different places",
+    "A label belongs to the token at the same place of the row. If ids and labels are padded on different sides or cut "
+    "to different lengths, each label is next to another token. `side`, `length`, `limit` and `multiple` must be the "
+    "same for both.",
+    keys="make",
+    bad="dataset:\n"
+    "  - {shards: a.jsonl, make: {ids: {chat: messages, file: model, labels: labels}}}\n"
+    "batch: {size: 8, collate: {ids: {pad: left}, labels: {pad: {value: -100}}}}\n",
+    good="dataset:\n"
+    "  - {shards: a.jsonl, make: {ids: {chat: messages, file: model, labels: labels}}}\n"
+    "batch: {size: 8, collate: {ids: {pad: left}, labels: {pad: {value: -100, side: left}}}}\n",
+)
+def misplaced_results(composition: Composition) -> Findings:
+    """Further results of a step, such as labels, that are padded in another way than its ids."""
+    batch = composition.spec.batch
+    if batch is None or batch.collate is None or "batch" not in composition.top.entries:
+        return
+    node, ways = composition.top.entries["batch"].value, batch.collate.fields
+    pairs = {
+        (name, new, new == getattr(recipe, "labels", None))
+        for _, source, _ in _making(composition)
+        for name, recipe in source.make.items()
+        if not isinstance(recipe, Crop)
+        for new in recipe.results
+    }
+    for name, new, has_labels in sorted(pairs):
+        one, other = (ways[each].padding if each in ways else None for each in (name, new))
+        if one is None or other is None:
+            continue
+        wrong = [key for key in _PLACES if getattr(one, key) != getattr(other, key)]
+        if wrong:
+            own = other.model_dump(exclude=set(_PLACES), exclude_unset=True)
+            right = one.model_dump(include=set(_PLACES), exclude_defaults=True)
+            options = {**({"value": -100} if has_labels else {}), **own, **right}
+            written = ", ".join(f"{key}: {value}" for key, value in options.items())
+            what = f"`{new}` belongs to `{name}`, but is padded with another {list_names(wrong)}"
+            yield Finding(locate(node, ("collate", new)), what, f"write `{new}: {{pad: {{{written}}}}}`")
+
+
+@rule(
+    "E377",
+    "copies with other random values",
+    "A pass with `repeat` or `reshuffle` plans what it reads from what it counts once. A field that a step draws, such "
+    "as one of several captions, has another value in each copy of a sample and in each epoch, so a selection or a "
+    "cost that reads it would choose or measure them in another way than they were counted.",
+    keys="pass",
+    bad="epoch: pass\ndataset:\n"
+    "  - {shards: a.jsonl, repeat: 2, where: text.length > 9, make: {text: {choose: [a, b]}}}\n",
+    good="epoch: pass\ndataset:\n"
+    "  - {shards: a.jsonl, repeat: 2, where: a.length > 9, make: {text: {choose: [a, b]}}}\n",
+)
+def counted_draws(composition: Composition) -> Findings:
+    """Selections and costs that read a field that is drawn, in a pass with copies or several epochs."""
+    spec = composition.spec
+    measured = spec.batch.expressions if spec.batch and spec.batch.has_windows else ()
+    for leaf, source, node in _making(composition):
+        again = "copy of a sample (`repeat`)" if source.copies > 1 else "epoch (`reshuffle`)"
+        for text in (*source.selecting_texts, *measured) if source.copies > 1 or spec.reshuffles else ():
+            paths = parse_expression(text, spec.costs).paths
+            names = [str(path[0]) for path in paths if not _is_measured(source, path)]
+            read = behind(source.make, names)
+            drawn = next((name for name in source.make if name in read and source.make[name].draws), None)
+            if drawn is not None:
+                what = f"`{text}` reads `{drawn}`, which is drawn anew for each {again}"
+                remove = f"`repeat` of `{leaf.name}`" if source.copies > 1 else "`reshuffle`"
+                hint = f"let it read what `{drawn}` is made from, or remove {remove}"
+                yield Finding(node.value_or_self(drawn), what, hint)
+                break
+
+
+def _is_measured(source: Source, path: Path) -> bool:
+    """Whether a value of a made field is read from what it is made from, without making it."""
+    recipe = source.make.get(str(path[0]))
+    return recipe is not None and recipe.measure(path[1:]) is not None
+
+
+@rule(
+    "E395",
+    "a crop of an image that is changed before",
+    "`crop` moves boxes, points and masks as it moves the image. If `decode`, `scale` or another `crop` has already "
+    "flipped, resized, cropped or turned the image, they no longer match.",
+    keys="make",
+    bad="dataset:\n"
+    "  - shards: a.tar\n"
+    "    decode: {jpg: rgb8+hflip=0.5}\n"
+    "    make: {image: {crop: jpg, size: 224, boxes: {boxes: json.boxes}}}\n",
+    good="dataset:\n"
+    "  - shards: a.tar\n"
+    "    decode: {jpg: rgb8}\n"
+    "    make: {image: {crop: jpg, size: 224, hflip: 0.5, boxes: {boxes: json.boxes}}}\n",
+)
+def crops_of_changed_images(composition: Composition) -> Findings:
+    """Boxes, points and masks that are not changed as the image was before `crop`."""
+    for _, source, node in _making(composition):
+        for name, recipe in source.make.items():
+            found = _find_changed(source, recipe) if isinstance(recipe, Crop) else None
+            if found is not None:
+                yield Finding(node.value_or_self(name), *found)
+
+
+def _find_changed(source: Source, recipe: Crop) -> tuple[str, str] | None:
+    """Return what changes an image before `crop`, but not what belongs to it, and what to do about it."""
+    image, *others = (str(path[0]) for path in recipe.origins)
+    home = dict(names_made(source.make))
+    earlier = source.make.get(home.get(image, ""))
+    for place, other in enumerate(others):
+        if isinstance(earlier, Crop):
+            if home.get(other) != home[image]:
+                hint = f"make one crop of `{earlier.crop}`, with all that belongs to it"
+                return f"`{image}` is a crop, and `{other}` is not from the same one", hint
+            continue
+        before = _changes_before(source, image, other if place < len(recipe.masks) else None, recipe.relative)
+        if before:
+            hint = "remove it there: `size`, `scale`, `ratio` and `hflip` of `crop` change both"
+            if "+upright" in before:
+                hint = "remove `upright`, and turn images when you write the shards"
+            return (
+                f"{before} changes `{image}` before `crop`, but not `{other}`, which no longer matches",
+                hint,
+            )
+    return None
+
+
+def _changes_before(source: Source, image: str, mask: str | None, is_relative: bool) -> str:
+    """Return what moves the pixels of an image when it is decoded; empty if all that belongs to it moves with it.
+
+    Args:
+        mask: a mask of the image, which options of the same text change in the same way; None for boxes and points.
+        is_relative: whether these are fractions of the image, so that they may be resized with it.
+    """
+    is_scaled = source.scale is not None or "scaleprob" in source.model_fields_set
+    if mask is None and is_scaled and source.scaleprob > 0 and not is_relative:
+        return "`scale`"
+    beside = {_moves(each) for each in decoders_of(source, mask)} if mask is not None else {()}
+    for decoder in decoders_of(source, image):
+        moves = _moves(decoder)
+        if "upright" not in moves and (
+            beside == {moves} or (mask is None and is_relative and _only_resizes(moves))
+        ):
+            continue
+        if moves or beside != {()}:
+            return f"`decode: {decoder}`"
+    return ""
+
+
+def _moves(decoder: str | None) -> tuple[str, ...]:
+    """The options of a decoder that move pixels, sorted."""
+    options = (decoder or "").split("+")[1:] if ":" not in (decoder or "") else []
+    return tuple(sorted(each for each in options if each.partition("=")[0] in GEOMETRY))
+
+
+def _only_resizes(moves: Iterable[str]) -> bool:
+    return all(each.startswith("resize=") for each in moves)
+
+
+@rule(
+    "E391",
+    "a recording that is decoded before its segment is read",
+    "`segment` reads the bytes of an audio file, so that it decodes no more than the segment. If `decode` decodes the "
+    "field, there are no bytes left, and the whole recording would be decoded. The decoder and its options belong into "
+    "`segment`.",
+    keys="make",
+    bad="dataset:\n"
+    "  - shards: a.tar\n"
+    "    extensions: flac json\n"
+    "    decode: {flac: audio+rate=16000}\n"
+    "    make: {audio: {segment: flac, offset: json.offset, duration: json.duration}}\n",
+    good="dataset:\n"
+    "  - shards: a.tar\n"
+    "    extensions: flac json\n"
+    "    make: {audio: {segment: flac, offset: json.offset, duration: json.duration, decode: audio+rate=16000}}\n",
+)
+def decoded_recordings(composition: Composition) -> Findings:
+    """Segments of fields that `decode` decodes."""
+    for leaf, source, node in _making(composition):
+        for name, recipe in source.make.items():
+            if not isinstance(recipe, Segment) or leaf.bad & {"decode"}:
+                continue
+            origin = str(recipe.origins[0][0])
+            found = next((each for each in decoders_of(source, origin) if each not in (None, RAW)), None)
+            if found is not None and len(recipe.origins[0]) == 1:
+                what = f"`decode: {found}` decodes `{origin}` before `segment` reads a part of it"
+                hint = f"remove it there, and write it into `segment`: `decode: {found}`"
+                if split_decoder(found)[0] not in ("audio", "torch_audio"):
+                    hint = f"write `decode: {{{origin}: raw}}`"
+                yield Finding(node.value_or_self(name), what, hint)
+
+
+@rule(
+    "W419",
+    "the duration of the whole recording as that of a segment",
+    "`flac.seconds` is the duration in the header of the file. If `segment` makes a field of a part of it, "
+    "`audio.seconds`, of that field, is the duration of the segment, which is known before the file is opened.",
+    keys="make",
+    bad="dataset:\n"
+    "  - shards: a.tar\n"
+    "    extensions: flac json\n"
+    "    where: flac.seconds < 20\n"
+    "    make: {audio: {segment: flac, offset: json.offset, duration: json.duration}}\n",
+    good="dataset:\n"
+    "  - shards: a.tar\n"
+    "    extensions: flac json\n"
+    "    where: audio.seconds < 20\n"
+    "    make: {audio: {segment: flac, offset: json.offset, duration: json.duration}}\n",
+    warns_at_load=True,
+)
+def seconds_of_recordings(composition: Composition) -> Findings:
+    """Expressions with the seconds of recordings of which segments are made."""
+    spec = composition.spec
+    for leaf, source, _ in _making(composition):
+        made = {
+            str(recipe.origins[0][0]): name
+            for name, recipe in source.make.items()
+            if isinstance(recipe, Segment) and (recipe.offset or recipe.duration)
+        }
+        of_batch = [] if "batch" in composition.bad or not made else list(list_measures(composition))
+        own = [(leaf.node.value_or_self("where"), source.where)] if source.where else []
+        for at, text in (*own, *of_batch):
+            try:
+                paths = parse_expression(text, spec.costs).paths if made else ()
+            except ExpressionError:  # another rule reports it
+                continue
+            found = next(
+                (str(path[0]) for path in paths if path[1:] == ("seconds",) and str(path[0]) in made), None
+            )
+            if found is not None:
+                what = f"`{found}.seconds` is the duration of the whole recording, not of the segment"
+                yield Finding(at, what, f"write `{made[found]}.seconds`")
+
+
+@rule("W366", keys="make")
+def absent_libraries(composition: Composition) -> Findings:
+    """Steps whose libraries are not installed."""
+    for _, source, node in _making(composition):
+        for name, recipe in source.make.items():
+            for module in recipe.needs:
+                if not is_installed(module):
+                    hint = f"it comes with {install_command(f'wdspec[{EXTRAS[module]}]')}"
+                    what = f"`{recipe.step}` needs {module}, which is not installed"
+                    yield Finding(node.value_or_self(name), what, hint)
+
+
+_TEXTS = frozenset({"txt", "text", "caption", "prompt", "content", "document"})
+"""Usual names of fields of text, for rows, whose types are not known."""
+
+
+def _is_text(source: Source, name: str, is_sure: bool = False) -> bool:
+    """Whether a field is text.
+
+    Args:
+        is_sure: not if only its name says so.
+    """
+    if name in source.make or name in source.tags:
+        return False
+    if any(name == str(path[0]) for path in _text_origins(source).values()):
+        return True
+    decoders = [split_decoder(each or "")[0] for each in decoders_of(source, name)]
+    return set(decoders) == {"txt"} or (not is_sure and name.lower() in _TEXTS)
+
+
+def _text_origins(source: Source) -> dict[str, Path]:
+    """The fields of token ids → the first text of which they are made."""
+    return {name: recipe.origins[0] for name, recipe in source.make.items() if isinstance(recipe, Tokenize)}
+
+
+@rule(
+    "E371",
+    "a text in rows of numbers",
+    "`pack` puts arrays of numbers after each other, such as token ids. This field is text, which nothing turns into "
+    "numbers; `make` tokenizes it.",
+    keys="pack",
+    bad="batch: {pack: {fields: txt, length: 2048}}\ndataset:\n  - {shards: a.tar, extensions: txt}\n",
+    good="batch: {pack: {fields: ids, length: 2048}}\n"
+    "dataset:\n  - {shards: a.tar, extensions: txt, make: {ids: {tokenize: txt, file: tokenizer.json}}}\n",
+)
+def packed_texts(composition: Composition) -> Findings:
+    """Packed fields that are surely text, also after `map`."""
+    spec, bad = composition.spec, composition.bad
+    if bad & {"batch", "map"} or spec.batch is None or spec.batch.pack is None or spec.stage is not None:
+        return
+    at = locate(composition.top.entries["batch"].value, ("pack", "fields"))
+    for _, source in right_sources(composition, *_KEYS, "decode"):
+        calls = (*source.map, *spec.map)
+        if any(call.field is None for call in calls):
+            continue
+        for name in spec.batch.pack.fields:
+            if name in fields_set_by(source.map, source.tags, spec.map) or not _is_text(
+                source, name, is_sure=True
+            ):
+                continue
+            made = next((new for new, path in _text_origins(source).items() if path == (name,)), None)
+            hint = f"write `{made}`, which is made of it" if made else hint_of({"tokenize": name})
+            yield Finding(at, f"`{name}` is text, and rows are of numbers", hint)
+            return
+
+
+@rule(
+    "W367",
+    "characters where tokens are probably meant",
+    "The length of a text is its number of characters. A function of `map` that takes whole samples may replace the "
+    "text by token ids later, or `make` makes ids of it, whose length is the number of tokens. There are about four "
+    "times as many characters as tokens, so batches would be filled to a quarter.",
+    keys=f"{EXPRESSIONS} pack",
+    bad="batch: {cost: txt.length, max_cost: 4096, collate: {txt: list}}\nmap: mylib:tokenize\n"
+    "dataset:\n  - {shards: a.tar, extensions: txt}\n",
+    good="batch: {cost: ids.length, max_cost: 4096, collate: {ids: pad}}\n"
+    "dataset:\n  - {shards: a.tar, extensions: txt, make: {ids: {tokenize: txt, file: tokenizer.json}}}\n",
+    warns_at_load=True,
+)
+def characters_measured(composition: Composition) -> Findings:
+    """Lengths of texts in `batch` that may become tokens."""
+    spec = composition.spec
+    if "map" in composition.bad or spec.stage is not None:
+        return
+    for at, text in list_measures(composition):
+        paths = parse_expression(text, spec.costs).paths
+        lengths = [path for path in paths if path[1:] == ("length",) and not isinstance(path, PathBeforeMap)]
+        for leaf, source in right_sources(composition, *_KEYS, "decode"):
+            found = next((each for path in lengths if (each := _find_counted(source, spec.map, path))), None)
+            if found is not None:
+                name, why, hint = found
+                length = describe_path((name, "length"))
+                what = f"`{length}` is the number of characters of `{leaf.name}`, {why}"
+                yield Finding(at, what, f"{hint}; or, if you mean characters, `before_map({length})`")
+                break
+
+
+def _find_counted(source: Source, later: Sequence[Call], path: Path) -> tuple[str, str, str] | None:
+    """The field of a length, why it is of characters, and what to write; None if the length is right."""
+    name = str(path[0])
+    if name in fields_set_by(source.map, source.tags, later) or not _is_text(source, name):
+        return None
+    made = next((new for new, origin in _text_origins(source).items() if origin[0] == name), None)
+    if made is not None:
+        length = describe_path((made, "length"))
+        return name, f"and `make` makes `{made}` of them", f"write `{length}` for the number of tokens"
+    call = next((call for call in (*source.map, *later) if call.field is None and not call.sets), None)
+    if call is None:
+        return None
+    sets = f"write `sets: {name}` next to `call: '{call.call}'` if it makes tokens of them"
+    hint = f"{sets}, or {hint_of({'tokenize': name})}"
+    return name, f"before `map: {call.call}`", hint
+
+
+@rule(
+    "W368",
+    "a selection by a field that `map` replaces",
+    "`where`, `subset` and `keys` see the fields of the shards and those of `make`, not what `map` makes of them. With "
+    "a tokenizer in `map`, `text.length` is the number of characters there. `make` tokenizes samples before they are "
+    "selected.",
+    keys="where subset keys_of",
+    bad="dataset:\n  - {shards: a.tar, extensions: txt, where: txt.length <= 8192, map: {txt: 'mylib:encode'}}\n",
+    good="dataset:\n  - shards: a.tar\n    extensions: txt\n    make: {ids: {tokenize: txt, file: tokenizer.json}}\n"
+    "    where: ids.length <= 8192\n",
+    warns_at_load=True,
+)
+def selections_before_map(composition: Composition) -> Findings:
+    """Lengths of fields that `map` sets in expressions that select samples."""
+    spec = composition.spec
+    for leaf, source in right_sources(composition, *_KEYS, "where", "subset", "decode"):
+        later = () if "map" in composition.bad else spec.map
+        replaced = fields_set_by(source.map, (), later)
+        for key in ("where", "subset", "keys_of") if replaced else ():
+            text = {
+                "where": source.where,
+                "subset": source.subset and source.subset.of,
+                "keys_of": source.keys_of,
+            }[key]
+            try:
+                paths = parse_expression(text, spec.costs).paths if text else ()
+            except ExpressionError:  # another rule reports it
+                continue
+            for path in paths:
+                name = str(path[0])
+                is_read = path[1:] in ((), ("length",)) and not isinstance(path, PathBeforeMap)
+                if (
+                    is_read
+                    and name in replaced
+                    and not any(reads_header(file, "width") for file, _ in files_of(source, name))
+                ):
+                    written = describe_path(path)
+                    what = f"`{written}` is the value before `map`, which replaces `{name}`"
+                    hint = f"write `before_map({written})`, if you mean that"
+                    if len(path) > 1:
+                        made = f"for tokens, {hint_of({'tokenize': name})}, and `ids.length` here"
+                        hint = f"{made}; for characters, `before_map({written})`"
+                    yield Finding(leaf.node.value_or_self(key), what, hint)
+                    break
+
+
+@rule(
+    "E386",
+    "characters that are counted as tokens",
+    "`max_tokens`, `shares_in: tokens`, `at: {tokens: …}` and `epoch: {tokens: …}` say that the cost of a sample is "
+    "its number of tokens. The length of a text is its number of characters, about four times as many. `make` "
+    "tokenizes the text.",
+    keys="max_tokens shares_in schedule tokens",
+    bad="batch: {cost: txt.length, max_tokens: 4096, collate: {txt: list}}\n"
+    "dataset:\n  - {shards: a.tar, extensions: txt}\n",
+    good="batch: {cost: ids.length, max_tokens: 4096, collate: {ids: pad}}\n"
+    "dataset:\n  - {shards: a.tar, extensions: txt, make: {ids: {tokenize: txt, file: tokenizer.json}}}\n",
+)
+def characters_as_tokens(composition: Composition) -> Findings:
+    """Words for tokens next to a cost that is the length of a text."""
+    spec = composition.spec
+    words = [] if composition.bad & {"mix", "batch", "map"} else list(_token_words(composition))
+    if not words or spec.batch is None or spec.batch.is_by_function:
+        return
+    for _, text in list(list_measures(composition))[:1]:
+        paths = parse_expression(text, spec.costs).paths
+        names = [str(path[0]) for path in paths if path[1:] == ("length",)]
+        for _, source in right_sources(composition, *_KEYS, "decode"):
+            set_by = fields_set_by(source.map, source.tags, spec.map)
+            name = next((each for each in names if each not in set_by and _is_text(source, each)), None)
+            if name is not None:
+                at, word = words[0]
+                what = f"`{word}` counts tokens, but the cost `{text}` counts characters"
+                yield Finding(
+                    at,
+                    what,
+                    f"tokenize the text, {hint_of({'tokenize': name})}, and write `cost: ids.length`",
+                )
+                return
+
+
+def _token_words(composition: Composition) -> Iterator[tuple[Node, str]]:
+    """Where a spec says that its cost is a number of tokens, and in which words."""
+    spec, top = composition.spec, composition.top
+    if spec.batch is not None and spec.batch.max_tokens is not None:
+        yield locate(top.entries["batch"].value, ("max_tokens",)), "max_tokens"
+    if spec.mix.shares_in == "tokens":
+        yield locate(top.entries["mix"].value, ("shares_in",)), "shares_in: tokens"
+    if spec.epoch is not None and spec.epoch.tokens is not None:
+        yield locate(top.entries["epoch"].value, ("tokens",)), "epoch: {tokens: …}"
+    for number, step in enumerate(spec.mix.schedule or ()):
+        if step.at.unit == "tokens" and composition.schedule is not None:
+            yield locate(composition.schedule, (number, "at")), "at: {tokens: …}"
+
+
+@rule(
+    "W442",
+    "a cost that adds fields which are padded apart",
+    "Each field of a batch is padded to its own longest value, and these may be in different samples. So the batch "
+    "has as many tokens as its size times the sum of the longest values, and not times the largest sum: with a `cost` "
+    "that adds the lengths, batches may exceed `max_cost`. The number of fields times the greater length is enough.",
+    keys="max_cost max_tokens",
+    bad="batch: {cost: a.length + b.length, max_cost: 4096, collate: {a: pad, b: pad}}\n"
+    "dataset:\n  - {shards: a.tar, rename: {a: a.npy, b: b.npy}}\n",
+    good="batch: {cost: '2 * max(a.length, b.length)', max_cost: 4096, collate: {a: pad, b: pad}}\n"
+    "dataset:\n  - {shards: a.tar, rename: {a: a.npy, b: b.npy}}\n",
+)
+def added_lengths(composition: Composition) -> Findings:
+    """Sums of lengths of fields that `collate` pads."""
+    batch = composition.spec.batch
+    if batch is None or batch.collate is None or not isinstance(batch.cost, str) or not batch.padded:
+        return
+    for at, text in list(list_measures(composition))[:1]:
+        parsed = parse_expression(text, composition.spec.costs)
+        ways = batch.collate.fields
+        names = {str(path[0]) for path in parsed.paths if path[1:] == ("length",)}
+        padded = sorted(name for name in names if name in ways and ways[name].padding is not None)
+        if len(padded) > 1 and "max(" not in text:
+            lengths = ", ".join(f"{name}.length" for name in padded)
+            what = f"{list_names(padded)} are padded apart, so batches may have more than `cost: {text[:60]}` counts"
+            yield Finding(at, what, f"write `cost: {len(padded)} * max({lengths})`")

@@ -1,0 +1,174 @@
+"""`label`: the name of a class → its number."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from wdspec.base.amounts import show_value
+from wdspec.base.errors import FieldError, SpecError, UsageError, did_you_mean
+from wdspec.spec.language.making import Label
+
+if TYPE_CHECKING:
+    from wdspec.spec.spec import Spec
+
+
+def make_label(
+    *,
+    file: str | None = None,
+    names: Mapping[str, int] | None = None,
+    aliases: Mapping[str, str] | None = None,
+    unknown: int | Literal["error"] = "error",
+) -> Callable[[Any], int]:
+    """Return the function from the name of a class to its number.
+
+    Args:
+        file: a file with the classes; see `read_classes`.
+        names: the classes, in place of a file.
+        aliases: other names of classes.
+        unknown: the number of other names; `error` raises an error for them.
+
+    Raises:
+        SpecError: the file cannot be read, or an alias is wrong.
+    """
+    numbers = dict(read_classes(file or "") if names is None else names)
+    for alias, name in (aliases or {}).items():
+        if name not in numbers or alias in numbers:
+            what = "is a class itself" if alias in numbers else f"is an alias of `{name}`, which is no class"
+            raise SpecError(f"`label`: `{alias}` {what}; correct `aliases`" + _where(file))
+        numbers[alias] = numbers[name]
+
+    def label(name: Any) -> int:
+        found = numbers.get(name) if name.__class__ is str else None
+        if found is None:
+            found = find(name)
+        return found
+
+    def find(name: Any) -> int:
+        if not isinstance(name, (str, int)) or isinstance(name, bool):
+            hint = "; decode it with `txt`" if isinstance(name, bytes) else ""
+            raise FieldError(f"`label` needs the name of a class, but this is {show_value(name, 60)}{hint}")
+        text = str(name).strip()  # files of text often end with a line feed
+        if text in numbers:
+            return numbers[text]
+        if unknown != "error":
+            return unknown
+        hint = did_you_mean(text, numbers) or "add it to `aliases`, or write `unknown: -100`"
+        raise FieldError(f"`label` has no class {show_value(text, 60)}{_where(file)}; {hint}")
+
+    return label
+
+
+def _where(file: str | None) -> str:
+    return "" if file is None else f" in {file}"
+
+
+def class_names(numbers: Mapping[str, int]) -> list[str] | dict[int, str]:
+    """Return the names of classes by number: a list if the numbers are 0, 1, 2, …, or else a dict.
+
+    If several names have the same number, the first one counts.
+    """
+    names: dict[int, str] = {}
+    for name, number in numbers.items():
+        names.setdefault(number, name)
+    ordered = dict(sorted(names.items()))
+    return list(ordered.values()) if [*ordered] == [*range(len(ordered))] else ordered
+
+
+def names_in_spec(spec: Spec, field: str) -> list[str] | dict[int, str]:
+    """Return the names of the classes of a field that `make` makes by `label`; see `Spec.class_names`."""
+    labels = {each.name: each.make[field] for each in spec.sources if isinstance(each.make.get(field), Label)}
+    if not labels:
+        made = [
+            name for each in spec.sources for name, recipe in each.make.items() if isinstance(recipe, Label)
+        ]
+        hint = did_you_mean(field, made) or f"it has {', '.join(map(repr, dict.fromkeys(made))) or 'none'}"
+        raise UsageError(f"no source of the spec makes a field {field!r} by `label`; {hint}")
+    found = {name: class_names(_numbers_of(cast(Label, recipe))) for name, recipe in labels.items()}
+    first, *others = found
+    for other in others:
+        if found[other] != found[first]:
+            raise UsageError(
+                f"`{first}` and `{other}` number the classes of {field!r} in two ways; write one map in `defaults: "
+                "{make: …}`, and other names of classes in `aliases`"
+            )
+    return found[first]
+
+
+def _numbers_of(recipe: Label) -> Mapping[str, int]:
+    return recipe.names if recipe.names is not None else read_classes(recipe.file or "")
+
+
+def read_classes(file: str) -> dict[str, int]:
+    """Read a file of classes: return name → number.
+
+    A file that ends with `.json` has a list, or a map of names to numbers or of numbers to names. A `.csv` or `.tsv`
+    has a line for each name, with its number; its first line may be a header. Other files have one name per line, which
+    are numbered from 0.
+
+    Raises:
+        SpecError: the file does not exist, or is not of this form.
+    """
+
+    def refuse(what: str) -> SpecError:
+        return SpecError(f"`label`: {file} {what}")
+
+    try:
+        with open(file, encoding="utf-8-sig", newline="") as opened:
+            text = opened.read()
+    except FileNotFoundError:
+        raise refuse("does not exist; correct the path of `file`, which is relative to the spec") from None
+    except (OSError, UnicodeDecodeError) as cause:
+        raise refuse(f"cannot be read: {cause}") from cause
+    name = file.lower()
+    if name.endswith(".json"):
+        pairs = _read_json(text, refuse)
+    elif name.endswith((".csv", ".tsv")):
+        pairs = _read_csv(text, "\t" if name.endswith(".tsv") else ",", refuse)
+    else:
+        lines = text.removesuffix("\n").split("\n") if text.strip() else []
+        pairs = [(line.strip(), number) for number, line in enumerate(lines)]
+        blank = next((number for name, number in pairs if not name), None)
+        if blank is not None:
+            raise refuse(f"has an empty line, no. {blank + 1}; each line is a class, so remove it")
+    numbers: dict[str, int] = {}
+    for name, number in pairs:
+        if name in numbers:
+            raise refuse(
+                f"has the class `{name[:60]}` twice; remove one, and write `aliases` for other names"
+            )
+        numbers[name] = number
+    if not numbers:
+        raise refuse("has no classes")
+    return numbers
+
+
+def _read_json(text: str, refuse: Callable[[str], SpecError]) -> list[tuple[str, int]]:
+    try:
+        found = json.loads(text)
+    except ValueError as cause:
+        raise refuse(f"is not JSON: {cause}") from None
+    if isinstance(found, list) and all(isinstance(name, (str, int)) for name in found):
+        return [(str(name), number) for number, name in enumerate(found)]
+    if isinstance(found, dict):
+        if all(type(number) is int for number in found.values()):
+            return [*found.items()]
+        if all(isinstance(name, str) for name in found.values()) and all(map(str.isdecimal, found)):
+            return [(name, int(number)) for number, name in found.items()]  # as in `id2label`
+    raise refuse('needs a list of names, or a map of names to numbers: `{"cat": 0, "dog": 1}`')
+
+
+def _read_csv(text: str, delimiter: str, refuse: Callable[[str], SpecError]) -> list[tuple[str, int]]:
+    rows = csv.reader(text.splitlines(keepends=True), delimiter=delimiter)
+    found = []
+    for at, row in enumerate(filter(None, rows)):
+        cells = [cell.strip() for cell in row]
+        number = cells[1].removeprefix("-") if len(cells) == 2 else ""
+        if number.isascii() and number.isdecimal():
+            found.append((cells[0], int(cells[1])))
+        elif at or len(cells) != 2:  # the first line may be a header
+            seen = f"line {rows.line_num}: {delimiter.join(cells)[:60]!r}"
+            raise refuse(f"needs two columns, the name of a class and its number; see {seen}")
+    return found

@@ -1,0 +1,246 @@
+"""Objects that samples name: one is read whole, or is an error."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from time import monotonic
+from typing import Any, BinaryIO, NamedTuple, Protocol
+
+from wdspec.base.errors import (
+    FieldError,
+    MissingShardError,
+    ShardError,
+    StoreError,
+    UrlError,
+    find_lack,
+)
+from wdspec.base.redaction import redacted_urls
+from wdspec.spec.language.fetching import FetchedObject
+from wdspec.storage.storage import Storage
+from wdspec.stores.references import open_local, open_web
+from wdspec.stores.table import store_of
+from wdspec.stores.watchdog import Watch
+from wdspec.urls.references import Allowed
+from wdspec.urls.urls import ShardUrl, is_command, local_path, scheme_of
+
+_PIECE = 64 * 1024
+_PAGE = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<!--.{0,200}?-->\s*)?<(?:!doctype\s+html|html)[\s>]", re.I | re.DOTALL
+)
+_PAGES = (".html", ".htm", ".xhtml")
+
+
+class Reference(NamedTuple):
+    """What a sample names."""
+
+    url: str
+    """The URL or absolute path of the object, before rewriting."""
+    span: tuple[int, int] | None = None
+    """The first byte and the one after the last; None for all."""
+    sha256: str | None = None
+    """The digest that the bytes must have."""
+
+
+class MissingObject(FieldError):  # noqa: N818  # an answer, which `missing` decides about
+    """An object does not exist."""
+
+
+class Reading(Protocol):
+    """What the reading of an object is for."""
+
+    def reserve(self, size: int) -> None:
+        """Called before more bytes are read than expected, with their number; may wait."""
+        ...
+
+    def note_open(self, stream: Any) -> None:
+        """Called with the stream of the object, which may have an `abort` to end its reading."""
+        ...
+
+
+@dataclass(frozen=True)
+class ObjectStorage(Storage):
+    """How to reach objects that data choose: only what the spec allows is opened."""
+
+    allowed: Allowed = field(default_factory=Allowed)
+    stop: int | None = None
+    """The byte after the last one that will be read of an object; None for all."""
+
+    def open_location(self, location: str) -> BinaryIO:
+        path = local_path(location)
+        if location == "-" or is_command(location):
+            raise UrlError(
+                "a rewrite rule makes a command of a reference, which would run data", location=location
+            )
+        if path is not None:
+            return open_local(path, self._local_root())
+        store = store_of(location, self.users)
+        if scheme_of(location) in ("http", "https") and scheme_of(location) not in self.users:
+            return open_web(location, self, self.allowed, self.stop)
+        return store.open(location, self)
+
+    def _local_root(self) -> str:
+        """Return the directory that local objects are in: the root, after rewriting."""
+        root, located = self.allowed.root, None
+        if root is not None:
+            located = local_path(self.environment.locate(ShardUrl(root, "/"), self.rules, self.ais).location)
+        if located is None:
+            raise UrlError(
+                "a rewrite rule makes a local file of this reference, but not of its `root`, so it is not known where "
+                "it may be; write a rule that rewrites both"
+            )
+        return located
+
+
+@dataclass(frozen=True)
+class ObjectReader:
+    """Reads the objects of a field. It can be pickled, and compared."""
+
+    name: str
+    """Of the field."""
+    storage: ObjectStorage
+
+    @property
+    def allowed(self) -> Allowed:
+        """What may be read."""
+        return self.storage.allowed
+
+    @classmethod
+    def of(cls, storage: Storage, entry: FetchedObject, name: str) -> ObjectReader:
+        """Return what reads the objects of an entry of `fetch`, reached like the shards of its source."""
+        given: dict[str, Any] = {each.name: getattr(storage, each.name) for each in fields(Storage)}
+        if storage.cache is not None:  # files of tokens may have any bytes, too
+            rules = replace(storage.cache.rules, format="tokens", may_be_empty=True)
+            given["cache"] = replace(storage.cache, rules=rules)
+        return cls(name, ObjectStorage(**given, allowed=Allowed(entry.root, entry.hosts)))
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.storage.allowed))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def read(self, reference: Reference, most: int, expected: int, reading: Reading) -> bytes:
+        """Return the bytes of an object.
+
+        Args:
+            reference: what to read.
+            most: more bytes than this are an error.
+            expected: how many bytes there probably are.
+            reading: what it tells about the reading.
+
+        Raises:
+            MissingObject: there is no such object.
+            FieldError: it cannot be read, or is not the right one.
+            StoreError: no object of this store could be read.
+        """
+        try:
+            data = self._read(reference, most, expected, reading)
+        except (MissingShardError, FileNotFoundError) as error:
+            raise MissingObject(f"there is no object {_show(reference, error)}", code="D262") from error
+        except StoreError:
+            raise
+        except (ShardError, UrlError) as error:
+            raise FieldError(
+                f"the object {_show(reference, error)} cannot be fetched: {error.message}", code="D263"
+            ) from error
+        except OSError as error:
+            if find_lack(error) is not None:
+                raise
+            raise FieldError(
+                f"the object {_show(reference, error)} cannot be fetched: {error}", code="D263"
+            ) from error
+        self._check(reference, data)
+        return data
+
+    def _read(self, reference: Reference, most: int, expected: int, reading: Reading) -> bytes:
+        start, stop = reference.span or (0, None)
+        if stop is not None and stop - start > most:
+            raise ShardError(f"the range has {stop - start:,} bytes, {_too_many(most)}")
+        storage = (
+            self.storage if stop is None or self.storage.cache is not None else _replace(self.storage, stop)
+        )
+        watch = Watch(storage.timeout, "", reference.url)
+        end = monotonic() + storage.timeout
+
+        def run(function: Callable[..., Any], *arguments: Any) -> Any:
+            watch.seconds = max(0.001, end - monotonic())
+            try:
+                return watch.run(function, *arguments)
+            except ShardError as error:
+                if monotonic() < end:
+                    raise
+                raise ShardError(
+                    f"it took more than {storage.timeout:g} s (`errors: {{timeout: …}}`); check whether its store or "
+                    "network hangs, or allow more"
+                ) from error
+
+        stream = watch.stream = run(storage.open, storage.resolve(ShardUrl(reference.url, "/")))
+        try:
+            reading.note_open(stream)
+            if start:
+                run(stream.seek, start)
+            pieces, size, most_read = [], 0, max(_PIECE, 2 * expected)
+            while stop is None or size < stop - start:
+                wanted = most_read if stop is None else min(most_read, stop - start - size)
+                if size:  # more than expected
+                    since = monotonic()
+                    reading.reserve(size + wanted)
+                    end += monotonic() - since
+                piece = run(stream.read, wanted)
+                if not piece:
+                    break
+                pieces.append(piece)
+                size += len(piece)
+                if size > most:
+                    raise ShardError(f"it has more than {most:,} bytes, {_too_many(most)}")
+        finally:
+            stream.close()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _check(self, reference: Reference, data: bytes) -> None:
+        """Raise FieldError for bytes that are not those of the right object."""
+        if reference.span is not None and len(data) < reference.span[1] - reference.span[0]:
+            start, stop = reference.span
+            raise FieldError(
+                f"the object {_show(reference)} ends at byte {start + len(data):,}, before byte {stop:,}, where the "
+                "range ends; correct the range, or the object",
+                code="D264",
+            )
+        if reference.sha256 is not None and hashlib.sha256(data).hexdigest() != reference.sha256:
+            raise FieldError(
+                f"the object {_show(reference)} has another SHA-256 digest than the sample says: it has changed, or "
+                "the sample is wrong",
+                code="D264",
+            )
+        path = reference.url.partition("?")[0].lower()
+        if (
+            reference.span is None
+            and not path.endswith(_PAGES)
+            and not f".{self.name}".lower().endswith(_PAGES)
+            and _PAGE.match(data[:1024])
+        ):
+            raise FieldError(
+                f"the object {_show(reference)} is an HTML page; servers send one instead of a status such as 404, or "
+                "to ask for a login. Correct the reference, or end the name of the field in `html`",
+                code="D264",
+            )
+
+
+def _replace(storage: ObjectStorage, stop: int) -> ObjectStorage:
+    """Return the storage for a range that ends before a byte."""
+    given = {each.name: getattr(storage, each.name) for each in fields(storage)}
+    return ObjectStorage(**{**given, "stop": stop})
+
+
+def _too_many(most: int) -> str:
+    return f"but `loader: {{fetch_memory: …}}` is {most:,}; raise it if that is right"
+
+
+def _show(reference: Reference, error: BaseException | None = None) -> str:
+    """Return a reference for messages, without secrets, and where it leads if that is not the same."""
+    location = getattr(error, "place", {}).get("location")
+    where = f" ({redacted_urls(str(location))[:200]})" if location and location != reference.url else ""
+    return f"`{redacted_urls(reference.url)[:200]}`{where}"
